@@ -1,0 +1,1 @@
+"""Turn evidence about server configurations into a decision that an expert would sign."""

@@ -1,0 +1,46 @@
+"""One number with its interval, its count and the way it was obtained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """State one figure so that nobody has to trust a bare mean.
+
+    `low` and `high` bound the value at `level`; None is an open end; both None is a figure without sampling
+    error (a counted one).
+    `n` counts the independent things behind it (block pairs, items, calls), which `method` names.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    unit: str
+    method: str
+    level: float = 0.95
+
+    def scaled(self, factor: float, *, unit: str) -> Estimate:
+        """Return the same estimate in another unit, *factor* times as large."""
+        low, high = (self.low, self.high) if factor >= 0 else (self.high, self.low)
+        return replace(
+            self,
+            value=factor * self.value,
+            low=None if low is None else factor * low,
+            high=None if high is None else factor * high,
+            unit=unit,
+        )
+
+    def is_above(self, bound: float) -> bool:
+        """Say whether the whole interval lies above *bound*."""
+        return self.low is not None and self.low > bound
+
+    def is_below(self, bound: float) -> bool:
+        """Say whether the whole interval lies below *bound*."""
+        return self.high is not None and self.high < bound
+
+    def is_within(self, margin: float) -> bool:
+        """Say whether the whole interval lies inside plus or minus *margin*: equivalence, not lack of significance."""
+        return self.low is not None and self.high is not None and -margin < self.low and self.high < margin

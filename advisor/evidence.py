@@ -1,0 +1,346 @@
+"""What the measurement side hands over: facts about the servers and columns of observations, without judgement.
+
+Absent is None (a whole column, a whole figure) or NaN (one row of a float column), never 0. Times are milliseconds unless the name says
+otherwise, shares and rates lie in 0..1, lengths are tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+Kind = Literal["measured", "emulated", "simulated"]
+Scales = Literal["calibrated", "default", "dynamic"]
+"""Where an FP8 cache takes its scales from: the checkpoint, the constant 1.0, or per token and head at run time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Describe one GPU of the deployment; peaks are the vendor's dense figures."""
+
+    name: str  # as in profiles: H100-SXM, H200-SXM, B200-SXM, A100-80GB
+    sm: int | None = None  # compute capability times ten: 80, 89, 90, 100, 120
+    bf16_tflops: float | None = None
+    fp8_tflops: float | None = None
+    hbm_tb_s: float | None = None
+    memory_gb: float | None = None
+    usd_per_hour: float | None = None
+    watts: float | None = None  # mean draw during the run, when it was sampled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Describe the served model as far as the KV cache and the physics gates need it."""
+
+    name: str
+    params: float | None = None  # all weights
+    active_params: float | None = None  # weights that one token passes through; equals params for a dense model
+    layers: int | None = None
+    full_layers: int | None = None  # layers that attend to the whole context
+    window_layers: int | None = None
+    window_tokens: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    attention: Literal["gqa", "mla", "hybrid"] | None = None
+    checkpoint: str | None = None  # revision or hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Describe what all arms share: engine, machines, load at the peak."""
+
+    engine: str = "vllm"
+    version: str | None = None  # the engine's own version string
+    gpu: Gpu
+    tensor_parallel: int = 1
+    gpus_per_replica: int = 1
+    max_model_len: int | None = None
+    machines: tuple[str, ...] = ()  # distinct machines that served an arm
+    swapped: bool = False  # each arm ran on each machine
+    peak_agents: int | None = None  # concurrent agents at the user's peak
+    load_growth_per_month: float | None = None  # share, 0.05 is five percent
+    spare_replicas: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """Describe one server configuration under comparison."""
+
+    name: str
+    expected_dtype: str | None = None  # what the arms file says: auto, bfloat16, fp8_e4m3, …
+    observed_dtype: str | None = None  # what the server says, bfloat16 rather than auto
+    kernel: str | None = None  # attention backend read from the server: FLASH_ATTN(FA3), FLASHINFER, …
+    skip_layers: tuple[str, ...] = ()  # --kv-cache-dtype-skip-layers
+    scales: Scales | None = None  # None for an unquantised cache or when unknown
+    prefix_caching: bool | None = None
+    flags: tuple[str, ...] = ()  # other server flags that the known-issue table may ask for
+    kv_bytes_per_token: float | None = None  # bytes read per cached token and step, growing layers only, over all GPUs of the replica
+    page_bytes: float | None = None  # bytes of one page over all layers of one rank
+    pool_tokens: float | None = None  # KV pool as the server reports it
+    expected_pool_tokens: float | None = None  # KV pool as the page formula gives it
+    max_concurrency: float | None = None  # as the server reports it
+    machine: str | None = None  # None when the arm moved between machines
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadClass:
+    """Describe one class of the user's mix and what its own traffic looks like."""
+
+    name: str
+    gpu_time_share: float | None = None  # measured share of the reference arm's GPU time; None when it was not measured
+    context_tokens: Floats | None = None  # contexts of the user's own calls, for the share that lies outside the tested range
+    batch: float | None = None  # sequences that decode together under this user's load
+    image_tokens_share: float | None = None  # share of prompt tokens that come from images
+    stream_share: float | None = None  # share of turns that a person watches token by token
+
+    def __post_init__(self) -> None:
+        assert self.gpu_time_share is None or 0 <= self.gpu_time_share <= 1, self.gpu_time_share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calls:
+    """Hold the turns of one workload on one arm as equally long columns: one row a turn (its last attempt), no drain tail.
+
+    Void blocks are left out. (pair, session, turn) names the same bytes on every arm. A float is NaN where a row lacks it.
+    """
+
+    restart: Ints  # which start of the servers; the top level of the bootstrap
+    pair: Ints  # block pair; the same number on two arms is the two halves of one pair
+    block: Ints  # position of the block in time, over all arms
+    session: Ints
+    turn: Ints
+    start_s: Floats  # release, seconds after the run's start
+    ok: Bools  # ended cleanly; False also for a turn that was never sent
+    ttft_ms: Floats
+    tpot_ms: Floats  # mean token latency of the call, without the first token
+    turn_ms: Floats  # from due (open loop) or released (closed loop) to the last byte
+    prompt_tokens: Floats
+    output_tokens: Floats
+    computed_tokens: Floats | None = None  # prompt minus cached
+    asked_tokens: Floats | None = None  # output tokens that the trace asked for
+    batch_kv_tokens: Floats | None = None  # mean KV tokens of the whole batch while this call decoded
+    lag_ms: Floats | None = None  # sent minus released: our own delay
+    gap_p99_ms: Floats | None = None  # p99 gap between chunks within the call
+    machine: Ints | None = None  # index into Deployment.machines
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            column = getattr(self, each.name)
+            assert column is None or column.shape == self.pair.shape, each.name
+
+    def __len__(self) -> int:
+        return int(self.pair.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """Hold figures taken from the server's own samples, for one workload on one arm (workload None: whole server)."""
+
+    peak_kv_usage: float | None = None
+    pool_filled_share: float | None = None  # share of the time with the pool full (usage >= 0.95 or evictions running)
+    preemptions: float | None = None  # counted over the observation
+    minutes: float | None = None  # length of the observation
+    hit_rate: float | None = None  # cached prompt tokens / prompt tokens, measured
+    ideal_hit_rate: float | None = None  # the same with an unbounded cache and the same bytes
+    impossible_hits: float | None = None  # cached tokens where the salt rules any hit out
+    queue_wait_p95_ms: float | None = None
+    running_max: float | None = None
+    waiting_max: float | None = None
+    fill_minutes: float | None = None  # time this load needs to fill the pool, when the plan could tell
+    acceptance_rate: float | None = None  # speculative decoding
+    watts: float | None = None  # mean draw of the replica's GPUs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Join what was observed for one workload on one arm."""
+
+    workload: str
+    arm: str
+    calls: Calls | None = None
+    telemetry: Telemetry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sweep:
+    """Hold a context sweep on one arm: one row a call, all arms of a run with the same (pair, context, users) cells."""
+
+    arm: str
+    pair: Ints
+    users: Ints  # calls that decode together
+    context_tokens: Floats  # the call's own mean KV tokens while decoding (prompt + half the output)
+    itl_ms: Floats  # mean token latency of the call
+    ttft_ms: Floats | None = None
+    prompt_tokens: Floats | None = None
+    computed_tokens: Floats | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            column = getattr(self, each.name)
+            assert each.name == "arm" or column is None or column.shape == self.pair.shape, each.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPoint:
+    """Hold one step of a capacity search: this many agents on one replica for this long."""
+
+    arm: str
+    workload: str | None = None  # None: the user's mix
+    agents: int
+    turns: int
+    within_slo: int
+    minutes: float
+    pool_filled: bool | None = None  # None: not watched
+    preemptions: float | None = None
+    hit_rate: float | None = None
+    output_tokens_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AccuracyBucket:
+    """Hold the paired answers of one task at one length: the same items and seeds on the reference and on the arm.
+
+    `both`, `reference_only`, `arm_only`, `neither` count right answers (a, b, c, d of a paired 2x2 table).
+    """
+
+    arm: str
+    task: str
+    context_tokens: float
+    both: int
+    reference_only: int
+    arm_only: int
+    neither: int
+    reference_scores: Floats | None = None  # graded scores in 0..1, paired row by row
+    arm_scores: Floats | None = None
+    clusters: Ints | None = None  # rows with the same number share a context
+    workload: str | None = None  # None: the task stands for all
+    garbage: int | None = None  # answers of the arm that trip the guards (repetition, non-printing, cut short)
+    reference_garbage: int | None = None
+
+    @property
+    def items(self) -> int:
+        """Count the paired items."""
+        return self.both + self.reference_only + self.arm_only + self.neither
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHealth:
+    """Say how well our own side kept up, for one arm (None: the whole run)."""
+
+    arm: str | None = None
+    send_lag_p99_ms: float | None = None
+    loop_stall_max_ms: float | None = None
+    coalesced_share: float | None = None  # reads that held more than one chunk under one stamp
+    stamp_source: Literal["kernel", "user"] | None = None
+    void_blocks: int | None = None
+    blocks: int | None = None
+    foreign_requests: int | None = None  # requests on the server that were not ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AaControl:
+    """Hold a control run in which both sides were the same configuration."""
+
+    workload: str
+    first: Calls
+    second: Calls
+    across_machines: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """Carry one published or fitted figure that was not measured in this run; shown beside, never pooled."""
+
+    what: str  # itl_slope_ms_per_token, itl_intercept_ms, break_even_tokens, decode_ratio_b1, prefill_ratio, …
+    arm: str  # name of the arm it speaks about
+    value: float
+    low: float | None = None
+    high: float | None = None
+    unit: str
+    gpu: str | None = None
+    version: str | None = None
+    source: str
+    dated: str | None = None  # ISO date
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixBreak:
+    """Name the first segment that changes between turns and so costs the cached prefix."""
+
+    workload: str
+    arm: str | None = None  # None: the trace itself, whatever the arm
+    segment: str
+    position_tokens: float  # how far into the prompt it sits
+    calls: int
+    reprefilled_tokens: float  # per call, mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Hold one cell of the isolation matrix: whether this combination of features starts, answers right and hits its cache."""
+
+    arm: str
+    prefix_caching: bool | None = None
+    cuda_graphs: bool | None = None
+    outcome: Literal["ok", "no start", "crash", "garbage", "no hits"]
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evidence:
+    """Hold all that is known about one model on one set of servers; the advisor reads nothing else."""
+
+    run: str
+    kind: Kind
+    model: Model
+    deployment: Deployment
+    reference: str  # name of the arm that is in use today
+    arms: tuple[Arm, ...]
+    workloads: tuple[WorkloadClass, ...]
+    observations: tuple[Observation, ...] = ()
+    server: tuple[tuple[str, Telemetry], ...] = ()  # (arm, figures of the whole server)
+    sweeps: tuple[Sweep, ...] = ()
+    capacity: tuple[CapacityPoint, ...] = ()
+    accuracy: tuple[AccuracyBucket, ...] = ()
+    health: tuple[ClientHealth, ...] = ()
+    aa: tuple[AaControl, ...] = ()
+    priors: tuple[Prior, ...] = ()
+    prefix_breaks: tuple[PrefixBreak, ...] = ()
+    probes: tuple[Probe, ...] = ()
+    dated: str | None = None  # ISO date of the run, for the known-issue table
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        names = [arm.name for arm in self.arms]
+        assert len(set(names)) == len(names), f"arm names repeat: {names}"
+        assert self.reference in names, f"{self.reference!r} is no arm of {names}"
+
+    def arm(self, name: str) -> Arm:
+        """Return the arm called *name*."""
+        return next(arm for arm in self.arms if arm.name == name)
+
+    @property
+    def challengers(self) -> tuple[Arm, ...]:
+        """Return the arms that are up for a verdict: all but the reference."""
+        return tuple(arm for arm in self.arms if arm.name != self.reference)
+
+    def calls(self, workload: str, arm: str) -> Calls | None:
+        """Return the calls of *workload* on *arm*, or None when there are none."""
+        found = (each.calls for each in self.observations if each.workload == workload and each.arm == arm)
+        calls = next(found, None)
+        return calls if calls is not None and len(calls) else None
+
+    def telemetry(self, workload: str | None, arm: str) -> Telemetry | None:
+        """Return the server's figures for *workload* on *arm*; with None, those of the whole server."""
+        if workload is None:
+            return next((figures for name, figures in self.server if name == arm), None)
+        return next((each.telemetry for each in self.observations if each.workload == workload and each.arm == arm), None)

@@ -1,0 +1,1 @@
+"""One rule a file: the module docstring is its message, `NEEDS` its inputs, `check` its judgement."""

@@ -1,0 +1,253 @@
+"""What the advisor hands on: gates, findings and verdicts as plain frozen values that `dataclasses.asdict` turns into JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from advisor.estimate import Estimate
+from advisor.evidence import Kind
+
+Word = Literal["use", "avoid", "calibrate", "test further", "no difference"]
+Weight = Literal["supports", "opposes", "blocks", "informs"]
+LegState = Literal["yes", "no", "equal", "unclear", "untested"]
+"""yes: shown to pay (or to be safe); no: shown not to; equal: shown to differ by less than the margin; unclear: looked at, not settled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inequality:
+    """Keep the comparison that decided, in parts, so that a report can set it in its own way."""
+
+    left: str  # "turn time on code, FP8 / BF16"
+    observed: Estimate | None
+    relation: Literal["<", "<=", ">", ">=", "inside", "outside"]
+    right: str  # "-2 % (smallest effect that pays)"
+    holds: bool | None  # None: the interval does not settle it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Say what the missing evidence costs."""
+
+    what: str  # "paired calls of multimodal on fp8-skip-sw"
+    calls: int | None = None
+    pairs: int | None = None  # block pairs or accuracy pairs
+    minutes: float | None = None
+    command: str | None = None  # the next command to type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """State what one rule concluded, in sentences that an expert would sign."""
+
+    rule: str
+    kind: Weight
+    arm: str | None = None  # None: all arms
+    workload: str | None = None  # None: the whole server
+    message: str
+    estimates: tuple[Estimate, ...] = ()
+    inequality: Inequality | None = None
+    flips: str | None = None  # what would turn it round
+    next_command: str | None = None
+    source: str | None = None  # public source of the rule or its threshold
+    leg: Literal["pays", "safe", "capacity", "validity"] | None = None
+    asks_for: Word | None = None  # a verdict that this finding alone is enough for
+    prior: bool = False  # rests on published figures, not on this run
+    screening: bool = False  # unadjusted; a reason to look closer, not a proof
+    need: Need | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Name a rule that could not look, and what it lacked."""
+
+    rule: str
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Say whether a measurement is physically possible and was taken by a healthy client."""
+
+    name: str
+    status: Literal["pass", "fail", "not observed"]
+    arm: str | None = None
+    workload: str | None = None
+    message: str
+    observed: float | None = None
+    limit: float | None = None
+    unit: str = ""
+    spoils: tuple[Literal["ttft", "itl", "turn", "hits", "accuracy", "capacity"], ...] = ()  # evidence that a failure makes unusable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leg:
+    """Answer one of the questions that a verdict stands on: whether the arm pays, and whether it is safe."""
+
+    name: Literal["pays", "safe", "capacity"]
+    state: LegState
+    estimate: Estimate | None = None  # log ratios are given as relative change, accuracy as a difference in points of 100
+    margin: float | None = None
+    p: float | None = None  # one-sided, of the decisive test
+    p_adjusted: float | None = None  # after Holm over the gates of the decision
+    reason: str
+    needs: tuple[Need, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmVerdict:
+    """Decide about one arm, for one workload class or (workload None) for the whole server."""
+
+    arm: str
+    workload: str | None
+    verdict: Word
+    canary: bool = False  # use, but behind a canary first: something is capped
+    pays: Leg
+    safe: Leg
+    capacity: Leg | None = None
+    reason: str
+    inequality: Inequality | None = None
+    flips: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    untested_share: float | None = None  # share of the user's calls whose context lies beyond what was tested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Place one measured figure: a row of the evidence table."""
+
+    name: str  # ttft_ms.p95, tpot_ms.p50, turn_ms.p50, output_tokens_per_s, goodput, hit_rate, cost_per_mtok_usd, …
+    arm: str
+    workload: str | None
+    estimate: Estimate
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Compare one figure of an arm with the reference, pair by pair."""
+
+    metric: Literal["ttft_ms", "tpot_ms", "turn_ms"]
+    arm: str
+    workload: str | None
+    relative: Estimate  # arm / reference - 1
+    pairs: int
+    calls: int
+    floor: float | None = None  # A/A noise floor of the same figure, half width
+    by_pair: tuple[float, ...] = ()  # relative change of each block pair, in the order of `pair_ids`
+    pair_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItlLine:
+    """Hold the token latency of one arm as a line over KV tokens of the batch, fitted two ways."""
+
+    arm: str
+    users: int
+    slope_ms_per_token: Estimate
+    intercept_ms: Estimate
+    theil_sen_slope: Estimate
+    lack_of_fit_p: float | None
+    straight: bool  # both fits agree and lack of fit is not significant
+    bandwidth_tb_s: Estimate | None = None
+    range_tokens: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtftCurve:
+    """Hold the time to first token of one arm as a x^2 + b x + c over computed tokens, coefficients >= 0."""
+
+    arm: str
+    a: Estimate
+    b: Estimate
+    c: Estimate
+    range_tokens: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEven:
+    """Hold the set of KV tokens where the arm and the reference cannot be told apart: a Fieller set.
+
+    bounded: [low, high]; half-line: one end is None; always: ahead at every length; none: ahead nowhere; unclear: neither is shown.
+    """
+
+    arm: str
+    shape: Literal["bounded", "half-line", "none", "always", "unclear"]
+    tokens: float | None  # point estimate, KV tokens of the whole batch
+    low: float | None
+    high: float | None
+    slope_z: float  # slope difference over its standard error
+    users: float  # the batch for which own_tokens is stated
+    own_tokens: float | None = None  # the same in tokens of one request of the user's own batch
+    own_low: float | None = None
+    own_high: float | None = None
+    prior_tokens: float | None = None  # published figure, for comparison only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketResult:
+    """Hold the paired accuracy of one task at one length."""
+
+    arm: str
+    task: str
+    context_tokens: float
+    difference: Estimate  # arm minus reference, share of right answers (or mean graded score)
+    reference: float
+    changed_p: float | None  # exact McNemar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """Say how many agents one GPU carries within the SLO, and what that means at the user's peak."""
+
+    arm: str
+    workload: str | None
+    agents_per_gpu: Estimate | None  # None: the pool never filled, nothing can be said
+    replicas_at_peak: int | None
+    next_replica_at_agents: int | None  # the load at which one more is due
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Name the arm to run, and the runner-up with the reason it lost."""
+
+    arm: str
+    verdict: Word
+    canary: bool
+    headline: str
+    runner_up: str | None
+    why_it_lost: str | None
+    split_pools: str  # one flag for all, or split? with its figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Hold everything a report prints; nothing in it is computed later."""
+
+    run: str
+    kind: Kind
+    model: str
+    gpu: str
+    version: str | None
+    reference: str
+    choice: Choice
+    server: tuple[ArmVerdict, ...]
+    classes: tuple[ArmVerdict, ...]
+    gates: tuple[Gate, ...]
+    findings: tuple[Finding, ...]
+    skipped: tuple[Skipped, ...]
+    figures: tuple[Figure, ...]
+    changes: tuple[Change, ...]
+    itl: tuple[ItlLine, ...]
+    ttft: tuple[TtftCurve, ...]
+    break_even: tuple[BreakEven, ...]
+    accuracy: tuple[BucketResult, ...]
+    capacity: tuple[Capacity, ...]
+    needs: tuple[Need, ...]
+    caveats: tuple[str, ...]
+    flips: tuple[str, ...]
+
+    def listed(self, word: Word) -> tuple[ArmVerdict, ...]:
+        """Return the class verdicts that say *word*, for the four lists of a report."""
+        return tuple(each for each in self.classes if each.verdict == word)
