@@ -1,0 +1,56 @@
+"""Find shipped data: an explicit path, then the working directory, then what travels with the package."""
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, Literal
+
+from agentload.errors import AgentloadError
+
+Kind = Literal["profiles", "traces"]
+
+SUFFIXES: Final[dict[Kind, tuple[str, ...]]] = {
+    "profiles": (".yaml", ".yml"),
+    "traces": (".jsonl", ".jsonl.zst"),
+}
+
+_PACKAGE: Final = Path(__file__).parent
+
+
+def find(kind: Kind, name: str | Path) -> Path:
+    """Return the file that `name` stands for, with or without its suffix; raise `AgentloadError` if there is none."""
+    wanted = str(name)
+    candidates = [Path(wanted + suffix) for suffix in ("", *SUFFIXES[kind])]
+    places = [Path(), Path(kind), _shipped(kind)]
+    for place in places:
+        # Only an explicit path may leave its place or omit nothing: `rag` in the working directory could be anything.
+        for candidate in candidates if place != Path() else candidates[:1]:
+            if (place / candidate).is_file():
+                return place / candidate
+    known = names(kind)
+    near = get_close_matches(wanted, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known {kind}: {', '.join(known) or 'none'}"
+    raise AgentloadError(f"no {kind.removesuffix('s')} '{wanted}': not a file, not in ./{kind}, not built in", hint=hint)
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """List the names that `find` knows without a path, sorted."""
+    return tuple(sorted({_stem(kind, file.name) for place in (Path(kind), _shipped(kind)) for file in _files(kind, place)}))
+
+
+def _shipped(kind: Kind) -> Path:
+    # A wheel carries the data inside the package; a checkout (editable install) has it beside the package.
+    inside = _PACKAGE / "_builtin" / kind
+    return inside if inside.is_dir() else _PACKAGE.parent / kind
+
+
+def _files(kind: Kind, place: Path) -> list[Path]:
+    if not place.is_dir():
+        return []
+    return [file for file in place.iterdir() if file.name.endswith(SUFFIXES[kind]) and file.is_file()]
+
+
+def _stem(kind: Kind, file_name: str) -> str:
+    for suffix in SUFFIXES[kind]:
+        if file_name.endswith(suffix):
+            return file_name.removesuffix(suffix)
+    return file_name

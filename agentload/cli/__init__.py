@@ -1,0 +1,1 @@
+"""Speak to the user: one verb a file."""

@@ -1,0 +1,49 @@
+"""Errors that the user can mend; all others are bugs and keep their traceback."""
+
+
+class AgentloadError(Exception):
+    """Say what is wrong, where and with which value; `hint` is the command or the edit that mends it.
+
+    Only the command line catches it, prints `error:` and `hint:` and exits with 1.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(AgentloadError):
+    """Reject options that contradict each other or cannot be read; exits with 2."""
+
+
+class GateError(AgentloadError):
+    """Report that a gate the user asked for was not met; exits with 3."""
+
+
+class TraceError(AgentloadError):
+    """Reject a trace file: the message starts with `path:line`."""
+
+
+class ProfileError(AgentloadError):
+    """Reject a deployment profile."""
+
+
+class PlanError(AgentloadError):
+    """Reject a combination of trace, arms and limits that cannot be played."""
+
+
+class EndpointError(AgentloadError):
+    """Report an endpoint that is unreachable, not what it claims, or does not serve the model."""
+
+
+class StoreError(AgentloadError):
+    """Report a journal or database that cannot be read, written or is of another version."""
+
+
+class LaunchError(AgentloadError):
+    """Report a server or worker process of ours that did not start or died."""
+
+
+class EvidenceError(AgentloadError):
+    """Report measurements that are missing or cannot carry a decision."""

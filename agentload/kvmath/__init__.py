@@ -1,0 +1,1 @@
+"""Turn model geometry into KV-cache bytes, pages and pool tokens."""

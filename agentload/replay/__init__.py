@@ -1,0 +1,1 @@
+"""Decide, as pure state machines, what is sent to whom and when."""

@@ -1,0 +1,1 @@
+"""Generate and grade accuracy tasks: one task a file."""

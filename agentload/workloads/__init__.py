@@ -1,0 +1,1 @@
+"""Generate traces: one workload a file."""
