@@ -1,0 +1,221 @@
+"""What the dispatcher decides (commands) and what it is told (events). All instants are ns of one monotonic axis a leg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from agentload.model.stamps import Stamps
+from agentload.model.trace import Segment
+
+Status: TypeAlias = Literal[
+    "ok",
+    "refused",  # nobody listens, or the name does not resolve
+    "reset",  # the connection broke
+    "connect_timeout",
+    "first_timeout",  # no first byte of the answer in time
+    "idle_timeout",  # the stream went silent
+    "total_timeout",
+    "busy",  # 429 or 503: the server declined for now
+    "http_error",  # any other status of 400 and above, or an unexpected redirect
+    "stream_error",  # `data: {"error": …}` inside a 200
+    "truncated",  # no finish_reason, or no end mark where the server uses one
+    "unreadable",  # bytes that are neither HTTP nor the expected JSON
+    "short",  # fewer tokens than were forced
+    "long",  # more tokens than were asked
+    "garbage",  # repetition or unprintable text
+    "cancelled",  # by plan, after some tokens
+    "stopped",  # the run was stopped while the call was in flight
+    "not_sent",  # what it needed failed before
+]
+StampSource: TypeAlias = Literal["kernel", "user", "virtual"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long a call may take, in ns from its release (idle: from the last byte)."""
+
+    connect_ns: int = 10_000_000_000
+    first_ns: int = 600_000_000_000
+    idle_ns: int = 120_000_000_000
+    total_ns: int = 3_600_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Parse this call while it streams: to cancel it after some tokens, or to show it."""
+
+    cancel_after_tokens: int | None = None
+    view: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One turn with its whole context, ready to be sent to any arm."""
+
+    session: str
+    turn: int
+    workload: str
+    context: tuple[Segment, ...]
+    context_tokens: int
+    output: int
+    model: str | None = None
+    deadline_ns: int | None = None
+    """Absolute instant by which the answer must be complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Send this attempt of a call now."""
+
+    request_id: str
+    call: Call
+    attempt: int
+    retry_of: str | None
+    arm: str
+    block: int
+    pair: int
+    due_ns: int
+    released_ns: int
+    salt: str
+    """Replaces the first 8 tokens of the context; equal for all arms of a block pair."""
+    limits: Limits
+    watch: Watch | None = None
+    tail: bool = False
+    """Released after the block's last session had started and the load had begun to drain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Make this call's request ready: its context is known, its Send will follow."""
+
+    request_id: str
+    call: Call
+    arm: str
+    salt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Close the connection of a call in flight; its Ended follows."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Note a call that will never be sent, because what it needed failed."""
+
+    send: Send
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wake:
+    """Send Woke at this instant; a later Wake replaces an earlier one."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """A round is over: read identity and telemetry, reset what is to be reset, close the blocks, then send Settled."""
+
+    round: int
+    next_round: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """Nothing is left to do."""
+
+
+Command: TypeAlias = Prepare | Send | Cancel | Skip | Wake | Settle | Finish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What an endpoint answered."""
+
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one attempt ended. Absent is None, never 0."""
+
+    status: Status
+    sent_ns: int | None = None
+    """The kernel had the request's last byte."""
+    first_ns: int | None = None
+    """First token of any kind."""
+    first_answer_ns: int | None = None
+    """First token that is not thinking."""
+    last_ns: int | None = None
+    done_ns: int | None = None
+    chunks: Stamps | None = None
+    stamp_source: StampSource = "user"
+    coalesced_reads: int | None = None
+    """Reads that carried more than one event: their events share a stamp."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    thinking_tokens: int | None = None
+    http_status: int | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+    replica: str | None = None
+    """Peer address and chosen response headers."""
+    reply: Reply | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The shell is ready; the plan's clock starts here."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Woke:
+    """The instant of the last Wake has come."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunks:
+    """A watched call streamed: total tokens so far."""
+
+    at_ns: int
+    request_id: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """An attempt is over, for whatever reason."""
+
+    at_ns: int
+    request_id: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The barrier between rounds is done."""
+
+    at_ns: int
+    void: tuple[tuple[int, str], ...] = ()
+    """Pairs that must be played again, with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Somebody asked to stop: release nothing more, cancel or drain what is in flight."""
+
+    at_ns: int
+    drain: bool = True
+
+
+Event: TypeAlias = Started | Woke | Chunks | Ended | Settled | Stopped

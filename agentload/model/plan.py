@@ -1,0 +1,119 @@
+"""A plan: which sessions each arm plays, in which order, under which load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from agentload.model.commands import Limits
+from agentload.model.trace import Header, Session
+
+Design: TypeAlias = Literal["interleaved", "parallel", "sequential"]
+Cache: TypeAlias = Literal["cold", "warm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Start sessions when the trace says, `speed` times as fast."""
+
+    speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLoop:
+    """Keep this many sessions going: the next one starts when one ends."""
+
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLoop:
+    """Start sessions at a rate, whatever the server does. `cv` shapes gamma arrivals (1 is Poisson, 0 constant)."""
+
+    rate_per_s: float
+    cv: float = 1.0
+    ramp_from_per_s: float | None = None
+    ramp_s: float = 0.0
+
+
+Arrivals: TypeAlias = Recorded | ClosedLoop | OpenLoop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitScale:
+    """How one kind of wait is replayed: scaled, then capped."""
+
+    scale: float = 1.0
+    cap_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Start nothing new once one of these is spent in a block; None is no bound."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How a block is played."""
+
+    arrivals: Arrivals = field(default_factory=Recorded)
+    waits: Mapping[str, WaitScale] = field(default_factory=dict)
+    """By kind of wait (tool, user, schedule); a missing kind is replayed as recorded."""
+    max_in_flight: int | None = None
+    """Cap on calls in flight on each arm."""
+    budget: Budget = field(default_factory=Budget)
+    cancel_share: float = 0.0
+    """Share of calls that are cancelled after a drawn number of tokens."""
+    history: Literal["fixed", "live"] = "fixed"
+    retries: int = 0
+    """How often a failed call is sent again, as a further attempt with its own row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A fixed set of whole sessions, start times relative to the block."""
+
+    index: int
+    sessions: Iterable[Session]
+    """Iterated once a play."""
+    warmup: bool = False
+    """Played but left out of the evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """One block on one arm: half a pair."""
+
+    block: int
+    arm: str
+    pair: int
+    salt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Plays that run at the same time; the next round starts when all have ended and settled."""
+
+    index: int
+    plays: tuple[Play, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything the dispatcher needs to know."""
+
+    run: str
+    seed: int
+    header: Header
+    arms: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    rounds: tuple[Round, ...]
+    load: Load = field(default_factory=Load)
+    limits: Limits = field(default_factory=Limits)
+    design: Design = "interleaved"
+    cache: Cache = "cold"

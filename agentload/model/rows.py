@@ -1,0 +1,181 @@
+"""Rows as they are stored: one dataclass a table, fields named as the columns. Absent is None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from agentload.model.commands import StampSource, Status
+from agentload.model.stamps import Stamps
+
+Kind: TypeAlias = Literal["measured", "emulated", "simulated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One replay, eval, probe or simulation."""
+
+    run_id: str
+    kind: Kind
+    name: str
+    created_ns: int
+    """Wall clock."""
+    trace_name: str | None
+    trace_hash: str | None
+    model: str | None
+    design: str | None
+    seed: int
+    version: str
+    command: str
+    options: str
+    """JSON of the load, limits and budgets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegRow:
+    """One uninterrupted process of a run, with the anchors of its monotonic axis."""
+
+    run_id: str
+    leg: int
+    host: str
+    boot_id: str | None
+    monotonic_ns: int
+    wall_ns: int
+    ended_ns: int | None = None
+    status: Literal["running", "done", "stopped", "failed"] = "running"
+    health: str | None = None
+    """JSON: send lag, loop stall, coalesced reads, CPU share; what makes a leg void."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmRow:
+    """One endpoint configuration of a run."""
+
+    run_id: str
+    arm: str
+    position: int
+    url: str | None
+    model: str | None
+    machine: str | None = None
+    profile: str | None = None
+    expected: str | None = None
+    """JSON of what the arms file expects of the server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FingerprintRow:
+    """What a server said it is, at one moment. `facts` is JSON."""
+
+    run_id: str
+    leg: int
+    arm: str
+    at_ns: int
+    moment: Literal["before", "after"]
+    round: int
+    facts: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRow:
+    """One play of a block on an arm."""
+
+    run_id: str
+    leg: int
+    pair: int
+    block: int
+    arm: str
+    round: int
+    started_ns: int
+    drain_ns: int | None
+    """From here on the load was draining; left out of throughput."""
+    ended_ns: int | None
+    salt: str
+    warmup: bool = False
+    void: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    """One attempt of one call."""
+
+    run_id: str
+    leg: int
+    arm: str
+    block: int
+    pair: int
+    workload: str
+    session: str
+    turn: int
+    attempt: int
+    retry_of: str | None
+    request_id: str
+    due_ns: int
+    released_ns: int
+    context_tokens: int
+    asked_tokens: int
+    status: Status
+    tail: bool = False
+    replica: str | None = None
+    sent_ns: int | None = None
+    first_ns: int | None = None
+    first_answer_ns: int | None = None
+    last_ns: int | None = None
+    done_ns: int | None = None
+    stamp_source: StampSource = "user"
+    coalesced_reads: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    thinking_tokens: int | None = None
+    http_status: int | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+    prompt_hash: str | None = None
+    """Of the request body without arm-specific fields: equal across arms when they got the same bytes."""
+    deadline_ns: int | None = None
+    chunks: Stamps | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRow:
+    """One value scraped from a server or a GPU. `labels` is JSON."""
+
+    run_id: str
+    leg: int
+    arm: str
+    at_ns: int
+    name: str
+    value: float
+    labels: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRow:
+    """One graded answer: a task item, or a check inside a replayed trace."""
+
+    run_id: str
+    arm: str
+    task: str
+    item: str
+    context_tokens: int
+    depth: float | None
+    repetition: int
+    score: float | None
+    right: bool | None
+    answer: str | None
+    request_id: str | None = None
+    signals: str | None = None
+    """JSON: finish reason, length ratio, repeated 4-gram share, agreement prefix with the reference arm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRow:
+    """One decision as it was written. `decision` is JSON."""
+
+    run_id: str
+    at_ns: int
+    policy: str
+    decision: str
+
+
+Row: TypeAlias = RunRow | LegRow | ArmRow | FingerprintRow | BlockRow | CallRow | SampleRow | AnswerRow | VerdictRow

@@ -1,0 +1,52 @@
+"""When each chunk of a stream arrived, in the form it is stored: µs gaps whose rounding does not add up."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+US = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamps:
+    """Chunk arrivals of one call: the first in ns, the others as µs gaps, with the tokens that each chunk carried."""
+
+    first_ns: int
+    gap_us: bytes
+    """int32, native order, one a chunk: differences of the offsets from `first_ns` rounded to µs; the first is 0."""
+    tokens: bytes
+    """uint16, native order, one a chunk."""
+
+    def __len__(self) -> int:
+        return len(self.tokens) // 2
+
+    def ns(self) -> array[int]:
+        """Return the stamp of every chunk in ns, exact to half a µs."""
+        out = array("q")
+        at = self.first_ns
+        for gap in memoryview(self.gap_us).cast("i"):
+            at += gap * US
+            out.append(at)
+        return out
+
+    def token_counts(self) -> array[int]:
+        """Return the tokens of every chunk."""
+        return array("H", self.tokens)
+
+
+def stamps(ns: Sequence[int], tokens: Sequence[int]) -> Stamps | None:
+    """Pack chunk arrivals; None when there are none."""
+    if len(ns) == 0:
+        return None
+    if len(ns) != len(tokens):
+        raise ValueError(f"{len(ns)} stamps for {len(tokens)} token counts")
+    first = ns[0]
+    gaps = array("i")
+    before = 0
+    for at in ns:
+        offset = (at - first + US // 2) // US
+        gaps.append(offset - before)
+        before = offset
+    return Stamps(first_ns=first, gap_us=gaps.tobytes(), tokens=array("H", tokens).tobytes())
