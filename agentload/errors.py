@@ -47,3 +47,7 @@ class LaunchError(AgentloadError):
 
 class EvidenceError(AgentloadError):
     """Report measurements that are missing or cannot carry a decision."""
+
+
+class InterruptError(AgentloadError):
+    """Report a run that the user stopped and the hint resumes; exits with 130."""

@@ -1,0 +1,185 @@
+"""Look at this machine: one function a check, each returns what it saw and what to do about it."""
+
+import importlib.metadata
+import os
+import platform
+import resource
+import select
+import shutil
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from agentload import __version__, builtin
+
+# asm-generic/socket.h and linux/net_tstamp.h: Python 3.11 names none of these.
+SO_TIMESTAMPING: Final = 37
+SOF_TIMESTAMPING_TX_SOFTWARE: Final = 1 << 1
+SOF_TIMESTAMPING_RX_SOFTWARE: Final = 1 << 3
+SOF_TIMESTAMPING_SOFTWARE: Final = 1 << 4
+SOF_TIMESTAMPING_OPT_TSONLY: Final = 1 << 11
+
+LIBRARIES: Final = ("aiohttp", "duckdb", "httptools", "msgspec", "numpy", "openai", "polars", "pyarrow", "scipy", "typer")
+
+# A stream is one socket, and a worker holds at most 1,024 of them: four workers and their journals fit.
+FILES_WANTED: Final = 4_096
+# One dispatcher and one worker; the emulator, if it runs here too, wants its own core.
+CORES_WANTED: Final = 2
+# A day of 50,000 chunks/s at 2 bytes a stamp is about 9 GB; below 2 GB even a short run with --keep-raw may not fit.
+DISK_WANTED_BYTES: Final = 2 * 1024**3
+# Reading these takes no system call; any other costs microseconds a stamp.
+FAST_CLOCKS: Final = frozenset({"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """State what one check saw, and what to do unless all is well."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    seen: str
+    advice: str | None = None
+
+
+def python() -> Check:
+    """Name the versions of Python and of agentload."""
+    return Check(name="python", state="ok", seen=f"{platform.python_implementation()} {platform.python_version()}, agentload {__version__}")
+
+
+def system() -> Check:
+    """Check the operating system: only Linux stamps packets for us."""
+    seen = f"{platform.system()} {platform.release()} {platform.machine()}"
+    if platform.system() != "Linux":
+        return Check(name="system", state="warn", seen=seen, advice="measure from Linux: elsewhere stamps are taken in user space")
+    return Check(name="system", state="ok", seen=seen)
+
+
+def cores() -> Check:
+    """Check the number of cores that this process may use."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if count < CORES_WANTED:
+        advice = "few streams only: the load generator would wait for itself, and such runs are void"
+        return Check(name="cores", state="warn", seen=str(count), advice=advice)
+    return Check(name="cores", state="ok", seen=str(count))
+
+
+def open_files() -> Check:
+    """Check how many sockets may be open at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    seen = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,}"
+    if soft != resource.RLIM_INFINITY and soft < FILES_WANTED:
+        wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+        return Check(name="open files", state="warn", seen=seen, advice=f"more than {soft // 2:,} streams need `ulimit -n {wanted}`")
+    return Check(name="open files", state="ok", seen=seen)
+
+
+def clock() -> Check:
+    """Check that reading the clock is cheap and fine-grained."""
+    resolution_ns = time.get_clock_info("monotonic").resolution * 1e9
+    source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    name = source.read_text().strip() if source.is_file() else "unknown source"
+    seen = f"{name}, {resolution_ns:.0f} ns"
+    if source.is_file() and name not in FAST_CLOCKS:
+        return Check(
+            name="clock", state="warn", seen=seen, advice="stamps cost a system call each: prefer a machine whose clock source is tsc"
+        )
+    return Check(name="clock", state="ok", seen=seen)
+
+
+def kernel_timestamps() -> Check:
+    """Check that the kernel stamps what is sent and received, by sending one byte over 127.0.0.1."""
+    try:
+        sent, received = stamps_over_loopback()
+    except OSError as error:
+        advice = "stamps are taken in user space (stamp_source = 'user'): keep streams few and the machine quiet"
+        return Check(name="kernel timestamps", state="warn", seen=f"refused: {error.strerror or error}", advice=advice)
+    if not (sent and received):
+        advice = "the kernel or its sandbox drops stamps; runs fall back to user space (stamp_source = 'user')"
+        seen = f"send {'yes' if sent else 'no'}, receive {'yes' if received else 'no'}"
+        return Check(name="kernel timestamps", state="warn", seen=seen, advice=advice)
+    return Check(name="kernel timestamps", state="ok", seen="send and receive")
+
+
+def stamps_over_loopback() -> tuple[bool, bool]:
+    """Return whether one byte over a loopback connection came back with a send and with a receive stamp."""
+    flags = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_OPT_TSONLY
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=1) as near:
+        far, _ = server.accept()
+        with far:
+            far.settimeout(1)
+            for end in (near, far):
+                end.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, flags)
+            near.sendall(b"x")
+            received = _has_stamp(far.recvmsg(1, 256)[1])
+            # The send stamp waits in the error queue, which poll reports without being asked.
+            poll = select.poll()
+            poll.register(near, 0)
+            sent = bool(poll.poll(200)) and _has_stamp(near.recvmsg(1, 256, socket.MSG_ERRQUEUE)[1])
+    return sent, received
+
+
+def _has_stamp(ancillary: list[tuple[int, int, bytes]]) -> bool:
+    return any(kind == SO_TIMESTAMPING and struct.unpack_from("qq", stamp) != (0, 0) for _level, kind, stamp in ancillary)
+
+
+def working_directory() -> Check:
+    """Check that journals and databases can be written here."""
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free
+    seen = f"{here}, {free / 1024**3:.1f} GiB free"
+    try:
+        with tempfile.TemporaryFile(dir=here):
+            pass
+    except OSError as error:
+        return Check(
+            name="working directory", state="fail", seen=f"{here}: {error.strerror}", advice="change to a directory that you can write to"
+        )
+    if free < DISK_WANTED_BYTES:
+        return Check(name="working directory", state="warn", seen=seen, advice="free some disk space: a full disk ends a run")
+    return Check(name="working directory", state="ok", seen=seen)
+
+
+def libraries() -> Check:
+    """Check that the main libraries are installed, and name their versions."""
+    missing = []
+    present = []
+    for name in LIBRARIES:
+        try:
+            present.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return Check(
+            name="libraries",
+            state="fail",
+            seen=f"missing: {', '.join(missing)}",
+            advice="reinstall: pip install --force-reinstall agentload",
+        )
+    return Check(name="libraries", state="ok", seen=", ".join(present))
+
+
+def shipped(kind: builtin.Kind) -> Check:
+    """Check that the data that travels with the package is found."""
+    found = builtin.names(kind)
+    if not found:
+        return Check(name=kind, state="fail", seen="none found", advice="reinstall: pip install --force-reinstall agentload")
+    return Check(name=kind, state="ok", seen=", ".join(found))
+
+
+CHECKS: Final[tuple[Callable[[], Check], ...]] = (
+    python,
+    system,
+    cores,
+    open_files,
+    clock,
+    kernel_timestamps,
+    working_directory,
+    libraries,
+    lambda: shipped("profiles"),
+    lambda: shipped("traces"),
+)

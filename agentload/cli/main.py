@@ -1,0 +1,113 @@
+"""Run one verb, and turn what went wrong into `error:` and `hint:` lines and an exit code."""
+
+import errno
+import os
+import sys
+import traceback
+from typing import Annotated, Final
+
+import typer
+from typer.main import get_command
+
+from agentload import __version__
+from agentload.cli._lazy import LazyGroup
+from agentload.errors import AgentloadError, GateError, InterruptError, UsageError
+
+FAILED: Final = 1
+USAGE: Final = 2
+GATE: Final = 3
+INTERRUPTED: Final = 130
+
+# What the machine refuses and the user can mend; an OSError that names a file is the user's too, any other is a bug of ours.
+_REFUSALS: Final = {
+    errno.ENOSPC: "free some disk space, or write elsewhere",
+    errno.EDQUOT: "free some of your disk quota, or write elsewhere",
+    errno.EMFILE: "raise the open file limit: ulimit -n 65536",
+}
+
+_app = typer.Typer(cls=LazyGroup, add_completion=False, rich_markup_mode=None, subcommand_metavar="VERB ...")
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer hands the option's value over by position
+    if wanted:
+        print(f"agentload {__version__}")
+        raise typer.Exit
+
+
+@_app.callback(help="Replay agent traces against serving configurations, measure honestly, and write the decision.")
+def _root(
+    *,
+    version: Annotated[  # its callback has acted before any verb is looked for
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> int:
+    """Run the command line of this process and return its exit code."""
+    try:
+        code = _run(sys.argv[1:] or ["--help"])
+        # A reader that left shows itself only when the last bytes leave.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nobody reads: say nothing, not even at interpreter exit. Not 0, so that a gate behind a pipe never passes by accident.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (AgentloadError, typer.TyperException, OSError) as error:
+        return _explain(error)
+    if code == INTERRUPTED:
+        _say("error", "interrupted")
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    # typer turns Ctrl-C into its Exit(130), and hands back every Exit's code, or what the verb returned: nothing.
+    result = get_command(_app).main(arguments, prog_name="agentload", standalone_mode=False)
+    assert result is None or isinstance(result, int), result
+    return result or 0
+
+
+def _explain(error: AgentloadError | typer.TyperException | OSError) -> int:
+    if os.environ.get("AGENTLOAD_DEBUG"):
+        traceback.print_exception(error)
+    match error:
+        case AgentloadError():
+            _say("error", error.message)
+            _say("hint", error.hint)
+            return _exit_code(error)
+        case typer.TyperException():
+            _say("error", error.format_message())
+            _say("hint", _help_of(error))
+            return error.exit_code
+        case OSError():
+            hint = _REFUSALS.get(error.errno or 0)
+            if hint is None and error.filename is None:
+                raise error
+            place = f": {error.filename}" if error.filename else ""
+            _say("error", f"{error.strerror}{place}")
+            _say("hint", hint)
+            return FAILED
+
+
+def _exit_code(error: AgentloadError) -> int:
+    match error:
+        case UsageError():
+            return USAGE
+        case GateError():
+            return GATE
+        case InterruptError():
+            return INTERRUPTED
+        case _:
+            return FAILED
+
+
+def _help_of(error: typer.TyperException) -> str | None:
+    # Only typer's usage errors know the verb they happened in, and typer keeps their class to itself.
+    command = getattr(getattr(error, "ctx", None), "command_path", None)
+    return f"{command} --help" if command else None
+
+
+def _say(kind: str, text: str | None) -> None:
+    if text:
+        print(f"{kind}: {text}", file=sys.stderr)

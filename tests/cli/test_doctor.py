@@ -1,0 +1,120 @@
+import errno
+import json
+import platform
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from agentload import builtin
+from agentload.cli import _checks, doctor
+from agentload.cli import main as cli
+from agentload.cli._checks import Check
+
+FINE = Check(name="python", state="ok", seen="CPython 3.11.7")
+POOR = Check(name="open files", state="warn", seen="256", advice="more than 128 streams need `ulimit -n 4096`")
+BAD = Check(name="traces", state="fail", seen="none found", advice="reinstall")
+
+
+def invoke(monkeypatch: pytest.MonkeyPatch, checks: tuple[Check, ...], *options: str) -> int:
+    monkeypatch.setattr(doctor, "CHECKS", tuple((lambda check=check: check) for check in checks))
+    monkeypatch.setattr(sys, "argv", ["agentload", "doctor", *options])
+    return cli.main()
+
+
+def test_each_check_is_a_line_and_each_advice_another(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(monkeypatch, (FINE, POOR)) == 0
+    assert capsys.readouterr().out == (
+        "ok    python      CPython 3.11.7\n"
+        "warn  open files  256\n"
+        "                  → more than 128 streams need `ulimit -n 4096`\n"
+    )  # fmt: skip
+
+
+def test_a_failed_check_exits_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(monkeypatch, (FINE, BAD)) == 1
+    assert "fail  traces" in capsys.readouterr().out
+
+
+def test_json_holds_what_the_lines_hold(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(monkeypatch, (FINE, BAD), "--json") == 1
+    assert json.loads(capsys.readouterr().out) == [
+        {"name": "python", "state": "ok", "seen": "CPython 3.11.7", "advice": None},
+        {"name": "traces", "state": "fail", "seen": "none found", "advice": "reinstall"},
+    ]
+
+
+@pytest.mark.loopback
+def test_every_check_answers_on_this_machine() -> None:
+    checks = [check() for check in _checks.CHECKS]
+    assert len({check.name for check in checks}) == len(checks)
+    assert [check.name for check in checks if (check.state == "ok") != (check.advice is None)] == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "state", "advice"),
+    [
+        ((1024, 524288), "warn", "more than 512 streams need `ulimit -n 4096`"),
+        ((1024, 2048), "warn", "more than 512 streams need `ulimit -n 2048`"),
+        ((1024, resource.RLIM_INFINITY), "warn", "more than 512 streams need `ulimit -n 4096`"),
+        ((4096, 4096), "ok", None),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), "ok", None),
+    ],
+)
+def test_few_open_files_name_the_command_that_raises_them(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], state: str, advice: str | None
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    check = _checks.open_files()
+    assert (check.state, check.advice) == (state, advice)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "state", "seen"),
+    [
+        ((True, True), "ok", "send and receive"),
+        ((False, True), "warn", "send no, receive yes"),
+        ((True, False), "warn", "send yes, receive no"),
+    ],
+)
+def test_missing_kernel_timestamps_are_a_warning(monkeypatch: pytest.MonkeyPatch, stamps: tuple[bool, bool], state: str, seen: str) -> None:
+    monkeypatch.setattr(_checks, "stamps_over_loopback", lambda: stamps)
+    check = _checks.kernel_timestamps()
+    assert (check.state, check.seen) == (state, seen)
+
+
+def test_a_kernel_that_refuses_timestamps_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> tuple[bool, bool]:
+        raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+    monkeypatch.setattr(_checks, "stamps_over_loopback", refuse)
+    check = _checks.kernel_timestamps()
+    assert (check.state, check.seen) == ("warn", "refused: Protocol not available")
+
+
+def test_another_system_than_linux_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert _checks.system().state == "warn"
+
+
+def test_a_missing_library_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_checks, "LIBRARIES", ("numpy", "no-such-library"))
+    check = _checks.libraries()
+    assert (check.state, check.seen) == ("fail", "missing: no-such-library")
+
+
+def test_missing_data_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtin, "names", lambda _: ())
+    assert _checks.shipped("traces").state == "fail"
+
+
+def test_a_working_directory_that_takes_no_file_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*, dir: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    check = _checks.working_directory()
+    assert (check.state, check.seen) == ("fail", f"{tmp_path}: Permission denied")

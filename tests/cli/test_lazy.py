@@ -1,0 +1,109 @@
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from agentload.cli._lazy import LazyGroup, Verb, headline, verbs
+from agentload.errors import UsageError
+
+TREE = {
+    "__init__.py": '"""Hold planted verbs."""\n',
+    "main.py": "",
+    "_shared.py": "",
+    "greet.py": '"""Greet somebody.\n\nPolitely.\n"""\n\ndef run(*, name: str = "you") -> None:\n    print("hello", name)\n',
+    "explode.py": '"""Explode on import."""\n\nraise RuntimeError("imported")\n',
+    "two_words.py": '"""Have two words."""\n\ndef run() -> None: ...\n',
+    "file/__init__.py": '"""Handle files."""\n',
+    "file/import_.py": '"""Import a file."""\n\ndef run(path: str) -> None:\n    print("imported", path)\n',
+}
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Plant a package of verbs under a name that no other test has imported."""
+    name = f"house_{tmp_path.name.replace('-', '_')}"
+    for path, text in TREE.items():
+        file = tmp_path / name / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def invoke(package: str, *arguments: str) -> int | None:
+    group = LazyGroup(package=package, name="house", help="Live here.", rich_markup_mode=None)
+    code = group.main(list(arguments), prog_name="house", standalone_mode=False)
+    assert code is None or isinstance(code, int)
+    return code
+
+
+def test_a_files_name_is_the_verbs_name(house: str) -> None:
+    assert [verb.name for verb in verbs(house)] == ["explode", "file", "greet", "two-words"]
+    assert [verb.name for verb in verbs(f"{house}.file")] == ["import"]
+
+
+HELP = """\
+Usage: house [OPTIONS] COMMAND [ARGS]...
+
+  Live here.
+
+Options:
+  --help  Show this message and exit.
+
+Commands:
+  explode    Explode on import.
+  file       Handle files.
+  greet      Greet somebody.
+  two-words  Have two words.
+"""
+
+
+def test_help_lists_verbs_without_importing_them(house: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert invoke(house, "--help") == 0
+    assert capsys.readouterr() == (HELP, "")
+
+
+def test_a_verbs_signature_is_its_options_and_its_docstring_its_help(house: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(house, "greet", "--name", "Ada") is None
+    assert capsys.readouterr() == ("hello Ada\n", "")
+    invoke(house, "greet", "--help")
+    assert "Greet somebody.\n\n  Politely.\n" in capsys.readouterr().out
+
+
+def test_a_folder_is_a_group(house: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(house, "file", "import", "a.csv") is None
+    assert capsys.readouterr() == ("imported a.csv\n", "")
+    invoke(house, "file", "--help")
+    assert "Handle files." in capsys.readouterr().out
+
+
+def test_an_unknown_verb_of_a_group_names_the_nearest(house: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        invoke(house, "file", "inport")
+    assert (caught.value.message, caught.value.hint) == ("no verb 'inport'", "did you mean `house file import`?")
+
+
+def every_verb(package: str = "agentload.cli") -> list[Verb]:
+    found = list(verbs(package))
+    return found + [inner for verb in found if verb.is_group for inner in every_verb(verb.module)]
+
+
+@pytest.mark.parametrize("verb", every_verb(), ids=lambda verb: verb.module)
+def test_every_verb_says_what_it_does_in_one_line(verb: Verb) -> None:
+    module = import_module(verb.module)
+    line = headline(verb)
+    assert module.__doc__ is not None
+    assert line == module.__doc__.splitlines()[0]
+    assert line.endswith(".")
+    assert verb.is_group != hasattr(module, "run")
+
+
+def test_help_imports_no_verb_and_no_heavy_library() -> None:
+    """`agentload --help` must be instant, so nothing but typer may be loaded for it."""
+    program = "import sys; from agentload.cli.main import main; sys.argv[1:] = ['--help']; main(); print(*sys.modules, file=sys.stderr)"
+    loaded = set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr.split())
+    heavy = {"aiohttp", "asyncio", "duckdb", "jinja2", "msgspec", "numpy", "openai", "polars", "pyarrow", "rich", "scipy"}
+    assert loaded & (heavy | {verb.module for verb in every_verb() if not verb.is_group}) == set()

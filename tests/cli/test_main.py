@@ -1,0 +1,146 @@
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from agentload import __version__
+from agentload.cli import main as cli
+from agentload.errors import AgentloadError, GateError, InterruptError, TraceError, UsageError
+
+GOLDEN = Path(__file__).parent / "golden"
+AGENTLOAD = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
+
+
+def invoke(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["agentload", *arguments])
+    return cli.main()
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def run(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_run", run)
+
+
+def test_a_verbs_help_reads_as_agreed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert invoke(monkeypatch, "doctor", "--help") == 0
+    assert capsys.readouterr().out == (GOLDEN / "doctor-help.txt").read_text()
+
+
+def test_no_arguments_print_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(monkeypatch, "--help") == 0
+    helped = capsys.readouterr().out
+    assert invoke(monkeypatch) == 0
+    assert capsys.readouterr().out == helped
+
+
+def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(monkeypatch, "--version") == 0
+    assert capsys.readouterr() == (f"agentload {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("doktor",), "error: no verb 'doktor'\nhint: did you mean `agentload doctor`?\n"),
+        (("xyzzy",), "error: no verb 'xyzzy'\nhint: agentload --help\n"),
+        (("doctor", "--jsn"), "error: No such option: --jsn (Possible options: --json)\nhint: agentload doctor --help\n"),
+        (("doctor", "now"), "error: Got unexpected extra argument(s) (now)\nhint: agentload doctor --help\n"),
+    ],
+)
+def test_a_mistyped_command_line_exits_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert invoke(monkeypatch, *arguments) == 2
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            TraceError("a.jsonl:3: no turns", hint="agentload trace check a.jsonl"),
+            1,
+            "error: a.jsonl:3: no turns\nhint: agentload trace check a.jsonl\n",
+        ),
+        (AgentloadError("no hint here"), 1, "error: no hint here\n"),
+        (UsageError("--swap needs two endpoints", hint="name two"), 2, "error: --swap needs two endpoints\nhint: name two\n"),
+        (GateError("turn time +6 %, gate +5 %"), 3, "error: turn time +6 %, gate +5 %\n"),
+        (
+            InterruptError("stopped after 41 of 96 calls", hint="--resume r1"),
+            130,
+            "error: stopped after 41 of 96 calls\nhint: --resume r1\n",
+        ),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x.yaml"), 1, "error: No such file or directory: x.yaml\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            1,
+            "error: No space left on device\nhint: free some disk space, or write elsewhere\n",
+        ),
+        (typer.TyperException("odd"), 1, "error: odd\n"),
+    ],
+)
+def test_what_the_user_can_mend_is_an_error_a_hint_and_a_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str
+) -> None:
+    fail_with(monkeypatch, error)
+    assert invoke(monkeypatch, "doctor") == code
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize("error", [ValueError("ours"), OSError(errno.EBADF, "Bad file descriptor")])
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    fail_with(monkeypatch, error)
+    with pytest.raises(type(error)):
+        invoke(monkeypatch, "doctor")
+
+
+def test_debugging_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("AGENTLOAD_DEBUG", "1")
+    fail_with(monkeypatch, TraceError("odd"))
+    assert invoke(monkeypatch, "doctor") == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last):\n")
+    assert said.endswith("error: odd\n")
+
+
+def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from agentload.cli import doctor
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "CHECKS", (interrupt,))
+    assert invoke(monkeypatch, "doctor") == 130
+    assert capsys.readouterr() == ("", "error: interrupted\n")
+
+
+def run_with_stdout(arguments: tuple[str, ...], prepare: Callable[[], int]) -> tuple[int, bytes]:
+    stdout = prepare()
+    try:
+        done = subprocess.run([*AGENTLOAD, *arguments], stdout=stdout, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(stdout)
+    return done.returncode, done.stderr
+
+
+def test_a_reader_that_left_is_no_reason_to_speak() -> None:
+    def closed_pipe() -> int:
+        reader, writer = os.pipe()
+        os.close(reader)
+        return writer
+
+    assert run_with_stdout(("--help",), closed_pipe) == (1, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_an_error_and_a_hint() -> None:
+    said = b"error: No space left on device\nhint: free some disk space, or write elsewhere\n"
+    assert run_with_stdout(("--version",), lambda: os.open("/dev/full", os.O_WRONLY)) == (1, said)
