@@ -62,6 +62,8 @@ class Call:
     model: str | None = None
     deadline_ns: int | None = None
     """Absolute instant by which the answer must be complete."""
+    wants_reply: bool = False
+    """Somebody reads the answer's text: a live edge, or a check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

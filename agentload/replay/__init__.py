@@ -1,1 +1,1 @@
-"""Decide, as pure state machines, what is sent to whom and when."""
+"""Pure machines that decide a replay: which call is due, which goes out, how each one ended."""

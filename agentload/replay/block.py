@@ -1,0 +1,361 @@
+"""One block being played on one arm: know what is due, release it under the cap.
+
+A call waits in one of three places: for its dependencies (`_waiters`), for its instant (`_due`, a heap), or for a free slot (due,
+but the cap is reached). Instants of completion are the stamps of the answer's last byte, not of the moment when this code hears of
+it: processing late never moves the schedule.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from agentload.model.commands import Call, Command, Ended, Prepare, Reply, Send, Skip, Status, Watch
+from agentload.model.plan import Block, Plan, Play
+from agentload.model.trace import Session, TurnRef
+from agentload.replay.arrivals import SECOND, seeded
+from agentload.replay.intake import Intake
+from agentload.replay.naming import request_id
+from agentload.replay.session import MissingReplyError, Player
+
+REMEMBERED = 10_000  # ended sessions that may still be referred to; the trace format promises no longer reach
+BACKOFF_NS = SECOND  # wait before a second attempt; doubles with each further one
+RETRIABLE: frozenset[Status] = frozenset({"refused", "reset", "connect_timeout", "busy"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    player: Player
+    turn: int
+    again: Send | None = None
+    """The attempt that failed, when this is another one."""
+
+
+class BlockPlay:
+    """Decide what one block sends to one arm."""
+
+    def __init__(self, plan: Plan, block: Block, play: Play, *, started_ns: int, prepares: bool) -> None:
+        self.play = play
+        self.started_ns = started_ns
+        self.in_flight: dict[str, tuple[Send, Player]] = {}
+        self._plan = plan
+        self._load = plan.load
+        self._live = plan.load.history == "live"
+        self._prepares = prepares
+        self._intake = Intake(block.sessions, plan.load.arrivals, seed=(plan.seed, "arrivals", block.index), started_ns=started_ns)
+        self._wanted = frozenset(_live_sources(block.sessions))
+        self._players: dict[str, Player] = {}
+        self._parked: dict[str, Session] = {}
+        self._spawned_ns: dict[str, int] = {}
+        self._ended: OrderedDict[str, list[int]] = OrderedDict()
+        self._waiters: dict[tuple[str, int], list[Player]] = {}
+        self._replies: dict[tuple[str, int], Reply] = {}
+        self._due: list[tuple[int, int, _Pending]] = []
+        self._order = 0
+        self._slot_ns = started_ns
+        self._calls = 0
+        self._tokens = 0
+        self._is_closed = False
+
+    @property
+    def drain_ns(self) -> int | None:
+        """Return when the load began to drain, or None."""
+        return self._intake.drain_ns
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing is in flight and nothing can still become due."""
+        return not self.in_flight and (self._is_closed or (not self._due and not self._players and self._intake.is_empty))
+
+    def close(self) -> None:
+        """Release nothing more; what is in flight goes on."""
+        self._is_closed = True
+        self._due.clear()
+
+    def step(self, now_ns: int) -> list[Command]:
+        """Return what to make ready, to send and to skip, now that it is *now_ns*."""
+        out: list[Command] = []
+        while not self._is_closed:
+            self._begin_sessions(now_ns, out)
+            self._release(now_ns, out)
+            if self.in_flight or self.next_ns() is not None:
+                break
+            self._strand(out)
+            if self._intake.is_empty:
+                break
+        return out
+
+    def ended(self, event: Ended) -> None:
+        """Note that an attempt is over; `step` then says what follows."""
+        send, player = self.in_flight.pop(event.request_id)
+        outcome = event.outcome
+        done_ns = event.at_ns if outcome.done_ns is None else outcome.done_ns
+        self._slot_ns = done_ns
+        self._tokens += (outcome.prompt_tokens or 0) + (outcome.output_tokens or 0)
+        if outcome.status in RETRIABLE and send.attempt < self._load.retries:
+            self._push(done_ns + BACKOFF_NS * 2**send.attempt, _Pending(player, send.call.turn, send))
+            return
+        if outcome.status == "ok" and outcome.reply is not None and send.call.wants_reply:
+            self._keep_reply(player.session, send.call.turn, outcome.reply)
+        self._complete(player, done_ns)
+        if player.has_ended:
+            self._retire(player, done_ns)
+        else:
+            self._await(player)
+
+    def next_ns(self) -> int | None:
+        """Return the instant at which `step` has something to do, if nothing ends before."""
+        if self._is_closed:
+            return None
+        cap = self._load.max_in_flight
+        due_ns = self._due[0][0] if self._due and (cap is None or len(self.in_flight) < cap) else None
+        start_ns = self._intake.next_ns()
+        if due_ns is None or (start_ns is not None and start_ns < due_ns):
+            return start_ns
+        return due_ns
+
+    # --- sessions and their dependencies ---
+
+    def _begin_sessions(self, now_ns: int, out: list[Command]) -> None:
+        for session, start_ns in self._intake.take(now_ns):
+            name = session.session
+            if start_ns is not None:
+                self._begin(session, start_ns)
+                self._prepare(self._players[name], out)
+            else:
+                self._parked[name] = session
+                if (at_ns := self._spawned_ns.pop(name, None)) is not None:
+                    self._spawn(name, at_ns)
+
+    def _begin(self, session: Session, at_ns: int) -> None:
+        prefix = self._plan.header.prefixes.get(session.prefix, ()) if session.prefix else ()
+        player = Player(session, prefix, live_history=self._live, ready_ns=at_ns)
+        self._players[session.session] = player
+        self._await(player)
+
+    def _spawn(self, name: str, at_ns: int) -> None:
+        session = self._parked.pop(name, None)
+        if session is None:
+            self._spawned_ns[name] = at_ns
+        else:
+            self._begin(session, at_ns)
+
+    def _await(self, player: Player) -> None:
+        for ref in player.session.turns[player.next_turn].after:
+            done_ns = self._completed(ref)
+            if done_ns is None:
+                player.waiting_for += 1
+                self._waiters.setdefault((ref.session, ref.turn), []).append(player)
+            else:
+                player.ready_ns = max(player.ready_ns, done_ns)
+        if player.waiting_for == 0:
+            self._schedule(player)
+
+    def _completed(self, ref: TurnRef) -> int | None:
+        player = self._players.get(ref.session)
+        if player is not None:
+            return player.completed(ref.turn)
+        ended = self._ended.get(ref.session)
+        return ended[ref.turn] if ended is not None and ref.turn < len(ended) else None
+
+    def _complete(self, player: Player, done_ns: int) -> None:
+        name, turn = player.session.session, player.next_turn
+        player.completed_ns.append(done_ns)
+        player.ready_ns = done_ns
+        for spawned in player.session.turns[turn].spawn:
+            self._spawn(spawned, done_ns)
+        self._release_waiters((name, turn), done_ns)
+        if player.has_ended:
+            self._release_waiters((name, -1), done_ns)
+
+    def _release_waiters(self, key: tuple[str, int], done_ns: int) -> None:
+        for waiter in self._waiters.pop(key, ()):
+            waiter.ready_ns = max(waiter.ready_ns, done_ns)
+            waiter.waiting_for -= 1
+            if waiter.waiting_for == 0:
+                self._schedule(waiter)
+
+    def _retire(self, player: Player, done_ns: int) -> None:
+        name = player.session.session
+        del self._players[name]
+        self._ended[name] = player.completed_ns
+        if len(self._ended) > REMEMBERED:
+            self._ended.popitem(last=False)
+        if self._live:
+            for turn in range(player.next_turn):
+                if (name, turn) not in self._wanted:
+                    self._replies.pop((name, turn), None)
+        self._intake.ended(name, done_ns)
+
+    def _schedule(self, player: Player) -> None:
+        turn = player.session.turns[player.next_turn]
+        wait_s = turn.wait_s
+        if (rule := self._load.waits.get(turn.wait or "")) is not None:
+            wait_s *= rule.scale
+            wait_s = wait_s if rule.cap_s is None else min(wait_s, rule.cap_s)
+        self._push(player.ready_ns + round(wait_s * SECOND), _Pending(player, player.next_turn))
+
+    def _push(self, due_ns: int, pending: _Pending) -> None:
+        if not self._is_closed:
+            self._order += 1
+            heapq.heappush(self._due, (due_ns, self._order, pending))
+
+    # --- sending ---
+
+    def _release(self, now_ns: int, out: list[Command]) -> None:
+        cap = self._load.max_in_flight
+        while self._due and self._due[0][0] <= now_ns and (cap is None or len(self.in_flight) < cap):
+            if self._is_spent(now_ns):
+                self.close()
+                return
+            due_ns, _, pending = heapq.heappop(self._due)
+            try:
+                send = self._send(due_ns, pending)
+            except MissingReplyError:
+                self._abandon(pending.player, due_ns, out)
+                continue
+            self.in_flight[send.request_id] = (send, pending.player)
+            self._calls += 1
+            out.append(send)
+            self._prepare(pending.player, out, after=pending.turn)
+
+    def _is_spent(self, now_ns: int) -> bool:
+        budget = self._load.budget
+        return (
+            (budget.calls is not None and self._calls >= budget.calls)
+            or (budget.tokens is not None and self._tokens >= budget.tokens)
+            or (budget.seconds is not None and now_ns - self.started_ns >= budget.seconds * SECOND)
+        )
+
+    def _send(self, due_ns: int, pending: _Pending) -> Send:
+        again = pending.again
+        released_ns = due_ns if self._load.max_in_flight is None else max(due_ns, self._slot_ns)
+        if again is not None:
+            attempt = again.attempt + 1
+            name = request_id(self._plan.run, self.play, again.call.session, again.call.turn, attempt)
+            return replace(
+                again,
+                request_id=name,
+                attempt=attempt,
+                retry_of=again.request_id,
+                due_ns=due_ns,
+                released_ns=released_ns,
+                tail=self._is_tail(released_ns),
+            )
+        call = self._call(pending.player, pending.turn, due_ns)
+        return Send(
+            request_id=request_id(self._plan.run, self.play, call.session, call.turn, 0),
+            call=call,
+            attempt=0,
+            retry_of=None,
+            arm=self.play.arm,
+            block=self.play.block,
+            pair=self.play.pair,
+            due_ns=due_ns,
+            released_ns=released_ns,
+            salt=self.play.salt,
+            limits=self._plan.limits,
+            watch=self._watch(call),
+            tail=self._is_tail(released_ns),
+        )
+
+    def _is_tail(self, released_ns: int) -> bool:
+        drain_ns = self._intake.drain_ns
+        return drain_ns is not None and released_ns > drain_ns
+
+    def _call(self, player: Player, turn: int, due_ns: int | None) -> Call:
+        call = player.call(turn, self._reply_of)
+        spec = player.session.turns[turn]
+        if due_ns is not None and spec.deadline_s is not None:
+            call = replace(call, deadline_ns=due_ns + round(spec.deadline_s * SECOND))
+        return replace(call, wants_reply=True) if spec.check or self._is_read_later(player.session, turn) else call
+
+    def _is_read_later(self, session: Session, turn: int) -> bool:
+        is_last = turn + 1 == len(session.turns)
+        return (
+            (self._live and not is_last) or (session.session, turn) in self._wanted or (is_last and (session.session, -1) in self._wanted)
+        )
+
+    def _prepare(self, player: Player, out: list[Command], *, after: int = -1) -> None:
+        turn = after + 1
+        if not self._prepares or turn >= len(player.session.turns) or not player.is_fixed(turn):
+            return
+        call = self._call(player, turn, None)
+        name = request_id(self._plan.run, self.play, call.session, turn, 0)
+        out.append(Prepare(request_id=name, call=call, arm=self.play.arm, salt=self.play.salt))
+
+    def _watch(self, call: Call) -> Watch | None:
+        if self._load.cancel_share == 0:
+            return None
+        rng = seeded(self._plan.seed, "cancel", call.session, call.turn)
+        if rng.random() >= self._load.cancel_share:
+            return None
+        return Watch(cancel_after_tokens=1 + int(rng.random() * call.output))
+
+    # --- live answers, and what cannot be sent ---
+
+    def _reply_of(self, ref: TurnRef) -> Reply | None:
+        return self._replies.get((ref.session, ref.turn))
+
+    def _keep_reply(self, session: Session, turn: int, reply: Reply) -> None:
+        self._replies[(session.session, turn)] = reply
+        if turn + 1 == len(session.turns):
+            self._replies[(session.session, -1)] = reply
+
+    def _abandon(self, player: Player, at_ns: int, out: list[Command]) -> None:
+        """Skip a session's remaining turns; those who waited for them go on."""
+        while not player.has_ended:
+            out.append(self._skip(player.session, player.next_turn, at_ns))
+            self._complete(player, at_ns)
+        self._retire(player, at_ns)
+
+    def _strand(self, out: list[Command]) -> None:
+        """Skip every turn that waits for something that can never come; a closed block has nothing to say."""
+        if self._is_closed:
+            return
+        stranded = list(self._players.values())
+        self._players.clear()
+        self._waiters.clear()
+        for player in stranded:
+            out.extend(self._skip(player.session, turn, player.ready_ns) for turn in range(player.next_turn, len(player.session.turns)))
+            self._intake.ended(player.session.session, player.ready_ns)
+        if self._intake.is_empty:
+            for session in self._parked.values():
+                out.extend(self._skip(session, turn, self._slot_ns) for turn in range(len(session.turns)))
+            self._parked.clear()
+
+    def _skip(self, session: Session, turn: int, at_ns: int) -> Skip:
+        spec = session.turns[turn]
+        call = Call(
+            session=session.session,
+            turn=turn,
+            workload=session.workload,
+            context=(),
+            context_tokens=sum(segment.tokens for segment in spec.add),
+            output=spec.output,
+            model=spec.model,
+        )
+        send = Send(
+            request_id=request_id(self._plan.run, self.play, call.session, turn, 0),
+            call=call,
+            attempt=0,
+            retry_of=None,
+            arm=self.play.arm,
+            block=self.play.block,
+            pair=self.play.pair,
+            due_ns=at_ns,
+            released_ns=at_ns,
+            salt=self.play.salt,
+            limits=self._plan.limits,
+        )
+        return Skip(send=send)
+
+
+def _live_sources(sessions: Iterable[Session]) -> Iterator[tuple[str, int]]:
+    for session in sessions:
+        for turn in session.turns:
+            for segment in turn.add:
+                if segment.source is not None:
+                    yield segment.source.session, segment.source.turn

@@ -1,0 +1,166 @@
+"""Events in, commands out: play a plan's rounds one after the other, each round's blocks side by side.
+
+The caller owns the clock and the sockets. It must send Woke at the instant of the last Wake, Ended once for every Send, and
+Settled after every Settle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from agentload.model.commands import Cancel, Chunks, Command, Ended, Event, Finish, Send, Settle, Settled, Started, Stopped, Wake, Woke
+from agentload.model.plan import Plan, Play, Round
+from agentload.replay.block import BlockPlay
+
+MAX_REPLAYS = 2  # a pair that is void this often after its first play stays void
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayEnd:
+    """When a play started, began to drain and ended."""
+
+    play: Play
+    round: int
+    started_ns: int
+    drain_ns: int | None
+    ended_ns: int
+
+
+class Dispatcher:
+    """Say what to send, given what has happened so far."""
+
+    def __init__(self, plan: Plan, *, done: Iterable[int] = (), voided: Mapping[int, int] | None = None, prepares: bool = True) -> None:
+        """Skip the pairs *done* by earlier legs; *voided* counts how often a pair was begun and lost before."""
+        self._plan = plan
+        self._prepares = prepares
+        self._blocks = {block.index: block for block in plan.blocks}
+        self._replays: Counter[int] = Counter(voided or {})
+        finished = frozenset(done)
+        self._rounds = deque(kept for r in plan.rounds if (kept := self._fresh(r, finished)).plays)
+        self._next_index = max((r.index for r in plan.rounds), default=-1) + 1
+        self._round: Round | None = None
+        self._playing: dict[str, BlockPlay] = {}
+        self._arm_of: dict[str, str] = {}
+        self._ends: list[PlayEnd] = []
+        self._wake_ns: int | None = None
+        self._is_stopped = False
+        self._is_settling = False
+
+    @property
+    def in_flight(self) -> int:
+        """Count the calls in flight over all arms."""
+        return len(self._arm_of)
+
+    def ended_plays(self) -> tuple[PlayEnd, ...]:
+        """Return the plays of the round that is settling, or was settled last."""
+        return tuple(self._ends)
+
+    def handle(self, event: Event) -> tuple[Command, ...]:
+        """Return what to do now that *event* has happened."""
+        match event:
+            case Started(at_ns=at_ns):
+                return self._next_round(at_ns)
+            case Woke():
+                self._wake_ns = None
+                return self._step(event.at_ns)
+            case Ended(request_id=request_id):
+                self._playing[self._arm_of.pop(request_id)].ended(event)
+                return self._step(event.at_ns)
+            case Chunks(request_id=request_id, tokens=tokens):
+                return self._watched(request_id, tokens)
+            case Settled(at_ns=at_ns, void=void):
+                self._is_settling = False
+                self._repeat(pair for pair, _ in void)
+                return self._next_round(at_ns)
+            case Stopped():
+                return self._stop(event)
+            case _:
+                assert_never(event)
+
+    def _fresh(self, round_: Round, finished: frozenset[int]) -> Round:
+        plays = tuple(self._salted(play) for play in round_.plays if play.pair not in finished)
+        return replace(round_, plays=plays)
+
+    def _salted(self, play: Play) -> Play:
+        """Give a pair that is played again a salt of its own, so that it finds nothing of itself in a cache."""
+        count = self._replays[play.pair]
+        return replace(play, salt=f"{play.salt.partition('~')[0]}~{count}") if count else play
+
+    def _next_round(self, at_ns: int) -> tuple[Command, ...]:
+        self._playing.clear()
+        if self._is_stopped or not self._rounds:
+            return (Finish(),)
+        self._round = self._rounds.popleft()
+        self._ends = []
+        for play in self._round.plays:
+            self._playing[play.arm] = BlockPlay(self._plan, self._blocks[play.block], play, started_ns=at_ns, prepares=self._prepares)
+        return self._step(at_ns)
+
+    def _step(self, now_ns: int) -> tuple[Command, ...]:
+        out: list[Command] = []
+        for arm, playing in self._playing.items():
+            for command in playing.step(now_ns):
+                if isinstance(command, Send):
+                    self._arm_of[command.request_id] = arm
+                out.append(command)
+        if not self._is_settling:
+            self._settle_or_wake(now_ns, out)
+        return tuple(out)
+
+    def _settle_or_wake(self, now_ns: int, out: list[Command]) -> None:
+        over = [p for p in self._playing.values() if p.is_over]
+        for playing in over:
+            if all(end.play != playing.play for end in self._ends):
+                self._ends.append(self._end(playing, now_ns))
+        if len(over) == len(self._playing):
+            assert self._round is not None
+            self._is_settling = True
+            following = None if self._is_stopped or not self._rounds else self._rounds[0].index
+            out.append(Settle(round=self._round.index, next_round=following))
+            return
+        wake_ns = min((at for p in self._playing.values() if (at := p.next_ns()) is not None), default=None)
+        if wake_ns is not None and wake_ns != self._wake_ns:
+            self._wake_ns = wake_ns
+            out.append(Wake(at_ns=wake_ns))
+
+    def _end(self, playing: BlockPlay, now_ns: int) -> PlayEnd:
+        assert self._round is not None
+        return PlayEnd(
+            play=playing.play, round=self._round.index, started_ns=playing.started_ns, drain_ns=playing.drain_ns, ended_ns=now_ns
+        )
+
+    def _watched(self, request_id: str, tokens: int) -> tuple[Command, ...]:
+        arm = self._arm_of.get(request_id)
+        if arm is None:
+            return ()
+        send, _ = self._playing[arm].in_flight[request_id]
+        limit = send.watch.cancel_after_tokens if send.watch else None
+        return (Cancel(request_id=request_id),) if limit is not None and tokens >= limit else ()
+
+    def _repeat(self, pairs: Iterable[int]) -> None:
+        """Play void pairs again, whole, after everything else."""
+        for pair in sorted(set(pairs)):
+            if self._replays[pair] >= MAX_REPLAYS:
+                continue
+            self._replays[pair] += 1
+            self._rounds = deque(r for r in (_without(r, pair) for r in self._rounds) if r.plays)
+            for round_ in self._plan.rounds:
+                plays = tuple(self._salted(play) for play in round_.plays if play.pair == pair)
+                if plays:
+                    self._rounds.append(Round(index=self._next_index, plays=plays))
+                    self._next_index += 1
+
+    def _stop(self, event: Stopped) -> tuple[Command, ...]:
+        self._is_stopped = True
+        self._rounds.clear()
+        for playing in self._playing.values():
+            playing.close()
+        cancels: tuple[Command, ...] = () if event.drain else tuple(Cancel(request_id=name) for name in self._arm_of)
+        return cancels + self._step(event.at_ns)
+
+
+def _without(round_: Round, pair: int) -> Round:
+    return replace(round_, plays=tuple(play for play in round_.plays if play.pair != pair))

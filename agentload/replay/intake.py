@@ -1,0 +1,88 @@
+"""Hand out a block's sessions when their time has come.
+
+Sessions are pulled from their iterator shortly before they start, so memory follows what is in flight, not the length of the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from agentload.model.plan import Arrivals, ClosedLoop, OpenLoop, Recorded
+from agentload.model.trace import Session
+from agentload.replay.arrivals import SECOND, seeded, starts
+
+AHEAD_NS = SECOND // 2  # a session is handed out this long before it starts, so that its first prompt can be made ready
+
+
+class Intake:
+    """Know when the next root session of a block starts under the plan's arrivals."""
+
+    def __init__(self, sessions: Iterable[Session], arrivals: Arrivals, *, seed: tuple[object, ...], started_ns: int) -> None:
+        self.drain_ns: int | None = None
+        """When the load began to drain: no session was left to start. None until then."""
+        self._arrivals = arrivals
+        self._started_ns = started_ns
+        self._sessions = iter(sessions)
+        self._ahead = next(self._sessions, None)
+        self._open = starts(arrivals, seeded(*seed))
+        self._next_open_ns = self._take_open()
+        self._active: set[str] = set()
+        self._free_ns = started_ns
+        self._last_start_ns = started_ns
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether every session was handed out."""
+        return self._ahead is None
+
+    def take(self, now_ns: int) -> Iterator[tuple[Session, int | None]]:
+        """Yield each session to be begun by *now_ns* with its start; a spawned one, which follows its parent, without."""
+        while (session := self._ahead) is not None:
+            if session.start_s is None:
+                self._ahead = next(self._sessions, None)
+                yield session, None
+                continue
+            start_ns = self._start_ns(session)
+            if start_ns is None or start_ns - AHEAD_NS > now_ns:
+                return
+            self._ahead = next(self._sessions, None)
+            self._next_open_ns = self._take_open()
+            self._active.add(session.session)
+            self._last_start_ns = start_ns
+            yield session, start_ns
+        self._note_drain(self._last_start_ns)
+
+    def ended(self, session: str, at_ns: int) -> None:
+        """Note that a session is over: in a closed loop the next may start."""
+        if session in self._active:
+            self._active.remove(session)
+            self._free_ns = at_ns
+            if self.is_empty:
+                self._note_drain(at_ns)
+
+    def next_ns(self) -> int | None:
+        """Return the instant at which `take` has something to yield, if no session ends before."""
+        if self._ahead is None:
+            return None
+        start_ns = self._start_ns(self._ahead)
+        return None if start_ns is None else start_ns - AHEAD_NS
+
+    def _start_ns(self, session: Session) -> int | None:
+        match self._arrivals:
+            case Recorded(speed=speed):
+                return self._started_ns + round((session.start_s or 0.0) * SECOND / speed)
+            case OpenLoop():
+                return self._next_open_ns
+            case ClosedLoop(sessions=wanted):
+                return self._free_ns if len(self._active) < wanted else None
+            case _:
+                assert_never(self._arrivals)
+
+    def _take_open(self) -> int | None:
+        return None if self._open is None else self._started_ns + next(self._open)
+
+    def _note_drain(self, at_ns: int) -> None:
+        loop_is_full = isinstance(self._arrivals, ClosedLoop) and len(self._active) >= self._arrivals.sessions
+        if self.drain_ns is None and not loop_is_full:
+            self.drain_ns = at_ns

@@ -1,0 +1,13 @@
+"""Names that are equal for an equal run and unique otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+
+from agentload.model.plan import Play
+
+
+def request_id(run: str, play: Play, session: str, turn: int, attempt: int) -> str:
+    """Name an attempt, unique within and across runs."""
+    identity = "\x1f".join((run, str(play.pair), play.salt, play.arm, session, str(turn), str(attempt)))
+    return f"al-{hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()}"

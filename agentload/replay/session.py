@@ -1,0 +1,90 @@
+"""One session being played on one arm: its growing context and which turn comes next."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from agentload.model.commands import Call, Reply
+from agentload.model.trace import Segment, Session, TurnRef
+
+ReplyOf = Callable[[TurnRef], Reply | None]
+
+
+class MissingReplyError(Exception):
+    """A live segment has no answer to be filled with, because that call failed."""
+
+
+@dataclass(slots=True)
+class Player:
+    """Step through a session's turns; build each call from what the turns before it left."""
+
+    session: Session
+    prefix: tuple[Segment, ...]
+    live_history: bool = False
+    completed_ns: list[int] = field(default_factory=list)
+    """When each finished turn was complete."""
+    ready_ns: int = 0
+    """When the last of the next turn's dependencies so far was complete."""
+    waiting_for: int = 0
+    """Dependencies of the next turn that are still open."""
+    _context: tuple[Segment, ...] = ()
+    _context_tokens: int = 0
+    _built: int = -1
+
+    @property
+    def next_turn(self) -> int:
+        """Return the turn that is not complete yet."""
+        return len(self.completed_ns)
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether every turn is complete."""
+        return self.next_turn >= len(self.session.turns)
+
+    def completed(self, turn: int) -> int | None:
+        """Return when *turn* (-1: the last) was complete, or None."""
+        if turn < 0:
+            return self.completed_ns[-1] if self.has_ended else None
+        return self.completed_ns[turn] if turn < len(self.completed_ns) else None
+
+    def is_fixed(self, turn: int) -> bool:
+        """Tell whether the turn's context is known without any live answer."""
+        added = self.session.turns[turn].add
+        return not any(segment.source or (self.live_history and segment.role == "assistant") for segment in added)
+
+    def call(self, turn: int, reply_of: ReplyOf) -> Call:
+        """Build the call of the turn after the last one built. Raises MissingReplyError where a live answer is missing."""
+        spec = self.session.turns[turn]
+        if turn != self._built:
+            base = self._context if turn else self.prefix
+            tokens = self._context_tokens if turn else sum(segment.tokens for segment in base)
+            if spec.keep is not None and spec.keep < len(base):
+                base = base[: spec.keep]
+                tokens = sum(segment.tokens for segment in base)
+            added = tuple(self._filled(segment, turn, reply_of) for segment in spec.add)
+            self._context = base + added
+            self._context_tokens = tokens + sum(segment.tokens for segment in added)
+            self._built = turn
+        return Call(
+            session=self.session.session,
+            turn=turn,
+            workload=self.session.workload,
+            context=self._context,
+            context_tokens=self._context_tokens,
+            output=spec.output,
+            model=spec.model,
+        )
+
+    def _filled(self, segment: Segment, turn: int, reply_of: ReplyOf) -> Segment:
+        source = segment.source
+        if source is None and self.live_history and segment.role == "assistant" and turn > 0:
+            source = TurnRef(session=self.session.session, turn=turn - 1)
+        if source is None:
+            return segment
+        reply = reply_of(source)
+        if reply is None:
+            raise MissingReplyError(f"{source.session}[{source.turn}]")
+        digest = hashlib.blake2b(reply.text.encode(), digest_size=8).hexdigest()
+        return replace(segment, key=f"live:{digest}", text=reply.text, tokens=min(segment.tokens, reply.tokens), source=None)
