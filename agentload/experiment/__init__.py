@@ -1,0 +1,1 @@
+"""Plans of experiments: which sessions each arm plays, in which order."""
