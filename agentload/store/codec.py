@@ -1,0 +1,96 @@
+"""Rows to records and back. The header of a file names the fields of every kind once, so a record is a bare array.
+
+A field that the file lacks takes its default, one that the program no longer knows is dropped: journals outlive versions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+
+from agentload.errors import StoreError
+from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow, SampleRow, VerdictRow
+from agentload.model.stamps import Stamps
+from agentload.store.frames import MAGIC, Frame, frame
+
+# Numbers are part of the format: a row type keeps its own for ever.
+KINDS: Final[dict[int, type[Row]]] = {
+    1: RunRow,
+    2: LegRow,
+    3: ArmRow,
+    4: FingerprintRow,
+    5: BlockRow,
+    6: CallRow,
+    7: SampleRow,
+    8: AnswerRow,
+    9: VerdictRow,
+}
+HEADER: Final = 0
+CALL: Final = 6
+
+NAMES: Final[dict[int, tuple[str, ...]]] = {kind: tuple(field.name for field in fields(row)) for kind, row in KINDS.items()}
+DEFAULTS: Final[dict[int, dict[str, object]]] = {
+    kind: {field.name: field.default for field in fields(row) if field.default is not MISSING} for kind, row in KINDS.items()
+}
+_VALUES: Final = {row: (kind, attrgetter(*NAMES[kind])) for kind, row in KINDS.items()}
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+Layout = Mapping[int, Sequence[str]]
+"""The field names of every kind in one file, in the order of its records."""
+
+
+def header() -> bytes:
+    """Return the bytes that every journal of this version starts with."""
+    # Stamps are arrays of native integers: the byte order belongs to the file.
+    layout = {"byteorder": sys.byteorder, "fields": NAMES}
+    return MAGIC + frame(HEADER, _encode(layout))
+
+
+def record(row: Row) -> bytes:
+    """Return the framed bytes of one row; equal rows give equal bytes."""
+    kind, values = _VALUES[type(row)]
+    return frame(kind, _encode(values(row)))
+
+
+def layout(head: Frame, *, where: str) -> Layout:
+    """Read a file's header record; raise `StoreError` if its rows cannot be understood here."""
+    if head.kind != HEADER:
+        raise StoreError(
+            f"{where}: the journal does not say what its records hold", hint="agentload runs load RUN reads whole journals only"
+        )
+    found = _decode(head.payload)
+    if found["byteorder"] != sys.byteorder:
+        raise StoreError(f"{where}: written on a {found['byteorder']}-endian machine", hint="load it where it was written")
+    for kind, row in KINDS.items():
+        names = found["fields"].get(kind, ())
+        missing = set(NAMES[kind]) - set(names) - set(DEFAULTS[kind])
+        if names and missing:
+            raise StoreError(
+                f"{where}: its {row.__name__} records lack {', '.join(sorted(missing))}: it is of another version",
+                hint="load it with the version of agentload that wrote it",
+            )
+    fields_of: Layout = found["fields"]
+    return fields_of
+
+
+def values(payload: memoryview) -> list[Any]:
+    """Decode a record to its bare values, in the order of the file's layout."""
+    found: list[Any] = _decode(payload)
+    return found
+
+
+def row(kind: int, payload: memoryview, names: Layout) -> Row | None:
+    """Decode a record to its row; None for a kind that this version does not know."""
+    if kind not in KINDS:
+        return None
+    known = DEFAULTS[kind].keys() | set(NAMES[kind])
+    found = {name: value for name, value in zip(names[kind], values(payload), strict=True) if name in known}
+    if kind == CALL and found.get("chunks") is not None:
+        found["chunks"] = Stamps(**found["chunks"])
+    return KINDS[kind](**found)

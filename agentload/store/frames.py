@@ -1,0 +1,93 @@
+"""The bytes of a journal: framed records with checksums, found again after damage.
+
+A file is a magic line, then frames of `length u32 | crc32 u32 | kind u8 | payload`, all little-endian; the checksum covers kind and
+payload. A frame of zeros is never valid, so space that was reserved behind the last frame reads as the end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BufferedIOBase
+from typing import Final, Literal, NamedTuple
+from zlib import crc32
+
+MAGIC: Final = b"agentload-journal/1\n"
+HEAD: Final = struct.Struct("<IIB")
+MAX_PAYLOAD: Final = 16 * 1024 * 1024  # bounds the search for the next whole frame after damage
+BLOCK: Final = HEAD.size + MAX_PAYLOAD  # what is left of one block and one more hold any frame
+
+
+class Frame(NamedTuple):
+    """One whole record and where it begins (a tuple: a load makes millions)."""
+
+    offset: int
+    kind: int
+    payload: memoryview
+
+    @property
+    def end(self) -> int:
+        """Where the next record begins."""
+        return self.offset + HEAD.size + len(self.payload)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Say which bytes hold no whole record: damaged ones with whole records after them, or a torn tail."""
+
+    kind: Literal["damaged", "torn"]
+    offset: int
+    length: int
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    """Return the bytes of one record."""
+    if len(payload) > MAX_PAYLOAD:
+        raise ValueError(f"a record of {len(payload):,} bytes is longer than {MAX_PAYLOAD:,}")
+    return HEAD.pack(len(payload), _checksum(kind, payload), kind) + payload
+
+
+def frames(source: BufferedIOBase, *, offset: int) -> Iterator[Frame | Fault]:
+    """Yield every whole record from *offset* on, and what lies between or behind them."""
+    source.seek(offset)
+    data, at = b"", 0
+    while True:
+        found = _whole(data, at)
+        if found is not None:
+            yield Frame(offset + at, *found)
+            at += HEAD.size + len(found[1])
+            continue
+        # A frame may be cut by our own block; what no further block mends is damage, which is searched to the end of the file.
+        if more := source.read(BLOCK if len(data) - at < BLOCK else -1):
+            data, offset, at = data[at:] + more, offset + at, 0
+            continue
+        length = len(data.rstrip(b"\0")) - at
+        if length <= 0:
+            return
+        following = _next_whole(data, at + 1)
+        if following is None:
+            yield Fault(kind="torn", offset=offset + at, length=length)
+            return
+        yield Fault(kind="damaged", offset=offset + at, length=following - at)
+        at = following
+
+
+def _whole(data: bytes, at: int) -> tuple[int, memoryview] | None:
+    start = at + HEAD.size
+    if start > len(data):
+        return None
+    length, checksum, kind = HEAD.unpack_from(data, at)
+    if length > MAX_PAYLOAD or start + length > len(data):
+        return None
+    payload = memoryview(data)[start : start + length]
+    return (kind, payload) if _checksum(kind, payload) == checksum else None
+
+
+def _next_whole(data: bytes, at: int) -> int | None:
+    end = len(data.rstrip(b"\0"))
+    return next((offset for offset in range(at, end) if _whole(data, offset) is not None), None)
+
+
+def _checksum(kind: int, payload: bytes | memoryview) -> int:
+    return crc32(payload, crc32(bytes((kind,))))

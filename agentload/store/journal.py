@@ -1,0 +1,214 @@
+"""The journal: rows appended as they are measured, so that a crash costs at most the last second.
+
+How long a row is at risk, by what dies:
+
+- our process (`kill -9`): until `flush`, which hands the rows to the kernel; the caller flushes each second through `flush_if_due`;
+- the machine: until `sync`, which waits for the disk. That can take tens of milliseconds, so it has no place inside a block: call it
+  between blocks. `close` syncs.
+
+Disk space is reserved ahead in large steps. A full disk is therefore noticed while the rows of many seconds still fit: `flush` writes
+them, then raises.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from agentload.errors import StoreError
+from agentload.model.rows import Row
+from agentload.store import codec
+from agentload.store.frames import MAGIC, Fault, Frame, frames
+
+SECOND: Final = 1_000_000_000
+RESERVE: Final = 16 * 1024 * 1024  # about half a minute at 50,000 chunks/s
+LOW: Final = RESERVE // 2
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class Writer:
+    """Append rows to one journal file, as its only writer on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file, or go on behind its last whole record; raise `StoreError` if another process writes it."""
+        self.path = path
+        self._buffer = bytearray()
+        self._rows = 0
+        self._flushed_ns: int | None = None
+        self._fd = _locked(path)
+        try:
+            self._end = self._reserved = _end_of_whole(path)
+            # Behind a torn tail, whole rows would look like damage.
+            os.ftruncate(self._fd, self._end)
+            if self._end == 0:
+                self._buffer += codec.header()
+                self.flush()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def append(self, row: Row) -> None:
+        """Take one row; it is safe from `kill -9` after the next flush."""
+        self._buffer += codec.record(row)
+        self._rows += 1
+
+    def flush_if_due(self, now_ns: int) -> None:
+        """Flush when a second has passed since this last did; the caller owns the clock."""
+        if self._flushed_ns is None or now_ns - self._flushed_ns >= SECOND:
+            self._flushed_ns = now_ns
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand all rows to the kernel; raise `StoreError` on a full disk, without losing any."""
+        refusal = self._reserve()
+        try:
+            while self._buffer:
+                written = os.pwrite(self._fd, self._buffer, self._end)
+                self._end += written
+                del self._buffer[:written]
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: {error.strerror}: {len(self._buffer):,} bytes of rows wait in memory",
+                hint="free some disk space before the process ends: the next flush writes them",
+            ) from error
+        if refusal is not None:
+            raise StoreError(
+                f"{self.path}: {refusal.strerror}: the {self._rows:,} rows so far are kept",
+                hint="free some disk space, then resume the run",
+            ) from refusal
+
+    def sync(self) -> None:
+        """Flush and wait until the disk has it: between blocks, never inside one."""
+        self.flush()
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Flush, give back the reserved space, sync, and let go of the file."""
+        if self._fd < 0:
+            return
+        try:
+            self.flush()
+        finally:
+            fd, self._fd = self._fd, -1
+            os.ftruncate(fd, self._end)
+            os.fsync(fd)
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _reserve(self) -> OSError | None:
+        wanted = self._end + len(self._buffer)
+        if wanted + LOW <= self._reserved or not hasattr(os, "posix_fallocate"):
+            return None
+        try:
+            os.posix_fallocate(self._fd, self._end, len(self._buffer) + RESERVE)
+        except OSError as error:
+            return error if error.errno in FULL else None  # some file systems cannot reserve; writing will tell
+        self._reserved = wanted + RESERVE
+        return None
+
+
+class Reader(Iterator[Row]):
+    """Give out the rows of one journal file, also while it is written."""
+
+    def __init__(self, path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None) -> None:
+        """Start at *offset*, which an earlier reader had reached; report damage to *damaged*, without it raise `StoreError`."""
+        self.path = path
+        self.offset = offset
+        """Behind the last record that was given out."""
+        self.torn: Fault | None = None
+        """Bytes at the end that are no whole record: what a crash cut, or a record that is just being written."""
+        self.layout: codec.Layout = {}
+        self._damaged = damaged
+        self._rows = self._read()
+
+    def __next__(self) -> Row:
+        return next(self._rows)
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield undecoded records instead of rows; `layout` names their fields."""
+        with self.path.open("rb") as source:
+            start = _start(source.read(len(MAGIC)), self.path)
+            if start == 0:
+                return
+            records = frames(source, offset=start)
+            head = next(records, None)
+            if not isinstance(head, Frame):
+                self.torn = head
+                return
+            self.layout = codec.layout(head, where=str(self.path))
+            if self.offset <= head.end:
+                self.offset = head.end
+            else:
+                records = frames(source, offset=self.offset)
+            for each in records:
+                if isinstance(each, Frame):
+                    self.offset = each.end
+                    yield each
+                elif each.kind == "torn":
+                    self.torn = each
+                elif self._damaged is not None:
+                    self._damaged(each)
+                else:
+                    raise StoreError(
+                        f"{self.path}: damaged at byte {each.offset:,} ({each.length:,} bytes)",
+                        hint="agentload runs load RUN keeps every whole record around the damage",
+                    )
+
+    def _read(self) -> Iterator[Row]:
+        for each in self.frames():
+            row = codec.row(each.kind, each.payload, self.layout)
+            if row is not None:
+                yield row
+
+
+def read(path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None) -> Reader:
+    """Iterate over the rows of a journal; afterwards `torn` tells what its end lacks, and `offset` where to go on."""
+    return Reader(path, offset=offset, damaged=damaged)
+
+
+def _locked(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise StoreError(f"{path}: another process is writing this journal", hint="wait for it, or stop it") from error
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # a new file is only safe from a machine's death when its folder knows it
+    finally:
+        os.close(folder)
+    return fd
+
+
+def _end_of_whole(path: Path) -> int:
+    """Return where the next record goes; raise `StoreError` if this version writes other records than the file holds."""
+    with path.open("rb") as source:
+        head = source.read(len(codec.header()))
+    if len(head.rstrip(b"\0")) < len(codec.header()) and codec.header().startswith(head.rstrip(b"\0")):
+        return 0  # new, or cut before its first row
+    if head != codec.header():
+        raise StoreError(f"{path}: not a journal of this version", hint="write to a new file")
+    reader = Reader(path)
+    for _ in reader.frames():
+        pass
+    return reader.offset
+
+
+def _start(head: bytes, path: Path) -> int:
+    if head == MAGIC:
+        return len(MAGIC)
+    if MAGIC.startswith(head.rstrip(b"\0")):
+        return 0
+    raise StoreError(f"{path}: not a journal of agentload, or of another version", hint="the first line must read agentload-journal/1")

@@ -1,0 +1,204 @@
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentload.errors import StoreError
+from agentload.model.rows import Row
+from agentload.model.stamps import stamps
+from agentload.store import codec
+from agentload.store.frames import HEAD, MAGIC, Fault, frame
+from agentload.store.journal import Writer, read
+from tests.store.rows import ONE_OF_EACH, S, call
+
+
+def write(path: Path, *rows: Row) -> bytes:
+    with Writer(path) as journal:
+        for row in rows:
+            journal.append(row)
+    return path.read_bytes()
+
+
+def test_every_kind_of_row_comes_back_as_it_was(tmp_path: Path) -> None:
+    write(tmp_path / "a.journal", *ONE_OF_EACH)
+    reader = read(tmp_path / "a.journal")
+    assert tuple(reader) == ONE_OF_EACH
+    assert reader.torn is None
+    assert reader.offset == (tmp_path / "a.journal").stat().st_size
+
+
+def test_every_row_type_has_a_number() -> None:
+    assert set(codec.KINDS.values()) == set(Row.__args__)
+
+
+def test_equal_rows_give_equal_bytes_whenever_they_are_flushed(tmp_path: Path) -> None:
+    at_once = write(tmp_path / "a.journal", *ONE_OF_EACH)
+    for row in ONE_OF_EACH:
+        with Writer(tmp_path / "b.journal") as journal:
+            journal.append(row)
+            journal.flush_if_due(0)
+    assert (tmp_path / "b.journal").read_bytes() == at_once
+
+
+def test_rows_reach_the_kernel_once_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    with Writer(path) as journal:
+        journal.flush_if_due(5 * S)
+        journal.append(call(1))
+        journal.flush_if_due(6 * S - 1)
+        before = list(read(path))
+        journal.flush_if_due(6 * S)
+        assert (before, list(read(path))) == ([], [call(1)])
+
+
+def test_a_journal_is_readable_while_it_is_written_and_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    with Writer(path) as journal:
+        journal.append(call(1))
+        journal.flush()
+        first = read(path)
+        assert list(first) == [call(1)]
+        assert first.torn is None
+        journal.append(call(2))
+        journal.flush()
+        assert list(read(path, offset=first.offset)) == [call(2)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(chunks=st.lists(st.integers(0, 2**31), max_size=50), cut=st.floats(0, 1))
+def test_a_cut_at_any_byte_costs_only_the_rows_behind_it(chunks: list[int], cut: float) -> None:
+    rows = [call(number, chunks=stamps(sorted(chunks), [3] * len(chunks))) for number in range(3)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.journal")
+        whole = write(path, *rows)
+        sizes = [len(codec.header())]
+        for row in rows:
+            sizes.append(sizes[-1] + len(codec.record(row)))
+        assert sizes[-1] == len(whole)
+        at = round(cut * len(whole))
+        path.write_bytes(whole[:at])
+        kept = [row for row, end in zip(rows, sizes[1:], strict=True) if end <= at]
+        reader = read(path)
+        assert list(reader) == kept
+        assert (reader.torn is None) == (at in sizes or at <= len(MAGIC))
+        # Whoever goes on writing leaves the torn bytes behind.
+        write(path, *rows)
+        assert list(read(path)) == [*kept, *rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_one_damaged_byte_costs_one_row_and_is_named(data: st.DataObject) -> None:
+    rows = [call(number) for number in range(4)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.journal")
+        whole = bytearray(write(path, *rows))
+        victim = data.draw(st.integers(0, 2), label="row")
+        start = len(codec.header()) + sum(len(codec.record(row)) for row in rows[:victim])
+        length = len(codec.record(rows[victim]))
+        where = start + data.draw(st.integers(0, length - 1), label="byte")
+        whole[where] ^= data.draw(st.integers(1, 255), label="flipped bits")
+        path.write_bytes(whole)
+        with pytest.raises(StoreError, match=f"damaged at byte {start:,} "):
+            list(read(path))
+        faults: list[Fault] = []
+        assert list(read(path, damaged=faults.append)) == rows[:victim] + rows[victim + 1 :]
+        assert faults == [Fault(kind="damaged", offset=start, length=length)]
+
+
+def test_a_second_writer_of_the_same_journal_is_refused(tmp_path: Path) -> None:
+    with Writer(tmp_path / "a.journal"), pytest.raises(StoreError, match="another process is writing"):
+        Writer(tmp_path / "a.journal")
+
+
+@pytest.mark.parametrize("content", [b"hello", b"agentload-journal/9\n" + bytes(100)])
+def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.journal"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="not a journal"):
+        list(read(path))
+    with pytest.raises(StoreError, match="not a journal"):
+        Writer(path)
+    assert path.read_bytes() == content
+
+
+def test_fields_that_an_older_journal_lacks_take_their_default_and_unknown_ones_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    old = write(path, call(1, deadline_ns=77))
+    start, length = len(MAGIC) + HEAD.size, HEAD.unpack_from(old, len(MAGIC))[0]
+    head = old[start : start + length].replace(b"deadline_ns", b"patience_ns")
+    path.write_bytes(MAGIC + frame(codec.HEADER, head) + old[start + length :])
+    assert list(read(path)) == [call(1)]
+
+
+def test_a_journal_without_a_field_that_has_no_default_is_of_another_version(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    old = write(path, call(1))
+    start, length = len(MAGIC) + HEAD.size, HEAD.unpack_from(old, len(MAGIC))[0]
+    head = old[start : start + length].replace(b"released_ns", b"let_go_ns__")
+    path.write_bytes(MAGIC + frame(codec.HEADER, head) + old[start + length :])
+    with pytest.raises(StoreError, match="CallRow records lack released_ns"):
+        list(read(path))
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from agentload.errors import StoreError
+from agentload.store.journal import LOW, RESERVE, Writer
+from tests.store.rows import call
+limit = RESERVE + LOW
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+written = 0
+with Writer(Path(sys.argv[1])) as journal:
+    try:
+        for written in range(1, 1_000_000):
+            journal.append(call(written))
+            if written % 500 == 0:
+                journal.flush()
+    except StoreError as error:
+        print(written, error.message.partition(": ")[2])
+    # What is in flight when the disk turns out to be full still fits.
+    for late in range(1, 1001):
+        journal.append(call(written + late))
+    try:
+        journal.flush()
+    except StoreError:
+        pass
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
+
+
+def test_a_full_disk_is_noticed_while_all_rows_still_fit(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=True, timeout=60)
+    written = int(done.stdout.split()[0])
+    assert done.stdout == f"{written} File too large: the {written:,} rows so far are kept\n"
+    assert [row.request_id for row in read(path)] == [call(n).request_id for n in range(1, written + 1001)]  # type: ignore[union-attr]
+
+
+def test_a_disk_that_cannot_take_a_row_keeps_it_for_the_next_flush(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with Writer(path) as journal:
+        rows = [call(number) for number in range(3)]
+        for row in rows:
+            journal.append(row)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (len(codec.header()) + 100, hard))
+            os.ftruncate(journal._fd, len(codec.header()))
+            journal._reserved = 0
+            with pytest.raises(StoreError, match="bytes of rows wait in memory"):
+                journal.flush()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, before)
+    assert list(read(path)) == rows
