@@ -4,10 +4,7 @@ import importlib.metadata
 import os
 import platform
 import resource
-import select
 import shutil
-import socket
-import struct
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,13 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from agentload import __version__, builtin
-
-# asm-generic/socket.h and linux/net_tstamp.h: Python 3.11 names none of these.
-SO_TIMESTAMPING: Final = 37
-SOF_TIMESTAMPING_TX_SOFTWARE: Final = 1 << 1
-SOF_TIMESTAMPING_RX_SOFTWARE: Final = 1 << 3
-SOF_TIMESTAMPING_SOFTWARE: Final = 1 << 4
-SOF_TIMESTAMPING_OPT_TSONLY: Final = 1 << 11
+from agentload.cli._stamps import stamps_over_loopback
 
 LIBRARIES: Final = ("aiohttp", "duckdb", "httptools", "msgspec", "numpy", "openai", "polars", "pyarrow", "scipy", "typer")
 
@@ -103,28 +94,6 @@ def kernel_timestamps() -> Check:
         seen = f"send {'yes' if sent else 'no'}, receive {'yes' if received else 'no'}"
         return Check(name="kernel timestamps", state="warn", seen=seen, advice=advice)
     return Check(name="kernel timestamps", state="ok", seen="send and receive")
-
-
-def stamps_over_loopback() -> tuple[bool, bool]:
-    """Return whether one byte over a loopback connection came back with a send and with a receive stamp."""
-    flags = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_OPT_TSONLY
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=1) as near:
-        far, _ = server.accept()
-        with far:
-            far.settimeout(1)
-            for end in (near, far):
-                end.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, flags)
-            near.sendall(b"x")
-            received = _has_stamp(far.recvmsg(1, 256)[1])
-            # The send stamp waits in the error queue, which poll reports without being asked.
-            poll = select.poll()
-            poll.register(near, 0)
-            sent = bool(poll.poll(200)) and _has_stamp(near.recvmsg(1, 256, socket.MSG_ERRQUEUE)[1])
-    return sent, received
-
-
-def _has_stamp(ancillary: list[tuple[int, int, bytes]]) -> bool:
-    return any(kind == SO_TIMESTAMPING and struct.unpack_from("qq", stamp) != (0, 0) for _level, kind, stamp in ancillary)
 
 
 def working_directory() -> Check:

@@ -1,0 +1,52 @@
+# `make` alone lists the targets. Everything runs in .venv, which the first target that needs it sets up.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# The oldest supported version first: it is the one that constraints.txt was tried with.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$python && break; done)
+PYTEST := $(BIN)/python -m pytest --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format types layers unit wheel clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## set up .venv (needs Python 3.11 or newer and a package index)
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found" >&2; \
+	  echo "hint: install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "error: $(PYTHON) cannot make a virtual environment" >&2; \
+	  echo "hint: install its venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "setting up $(VENV) with $$($(BIN)/python --version)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,images,tokenizers]'
+	@touch $@
+
+test: lint types layers unit ## lint, format check, types, layers, tests
+
+lint: $(READY) ## check style and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(READY) ## mend style and format where that can be done safely
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+types: $(READY) ## check types
+	$(BIN)/mypy
+
+layers: $(READY) ## check which room imports which
+	$(BIN)/lint-imports --no-logo
+
+unit: $(READY) ## run the tests
+	$(PYTEST) --durations=10
+
+wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
+	$(BIN)/python -m build --no-isolation
+
+clean: ## remove what the other targets made, .venv included
+	rm -rf $(VENV) build dist reports/demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find agentload advisor tests -name __pycache__ -type d -prune -exec rm -rf {} +
