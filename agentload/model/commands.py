@@ -29,6 +29,13 @@ Status: TypeAlias = Literal[
     "not_sent",  # what it needed failed before
 ]
 StampSource: TypeAlias = Literal["kernel", "user", "virtual"]
+TokenRule: TypeAlias = Literal[
+    "token_ids",  # the server listed each chunk's token ids
+    "running_usage",  # each chunk carried the usage so far
+    "usage",  # one a chunk, and the final usage agrees
+    "spread",  # the final usage, spread evenly over the chunks: which chunk had how many is not known
+    "one_a_chunk",  # an assumption: the server said nothing
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +154,8 @@ class Outcome:
     """How one attempt ended. Absent is None, never 0."""
 
     status: Status
+    opened_ns: int | None = None
+    """A connection was ready, when one had to be opened for this call; None when one was reused."""
     sent_ns: int | None = None
     """The kernel had the request's last byte."""
     first_ns: int | None = None
@@ -158,7 +167,9 @@ class Outcome:
     chunks: Stamps | None = None
     stamp_source: StampSource = "user"
     coalesced_reads: int | None = None
-    """Reads that carried more than one event: their events share a stamp."""
+    """Reads that carried more than one chunk with tokens: those chunks share a stamp."""
+    token_rule: TokenRule | None = None
+    """How the tokens of each chunk were counted."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from agentload.model.commands import StampSource, Status
+from agentload.model.commands import StampSource, Status, TokenRule
 from agentload.model.stamps import Stamps
 
 Kind: TypeAlias = Literal["measured", "emulated", "simulated"]
@@ -116,6 +116,7 @@ class CallRow:
     status: Status
     tail: bool = False
     replica: str | None = None
+    opened_ns: int | None = None
     sent_ns: int | None = None
     first_ns: int | None = None
     first_answer_ns: int | None = None
@@ -123,6 +124,7 @@ class CallRow:
     done_ns: int | None = None
     stamp_source: StampSource = "user"
     coalesced_reads: int | None = None
+    token_rule: TokenRule | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
