@@ -1,0 +1,79 @@
+"""What goes into the engine and what comes out of it. Instants are ns on the shell's own axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Run: TypeAlias = tuple[str, int]
+"""(identity, tokens): so many tokens of a text whose prefixes are equal for equal identities."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call: its context as runs in order, and how many tokens it will generate."""
+
+    id: str
+    content: tuple[Run, ...]
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """A call's first token left; `cached_tokens` of its prompt were in the prefix cache."""
+
+    id: str
+    at_ns: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A call's last token left. Emission i carried `token_counts[i]` tokens at `token_ns[i]`."""
+
+    id: str
+    at_ns: int
+    token_ns: NDArray[np.int64]
+    token_counts: NDArray[np.uint16]
+    prompt_tokens: int
+    cached_tokens: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A call was not taken; nothing else will come for it."""
+
+    id: str
+    at_ns: int
+    reason: str
+
+
+Happening: TypeAlias = FirstToken | Finished | Rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """The engine's state and counters, with the meaning that vLLM gives them."""
+
+    running: int
+    waiting: int
+    kv_usage: float
+    """Share of the pool's pages that running calls hold; cached pages that nobody uses count as free."""
+    preemptions: int
+    prefix_queries: int
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits: int
+    """Of these, tokens found."""
+    prompt_tokens: int
+    """Of calls whose prefill is complete."""
+    prompt_tokens_cached: int
+    prompt_tokens_computed: int
+    generation_tokens: int
+    steps: int
+    """Engine steps done."""
+    steps_beyond_known: int
+    """Of these, with a larger batch than the profile's data cover: extrapolated."""

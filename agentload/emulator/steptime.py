@@ -1,0 +1,69 @@
+"""How long one engine step takes, in whole picoseconds, so that K steps jumped at once equal K single steps bit for bit.
+
+    step = host + max(weights + batch8 * s(n), prefill_ms_per_token * n)         everything but attention: a roofline
+         + decode_ms_per_token * (1 + batch8_attention * s'(b)) * C              decode attention: bound by memory
+         + prefill_ms_per_pair * pairs                                           prefill attention: bound by compute
+
+with n tokens in the step, b decoding sequences, C the sum of their cached tokens, and s(1) = 0, s(8) = 1: for a mixture of experts s
+follows the expected number of distinct experts read, else it saturates as 1 - 1/n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agentload.model.profile import Experts, Speculation, StepTime
+
+PS_PER_MS = 10**9
+PS_PER_NS = 1000
+
+
+def saturation(n: int) -> float:
+    """Return how much of a dense batch's extra cost *n* tokens bring: 0 alone, 1 at eight."""
+    return (1 - 1 / n) * 8 / 7
+
+
+def distinct_experts(experts: Experts, n: int) -> float:
+    """Return the same for a mixture of experts, from the expected number of distinct experts that *n* tokens read."""
+    missed = 1 - experts.active / experts.total
+    return float((missed - missed**n) / (missed - missed**8))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepClock:
+    """The step time of one arm, tabulated by batch size."""
+
+    step: StepTime
+    experts: Experts | None
+    max_seqs: int
+    speculation: Speculation | None = None
+    base_ps: tuple[int, ...] = field(init=False)
+    """By decoding sequences: a step without any cached token."""
+    per_token_ps: tuple[int, ...] = field(init=False)
+    """By decoding sequences: decode attention per cached token."""
+
+    def __post_init__(self) -> None:
+        verified = 1 + (self.speculation.drafts if self.speculation else 0)
+        draft_ms = self.speculation.draft_ms if self.speculation else 0.0
+        base = [0] + [round((self.linear_ms(b * verified) + draft_ms) * PS_PER_MS) for b in range(1, self.max_seqs + 1)]
+        lost = self.step.batch8_attention or 0.0
+        slope = self.step.decode_ms_per_token * PS_PER_MS
+        object.__setattr__(self, "base_ps", tuple(base))
+        object.__setattr__(self, "per_token_ps", (0, *(round(slope * (1 + lost * saturation(b))) for b in range(1, self.max_seqs + 1))))
+
+    def linear_ms(self, n: int) -> float:
+        """Return everything but attention for *n* tokens in the step."""
+        step = self.step
+        extra = distinct_experts(self.experts, n) if self.experts else saturation(n)
+        weights = step.weights_ms + (step.batch8_ms or 0.0) * extra
+        return step.decode_ms - step.weights_ms + max(weights, step.prefill_ms_per_token * n)
+
+    def mixed_ps(self, decoding: int, cached_tokens: int, chunk_tokens: int, twice_pairs: int) -> int:
+        """Return the time of a step that also holds prefill chunks, which attend to `twice_pairs / 2` pairs."""
+        verified = decoding * (1 + (self.speculation.drafts if self.speculation else 0))
+        compute = self.linear_ms(verified + chunk_tokens) + self.step.prefill_ms_per_pair * twice_pairs / 2
+        return round(compute * PS_PER_MS) + self.per_token_ps[decoding] * cached_tokens
+
+    def host_ps(self, prompt_tokens: int) -> int:
+        """Return how long a prompt is tokenised and hashed before the scheduler sees it."""
+        return round(self.step.host_ms_per_token * prompt_tokens * PS_PER_MS)

@@ -1,0 +1,259 @@
+"""A deployment as data: hardware, model geometry, timing coefficients, noise, accuracy, price, SLO.
+
+A profile is what was published or fitted about a deployment; each of its arms is one KV-cache configuration of the same server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+KvDtype: TypeAlias = Literal["auto", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_per_token_head", "fp8_ds_mla"]
+"""`auto` is the dtype of the weights: two bytes here. `fp8` is `fp8_e4m3`."""
+LayerKind: TypeAlias = Literal["full", "sliding", "chunked", "mla", "mamba", "cross"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator, by its vendor's peak figures."""
+
+    name: str
+    memory_gib: float
+    """What the driver reports as total."""
+    bandwidth_tb_s: float
+    bf16_tflops: float
+    """Dense, without sparsity."""
+    compute_capability: int
+    """90 is Hopper, 100 Blackwell."""
+    fp8_tflops: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGroup:
+    """Layers of one kind that keep the same state per token."""
+
+    kind: LayerKind
+    layers: int
+    kv_heads: int = 1
+    head_dim: int = 0
+    """Size of a key; for MLA the latent with its rotary part."""
+    head_dim_v: int | None = None
+    """Size of a value; None: as a key."""
+    window: int | None = None
+    """Tokens that a sliding layer sees, or the chunk of a chunked one."""
+    state_bytes: int = 0
+    """Fixed state of one mamba layer and sequence."""
+    source_tokens: int = 0
+    """Tokens of the encoder that a cross-attention layer looks at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """How a mixture of experts routes: every token reads `active` of `total`."""
+
+    total: int
+    active: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """The geometry of a model, as far as memory and step time depend on it."""
+
+    name: str
+    groups: tuple[LayerGroup, ...]
+    heads: int
+    """Query heads of a full-attention layer."""
+    max_len: int
+    weight_gib: float | None = None
+    """Loaded weights on one GPU; None: unknown, the pool must then be given in bytes."""
+    active_parameters: float | None = None
+    """Weights that one token passes through, for compute floors."""
+    experts: Experts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Coefficients of one engine step, in ms; `docs/emulator.md` has the equation."""
+
+    decode_ms: float
+    """One sequence without context: weights, launches, host. The intercept of the ITL line."""
+    decode_ms_per_token: float
+    """Decode attention per cached token. The slope of the ITL line."""
+    prefill_ms_per_token: float
+    """Everything but attention, when compute-bound."""
+    prefill_ms_per_pair: float
+    """Prefill attention per causal pair of tokens."""
+    weights_ms: float
+    """Part of `decode_ms` that is reading weights: hidden under the prefill work of a large step."""
+    host_ms_per_token: float = 0.0
+    """Tokenising and hashing a prompt before the scheduler sees it; the GPU goes on meanwhile."""
+    batch8_ms: float | None = None
+    """What a batch of 8 costs over a batch of 1, attention apart. None: unknown, taken as 0 and so a lower bound."""
+    batch8_attention: float | None = None
+    """Share of decode-attention bandwidth that a batch of 8 loses. None: unknown, taken as 0 and so a lower bound."""
+    known_to_batch: int = 1
+    """Largest batch that the data behind these numbers cover; beyond it the model extrapolates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """A span of time in which every step is slower: a noisy neighbour, a throttled clock. Seconds since the engine's first request."""
+
+    from_s: float
+    until_s: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How a server's steps scatter around the model; everything 0 is a deterministic machine."""
+
+    sigma: float = 0.0
+    """Standard deviation of the log step time, as slow waves."""
+    phi: float = 0.0
+    """AR(1) correlation from one segment of steps to the next."""
+    segment_steps: int = 64
+    """Steps that share one factor."""
+    tail_share: float = 0.0
+    """Share of segments that begin with a pause."""
+    tail_ms: float = 0.0
+    """Scale of that pause; Pareto with shape 2, so rare ones are much longer."""
+    restart_sigma: float = 0.0
+    """Standard deviation of the log factor that one server start draws for all its life."""
+    drift_per_hour: float = 0.0
+    """Relative slow-down an hour."""
+    episodes: tuple[Episode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Draft some tokens a step and keep those that verify."""
+
+    drafts: int
+    acceptance: float
+    """Chance that a draft is kept, given that the one before it was."""
+    draft_ms: float = 0.0
+    """Time of drafting, per step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """One published or assumed score of an arm."""
+
+    task: str
+    percent: float
+    source: str
+    context_tokens: int | None = None
+    """None: the task has no context axis."""
+    repetitions: int | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTest:
+    """One published load test of an arm: a closed loop of equal clients."""
+
+    requests: int
+    concurrency: int
+    ttft_ms: float
+    """Median."""
+    itl_ms: float
+    """Median."""
+    duration_s: float
+    output_tok_s: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Settings of the serving engine that an arm runs with."""
+
+    software: str
+    max_model_len: int
+    backend: str | None = None
+    block_tokens: int = 16
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    max_waiting: int | None = None
+    """Refuse requests beyond this queue length; None queues without end."""
+    gpu_memory_utilization: float = 0.9
+    overhead_gib: float = 0.0
+    """Activations and captured graphs: inside the utilisation, not in the pool."""
+    kv_cache_memory_bytes: int | None = None
+    """Pool size as set by hand; overrides the utilisation."""
+    prefix_caching: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmProfile:
+    """One KV-cache configuration of a profile: everything the emulated engine needs to know."""
+
+    name: str
+    profile: str
+    gpu: Gpu
+    model: ModelShape
+    server: Server
+    kv_dtype: KvDtype
+    skip_layers: tuple[str, ...] = ()
+    """Layers that stay at two bytes: `sliding_window`, or layer numbers."""
+    step: StepTime | None = None
+    """None: only accuracy is known; a latency is refused, never guessed."""
+    noise: Noise = field(default_factory=Noise)
+    speculation: Speculation | None = None
+    accuracy: tuple[Accuracy, ...] = ()
+    load_tests: tuple[LoadTest, ...] = ()
+    synthetic: bool = False
+    """Invented for demonstrations; no deployment was ever measured."""
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """Limits that an interactive service sets itself, at a quantile."""
+
+    name: str
+    quantile: float
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    e2e_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What one GPU costs an hour, as listed by somebody at some time."""
+
+    usd_per_gpu_hour: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where numbers came from."""
+
+    key: str
+    title: str
+    where: str
+    date: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Say which numbers were published, which were fitted to them, which are predicted, and where the model extrapolates."""
+
+    published: str
+    fitted: str
+    predicted: str
+    extrapolates: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A deployment: the same model on the same hardware in several KV-cache configurations."""
+
+    name: str
+    title: str
+    sources: tuple[Source, ...]
+    provenance: Provenance
+    arms: tuple[ArmProfile, ...]
+    slos: tuple[Slo, ...] = ()
+    price: Price | None = None
