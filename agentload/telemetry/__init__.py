@@ -1,0 +1,1 @@
+"""What servers and GPUs say of themselves while they work: parse pure, fetch thin."""
