@@ -1,0 +1,207 @@
+"""One call from its release to its end: which limit strikes next, and how it ended.
+
+The shell tells the machine what happened; the machine never asks for the time. Limits run in stages: until the connection is open, then
+until the first byte of the answer's body (a server may send its head at once and the first token after a long prefill), then from byte to
+byte; the total limit covers all. What the answer says is judged after its end, in the order of `_status`: what the network
+did, what the HTTP status says, what the body says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from agentload.model.commands import Limits, Outcome, Reply, StampSource, Status
+from agentload.model.stamps import stamps
+from agentload.replay.garbage import garbage
+from agentload.replay.sse import Parsed
+
+Stage: TypeAlias = Literal["connecting", "waiting", "streaming", "ended"]
+Failure: TypeAlias = Literal["refused", "reset", "connect_timeout", "unreadable"]
+Halt: TypeAlias = Literal["cancelled", "stopped"]
+
+BUSY = frozenset({429, 503})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was asked of the server, as far as its answer is judged by it."""
+
+    tokens: int | None = None
+    """The most tokens it may answer."""
+    is_forced: bool = False
+    """Exactly so many: `ignore_eos` was asked for."""
+    is_streamed: bool = True
+    ends_with_mark: bool = True
+    """This server ends its streams with `[DONE]`."""
+    wants_reply: bool = False
+
+
+class CallMachine:
+    """Follow one call; `outcome` says how it ended."""
+
+    def __init__(self, *, released_ns: int, limits: Limits, asked: Asked) -> None:
+        self.stage: Stage = "connecting"
+        self._released_ns = released_ns
+        self._limits = limits
+        self._asked = asked
+        self._opened_ns: int | None = None
+        self._sent_ns: int | None = None
+        self._heard_ns: int | None = None
+        self._http_status: int | None = None
+        self._replica: str | None = None
+        self._ended_ns: int | None = None
+        self._is_whole = False
+        self._failure: Status | None = None
+        self._error: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether nothing more can happen to the call."""
+        return self.stage == "ended"
+
+    def opened(self, at_ns: int, *, is_new: bool = True) -> None:
+        """Note that a connection is there: a new one, or one that was open before."""
+        if self.stage == "connecting":
+            self.stage = "waiting"
+            self._opened_ns = at_ns if is_new else None
+
+    def sent(self, at_ns: int) -> None:
+        """Note when the kernel had the request's last byte; it may be told late."""
+        self._sent_ns = at_ns
+
+    def head(self, status: int, *, replica: str | None = None) -> None:
+        """Note the head of the answer. It is no byte of the answer itself."""
+        self._http_status = status
+        self._replica = replica
+
+    def heard(self, at_ns: int) -> None:
+        """Note that bytes of the body arrived; a shell may leave out all but the last before a deadline."""
+        if self.stage == "waiting":
+            self.stage = "streaming"
+        self._heard_ns = at_ns if self._heard_ns is None else max(self._heard_ns, at_ns)
+
+    def deadline_ns(self) -> int | None:
+        """Return the next instant at which `expired` must be called; None after the end."""
+        limit = self._limit()
+        return None if limit is None else limit[0]
+
+    def expired(self, at_ns: int) -> bool:
+        """End the call if a limit has struck by *at_ns*, and tell whether it is over."""
+        limit = self._limit()
+        if limit is not None and at_ns >= limit[0]:
+            self._end(at_ns, failure=limit[1], error=limit[2])
+        return self.has_ended
+
+    def cancel(self, at_ns: int, why: Halt = "cancelled") -> None:
+        """End the call from our side."""
+        self._end(at_ns, failure=why)
+
+    def failed(self, at_ns: int, failure: Failure, error: str) -> None:
+        """End the call because the connection or what it carried is broken."""
+        self._end(at_ns, failure=failure, error=error)
+
+    def closed(self, at_ns: int) -> None:
+        """End the call: the answer ended as its framing promised."""
+        self._end(at_ns, is_whole=True)
+
+    def cut(self, at_ns: int) -> None:
+        """End the call: the connection ended before the answer did."""
+        if self._http_status is None:
+            self._end(at_ns, failure="reset", error="the server closed the connection before any byte of the answer")
+        else:
+            self._end(at_ns, error="the connection ended before the answer did")
+
+    def outcome(self, parsed: Parsed | None = None, *, stamp_source: StampSource = "virtual") -> Outcome:
+        """Judge the ended call by what its answer said."""
+        assert self.stage == "ended", "a call is judged after its end"
+        parsed = parsed or Parsed()
+        status, error = self._status(parsed)
+        return Outcome(
+            status=status,
+            opened_ns=self._opened_ns,
+            sent_ns=self._sent_ns,
+            first_ns=parsed.first_ns,
+            first_answer_ns=parsed.first_answer_ns,
+            last_ns=parsed.last_ns,
+            done_ns=self._heard_ns if status == "ok" and self._heard_ns is not None else self._ended_ns,
+            chunks=stamps(parsed.stamps_ns, parsed.tokens),
+            stamp_source=stamp_source,
+            coalesced_reads=parsed.coalesced_reads if parsed.stamps_ns else None,
+            token_rule=parsed.token_rule,
+            prompt_tokens=parsed.prompt_tokens,
+            cached_tokens=parsed.cached_tokens,
+            output_tokens=parsed.output_tokens,
+            thinking_tokens=parsed.thinking_tokens,
+            http_status=self._http_status,
+            finish_reason=parsed.finish_reason,
+            error=error,
+            replica=self._replica,
+            reply=_reply(parsed) if self._asked.wants_reply and status == "ok" else None,
+        )
+
+    def _limit(self) -> tuple[int, Status, str] | None:
+        limits, start_ns = self._limits, self._released_ns
+        total_ns = start_ns + limits.total_ns
+        at_ns: int
+        status: Status
+        match self.stage:
+            case "connecting":
+                at_ns, status, error = start_ns + limits.connect_ns, "connect_timeout", "no connection in time"
+            case "waiting":
+                at_ns, status, error = start_ns + limits.first_ns, "first_timeout", "no byte of the answer in time"
+            case "streaming":
+                assert self._heard_ns is not None
+                at_ns, status, error = self._heard_ns + limits.idle_ns, "idle_timeout", "the stream went silent"
+            case "ended":
+                return None
+        if total_ns <= at_ns:
+            return total_ns, "total_timeout", "the answer took too long"
+        return at_ns, status, error
+
+    def _end(self, at_ns: int, *, failure: Status | None = None, error: str | None = None, is_whole: bool = False) -> None:
+        if self.stage == "ended":
+            return
+        self.stage = "ended"
+        self._ended_ns = at_ns
+        self._is_whole = is_whole
+        self._failure = failure
+        self._error = error
+
+    def _status(self, parsed: Parsed) -> tuple[Status, str | None]:
+        asked, code = self._asked, self._http_status
+        is_refusal = code is not None and code >= 300
+        is_complete = parsed.finish_reason is not None and (parsed.has_end_mark or not (asked.is_streamed and asked.ends_with_mark))
+        # A whole answer stays whole when the connection misbehaves after it.
+        if self._failure is not None and not (is_complete and parsed.fault is None and not is_refusal):
+            return self._failure, self._error
+        if is_refusal:
+            return ("busy" if code in BUSY else "http_error"), _said(parsed) or f"HTTP {code}"
+        if parsed.fault is not None:
+            return ("busy" if parsed.fault.code in BUSY else "stream_error"), parsed.fault.text
+        if parsed.unreadable is not None:
+            return "unreadable", parsed.unreadable
+        if not is_complete:
+            missing = "finish_reason" if parsed.finish_reason is None else "end mark"
+            return "truncated", self._error or f"the answer has no {missing}"
+        return self._content(parsed)
+
+    def _content(self, parsed: Parsed) -> tuple[Status, str | None]:
+        asked, tokens = self._asked, parsed.output_tokens
+        # An assumed count accuses nobody.
+        if asked.tokens is not None and tokens is not None and parsed.token_rule != "one_a_chunk":
+            if asked.is_forced and tokens < asked.tokens:
+                return "short", f"{tokens} tokens where {asked.tokens} were forced ({parsed.finish_reason})"
+            if tokens > asked.tokens:
+                return "long", f"{tokens} tokens where {asked.tokens} were asked"
+        if (wrong := garbage(parsed.text)) is not None:
+            return "garbage", wrong
+        return "ok", None
+
+
+def _said(parsed: Parsed) -> str | None:
+    return None if parsed.fault is None else parsed.fault.text
+
+
+def _reply(parsed: Parsed) -> Reply:
+    return Reply(text=parsed.text, tokens=parsed.output_tokens or sum(parsed.tokens))

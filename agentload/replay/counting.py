@@ -1,0 +1,86 @@
+"""How many tokens each chunk of a stream carried.
+
+Text does not tell: half a character is a token with no text, and a server that lags behind its engine sends many tokens in one chunk.
+So the server is asked for token ids or a running usage, and where it gives neither, the rule that stood in is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from agentload.model.commands import TokenRule
+
+Kind: TypeAlias = Literal["answer", "thinking", "unknown"]
+Shows: TypeAlias = Literal[
+    "text",  # text or a tool call: a token for certain
+    "empty",  # an empty text field: a token that completed no character
+    "finish",  # an empty text field beside the finish reason: the end-of-sequence token, or nothing
+    "nothing",  # neither: a role alone, or tokens that a parser of the server holds back
+]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What one event says about tokens."""
+
+    at_ns: int
+    kind: Kind
+    shows: Shows
+    ids: int | None
+    """How many token ids it lists."""
+    total: int | None
+    """The completion tokens of its usage: all so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The chunks that carried tokens, and by which rule they were counted."""
+
+    chunks: tuple[Chunk, ...]
+    tokens: tuple[int, ...]
+    rule: TokenRule | None
+
+
+def counted(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
+    """Count the tokens of every chunk by the best evidence there is; *total* is the final usage."""
+    if any(chunk.ids is not None for chunk in chunks):
+        return _kept(chunks, [chunk.ids or 0 for chunk in chunks], "token_ids")
+    shown = [chunk for chunk in chunks if chunk.shows != "nothing"]
+    if shown and shown[0].total is not None and shown[0].shows != "finish":
+        return _kept(chunks, _growth(chunks), "running_usage")
+    if total is None:
+        likely = tuple(chunk for chunk in shown if chunk.shows != "finish")
+        return Counted(likely, (1,) * len(likely), "one_a_chunk" if likely else None)
+    return _fitted(shown, total)
+
+
+def _kept(chunks: Sequence[Chunk], tokens: Sequence[int], rule: TokenRule) -> Counted:
+    pairs = [(chunk, count) for chunk, count in zip(chunks, tokens, strict=True) if count > 0]
+    return Counted(tuple(chunk for chunk, _ in pairs), tuple(count for _, count in pairs), rule if pairs else None)
+
+
+def _growth(chunks: Sequence[Chunk]) -> list[int]:
+    out = []
+    before = 0
+    for chunk in chunks:
+        now = before if chunk.total is None else max(before, chunk.total)
+        out.append(now - before)
+        before = now
+    return out
+
+
+def _fitted(shown: Sequence[Chunk], total: int) -> Counted:
+    # Take the largest reading of the stream that the total allows: doubtful chunks count only if there are tokens for them.
+    readings = ({"text", "empty", "finish"}, {"text", "empty"}, {"text"})
+    sizes = [tuple(chunk for chunk in shown if chunk.shows in kinds) for kinds in readings]
+    chosen = next((chunks for chunks in sizes if len(chunks) <= total), sizes[-1])
+    count = len(chosen)
+    if count == 0:
+        return Counted((), (), None)
+    if count == total:
+        return Counted(chosen, (1,) * count, "usage")
+    marks = [total * index // count for index in range(count + 1)]
+    return Counted(chosen, tuple(after - before for before, after in pairwise(marks)), "spread")

@@ -1,0 +1,76 @@
+"""What a server says went wrong: its kind, and so much of its message as may be kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+MESSAGE_CHARS = 200
+QUOTED_CHARS = 32  # names of models and parameters are shorter, echoed prompts longer
+
+# A quote opens after and closes before anything but a letter; between letters it is an apostrophe.
+_TEXT = rf"(?:\\.|(?<=\w)(?P=quote)(?=\w)|(?!(?P=quote))[^\\]){{{QUOTED_CHARS},}}"
+_QUOTED = re.compile(rf"(?<!\w)(?P<quote>['\"`]){_TEXT}(?:(?P=quote)(?!\w)|$)", re.DOTALL)
+_SECRET = re.compile(r"(?i:bearer\s+\S+)|\b(?:sk|hf|key|token)[-_][\w-]{6,}|\b(?=\w*\d)[A-Za-z0-9_-]{32,}\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An error as a server reported it."""
+
+    kind: str
+    message: str
+    code: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Return kind and message on one line."""
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+def masked(message: str) -> str:
+    """Cut a server's message to one line of at most 200 characters, without keys and without what it quotes at length.
+
+    Servers echo prompts in their errors, and prompts are nobody's business but the user's.
+    """
+    message = _SECRET.sub("***", message)
+    message = _QUOTED.sub(r"\g<quote>…\g<quote>", message)
+    line = "".join(char if char.isprintable() else " " for char in message)
+    line = " ".join(line.split())
+    return line if len(line) <= MESSAGE_CHARS else line[: MESSAGE_CHARS - 1] + "…"
+
+
+def fault(found: object) -> Fault:
+    """Read the decoded error of a server: an object in the manner of OpenAI, FastAPI's `detail`, or bare text."""
+    match found:
+        case {"error": error} if error is not None:
+            return fault(error)
+        case {"message": str(message), **rest}:
+            return Fault(kind=_kind(rest.get("type")), message=masked(message), code=_code(rest.get("code")))
+        case {"detail": detail}:
+            text = detail if isinstance(detail, str) else msgspec.json.encode(detail).decode()
+            return Fault(kind="detail", message=masked(text))
+        case str(text):
+            return Fault(kind="error", message=masked(text))
+        case _:
+            return Fault(kind="error", message=masked(msgspec.json.encode(found).decode()))
+
+
+def body_fault(body: bytes) -> Fault:
+    """Read the body of an error answer: JSON, or whatever a proxy wrote."""
+    try:
+        return fault(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Fault(kind="error", message=masked(body[:4096].decode(errors="replace")))
+
+
+def _kind(kind: object) -> str:
+    return masked(kind)[:64] if isinstance(kind, str) and kind else "error"
+
+
+def _code(code: object) -> int | None:
+    if isinstance(code, str) and code.isdecimal():
+        return int(code)
+    return code if isinstance(code, int) else None

@@ -1,0 +1,30 @@
+"""Tell text that no healthy model writes: a broken cache or a NaN shows as one sign without end, or as noise."""
+
+from __future__ import annotations
+
+# Forced lengths make healthy models loop over whole sentences and blank lines, so only what they never do counts.
+REPEATS = 16  # of a unit, from the first character of the answer to its last
+UNIT_CHARS = 8
+RUN_CHARS = 128  # of one sign, up to the answer's end: logits that turn NaN decode to the same token for ever, often "!"
+NOISE_SHARE = 0.3  # of control and replacement characters; random byte-level tokens stay below it
+NOISE_CHARS = 64  # fewer say nothing
+
+
+def garbage(text: str) -> str | None:
+    """Say what is wrong with an answer's text; None when nothing is."""
+    if (unit := _unit(text)) is not None:
+        return f"repetition: nothing but {unit!r}"
+    if text and not text[-1].isspace() and len(text) - len(text.rstrip(text[-1])) >= RUN_CHARS:
+        return f"repetition: ends with {RUN_CHARS} and more of {text[-1]!r}"
+    noise = sum(1 for char in text if char == "\ufffd" or not (char.isprintable() or char in "\n\r\t"))
+    if len(text) >= NOISE_CHARS and noise >= NOISE_SHARE * len(text):
+        return f"unprintable: {noise} of {len(text)} characters"
+    return None
+
+
+def _unit(text: str) -> str | None:
+    for size in range(1, UNIT_CHARS + 1):
+        unit = text[:size]
+        if len(text) >= size * REPEATS and not unit.isspace() and text == (unit * (len(text) // size + 1))[: len(text)]:
+            return unit
+    return None

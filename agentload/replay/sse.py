@@ -1,0 +1,291 @@
+"""Read a streamed answer of chat/completions or completions, from bytes in any chunking, to what it says and when it said it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from agentload.model.commands import TokenRule
+from agentload.replay.counting import Chunk, Kind, Shows, counted
+from agentload.replay.fault import Fault, body_fault, fault
+from agentload.replay.framing import Framing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call of a tool, put together from its pieces; the arguments are JSON text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """What an answer said. `stamps_ns` and `tokens` have one entry a chunk that carried tokens."""
+
+    stamps_ns: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    token_rule: TokenRule | None = None
+    first_answer_ns: int | None = None
+    """First chunk that is not thinking."""
+    coalesced_reads: int = 0
+    """Stamps that more than one of these chunks share."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    thinking_tokens: int | None = None
+    finish_reason: str | None = None
+    has_end_mark: bool = False
+    """The stream said `[DONE]`."""
+    fault: Fault | None = None
+    """An error inside the answer, or its body when it is one."""
+    unreadable: str | None = None
+    """What could not be read, when something could not."""
+    text: str = ""
+    thinking: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def first_ns(self) -> int | None:
+        """Return when the first token of any kind came."""
+        return self.stamps_ns[0] if self.stamps_ns else None
+
+    @property
+    def last_ns(self) -> int | None:
+        """Return when the last token came."""
+        return self.stamps_ns[-1] if self.stamps_ns else None
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolPiece(msgspec.Struct):
+    index: int | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    role: str | None = None
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolPiece] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: msgspec.Raw | None = None
+    object: str | None = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+_DONE = b"[DONE]"
+
+
+class StreamParser:
+    """Gather a stream event by event; the stamp of an event is that of the bytes which complete it."""
+
+    def __init__(self) -> None:
+        self.tokens_so_far = 0
+        """Tokens up to now, counted as well as the stream allows before its end."""
+        self._framing = Framing()
+        self._chunks: list[Chunk] = []
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._tools: dict[int, tuple[list[str], list[str]]] = {}
+        self._usage: _Usage | None = None
+        self._finish_reason: str | None = None
+        self._has_end_mark = False
+        self._fault: Fault | None = None
+        self._unreadable: str | None = None
+
+    def feed(self, stamp_ns: int, data: bytes) -> None:
+        """Take the next bytes of the body, which arrived at *stamp_ns*."""
+        for payload in self._framing.feed(data):
+            self._payload(stamp_ns, payload)
+
+    def end(self, stamp_ns: int) -> Parsed:
+        """Return the whole answer; an event that was cut off counts only if it can be read."""
+        for payload in self._framing.end():
+            if payload == _DONE or _is_json(payload):
+                self._payload(stamp_ns, payload)
+        usage = self._usage or _Usage()
+        found = counted(self._chunks, total=usage.completion_tokens)
+        kinds = _resolved([chunk.kind for chunk in found.chunks])
+        stamps_ns = tuple(chunk.at_ns for chunk in found.chunks)
+        details = usage.completion_tokens_details
+        thinking = None if details is None else details.reasoning_tokens
+        if thinking is None and "thinking" in kinds:
+            thinking = sum(count for kind, count in zip(kinds, found.tokens, strict=True) if kind == "thinking")
+        total = usage.completion_tokens
+        return Parsed(
+            stamps_ns=stamps_ns,
+            tokens=found.tokens,
+            token_rule=found.rule,
+            first_answer_ns=next((at for at, kind in zip(stamps_ns, kinds, strict=True) if kind == "answer"), None),
+            coalesced_reads=_shared(stamps_ns),
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=_cached(usage),
+            output_tokens=total if total is not None else (sum(found.tokens) if found.chunks else None),
+            thinking_tokens=thinking,
+            finish_reason=self._finish_reason,
+            has_end_mark=self._has_end_mark,
+            fault=self._fault,
+            unreadable=self._unreadable,
+            text="".join(self._text),
+            thinking="".join(self._thinking),
+            tool_calls=tuple(ToolCall(name="".join(name), arguments="".join(arguments)) for name, arguments in self._tools.values()),
+        )
+
+    def _payload(self, stamp_ns: int, payload: bytes) -> None:
+        if payload == _DONE:
+            self._has_end_mark = True
+            return
+        try:
+            event = _decode(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            self._unreadable = self._unreadable or f"an event is not of the expected form: {error}"
+            return
+        if event.error is not None or event.object == "error":
+            self._fault = self._fault or fault(msgspec.json.decode(payload))
+            return
+        if event.usage is not None:
+            self._usage = event.usage
+        if event.choices:
+            self._choice(stamp_ns, event.choices[0], event.usage)
+
+    def _choice(self, stamp_ns: int, choice: _Choice, usage: _Usage | None) -> None:
+        if choice.finish_reason is not None:
+            self._finish_reason = choice.finish_reason
+        kind, shows = self._shown(choice)
+        ids = None if choice.token_ids is None else len(choice.token_ids)
+        total = None if usage is None else usage.completion_tokens
+        self._chunks.append(Chunk(stamp_ns, kind, shows, ids, total))
+        if ids is not None:
+            self.tokens_so_far += ids
+        elif total is not None:
+            self.tokens_so_far = total
+        elif shows in {"text", "empty"}:
+            self.tokens_so_far += 1
+
+    def _shown(self, choice: _Choice) -> tuple[Kind, Shows]:
+        # Keep what the choice says, and tell what it shows.
+        delta = choice.delta
+        if delta is None:
+            return self._answer(choice.text, choice, role=None)
+        thinking = delta.reasoning if delta.reasoning is not None else delta.reasoning_content
+        if thinking:
+            self._thinking.append(thinking)
+        if delta.tool_calls:
+            self._tool_pieces(delta.tool_calls)
+            self._text.append(delta.content or "")
+            return "answer", "text"
+        content = delta.content if delta.content or delta.refusal is None else delta.refusal
+        if content or thinking is None:
+            return self._answer(content, choice, role=delta.role)
+        if thinking:
+            return "thinking", "text"
+        return "thinking", _empty(choice, role=delta.role)
+
+    def _answer(self, text: str | None, choice: _Choice, *, role: str | None) -> tuple[Kind, Shows]:
+        if text:
+            self._text.append(text)
+            return "answer", "text"
+        if text is None:
+            return "unknown", "nothing"
+        shows = _empty(choice, role=role)
+        return ("answer" if shows == "empty" else "unknown"), shows
+
+    def _tool_pieces(self, pieces: list[_ToolPiece]) -> None:
+        for position, piece in enumerate(pieces):
+            name, arguments = self._tools.setdefault(position if piece.index is None else piece.index, ([], []))
+            if piece.function is not None:
+                name.append(piece.function.name or "")
+                arguments.append(piece.function.arguments or "")
+
+
+def answer(body: bytes) -> Parsed:
+    """Read an answer that was not streamed. It has no stamps: when its tokens were made is not known."""
+    try:
+        event = _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return Parsed(unreadable=f"the answer is not of the expected form: {error}")
+    if event.error is not None or event.object == "error":
+        return Parsed(fault=body_fault(body))
+    if not event.choices:
+        return Parsed(unreadable="the answer has no choices")
+    choice = event.choices[0]
+    message = choice.message or _Delta(content=choice.text)
+    usage = event.usage or _Usage()
+    details = usage.completion_tokens_details
+    functions = [piece.function or _Function() for piece in message.tool_calls or ()]
+    return Parsed(
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=_cached(usage),
+        output_tokens=usage.completion_tokens,
+        thinking_tokens=None if details is None else details.reasoning_tokens,
+        finish_reason=choice.finish_reason,
+        text=message.content or message.refusal or "",
+        thinking=message.reasoning or message.reasoning_content or "",
+        tool_calls=tuple(ToolCall(name=function.name or "", arguments=function.arguments or "") for function in functions),
+    )
+
+
+def _empty(choice: _Choice, *, role: str | None) -> Shows:
+    # A role chunk opens the stream and carries no token, unless it lists some; an empty text at the end may be the end token.
+    if role is not None:
+        return "nothing"
+    return "empty" if choice.finish_reason is None else "finish"
+
+
+def _resolved(kinds: list[Kind]) -> list[Kind]:
+    # Tokens that show nothing belong with those before them, at the start with those after them.
+    current: Kind = next((kind for kind in kinds if kind != "unknown"), "unknown")
+    out: list[Kind] = []
+    for kind in kinds:
+        current = kind if kind != "unknown" else current
+        out.append(current)
+    return out
+
+
+def _shared(stamps_ns: tuple[int, ...]) -> int:
+    shared = {after for before, after in pairwise(stamps_ns) if before == after}
+    return len(shared)
+
+
+def _cached(usage: _Usage) -> int | None:
+    return None if usage.prompt_tokens_details is None else usage.prompt_tokens_details.cached_tokens
+
+
+def _is_json(payload: bytes) -> bool:
+    try:
+        msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
