@@ -1,0 +1,1 @@
+"""Turn segments into messages of an exact length."""

@@ -1,0 +1,85 @@
+"""Draw images whose content is known: coloured digits on a tinted ground, as PNG."""
+
+import base64
+import hashlib
+import struct
+import zlib
+from typing import Final
+
+from agentload.model.trace import Key
+
+DIGITS: Final = 4
+
+# Seven rows of five dots a digit, the font of character displays.
+_FONT: Final = (
+    ("01110", "10001", "10011", "10101", "11001", "10001", "01110"),
+    ("00100", "01100", "00100", "00100", "00100", "00100", "01110"),
+    ("01110", "10001", "00001", "00010", "00100", "01000", "11111"),
+    ("11111", "00010", "00100", "00010", "00001", "10001", "01110"),
+    ("00010", "00110", "01010", "10010", "11111", "00010", "00010"),
+    ("11111", "10000", "11110", "00001", "00001", "10001", "01110"),
+    ("00110", "01000", "10000", "11110", "10001", "10001", "01110"),
+    ("11111", "00001", "00010", "00100", "01000", "01000", "01000"),
+    ("01110", "10001", "10001", "01110", "10001", "10001", "01110"),
+    ("01110", "10001", "10001", "01111", "00001", "00010", "01100"),
+)
+_ROWS: Final = 7
+_COLUMNS: Final = DIGITS * 6 + 1  # a dot of space before each digit and after the last
+_INKS: Final = ((32, 32, 32), (160, 24, 24), (24, 96, 32), (24, 48, 160))
+
+
+def digits(seed: int, key: Key) -> str:
+    """Return the number that the image of this key shows."""
+    return "".join(str(byte % 10) for byte in _stream(seed, key)[:DIGITS])
+
+
+def data_url(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> str:
+    """Return the image of this key as a PNG data URL; a salt changes its background and nothing else."""
+    return "data:image/png;base64," + base64.b64encode(png(seed, key, size, salt=salt)).decode("ascii")
+
+
+def png(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> bytes:
+    """Draw the image: a row of digits, as large as fits, in the middle of a pale ground."""
+    width, height = size
+    dot = max(1, min(width // _COLUMNS, height // (_ROWS + 2)))
+    left, top = (width - dot * _COLUMNS) // 2, (height - dot * _ROWS) // 2
+    rows = [_row("0" * width)] * height
+    if left >= 0 and top >= 0:  # else there is no room for digits: an empty ground
+        for row in range(_ROWS):
+            dots = "0" + "0".join(_FONT[int(digit)][row] for digit in digits(seed, key)) + "0"
+            drawn = "0" * left + "".join(lit * dot for lit in dots)
+            rows[top + row * dot : top + (row + 1) * dot] = [_row(drawn.ljust(width, "0"))] * dot
+    ink = bytes(_INKS[_stream(seed, key)[DIGITS] % len(_INKS)])
+    # Pale enough that every ink stands out.
+    ground = bytes(208 + byte % 48 for byte in hashlib.shake_256(f"{seed}\0g{key}\0{salt}".encode()).digest(3))
+    return _file(size, palette=ground + ink, rows=b"".join(rows))
+
+
+def _stream(seed: int, key: Key) -> bytes:
+    return hashlib.shake_256(f"{seed}\0i{key}".encode()).digest(DIGITS + 1)
+
+
+def _row(bits: str) -> bytes:
+    # One bit a pixel, padded to whole bytes, behind the row's filter: none.
+    padded = bits.ljust(-(-len(bits) // 8) * 8, "0")
+    return b"\0" + int(padded, 2).to_bytes(len(padded) // 8)
+
+
+def _file(size: tuple[int, int], *, palette: bytes, rows: bytes) -> bytes:
+    header = struct.pack(">IIBBBBB", *size, 1, 3, 0, 0, 0)  # one bit a pixel, indexed colour, no interlace
+    parts = ((b"IHDR", header), (b"PLTE", palette), (b"IDAT", _stored(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_part(kind, body) for kind, body in parts)
+
+
+def _part(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def _stored(rows: bytes) -> bytes:
+    # A zlib stream of stored blocks (RFC 1950, RFC 1951 section 3.2.4), written here because builds of zlib compress to different
+    # bytes, and equal keys must give equal bytes everywhere.
+    blocks = [rows[at : at + 0xFFFF] for at in range(0, len(rows), 0xFFFF)] or [b""]
+    framed = (
+        struct.pack("<BHH", number == len(blocks), len(block), len(block) ^ 0xFFFF) + block for number, block in enumerate(blocks, start=1)
+    )
+    return b"\x78\x01" + b"".join(framed) + struct.pack(">I", zlib.adler32(rows))
