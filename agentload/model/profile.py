@@ -45,6 +45,8 @@ class LayerGroup:
     """Fixed state of one mamba layer and sequence."""
     source_tokens: int = 0
     """Tokens of the encoder that a cross-attention layer looks at."""
+    numbers: tuple[int, ...] = ()
+    """Which layers of the model these are; () where nobody needs to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,114 @@
+"""Read a model's geometry from the `config.json` that comes with its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from agentload.errors import ProfileError
+from agentload.model.profile import Experts, LayerGroup, LayerKind, ModelShape
+
+Config: TypeAlias = Mapping[str, object]
+
+_KINDS: Mapping[str, LayerKind] = {
+    "full_attention": "full",
+    "attention": "full",
+    "sliding_attention": "sliding",
+    "chunked_attention": "chunked",
+    "linear_attention": "mamba",
+    "mamba": "mamba",
+}
+STATE_BYTES = 4
+"""vLLM keeps the recurrent state in float32 by default; the short convolution in the dtype of the weights."""
+WEIGHT_BYTES = 2
+
+
+def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -> ModelShape:
+    """Read the geometry of a text model, or of the text part of a multimodal one. Raises ProfileError for what it does not know."""
+    nested = config.get("text_config")
+    text = {**config, **nested} if isinstance(nested, Mapping) else config
+    return ModelShape(
+        name=name,
+        groups=_groups(text, name),
+        heads=_whole(text, name, "num_attention_heads"),
+        max_len=_whole(text, name, "max_position_embeddings"),
+        weight_gib=weight_gib,
+        experts=_experts(text),
+    )
+
+
+def _groups(text: Config, name: str) -> tuple[LayerGroup, ...]:
+    layers = _whole(text, name, "num_hidden_layers")
+    if "kv_lora_rank" in text:
+        latent = _whole(text, name, "kv_lora_rank") + _whole(text, name, "qk_rope_head_dim")
+        return (LayerGroup(kind="mla", layers=layers, kv_heads=1, head_dim=latent),)
+    kinds = _layer_kinds(text, name, layers)
+    # Layers that reuse the cache of an earlier layer keep none of their own (gemma 3n and 4).
+    shared = text.get("num_kv_shared_layers")
+    own = layers - (shared if isinstance(shared, int) else 0)
+    found: dict[LayerKind, list[int]] = {}
+    for number, kind in enumerate(kinds[:own]):
+        found.setdefault(kind, []).append(number)
+    return tuple(_group(text, name, kind, tuple(numbers)) for kind, numbers in found.items())
+
+
+def _layer_kinds(text: Config, name: str, layers: int) -> list[LayerKind]:
+    listed = text.get("layer_types") or text.get("layers_block_type")
+    if isinstance(listed, Sequence) and not isinstance(listed, str):
+        unknown = sorted({str(kind) for kind in listed} - set(_KINDS))
+        if unknown:
+            raise ProfileError(f"{name}: unknown layer types {', '.join(unknown)}", hint=f"known: {', '.join(sorted(_KINDS))}")
+        return [_KINDS[str(kind)] for kind in listed]
+    every = text.get("sliding_window_pattern")
+    if isinstance(every, int) and text.get("sliding_window"):
+        return ["full" if (number + 1) % every == 0 else "sliding" for number in range(layers)]
+    slides = text.get("sliding_window") and text.get("use_sliding_window", True)
+    return ["sliding" if slides else "full"] * layers
+
+
+def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -> LayerGroup:
+    if kind == "mamba":
+        return LayerGroup(kind=kind, layers=len(numbers), state_bytes=_state_bytes(text, name), numbers=numbers)
+    heads = _whole(text, name, "num_attention_heads")
+    width = text.get("head_dim")
+    kv_heads = text.get("num_key_value_heads") or heads
+    if kind == "full":
+        # gemma 4 gives its global layers their own heads.
+        width = text.get("global_head_dim") or width
+        kv_heads = text.get("num_global_key_value_heads") or kv_heads
+    head_dim = width if isinstance(width, int) else _whole(text, name, "hidden_size") // heads
+    window = {"sliding": "sliding_window", "chunked": "attention_chunk_size"}.get(kind)
+    return LayerGroup(
+        kind=kind,
+        layers=len(numbers),
+        kv_heads=kv_heads if isinstance(kv_heads, int) else heads,
+        head_dim=head_dim,
+        window=_whole(text, name, window) if window else None,
+        numbers=numbers,
+    )
+
+
+def _state_bytes(text: Config, name: str) -> int:
+    """Return the state of one gated-delta-net layer: a matrix per value head, and the tail of its convolution."""
+    key_heads, value_heads = _whole(text, name, "linear_num_key_heads"), _whole(text, name, "linear_num_value_heads")
+    key_dim, value_dim = _whole(text, name, "linear_key_head_dim"), _whole(text, name, "linear_value_head_dim")
+    tail = _whole(text, name, "linear_conv_kernel_dim") - 1
+    convolution = (2 * key_heads * key_dim + value_heads * value_dim) * tail * WEIGHT_BYTES
+    return value_heads * key_dim * value_dim * STATE_BYTES + convolution
+
+
+def _experts(text: Config) -> Experts | None:
+    total = next((text[key] for key in ("num_local_experts", "num_experts", "n_routed_experts") if isinstance(text.get(key), int)), None)
+    active = next((text[key] for key in ("num_experts_per_tok", "experts_per_token") if isinstance(text.get(key), int)), None)
+    if isinstance(total, int) and isinstance(active, int) and total > active:
+        return Experts(total=total, active=active)
+    return None
+
+
+def _whole(text: Config, name: str, key: str) -> int:
+    value = text.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ProfileError(
+            f"{name}: config.json has no whole number '{key}', got {value!r}", hint="is this the config.json of a language model?"
+        )
+    return value

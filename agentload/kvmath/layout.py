@@ -1,0 +1,145 @@
+"""Cut a KV cache into pages as vLLM does, so that one pool serves layers of every kind.
+
+All pages are equally large. Layers of a kind form groups of equally many layers with one block table each; a page holds one block of
+one group. Where layers differ in bytes per token, the block of the smaller ones grows until their page is as large; where that does
+not divide, their page is padded. This is why skipping the windows of a 5:1 model gains little: the FP8 block doubles, while five of
+six tables still hold windows at two bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, lcm
+
+from agentload.errors import ProfileError
+from agentload.kvmath.layers import stored, token_bytes
+from agentload.model.profile import KvDtype, LayerGroup, LayerKind, ModelShape
+
+PADDED_GROUP = 1.5
+"""vLLM pads the smaller kind up to the larger one's layers below this ratio (12 + 13 layers become 13 + 13, not 12 + 24)."""
+MAMBA_BLOCK_STEP = 16
+"""Attention blocks of a hybrid grow in steps of this many tokens until a page holds a mamba state."""
+_GROWING: frozenset[LayerKind] = frozenset({"full", "mla"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Equal block tables: each request keeps one page a block in each of them."""
+
+    kind: LayerKind
+    count: int
+    block_tokens: int
+    window: int | None = None
+    source_tokens: int = 0
+
+    def peak_pages(self, tokens: int, in_flight: int, *, prefix_caching: bool) -> int:
+        """Return the most pages that one request of *tokens* holds in one table, with *in_flight* tokens in a prefill chunk."""
+        match self.kind:
+            case "full" | "mla":
+                return ceil(tokens / self.block_tokens)
+            case "sliding":
+                return ceil(min((self.window or 0) - 1 + in_flight, tokens) / self.block_tokens) + 1
+            case "chunked":
+                return ceil(min((self.window or 0) + in_flight, tokens) / self.block_tokens)
+            case "cross":
+                return ceil(self.source_tokens / self.block_tokens)
+            case "mamba":
+                return 2 if prefix_caching else 1
+
+    def decode_pages(self, *, prefix_caching: bool) -> int:
+        """Return the pages that a decoding request holds in one table whatever its length; 0 where they grow."""
+        return 0 if self.kind in _GROWING else self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a model's KV cache is cut into pages."""
+
+    page_bytes: int
+    """Of one page of the pool: a block of all layers of a group."""
+    tables: tuple[Table, ...]
+    prefix_caching: bool = True
+
+    @property
+    def block_tokens(self) -> int:
+        """Return the tokens of a block over all tables that keep every token: the grain of growth and of prefix hits."""
+        return lcm(*(table.block_tokens for table in self.tables if table.kind in _GROWING))
+
+    @property
+    def pages_per_block(self) -> int:
+        """Return what such a block costs."""
+        return sum(table.count * (self.block_tokens // table.block_tokens) for table in self.tables if table.kind in _GROWING)
+
+    @property
+    def fixed_pages(self) -> int:
+        """Return what a running request holds besides its growing blocks: windows and states."""
+        return sum(table.count * table.decode_pages(prefix_caching=self.prefix_caching) for table in self.tables)
+
+    def peak_pages(self, tokens: int, in_flight: int) -> int:
+        """Return the most pages that one request of *tokens* can hold."""
+        return sum(table.count * table.peak_pages(tokens, in_flight, prefix_caching=self.prefix_caching) for table in self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """Layers of one kind with the page of one layer."""
+
+    group: LayerGroup
+    block_tokens: int
+    page_bytes: int
+
+
+def layout(
+    model: ModelShape, kv_dtype: KvDtype, *, skip_layers: tuple[str, ...] = (), block_tokens: int = 16, prefix_caching: bool = True
+) -> Layout:
+    """Cut the KV cache of a model into pages."""
+    pairs = [(group, token_bytes(group, dtype)) for group, dtype in stored(model, kv_dtype, skip_layers)]
+    if not any(group.kind in _GROWING for group, _ in pairs):
+        raise ProfileError(f"model {model.name}: no layer keeps every token", hint="model.groups needs a full or mla group")
+    block = _hybrid_block(pairs, block_tokens)
+    specs = [_Spec(group, block, block * size if size else _largest_page(pairs, block)) for group, size in pairs]
+    if all(spec.group.kind in _GROWING for spec in specs):
+        table = Table(kind=specs[0].group.kind, count=1, block_tokens=block)
+        return Layout(page_bytes=sum(spec.group.layers * spec.page_bytes for spec in specs), tables=(table,), prefix_caching=prefix_caching)
+    specs = _same_page(specs)
+    per_group = _layers_per_group([spec.group.layers for spec in specs])
+    return Layout(
+        page_bytes=per_group * specs[0].page_bytes, tables=tuple(_table(spec, per_group) for spec in specs), prefix_caching=prefix_caching
+    )
+
+
+def _hybrid_block(pairs: list[tuple[LayerGroup, int]], block_tokens: int) -> int:
+    state = max((group.state_bytes for group, _ in pairs if group.kind == "mamba"), default=0)
+    if not state:
+        return block_tokens
+    densest = max(size for _, size in pairs)
+    return max(block_tokens, MAMBA_BLOCK_STEP * ceil(state / (densest * MAMBA_BLOCK_STEP)))
+
+
+def _largest_page(pairs: list[tuple[LayerGroup, int]], block: int) -> int:
+    return block * max(size for _, size in pairs)
+
+
+def _same_page(specs: list[_Spec]) -> list[_Spec]:
+    largest = max(spec.page_bytes for spec in specs)
+    return [
+        replace(
+            spec, page_bytes=largest, block_tokens=spec.block_tokens * (largest // spec.page_bytes if largest % spec.page_bytes == 0 else 1)
+        )
+        for spec in specs
+    ]
+
+
+def _layers_per_group(counts: list[int]) -> int:
+    return max(counts) if max(counts) < min(counts) * PADDED_GROUP else min(counts)
+
+
+def _table(spec: _Spec, per_group: int) -> Table:
+    group = spec.group
+    return Table(
+        kind=group.kind,
+        count=ceil(group.layers / per_group),
+        block_tokens=spec.block_tokens,
+        window=group.window,
+        source_tokens=group.source_tokens,
+    )

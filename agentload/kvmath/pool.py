@@ -1,0 +1,66 @@
+"""How many tokens fit: the pool of pages that a server allocates at start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentload.errors import ProfileError
+from agentload.kvmath.layout import Layout, layout
+from agentload.model.profile import ArmProfile, Gpu, ModelShape, Server
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The KV pool of one server."""
+
+    layout: Layout
+    pages: int
+    """vLLM's num_gpu_blocks; one of them is its null block."""
+    concurrency: float
+    """How many requests of the full model length fit, as vLLM logs it."""
+    tokens: int
+    """That many times the model length: vLLM's `kv_cache_size_tokens`. It depends on the model length where windows are kept."""
+
+
+def kv_bytes(gpu: Gpu, model: ModelShape, server: Server) -> int:
+    """Return the memory that a server gives to its KV pool: set by hand, or what weights and overhead leave of its share."""
+    if server.kv_cache_memory_bytes is not None:
+        return server.kv_cache_memory_bytes
+    if model.weight_gib is None:
+        raise ProfileError(f"model {model.name}: its loaded weights are unknown", hint="give server.kv_cache_memory_bytes")
+    left = gpu.memory_gib * server.gpu_memory_utilization - model.weight_gib - server.overhead_gib
+    if left <= 0:
+        raise ProfileError(
+            f"{model.name} leaves no memory for a KV pool on {gpu.name}: {model.weight_gib} GiB of weights",
+            hint="a larger GPU, or a higher gpu_memory_utilization",
+        )
+    return int(left * GIB)
+
+
+def pool(cut: Layout, memory_bytes: int, *, max_model_len: int, in_flight: int) -> Pool:
+    """Size a pool; *in_flight* is max_num_batched_tokens. Raises ProfileError when not even one full request fits."""
+    pages = memory_bytes // cut.page_bytes
+    needed = cut.peak_pages(max_model_len, in_flight)
+    if pages < needed:
+        raise ProfileError(
+            f"a KV pool of {memory_bytes / GIB:.2f} GiB does not hold one request of {max_model_len} tokens",
+            hint="a shorter max_model_len, or more memory",
+        )
+    concurrency = pages / needed
+    return Pool(layout=cut, pages=pages, concurrency=concurrency, tokens=int(concurrency * max_model_len))
+
+
+def pool_of(arm: ArmProfile) -> Pool:
+    """Size the pool of an arm."""
+    server = arm.server
+    cut = layout(
+        arm.model,
+        arm.kv_dtype,
+        skip_layers=arm.skip_layers,
+        block_tokens=server.block_tokens,
+        prefix_caching=server.prefix_caching,
+    )
+    memory = kv_bytes(arm.gpu, arm.model, server)
+    return pool(cut, memory, max_model_len=server.max_model_len, in_flight=server.max_num_batched_tokens)
