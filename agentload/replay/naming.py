@@ -6,6 +6,8 @@ import hashlib
 
 from agentload.model.plan import Play
 
+SALT_TOKENS = 8  # a salt replaces this many tokens at the head of a context
+
 
 def request_id(run: str, play: Play, session: str, turn: int, attempt: int) -> str:
     """Name an attempt, unique within and across runs."""

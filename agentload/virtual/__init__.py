@@ -1,0 +1,1 @@
+"""Dispatcher and engines joined in virtual time: no sockets, no sleeping."""

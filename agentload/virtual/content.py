@@ -1,0 +1,70 @@
+"""A call's context as the engine's runs: what shares KV blocks with what, without writing a word of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, takewhile
+
+from agentload.model.commands import Send
+from agentload.model.trace import Segment
+from agentload.replay.naming import SALT_TOKENS
+
+Run = tuple[str, int]
+
+
+class Contents:
+    """Turn contexts into runs; a session's context grows, so only what is new is looked at."""
+
+    def __init__(self, *, block: int) -> None:
+        self._block = block
+        self._known: dict[tuple[str, str], tuple[tuple[Segment, ...], tuple[Run, ...]]] = {}
+
+    def runs(self, send: Send) -> tuple[Run, ...]:
+        """Return the runs of *send*'s prompt, in the order in which a server sees them."""
+        call = send.call
+        place = (send.arm, call.session)
+        segments, runs = self._known.get(place, ((), ()))
+        size = len(segments)
+        if (
+            0 < size <= len(call.context)
+            and call.context[:size] == segments
+            and not any(s.role in {"system", "tools"} for s in call.context[size:])
+        ):
+            runs += tuple(chain.from_iterable(map(self._segment, call.context[size:])))
+        else:
+            runs = tuple(chain.from_iterable(map(self._segment, in_server_order(call.context))))
+        self._known[place] = (call.context, runs)
+        return salted(runs, send.salt)
+
+    def forget(self, send: Send) -> None:
+        """Drop what is kept of a session that is over."""
+        self._known.pop((send.arm, send.call.session), None)
+
+    def _segment(self, segment: Segment) -> Iterator[Run]:
+        match segment.key:
+            case str() as key:
+                if segment.plant is not None:
+                    key = f"{key}\x1f{segment.plant}\x1f{segment.at}"
+                elif segment.size is not None:
+                    key = f"{key}\x1f{segment.size}"
+                yield key, segment.tokens
+            case (first, _):
+                for position, start in enumerate(range(0, segment.tokens, self._block)):
+                    yield f"#{first + position}", min(self._block, segment.tokens - start)
+
+
+def in_server_order(context: tuple[Segment, ...]) -> Iterable[Segment]:
+    """Order as chat templates do: leading system text, tool schemas, then the conversation."""
+    lead = tuple(takewhile(lambda segment: segment.role in {"system", "tools"}, context))
+    rest = context[len(lead) :]
+    return chain((s for s in lead if s.role == "system"), (s for s in context if s.role == "tools"), (s for s in rest if s.role != "tools"))
+
+
+def salted(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
+    """Let the salt replace the first tokens."""
+    if not runs:
+        return runs
+    (identity, tokens), *rest = runs
+    head = min(SALT_TOKENS, tokens)
+    left = ((identity, tokens - head),) if tokens > head else ()
+    return ((f"salt\x1f{salt}", head), *left, *rest)

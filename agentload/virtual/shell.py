@@ -1,0 +1,235 @@
+"""Play a plan on emulated engines in virtual time: no sockets, no sleeping, the same rows for the same seed.
+
+One loop orders everything that can happen: an engine's next event, the dispatcher's wake, a call's time limit. At one instant
+engines come first (a token that leaves at a limit has left in time), then limits, then the wake. Nobody advances an engine past the
+instant of the next command.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from agentload.emulator.calls import Finished, FirstToken, Rejected, Request
+from agentload.emulator.engine import Engine
+from agentload.model.commands import (
+    Cancel,
+    Chunks,
+    Command,
+    Ended,
+    Event,
+    Finish,
+    Outcome,
+    Prepare,
+    Send,
+    Settle,
+    Settled,
+    Skip,
+    Started,
+    Wake,
+    Woke,
+)
+from agentload.model.plan import Plan
+from agentload.model.profile import ArmProfile
+from agentload.model.rows import BlockRow, Row
+from agentload.replay.call import Asked, CallMachine
+from agentload.replay.dispatcher import Dispatcher
+from agentload.replay.row import row
+from agentload.replay.sse import Parsed
+from agentload.virtual.content import Contents
+from agentload.virtual.samples import Sampler
+from agentload.virtual.stamping import packed
+
+SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier takes
+
+
+@dataclass(slots=True)
+class _Flight:
+    send: Send
+    machine: CallMachine
+    answer: Finished | None = None
+
+
+class Shell:
+    """Join a dispatcher with one engine an arm."""
+
+    def __init__(self, plan: Plan, arms: Mapping[str, ArmProfile], *, seed: int, leg: int = 1, sample_s: float = 5.0) -> None:
+        self._plan = plan
+        self._leg = leg
+        self._dispatcher = Dispatcher(plan, prepares=False)
+        self._engines = {name: Engine(arms[name], seed=seed) for name in plan.arms}
+        self._contents = Contents(block=plan.header.block)
+        self._sampler = Sampler(run_id=plan.run, leg=leg, every_ns=round(sample_s * 1e9))
+        self._flights: dict[str, _Flight] = {}
+        self._limits: list[tuple[int, int, str]] = []
+        self._order = 0
+        self._wake_ns: int | None = None
+        self._rows: list[Row] = []
+        self._is_finished = False
+
+    def play(self) -> Iterator[Row]:
+        """Yield the rows of the run in the order in which they come about."""
+        self._tell(Started(at_ns=0))
+        while True:
+            yield from self._rows
+            self._rows.clear()
+            if self._is_finished:
+                return
+            self._next()
+
+    def _next(self) -> None:
+        at_ns, arm = min(((at, name) for name, engine in self._engines.items() if (at := engine.next_ns()) is not None), default=(None, ""))
+        limit_ns = self._limits[0][0] if self._limits else None
+        wake_ns = self._wake_ns
+        if at_ns is not None and (limit_ns is None or at_ns <= limit_ns) and (wake_ns is None or at_ns <= wake_ns):
+            self._rows.extend(self._sampler.take(at_ns, self._engines))
+            for happening in self._engines[arm].advance(at_ns):
+                self._happened(happening)
+        elif limit_ns is not None and (wake_ns is None or limit_ns <= wake_ns):
+            self._check_limit()
+        else:
+            assert wake_ns is not None, "calls are in flight, but nothing is going to happen"
+            self._wake_ns = None
+            self._rows.extend(self._sampler.take(wake_ns, self._engines))
+            self._tell(Woke(at_ns=wake_ns))
+
+    # --- what engines and limits do ---
+
+    def _happened(self, happening: FirstToken | Finished | Rejected) -> None:
+        flight = self._flights.get(happening.id)
+        if flight is None:
+            return
+        machine = flight.machine
+        match happening:
+            case FirstToken(at_ns=at_ns):
+                machine.head(200)
+                machine.heard(at_ns)
+                return
+            case Finished(at_ns=at_ns):
+                machine.heard(at_ns)
+                flight.answer = happening
+                if _tokens_wanted(flight.send) < flight.send.call.output:
+                    self._tell(Chunks(at_ns=at_ns, request_id=happening.id, tokens=_tokens_wanted(flight.send)))
+                else:
+                    machine.closed(at_ns)
+                    self._end(flight, at_ns)
+            case Rejected(at_ns=at_ns, reason=reason):
+                machine.head(400)
+                machine.closed(at_ns)
+                self._end(flight, at_ns, error=reason)
+            case _:
+                assert_never(happening)
+
+    def _check_limit(self) -> None:
+        limit_ns, _, name = heapq.heappop(self._limits)
+        flight = self._flights.get(name)
+        if flight is None:
+            return
+        if flight.machine.expired(limit_ns):
+            self._engine(flight.send, limit_ns).abort(name, limit_ns)
+            self._end(flight, limit_ns)
+        else:
+            self._watch_limit(name, flight.machine)
+
+    def _engine(self, send: Send, at_ns: int) -> Engine:
+        engine = self._engines[send.arm]
+        for happening in engine.advance(at_ns):
+            self._happened(happening)
+        return engine
+
+    def _end(self, flight: _Flight, at_ns: int, *, error: str | None = None) -> None:
+        send, answer = flight.send, flight.answer
+        if answer is None:
+            outcome = flight.machine.outcome()
+        else:
+            is_whole = _tokens_wanted(send) == send.call.output
+            outcome = replace(flight.machine.outcome(_parsed(answer, is_whole=is_whole)), chunks=packed(answer))
+        outcome = outcome if error is None else replace(outcome, error=error)
+        del self._flights[send.request_id]
+        self._rows.append(row(send, outcome, run_id=self._plan.run, leg=self._leg))
+        self._tell(Ended(at_ns=at_ns, request_id=send.request_id, outcome=outcome))
+
+    # --- what the dispatcher decides ---
+
+    def _tell(self, event: Event) -> None:
+        for command in self._dispatcher.handle(event):
+            self._act(command, event.at_ns)
+
+    def _act(self, command: Command, now_ns: int) -> None:
+        match command:
+            case Send():
+                self._send(command, now_ns)
+            case Skip(send=send):
+                self._rows.append(row(send, Outcome(status="not_sent", stamp_source="virtual"), run_id=self._plan.run, leg=self._leg))
+            case Cancel(request_id=name):
+                if (flight := self._flights.get(name)) is not None:
+                    flight.machine.cancel(now_ns)
+                    self._engine(flight.send, now_ns).abort(name, now_ns)
+                    self._end(flight, now_ns)
+            case Wake(at_ns=at_ns):
+                self._wake_ns = at_ns
+            case Settle():
+                self._settle(now_ns)
+            case Finish():
+                self._is_finished = True
+            case Prepare():
+                pass
+            case _:
+                assert_never(command)
+
+    def _send(self, send: Send, now_ns: int) -> None:
+        asked = Asked(tokens=send.call.output, is_forced=True, wants_reply=send.call.wants_reply)
+        machine = CallMachine(released_ns=send.released_ns, limits=send.limits, asked=asked)
+        machine.opened(now_ns, is_new=False)
+        machine.sent(now_ns)
+        self._flights[send.request_id] = _Flight(send, machine)
+        self._watch_limit(send.request_id, machine)
+        self._engine(send, now_ns).submit(Request(send.request_id, self._contents.runs(send), _tokens_wanted(send)), now_ns)
+
+    def _watch_limit(self, name: str, machine: CallMachine) -> None:
+        deadline_ns = machine.deadline_ns()
+        if deadline_ns is not None:
+            self._order += 1
+            heapq.heappush(self._limits, (deadline_ns, self._order, name))
+
+    def _settle(self, now_ns: int) -> None:
+        for end in self._dispatcher.ended_plays():
+            self._rows.append(
+                BlockRow(
+                    run_id=self._plan.run,
+                    leg=self._leg,
+                    pair=end.play.pair,
+                    block=end.play.block,
+                    arm=end.play.arm,
+                    round=end.round,
+                    started_ns=end.started_ns,
+                    drain_ns=end.drain_ns,
+                    ended_ns=end.ended_ns,
+                    salt=end.play.salt,
+                )
+            )
+        self._rows.extend(self._sampler.now(now_ns, self._engines))
+        self._tell(Settled(at_ns=now_ns + SETTLE_NS))
+
+
+def _tokens_wanted(send: Send) -> int:
+    """Return how many tokens the engine is to make: up to the one after which the plan cancels the stream."""
+    limit = send.watch.cancel_after_tokens if send.watch else None
+    return send.call.output if limit is None else min(limit, send.call.output)
+
+
+def _parsed(done: Finished, *, is_whole: bool) -> Parsed:
+    count = int(done.token_counts.sum())
+    return Parsed(
+        stamps_ns=(int(done.token_ns[0]), int(done.token_ns[-1])),
+        tokens=(1, 1),
+        token_rule="token_ids",
+        first_answer_ns=int(done.token_ns[0]),
+        prompt_tokens=done.prompt_tokens,
+        cached_tokens=done.cached_tokens,
+        output_tokens=count,
+        finish_reason="length" if is_whole else None,
+        has_end_mark=is_whole,
+    )

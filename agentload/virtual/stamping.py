@@ -1,0 +1,16 @@
+"""Pack an engine's stamps the way a parser packs those of a stream, a whole call at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agentload.emulator.calls import Finished
+from agentload.model.stamps import US, Stamps
+
+
+def packed(done: Finished) -> Stamps:
+    """Return the stamps of a finished call; equal to `model.stamps.stamps` of the same instants."""
+    first_ns = int(done.token_ns[0])
+    offsets_us = (done.token_ns - first_ns + US // 2) // US
+    gaps_us = np.diff(offsets_us, prepend=0).astype(np.int32)
+    return Stamps(first_ns=first_ns, gap_us=gaps_us.tobytes(), tokens=done.token_counts.astype(np.uint16).tobytes())
