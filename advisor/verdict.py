@@ -182,6 +182,8 @@ class BreakEven:
     own_low: float | None = None
     own_high: float | None = None
     prior_tokens: float | None = None  # published figure, for comparison only
+    ahead: Literal["above", "below"] = "above"  # the side of the break-even on which the arm is ahead
+    pairs: int | None = None  # block pairs behind it; below three the residuals had to stand in for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

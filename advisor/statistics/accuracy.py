@@ -1,0 +1,85 @@
+"""Compare paired answers: Tango's score interval for the difference, exact McNemar for "changed", cluster means for graded scores.
+
+With paired items a Wald interval covers 76 % at n = 50 where it claims 95; Tango's covers 96 to 99 (Tango 1998, Fagerland et al. 2014).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import optimize, special, stats
+
+from advisor.estimate import Estimate
+from advisor.evidence import Floats, Ints
+from advisor.statistics.resampling import Spread
+
+MIN_CLUSTERS = 3
+
+
+def tango_z(*, reference_only: int, arm_only: int, n: int, difference: float) -> float:
+    """Return Tango's score statistic for the hypothesis that arm - reference equals *difference*."""
+    gap = arm_only - reference_only - n * difference
+    if gap == 0:
+        return 0.0
+    two_n = 2 * n
+    linear = -arm_only - reference_only + (two_n - arm_only + reference_only) * difference
+    constant = -reference_only * difference * (1 - difference)
+    q21 = (math.sqrt(max(linear * linear - 4 * two_n * constant, 0.0)) - linear) / (2 * two_n)
+    variance = n * (2 * q21 + difference * (1 - difference))
+    return math.copysign(math.inf, gap) if variance <= 0 else gap / math.sqrt(variance)
+
+
+def tango(*, both: int, reference_only: int, arm_only: int, neither: int, level: float = 0.95) -> Estimate:
+    """Return the difference in the share of right answers, arm minus reference, with Tango's interval."""
+    n = both + reference_only + arm_only + neither
+    assert n > 0, "no paired items"
+    value = (arm_only - reference_only) / n
+    z = float(special.ndtri(0.5 + level / 2))
+
+    def end(target: float, edge: float) -> float:
+        def excess(difference: float) -> float:
+            score = tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=difference)
+            return max(min(score, 1e3), -1e3) - target
+
+        inside, outside = value, edge * (1 - 1e-12)
+        if excess(outside) * excess(inside) >= 0:
+            return edge
+        return float(optimize.brentq(excess, min(inside, outside), max(inside, outside), xtol=1e-10))
+
+    return Estimate(
+        value=value, low=end(z, -1.0), high=end(-z, 1.0), n=n, unit="share", method="paired items, Tango score interval", level=level
+    )
+
+
+def p_not_worse(*, reference_only: int, arm_only: int, n: int, margin: float) -> float:
+    """Return the one-sided p-value of the claim that the arm loses less than *margin*."""
+    return float(special.ndtr(-tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin)))
+
+
+def p_worse(*, reference_only: int, arm_only: int, n: int, margin: float) -> float:
+    """Return the one-sided p-value of the claim that the arm loses more than *margin*."""
+    return float(special.ndtr(tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin)))
+
+
+def mcnemar(*, reference_only: int, arm_only: int) -> float:
+    """Return the exact two-sided p-value that as many answers turned wrong as turned right."""
+    changed = reference_only + arm_only
+    return 1.0 if changed == 0 else float(stats.binomtest(arm_only, changed).pvalue)
+
+
+def graded(reference: Floats, arm: Floats, clusters: Ints | None = None) -> Spread | None:
+    """Return the mean difference of graded scores over contexts, arm minus reference, or None with fewer than three contexts.
+
+    Items of one context share its luck, so the cluster is the unit; the mean stays a mean over items (Miller 2024, arXiv 2411.00640).
+    """
+    difference = arm - reference
+    index = np.arange(difference.size) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    sizes = np.bincount(index)
+    if sizes.size < MIN_CLUSTERS:
+        return None
+    mean = float(difference.mean())
+    deviation = np.bincount(index, weights=difference - mean)
+    groups = sizes.size
+    se = math.sqrt(groups / (groups - 1) * float(deviation @ deviation)) / difference.size
+    return Spread(value=mean, se=se, df=groups - 1, units=groups, unit_name="contexts")

@@ -1,0 +1,120 @@
+"""Find where two lines cross as a set, not as a number: Fieller's set of the paired difference (Fieller 1954).
+
+The difference arm - reference is fitted as one line over KV tokens of the whole batch. Its zero is a ratio of two noisy numbers, so the
+points that cannot be told from zero form an interval, two rays, or the whole line; a mean plus or minus something does not exist for it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.evidence import Sweep
+from advisor.statistics import line
+from advisor.statistics.grid import Grid, on_grid
+from advisor.statistics.line import Line
+from advisor.verdict import BreakEven
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fieller:
+    """Hold the lengths where a line cannot be told from zero: [low, high], outside (low, high), or everywhere."""
+
+    shape: Literal["interval", "rays", "line"]
+    low: float
+    high: float
+
+
+def fieller(fitted: Line, level: float = 0.95) -> Fieller:
+    """Return Fieller's set of the zero of *fitted*."""
+    t2 = fitted.reach(level) ** 2
+    a = fitted.slope**2 - t2 * fitted.var_slope
+    b = fitted.intercept * fitted.slope - t2 * fitted.covariance
+    c = fitted.intercept**2 - t2 * fitted.var_intercept
+    discriminant = b * b - a * c
+    if a == 0 or (a < 0 and discriminant <= 0):
+        return Fieller(shape="line", low=-math.inf, high=math.inf)
+    root = math.sqrt(max(discriminant, 0.0))
+    low, high = sorted(((-b - root) / a, (-b + root) / a))
+    return Fieller(shape="interval" if a > 0 else "rays", low=low, high=high)
+
+
+def difference_grid(reference: Sweep, arm: Sweep, users: int) -> tuple[Grid, Grid] | None:
+    """Return (arm - reference, reference) over the pairs and lengths that both have at this batch size, or None."""
+    left, right = reference.users == users, arm.users == users
+    if not left.any() or not right.any():
+        return None
+    # One grid for both, so that equal lengths fall into equal columns; odd pair numbers are the arm's.
+    pair = np.concatenate([2 * reference.pair[left], 2 * arm.pair[right] + 1])
+    tokens = users * np.concatenate([reference.context_tokens[left], arm.context_tokens[right]])
+    both = on_grid(pair, tokens, np.concatenate([reference.itl_ms[left], arm.itl_ms[right]]))
+    is_arm = both.pairs % 2 == 1
+    shared, at_left, at_right = np.intersect1d(both.pairs[~is_arm] // 2, both.pairs[is_arm] // 2, return_indices=True)
+    if not shared.size:
+        return None
+    base, other = both.values[~is_arm][at_left], both.values[is_arm][at_right]
+    return (
+        Grid(pairs=shared, lengths=both.lengths, values=other - base),
+        Grid(pairs=shared, lengths=both.lengths, values=base),
+    )
+
+
+def break_even(
+    reference: Sweep, arm: Sweep, *, users: int, own_users: float | None = None, prior_tokens: float | None = None
+) -> BreakEven | None:
+    """Return the break-even set at batch size *users*, restated for a batch of *own_users*, or None without three shared lengths."""
+    grids = difference_grid(reference, arm, users)
+    if grids is None:
+        return None
+    difference, base = grids
+    seen = np.isfinite(base.values).any(axis=0)
+    difference = Grid(pairs=difference.pairs, lengths=difference.lengths[seen], values=difference.values[:, seen])
+    fitted = line.fit(difference, np.nanmedian(base.values[:, seen], axis=0))
+    if fitted is None:
+        return None
+    shape, low, high = _on_tested(fitted, fieller(fitted), float(difference.lengths.min()), float(difference.lengths.max()))
+    crosses = shape in ("bounded", "half-line") and fitted.slope != 0 and fitted.intercept / fitted.slope < 0
+    tokens = -fitted.intercept / fitted.slope if crosses else None
+    batch = float(users) if own_users is None else own_users
+    return BreakEven(
+        arm=arm.arm,
+        shape=shape,
+        tokens=tokens,
+        low=low,
+        high=high,
+        slope_z=fitted.slope_z if math.isfinite(fitted.slope_z) else math.copysign(1e9, fitted.slope),
+        users=batch,
+        own_tokens=None if tokens is None else tokens / batch,
+        own_low=None if low is None else low / batch,
+        own_high=None if high is None else high / batch,
+        prior_tokens=prior_tokens,
+        ahead="above" if fitted.slope < 0 else "below",
+        pairs=fitted.pairs,
+    )
+
+
+def _on_tested(
+    fitted: Line, found: Fieller, first: float, last: float
+) -> tuple[Literal["bounded", "half-line", "none", "always", "unclear"], float | None, float | None]:
+    """Return shape and ends for lengths above zero; rays are judged on the tested range alone."""
+    ahead: Literal["none", "always"] = "always" if fitted.at((first + last) / 2)[0] < 0 else "none"
+    match found.shape:
+        case "interval" if found.high < 0:
+            return "always" if fitted.slope < 0 else "none", None, None
+        case "interval":
+            return "bounded", max(found.low, 0.0), found.high
+        case "line":
+            return "unclear", None, None
+        case "rays":
+            open_below, open_above = found.low >= first, found.high <= last
+            if open_below and open_above:
+                return "unclear", None, None
+            if open_above:
+                return ("half-line", found.high, None) if found.low < first else ("unclear", None, None)
+            if open_below:
+                return ("half-line", None, found.low) if found.low <= last else ("unclear", None, None)
+            inside = found.low < first and found.high > last
+            return (ahead, None, None) if inside else ("unclear", None, None)

@@ -1,0 +1,43 @@
+"""Say how much more evidence settles a question, and never from the observed effect: a plan that chases its own estimate is worth nothing.
+
+The plan asks for enough units that a truth of twice the margin is called different, and a truth of zero is called equal, in four runs
+of five.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import special
+
+POWER = 0.80
+LEVEL = 0.025  # one-sided, of a single gate
+FAMILY = 2  # gates that Holm usually has to carry: one that pays, one that is safe
+_MOST = 100_000
+
+
+def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER) -> int:
+    """Return how many units (block pairs) of standard deviation *deviation* settle an effect against *margin*."""
+    assert margin > 0, margin
+    if deviation == 0:
+        return 3
+
+    def settles(n: int) -> bool:
+        reach = float(special.stdtrit(n - 1, 1 - level) + special.stdtrit(n - 1, power))
+        return reach * deviation <= margin * math.sqrt(n)
+
+    low, high = 2, 4
+    while not settles(high):
+        low, high = high, high * 2
+        if high > _MOST:
+            return _MOST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if settles(middle) else (middle, high)
+    return high
+
+
+def items_needed(discordance: float, margin: float, *, level: float = LEVEL, power: float = POWER) -> int:
+    """Return how many paired items show "not worse by *margin*" when the truth is no difference: (z + z)^2 psi / margin^2."""
+    z = float(special.ndtri(1 - level) + special.ndtri(power))
+    return math.ceil(z * z * discordance / margin**2)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from advisor.evidence import Calls
+from advisor.statistics import paired, resampling
+from advisor.statistics.matching import same_turns
+from tests.advisor.worlds import Noise, simulated_calls
+
+
+def _change(reference: Calls, arm: Calls) -> resampling.Spread:
+    table = paired.pair_table(reference, arm, "turn_ms")
+    assert table is not None
+    found = paired.change(table)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("noise", "pairs"),
+    [
+        (Noise(), 6),
+        (Noise(phi=0.95, wander=0.1), 12),
+        (Noise(drift=0.1), 12),
+        (Noise(stall_share=0.02, stall=1.5), 12),
+        (Noise(second=0.05), 24),
+    ],
+    ids=["plain", "autocorrelated", "drift", "heavy tail", "second place"],
+)
+def test_the_interval_covers_the_true_change_about_as_often_as_it_says(noise: Noise, pairs: int) -> None:
+    rng = np.random.default_rng(2)
+    runs, covered = 400, 0
+    for _ in range(runs):
+        low, high = _change(*simulated_calls(rng, pairs=pairs, effect=-0.04, noise=noise)).interval()
+        covered += low <= -0.04 <= high
+    assert 0.92 <= covered / runs <= 0.985
+
+
+def test_machines_that_were_swapped_cancel_and_do_not_widen_the_interval() -> None:
+    rng = np.random.default_rng(3)
+    plain = [_change(*simulated_calls(rng, pairs=12, effect=0.0, noise=Noise())).se for _ in range(30)]
+    swapped = [_change(*simulated_calls(rng, pairs=12, effect=0.0, noise=Noise(), machine_effect=0.05)) for _ in range(30)]
+    assert np.mean([each.se for each in swapped]) < 1.25 * np.mean(plain)
+    assert abs(float(np.mean([each.value for each in swapped]))) < 0.01
+
+
+def test_the_bootstrap_error_of_a_mean_is_the_closed_form() -> None:
+    values = np.random.default_rng(4).normal(size=15)
+    weights = resampling.draw_weights(15)
+    found = resampling.spread(float(values.mean()), weights @ values / 15, units=15)
+    assert found.se == pytest.approx(stats.sem(values), rel=0.06)
+    assert found.interval() == pytest.approx(stats.ttest_1samp(values, 0).confidence_interval(0.95), abs=0.04)
+
+
+def test_the_bootstrap_agrees_with_arch_and_scipy_on_a_ratio() -> None:
+    arch = pytest.importorskip("arch.bootstrap")
+    rng = np.random.default_rng(5)
+    top, bottom = rng.gamma(20, size=24), rng.gamma(30, size=24)
+    weights = resampling.draw_weights(24)
+    ours = float(np.std(np.log(weights @ top / (weights @ bottom))))
+    theirs = arch.IIDBootstrap(top, bottom, seed=1).apply(lambda a, b: np.log(a.sum() / b.sum()), 2000).std()
+    scipys = stats.bootstrap(
+        (top, bottom), lambda a, b, axis: np.log(a.sum(axis) / b.sum(axis)), paired=True, vectorized=True, method="percentile", rng=1
+    ).standard_error
+    assert ours == pytest.approx(theirs, rel=0.08)
+    assert ours == pytest.approx(scipys, rel=0.08)
+
+
+def test_restarts_that_differ_become_the_unit() -> None:
+    restart = np.repeat(np.arange(4), 6)
+    rng = np.random.default_rng(6)
+    calm = rng.normal(size=24)
+    assert not resampling.restarts_differ(calm, restart)
+    assert resampling.restarts_differ(calm + 5 * restart, restart)
+    assert not resampling.restarts_differ(calm, np.zeros(24, dtype=np.int64))
+
+
+def test_an_interval_over_restarts_that_differ_covers_their_common_mean() -> None:
+    rng = np.random.default_rng(7)
+    runs, covered, by_restart = 300, 0, 0
+    for _ in range(runs):
+        found = _change(*simulated_calls(rng, pairs=24, restarts=4, swapped=False, effect=0.03, noise=Noise(restart=0.05)))
+        by_restart += found.unit_name == "restarts"
+        low, high = found.interval()
+        covered += low <= 0.03 <= high
+    assert by_restart > 0.9 * runs
+    assert covered / runs >= 0.9
+
+
+def test_only_turns_that_ended_on_both_arms_are_compared() -> None:
+    rng = np.random.default_rng(8)
+    reference, arm = simulated_calls(rng, pairs=3, effect=0.0, noise=Noise())
+    arm.ok[[0, 5]] = False
+    reference.ok[7] = False
+    left, right = same_turns(reference, arm)
+    assert np.array_equal(left, right)
+    assert sorted(set(range(len(arm))) - set(right.tolist())) == [0, 5, 7]
+
+
+def test_rows_are_matched_by_pair_session_and_turn_whatever_their_order_or_the_size_of_their_ids() -> None:
+    rng = np.random.default_rng(9)
+    reference, arm = simulated_calls(rng, pairs=4, effect=-0.1, noise=Noise(call=0.0, wander=0.0, block=0.0))
+    order = rng.permutation(len(arm))[:-10]
+    columns = {
+        name: None if (column := getattr(arm, name)) is None else column[order] for name in Calls.__dataclass_fields__ if name != "session"
+    }
+    huge = 2**61 // 7
+    shuffled = Calls(session=arm.session[order] * 101 + huge, **columns)  # type: ignore[arg-type]  # columns of the same class
+    wide = Calls(
+        session=reference.session * 101 + huge,
+        **{name: getattr(reference, name) for name in Calls.__dataclass_fields__ if name != "session"},
+    )
+    left, right = same_turns(wide, shuffled)
+    assert left.size == len(order)
+    assert np.allclose(np.log(shuffled.turn_ms[right] / wide.turn_ms[left]), -0.1)
+
+
+def test_two_pairs_are_no_evidence() -> None:
+    rng = np.random.default_rng(10)
+    table = paired.pair_table(*simulated_calls(rng, pairs=2, effect=0.0, noise=Noise()), "turn_ms")
+    assert table is not None
+    assert paired.change(table) is None
+
+
+def test_a_mix_is_the_weighted_mean_of_its_classes_and_covers_the_truth() -> None:
+    rng = np.random.default_rng(12)
+    runs, covered = 300, 0
+    for _ in range(runs):
+        tables = [paired.pair_table(*simulated_calls(rng, pairs=12, effect=e, noise=Noise()), "turn_ms") for e in (-0.1, 0.02)]
+        assert tables[0] is not None
+        assert tables[1] is not None
+        mixed = paired.mixed_change((tables[0], tables[1]), (0.3, 0.1))
+        assert mixed is not None
+        low, high = mixed.interval()
+        covered += low <= -0.07 <= high
+    assert 0.92 <= covered / runs <= 0.98
+
+
+def test_p_values_and_intervals_tell_the_same_story() -> None:
+    found = resampling.Spread(value=-0.05, se=0.01, df=11, units=12, unit_name="block pairs")
+    low, high = found.interval()
+    assert found.p_below(high) == pytest.approx(0.025)
+    assert found.p_above(low) == pytest.approx(0.025)

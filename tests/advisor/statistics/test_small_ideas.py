@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import signal
+from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]  # ships no types
+
+from advisor.statistics import floor, holm, planning, quantiles, signs, warmup
+from advisor.statistics.resampling import Spread
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_holm_is_statsmodels_holm(count: int) -> None:
+    for p_values in np.random.default_rng(count).random((20, count)) ** 3:
+        assert holm.adjusted(p_values.tolist()) == pytest.approx(multipletests(p_values, method="holm")[1])
+
+
+def test_six_of_six_buckets_down_is_no_chance() -> None:
+    found = signs.sign_test([-0.4, -3.0, -2.0, -1.6, -1.3, -3.3])  # Kimi-K2.5 on H200, vLLM blog 2026-04-22
+    assert (found.down, found.up, found.p, found.all_down) == (6, 0, 0.03125, True)
+    assert signs.sign_test([0.0, 0.0]).p == 1.0
+    assert not signs.sign_test([-1.0, 1.0]).all_down
+
+
+def test_a_loss_that_grows_with_length_has_a_slope() -> None:
+    found = signs.slope_per_doubling([4096, 8192, 16384, 32768], [-0.01, -0.021, -0.029, -0.04])
+    assert found is not None
+    assert found[0] == pytest.approx(-0.01, abs=0.001)
+    assert found[1] < 0.01
+    assert signs.slope_per_doubling([4096, 8192], [0.0, 0.1]) is None
+
+
+@pytest.mark.parametrize(("q", "sessions"), [(0.5, 5), (0.9, 29), (0.95, 59), (0.99, 299), (0.999, 2995)])
+def test_a_quantile_needs_so_many_sessions(q: float, sessions: int) -> None:
+    assert quantiles.least_sessions(q) == sessions
+    values = np.random.default_rng(1).random(sessions)
+    assert quantiles.quantile(values, np.arange(sessions), q, unit="ms") is not None
+    assert quantiles.quantile(values[1:], np.arange(sessions - 1), q, unit="ms") is None
+
+
+@pytest.mark.parametrize("q", [0.5, 0.95])
+def test_a_quantile_interval_covers_the_truth_although_calls_of_a_session_are_alike(q: float) -> None:
+    rng = np.random.default_rng(2)
+    sessions, turns, runs = 150, 10, 400
+    clusters = np.repeat(np.arange(sessions), turns)
+    spread = np.sqrt(1 + 0.5)
+    truth = {0.5: 0.0, 0.95: 1.6449 * spread}[q]
+    covered = 0
+    for _ in range(runs):
+        values = rng.normal(0, np.sqrt(0.5), sessions)[clusters] + rng.normal(size=clusters.size)
+        found = quantiles.quantile(values, clusters, q, unit="ms")
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= truth <= found.high
+    assert 0.91 <= covered / runs <= 0.99
+
+
+def test_a_warm_up_is_cut_and_a_level_series_is_kept() -> None:
+    rng = np.random.default_rng(3)
+    noise = signal.lfilter([1], [1, -0.3], rng.normal(0, 0.02, 400))
+    cold = 1.0 + noise + np.concatenate([np.linspace(2, 0, 60), np.zeros(340)])
+    found = warmup.mser5(cold)
+    assert found is not None
+    assert (found.settled, 40 <= found.drop <= 90) == (True, True)
+    level = warmup.mser5(1.0 + noise)
+    assert level is not None
+    assert (level.settled, level.drop <= 100) == (True, True)
+    assert warmup.mser5(np.ones(30)) is None
+
+
+def test_a_slow_drift_that_mser_misses_is_seen_in_thirds() -> None:
+    rng = np.random.default_rng(4)
+    found = warmup.mser5(1.0 + np.linspace(0, 0.2, 600) + rng.normal(0, 0.05, 600))
+    assert found is not None
+    assert not found.settled
+
+
+def test_the_plan_for_items_is_the_textbook_formula() -> None:
+    cases = [(0.05, 0.02, 773), (0.05, 0.05, 124), (0.10, 0.02, 1546), (0.20, 0.05, 495)]
+    assert [planning.items_needed(psi, margin, level=0.05) for psi, margin, _ in cases] == [n for *_, n in cases]
+
+
+@pytest.mark.parametrize("deviation", [0.03, 0.06, 0.12])
+def test_the_planned_pairs_settle_an_effect_of_twice_the_margin_in_four_runs_of_five(deviation: float) -> None:
+    rng = np.random.default_rng(5)
+    margin, runs = 0.03, 1500
+    n = planning.units_needed(deviation, margin)
+    draws = rng.normal(-2 * margin, deviation, size=(runs, n))
+    settled = 0
+    for row in draws:
+        found = Spread(value=float(row.mean()), se=float(row.std(ddof=1)) / n**0.5, df=n - 1, units=n, unit_name="block pairs")
+        settled += found.p_below(-margin) <= planning.LEVEL / planning.FAMILY
+    assert 0.76 <= settled / runs <= 0.9
+
+
+def test_no_scatter_needs_the_least_and_endless_scatter_is_capped() -> None:
+    assert planning.units_needed(0.0, 0.03) == 3
+    assert planning.units_needed(50.0, 0.03) == 100_000
+
+
+def test_the_noise_floor_is_the_far_end_of_the_control() -> None:
+    control = Spread(value=0.01, se=0.005, df=11, units=12, unit_name="block pairs")
+    assert floor.noise_floor(control) == pytest.approx(0.0212, abs=2e-4)
