@@ -1,0 +1,184 @@
+"""Drive a plan over real sockets: tell the dispatcher what happened, do what it says, write every row down."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Protocol, assert_never
+
+from agentload.live.alarm import Alarm
+from agentload.live.health import Health, Monitor
+from agentload.model.commands import (
+    Cancel,
+    Chunks,
+    Command,
+    Ended,
+    Event,
+    Finish,
+    Outcome,
+    Prepare,
+    Send,
+    Settle,
+    Settled,
+    Skip,
+    Started,
+    Stopped,
+    Wake,
+    Woke,
+)
+from agentload.model.plan import Plan
+from agentload.model.rows import CallRow, Row
+from agentload.replay.dispatcher import Dispatcher, PlayEnd
+from agentload.replay.row import row
+
+FLUSH_S = 0.5
+
+
+class Caller(Protocol):
+    """Make requests ready and carry them out."""
+
+    def prepare(self, command: Prepare) -> None:
+        """Render a request before its instant comes."""
+        ...
+
+    async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
+        """Send, follow the answer to its end, and return how it ended with the hash of what was asked; report tokens when watched."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """Close a call's connection; its outcome says cancelled."""
+        ...
+
+
+class Listener(Protocol):
+    """Be told what goes out and what came of it, to show it."""
+
+    def sent(self, send: Send) -> None:
+        """Note that a call went out."""
+        ...
+
+    def ended(self, send: Send, ended: CallRow) -> None:
+        """Note that an attempt is over."""
+        ...
+
+
+Barrier = Callable[[Settle, tuple[PlayEnd, ...]], Awaitable[tuple[tuple[int, str], ...]]]
+"""Between two rounds: close the blocks, read identity and telemetry, load; return the void pairs with the reason."""
+
+
+class Runner:
+    """Join a dispatcher with callers, a clock and a journal."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        caller: Caller,
+        barrier: Barrier,
+        *,
+        leg: int,
+        write: Callable[[Row], None],
+        flush: Callable[[], None],
+        listener: Listener | None = None,
+        done: Iterable[int] = (),
+        voided: Mapping[int, int] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._caller = caller
+        self._barrier = barrier
+        self._leg = leg
+        self._write = write
+        self._flush = flush
+        self._listener = listener
+        self._dispatcher = Dispatcher(plan, done=done, voided=voided)
+        self._monitor = Monitor()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._alarm: Alarm | None = None
+        self._finished = asyncio.Event()
+        self._is_stopping = False
+
+    @property
+    def in_flight(self) -> int:
+        """Count the calls in flight."""
+        return self._dispatcher.in_flight
+
+    async def play(self) -> Health:
+        """Play the plan to its end, or to the end of what is in flight after `stop`."""
+        self._alarm = Alarm(lambda: self._tell(Woke(at_ns=time.monotonic_ns())))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                watching = [tasks.create_task(self._monitor.beat()), tasks.create_task(self._keep_flushing())]
+                self._tell(Started(at_ns=time.monotonic_ns()))
+                await self._finished.wait()
+                for task in watching:
+                    task.cancel()
+        finally:
+            self._alarm.close()
+            self._flush()
+        return self._monitor.health()
+
+    def stop(self, *, drain: bool = True) -> None:
+        """Release nothing more; with *drain* let what is in flight come to its end, otherwise cancel it."""
+        if self._tasks is not None and not self._finished.is_set():
+            self._is_stopping = True
+            self._tell(Stopped(at_ns=time.monotonic_ns(), drain=drain))
+
+    def _tell(self, event: Event) -> None:
+        for command in self._dispatcher.handle(event):
+            self._act(command)
+
+    def _act(self, command: Command) -> None:
+        assert self._tasks is not None
+        assert self._alarm is not None
+        match command:
+            case Send():
+                self._tasks.create_task(self._call(command))
+            case Prepare():
+                self._caller.prepare(command)
+            case Wake(at_ns=at_ns):
+                self._alarm.set(at_ns)
+            case Cancel(request_id=request_id):
+                self._caller.cancel(request_id)
+            case Skip(send=send):
+                self._write(row(send, Outcome(status="not_sent"), run_id=self._plan.run, leg=self._leg))
+            case Settle():
+                self._tasks.create_task(self._settle(command))
+            case Finish():
+                self._finished.set()
+            case _:
+                assert_never(command)
+
+    async def _call(self, send: Send) -> None:
+        def streamed(tokens: int) -> None:
+            self._tell(Chunks(at_ns=time.monotonic_ns(), request_id=send.request_id, tokens=tokens))
+
+        if self._listener is not None:
+            self._listener.sent(send)
+        outcome, prompt_hash = await self._caller.call(send, streamed)
+        ended = row(send, outcome, run_id=self._plan.run, leg=self._leg, prompt_hash=prompt_hash)
+        self._write(ended)
+        self._monitor.ended(
+            lag_ns=_lag_ns(ended), chunks=len(outcome.chunks or ()), coalesced=outcome.coalesced_reads, source=outcome.stamp_source
+        )
+        if self._listener is not None:
+            self._listener.ended(send, ended)
+        self._tell(Ended(at_ns=time.monotonic_ns(), request_id=send.request_id, outcome=outcome))
+
+    async def _settle(self, command: Settle) -> None:
+        self._flush()
+        void = await self._barrier(command, self._dispatcher.ended_plays())
+        self._tell(Settled(at_ns=time.monotonic_ns(), void=() if self._is_stopping else void))
+
+    async def _keep_flushing(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            self._flush()
+
+
+def _lag_ns(ended: CallRow) -> int | None:
+    """Return how late a request left by our fault: not for the time that opening its connection took."""
+    if ended.sent_ns is None:
+        return None
+    ready_ns = ended.released_ns if ended.opened_ns is None else max(ended.released_ns, ended.opened_ns)
+    return ended.sent_ns - ready_ns
