@@ -1,0 +1,170 @@
+"""Turn one line of a trace file into the model; what cannot be read raises `LineError`.
+
+Unknown fields are kept as JSON text, so that a file of a newer minor version survives reading and writing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from agentload.model import check as checks
+from agentload.model.trace import Extra, Header, Recorded, Segment, Session, Turn, TurnRef, image_tokens
+from agentload.tracefile import wire
+
+T = TypeVar("T")
+
+
+class LineError(ValueError):
+    """Say what is wrong with a line and how to mend it; the reader adds the place."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+_FORMAT: Final = "docs/trace.schema.json describes every field"
+_IMPORT: Final = "if another program wrote it: agentload trace import FORMAT FILE"
+_HEADER: Final = frozenset(wire.Header.__struct_fields__)
+_SESSION: Final = frozenset(wire.Session.__struct_fields__)
+_TURN: Final = frozenset(wire.Turn.__struct_fields__)
+_OPTIONS: Final = frozenset(wire.Options.__struct_encode_fields__)
+
+
+def header(line: bytes) -> Header:
+    """Read the first line of a file."""
+    found = _json(line)
+    if found.get("kind") != wire.KIND:
+        raise LineError(f'no trace header: the first line must be {{"kind":"{wire.KIND}",…}}', hint=_IMPORT)
+    version = found.get("version")
+    if isinstance(version, int) and version > wire.VERSION:
+        raise LineError(
+            f"trace version {version} is newer than this program reads ({wire.VERSION})", hint="pip install --upgrade agentload"
+        )
+    read = _convert(found, wire.Header)
+    prefixes = found.get("prefixes", {})
+    return Header(
+        name=read.name,
+        seed=read.seed,
+        block=read.block,
+        tokenizer=read.tokenizer,
+        prefixes={name: _segments(segments, prefixes[name]) for name, segments in read.prefixes.items()},
+        source=_extra(read.source, frozenset()),
+        extra=_extra(found, _HEADER),
+    )
+
+
+def session(line: bytes) -> Session:
+    """Read any other line."""
+    found = _json(line)
+    read = _convert(found, wire.Session)
+    return Session(
+        session=read.session,
+        workload=read.workload,
+        turns=tuple(_turn(turn, raw) for turn, raw in zip(read.turns, found["turns"], strict=True)),
+        start_s=read.start_s,
+        prefix=read.prefix,
+        extra=_extra(found, _SESSION),
+    )
+
+
+def _json(line: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise LineError(f"no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise LineError("a line must be a JSON object", hint=_IMPORT)
+    return found
+
+
+def _convert(found: Mapping[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        # msgspec says "Expected `int`, got `str` - at `$.turns[0].output`": the place first reads better.
+        what, _, place = str(error).partition(" - at ")
+        where = place.strip("`").removeprefix("$").removeprefix(".")
+        raise LineError(f"{where}: {what}" if where else what, hint=_FORMAT) from error
+
+
+def _turn(read: wire.Turn, raw: Mapping[str, Any]) -> Turn:
+    return Turn(
+        add=_segments(read.add, raw["add"]),
+        output=read.output,
+        wait=read.wait,
+        wait_s=read.wait_s,
+        after=tuple(TurnRef(session=session, turn=turn) for session, turn in read.after),
+        spawn=read.spawn,
+        keep=read.keep,
+        check=tuple(map(_check, read.check)),
+        event=read.event,
+        model=read.model,
+        deadline_s=read.deadline_s,
+        thinking=read.thinking,
+        recorded=None if read.recorded is None else Recorded(**msgspec.structs.asdict(read.recorded)),
+        context=read.context,
+        extra=_extra(raw, _TURN),
+    )
+
+
+def _segments(read: tuple[wire.Segment, ...], raw: list[Any]) -> tuple[Segment, ...]:
+    return tuple(map(_segment, read, raw))
+
+
+def _segment(read: wire.Segment, raw: list[Any]) -> Segment:
+    size, tokens = None, read.tokens
+    if isinstance(tokens, tuple):
+        size, tokens = tokens, image_tokens(tokens)
+    if (size is None) == (read.role == "image"):
+        raise LineError(f"segment {read.key!r}: an image has [width, height] in the place of tokens, and nothing else has", hint=_FORMAT)
+    if tokens < 0 or (size is not None and min(size) < 1):
+        raise LineError(f"segment {read.key!r}: tokens must be >= 0 and an image's sides >= 1, got {read.tokens}", hint=_FORMAT)
+    options = read.options
+    if options is None:
+        return Segment(role=read.role, tokens=tokens, key=read.key, size=size)
+    source = options.source
+    return Segment(
+        role=read.role,
+        tokens=tokens,
+        key=read.key,
+        size=size,
+        source=None if source is None else TurnRef(session=source[0], turn=source[1]),
+        plant=options.plant,
+        at=options.at,
+        text=options.text,
+        extra=_extra(raw[3], _OPTIONS),
+    )
+
+
+def _check(read: wire.Check) -> checks.Check:
+    kinds = [kind for kind in ("has", "matches", "number", "json", "tool", "equals", "length") if getattr(read, kind) is not None]
+    if len(kinds) != 1:
+        raise LineError(f"a check has exactly one kind, this one has {', '.join(kinds) or 'none'}", hint=_FORMAT)
+    match read:
+        case wire.Check(has=str(text)):
+            return checks.Has(text=text)
+        case wire.Check(matches=str(pattern)):
+            return checks.Matches(pattern=pattern)
+        case wire.Check(number=float(value)):
+            return checks.Number(value=value, tolerance=read.tolerance or 0.0)
+        case wire.Check(json=dict(schema)):
+            return checks.JsonSchema(schema=_text(schema))
+        case wire.Check(tool=str(name)):
+            return checks.ToolCall(name=name, arguments=_text(read.arguments or {}))
+        case wire.Check(equals=str(text)):
+            return checks.Equals(text=text)
+        case wire.Check(length=(at_least, at_most)):
+            return checks.Length(at_least=at_least, at_most=at_most)
+        case _:
+            raise AssertionError(read)
+
+
+def _extra(raw: Mapping[str, Any], known: frozenset[str]) -> Extra:
+    if raw.keys() <= known:
+        return ()
+    return tuple((name, _text(value)) for name, value in raw.items() if name not in known)
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()

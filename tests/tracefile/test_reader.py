@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from agentload.errors import TraceError
+from agentload.tracefile import read, write
+
+HEADER = '{"kind":"agentload-trace","version":1,"name":"x"}\n'
+
+
+def session(turn: str = '{"add":[["user",4,"k"]],"output":3}', *, more: str = "") -> str:
+    return f'{{"session":"s","workload":"w","start_s":0,"turns":[{turn}]{more}}}\n'
+
+
+FORMAT = "docs/trace.schema.json describes every field"
+IMPORT = "if another program wrote it: agentload trace import FORMAT FILE"
+BROKEN = [
+    ("", ":1: no JSON: Input data was truncated", None),
+    ("hello\n", ":1: no JSON: JSON is malformed: invalid character (byte 0)", None),
+    ("[1]\n", ":1: a line must be a JSON object", IMPORT),
+    ('{"timestamp":0,"input_length":5}\n', ':1: no trace header: the first line must be {"kind":"agentload-trace",…}', IMPORT),
+    (
+        '{"kind":"agentload-trace","version":2}\n',
+        ":1: trace version 2 is newer than this program reads (1)",
+        "pip install --upgrade agentload",
+    ),
+    ('{"kind":"agentload-trace","version":1}\n', ":1: Object missing required field `name`", FORMAT),
+    (HEADER + session() + "{\n" + session(), ":3: no JSON: Input data was truncated", None),
+    (HEADER + session('{"add":[],"output":-1}'), ":2: turns[0].output: Expected `int` >= 0", FORMAT),
+    (HEADER + session('{"add":[],"output":"3"}'), ":2: turns[0].output: Expected `int`, got `str`", FORMAT),
+    (HEADER + session('{"add":[["robot",4,"k"]],"output":3}'), ":2: turns[0].add[0][0]: Invalid enum value 'robot'", FORMAT),
+    (
+        HEADER + session('{"add":[["user",[4,4],"k"]],"output":3}'),
+        ":2: segment 'k': an image has [width, height] in the place of tokens, and nothing else has",
+        FORMAT,
+    ),
+    (
+        HEADER + session('{"add":[["user",-4,"k"]],"output":3}'),
+        ":2: segment 'k': tokens must be >= 0 and an image's sides >= 1, got -4",
+        FORMAT,
+    ),
+    (
+        HEADER + session('{"add":[],"output":3,"check":[{"has":"a","equals":"b"}]}'),
+        ":2: a check has exactly one kind, this one has has, equals",
+        FORMAT,
+    ),
+    (HEADER + session('{"add":[],"output":3,"check":[{}]}'), ":2: a check has exactly one kind, this one has none", FORMAT),
+    (HEADER + session("")[:-1] + "\n", ":2: turns: Expected `array` of length >= 1", FORMAT),
+    (
+        HEADER + session() + session()[:40],
+        ":3: the last line is truncated: no JSON: Input data was truncated",
+        "the file was cut short; --lenient leaves this line out",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message", "hint"), BROKEN)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, message: str, hint: str | None) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text(text)
+    with pytest.raises(TraceError) as raised:
+        list(read(file).sessions)
+    assert (raised.value.message, raised.value.hint) == (f"{file}{message}", hint)
+
+
+def test_a_lenient_reader_leaves_out_a_truncated_last_line_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text(HEADER + session() + session()[:40])
+    assert len(list(read(file, lenient=True).sessions)) == 1
+    file.write_text(HEADER + "{\n" + session())
+    with pytest.raises(TraceError, match=":2: no JSON"):
+        list(read(file, lenient=True).sessions)
+
+
+def test_a_last_line_without_newline_counts_if_it_is_whole(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text(HEADER + session().rstrip())
+    assert len(list(read(file).sessions)) == 1
+
+
+def test_the_header_is_read_at_once_and_sessions_when_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text(HEADER + session() + "broken\n")
+    assert next(iter(read(file).sessions)).session == "s"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"nowhere\.jsonl: No such file or directory"):
+        read(tmp_path / "nowhere.jsonl")
+
+
+def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "t.zst"
+    file.write_bytes(zstandard.compress(HEADER.encode())[:4] + b"\xff" * 40)
+    with pytest.raises(TraceError, match="not readable as zstd"):
+        read(file)
+
+
+def test_a_cut_archive_is_a_truncated_line(tmp_path: Path) -> None:
+    file = tmp_path / "t.zst"
+    packed = zstandard.ZstdCompressor().compressobj()
+    head = packed.compress((HEADER + session() + session()[:40]).encode()) + packed.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    file.write_bytes(head)
+    with pytest.raises(TraceError, match=":3: the last line is truncated"):
+        list(read(file).sessions)
+
+
+def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text(HEADER + session() + "broken\n")
+    with pytest.raises(TraceError):
+        write(tmp_path / "out.jsonl", read(file))
+    assert list(tmp_path.iterdir()) == [file]
