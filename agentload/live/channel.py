@@ -1,0 +1,145 @@
+"""A connected socket whose reads and writes carry the instants at which the kernel had their last byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from agentload.live import stamps
+from agentload.live.clock import Clock
+
+READ_BYTES: Final = 65536
+MAX_BUFFERS: Final = 64  # far below IOV_MAX
+_OFFSETS: Final = 1 << 32
+
+
+class Link(Protocol):
+    """What an exchange talks through: a plain channel, or TLS over one."""
+
+    sock: socket.socket
+    peer: str
+
+    @property
+    def is_stamped(self) -> bool:
+        """Tell whether the kernel stamps this connection."""
+
+    @property
+    def unstamped_reads(self) -> int:
+        """Return how many reads the kernel gave no stamp."""
+
+    def receive(self) -> tuple[int, bytes] | None:
+        """Return when the next bytes arrived and what they are, no bytes at the stream's end; None when nothing is there."""
+
+    def write(self, parts: Iterable[bytes]) -> None:
+        """Send all parts, as fast as the kernel takes them."""
+
+    def sent_ns(self) -> int | None:
+        """Return when the last byte written so far had left; None while some are still to leave."""
+
+    def close(self) -> None:
+        """Close the connection, whatever is under way."""
+
+
+class Channel:
+    """Read and write a plain socket without blocking; instants are on the monotonic axis."""
+
+    def __init__(self, sock: socket.socket, *, clock: Clock, peer: str) -> None:
+        self.sock = sock
+        self.peer = peer
+        self.is_stamped = stamps.stamp_sent(sock)
+        """Whether the kernel stamps this connection."""
+        self.unstamped_reads = 0
+        """How many reads the kernel gave no stamp, so that ours was taken."""
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._unsent: list[memoryview] = []
+        self._written = 0
+        self._left_ns: int | None = None
+        self._stamped_bytes = -1
+        self._stamped_ns = 0
+
+    def receive(self) -> tuple[int, bytes] | None:
+        """Return when the next bytes arrived and what they are, no bytes at the stream's end; None when nothing is there."""
+        try:
+            data, ancillary, _, _ = self.sock.recvmsg(READ_BYTES, stamps.ANCILLARY_BYTES)
+        except (BlockingIOError, InterruptedError):
+            # A send stamp wakes the selector as bytes do.
+            self._take_sent()
+            return None
+        now_ns = self._clock.now_ns()
+        wall_ns = stamps.received_ns(ancillary) if ancillary else None
+        if wall_ns is None:
+            self.unstamped_reads += 1 if data else 0
+            return now_ns, data
+        at_ns = wall_ns - self._clock.offset_ns
+        if at_ns > now_ns:
+            # Bytes from the future: the wall clock was stepped since its offset was measured.
+            self._clock.sample()
+            at_ns = min(wall_ns - self._clock.offset_ns, now_ns)
+        return at_ns, data
+
+    def write(self, parts: Iterable[bytes]) -> None:
+        """Send all parts, as fast as the kernel takes them."""
+        self._unsent += [memoryview(part) for part in parts if part]
+        self._left_ns = None
+        self._flush()
+
+    def sent_ns(self) -> int | None:
+        """Return when the last byte written so far had left; None while some are still to leave."""
+        if self._left_ns is None:
+            return None
+        if self.is_stamped and self._stamped_bytes != self._written % _OFFSETS:
+            self._take_sent()
+        return self._stamped_ns if self._stamped_bytes == self._written % _OFFSETS else self._left_ns
+
+    async def readable(self) -> None:
+        """Wait until there may be something to receive."""
+        ready = asyncio.Event()
+        self._loop.add_reader(self.sock, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            self._loop.remove_reader(self.sock)
+
+    def close(self) -> None:
+        """Close the connection, whatever is under way."""
+        if self.sock.fileno() < 0:
+            return
+        self._loop.remove_reader(self.sock)
+        self._loop.remove_writer(self.sock)
+        self.sock.close()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                self._advance(self.sock.sendmsg(self._unsent[:MAX_BUFFERS]))
+        except (BlockingIOError, InterruptedError):
+            self._loop.add_writer(self.sock, self._flush)
+            return
+        except OSError:
+            # The reading side tells what happened; the server may have answered before it hung up.
+            self._unsent.clear()
+        else:
+            self._left_ns = self._clock.now_ns()
+        self._loop.remove_writer(self.sock)
+
+    def _advance(self, count: int) -> None:
+        self._written += count
+        while count:
+            first = self._unsent[0]
+            if count < len(first):
+                self._unsent[0] = first[count:]
+                return
+            count -= len(first)
+            del self._unsent[0]
+
+    def _take_sent(self) -> None:
+        if not self.is_stamped:
+            return
+        with contextlib.suppress(OSError):
+            for offset, wall_ns in stamps.sent_ns(self.sock):
+                self._stamped_bytes = (offset + 1) % _OFFSETS
+                self._stamped_ns = wall_ns - self._clock.offset_ns

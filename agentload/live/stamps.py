@@ -1,0 +1,77 @@
+"""Ask the Linux kernel when bytes arrived and left (Documentation/networking/timestamping.rst).
+
+A receive stamp comes with the bytes and is that of the last one returned. A send stamp comes back on the socket's error queue; it names
+its write by the offset of the write's last byte.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+# asm-generic/socket.h and linux/net_tstamp.h; Python names none of them.
+_SO_TIMESTAMPING: Final = 37
+_MSG_ERRQUEUE: Final = 0x2000
+_TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 3, 1 << 4
+_OPT_ID, _OPT_TSONLY = 1 << 7, 1 << 11
+_RECEIVE: Final = _RX_SOFTWARE | _SOFTWARE
+_BOTH: Final = _RECEIVE | _TX_SOFTWARE | _OPT_ID | _OPT_TSONLY
+
+_IP_RECVERR, _IPV6_RECVERR = 11, 25
+_ORIGIN_TIMESTAMPING, _TSTAMP_SND = 4, 0
+_timespec: Final = struct.Struct("@ll").unpack_from
+_extended_error: Final = struct.Struct("=IBBBBII").unpack_from  # errno, origin, type, code, pad, info, data
+
+SECOND: Final = 1_000_000_000
+ANCILLARY_BYTES: Final = 256  # three timespecs, and beside them an extended error with an address
+
+Ancillary = Sequence[tuple[int, int, bytes]]
+
+
+def stamp_received(sock: socket.socket) -> bool:
+    """Have the kernel stamp what *sock* receives; set it before connecting. False where this cannot be had."""
+    return sys.platform == "linux" and sock.family != socket.AF_UNIX and _set(sock, _RECEIVE)
+
+
+def stamp_sent(sock: socket.socket) -> bool:
+    """Have the kernel stamp what *sock* sends too; set it when connected and before the first byte, which is offset 0."""
+    return sys.platform == "linux" and sock.family != socket.AF_UNIX and _set(sock, _BOTH)
+
+
+def received_ns(ancillary: Ancillary) -> int | None:
+    """Return the wall time of a receive stamp, if there is one."""
+    for _level, kind, data in ancillary:
+        if kind == _SO_TIMESTAMPING:
+            seconds, nanoseconds = _timespec(data)
+            if seconds:
+                wall_ns: int = seconds * SECOND + nanoseconds
+                return wall_ns
+    return None
+
+
+def sent_ns(sock: socket.socket) -> list[tuple[int, int]]:
+    """Take all send stamps from the error queue: (offset of the write's last byte, wall time)."""
+    found: list[tuple[int, int]] = []
+    while True:
+        try:
+            _, ancillary, _, _ = sock.recvmsg(0, ANCILLARY_BYTES, _MSG_ERRQUEUE)
+        except (BlockingIOError, InterruptedError):
+            return found
+        wall_ns = received_ns(ancillary)
+        for level, kind, data in ancillary:
+            if (level, kind) not in {(socket.IPPROTO_IP, _IP_RECVERR), (socket.IPPROTO_IPV6, _IPV6_RECVERR)}:
+                continue
+            _, origin, _, _, _, info, offset = _extended_error(data)
+            if origin == _ORIGIN_TIMESTAMPING and info == _TSTAMP_SND and wall_ns is not None:
+                found.append((offset, wall_ns))
+
+
+def _set(sock: socket.socket, flags: int) -> bool:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, flags)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,99 @@
+"""One arm as the wire sees it: where it is, and how to talk to it."""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from agentload import __version__
+from agentload.errors import EndpointError
+from agentload.live.address import Address, address
+
+Policy: TypeAlias = Literal["session", "pool", "call"]
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+OURS = frozenset({"host", "content-length", "transfer-encoding", "accept-encoding", "connection", "x-request-id", "expect"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Say how one arm is reached. Header values may hold `{session}`, for routers that keep a session on one replica."""
+
+    arm: str
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    replica_headers: tuple[str, ...] = ()
+    """Response headers that tell which replica answered; kept beside the peer."""
+    connections: Policy = "session"
+    """A connection for each session, a pool that any call takes from, or a new one for each call."""
+    idle_s: float = 4.0
+    """Reuse no connection that was idle for longer: uvicorn, hence vLLM, closes them after 5 s."""
+    tls: ssl.SSLContext | None = None
+    """Own authority or client certificate (`live.tls.context`); None trusts the system's."""
+    proxy: str | None = field(default=None, repr=False)
+    expect_bytes: int | None = None
+    """Ask with `Expect: 100-continue` before sending a body of at least so many bytes."""
+    ends_with_mark: bool | None = None
+    """Whether the server ends its streams with `[DONE]`; None learns it from the first that does."""
+
+    def __post_init__(self) -> None:
+        for name, value in self.headers.items():
+            if name.lower() in OURS:
+                raise EndpointError(f"arm '{self.arm}': the header '{name}' is ours to set", hint="leave it out")
+            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+                raise EndpointError(f"arm '{self.arm}': the header '{name}' has bytes that no header may have", hint="mend its value")
+        if self.api_key is not None and not _VALUE.fullmatch(self.api_key):
+            raise EndpointError(f"arm '{self.arm}': the API key has bytes that no header may have", hint="remove its line break")
+
+    @property
+    def address(self) -> Address:
+        """Return the parts of the URL."""
+        return address(self.url)
+
+
+def head(target: Target, path: str, *, request_id: str, session: str, length: int, cookies: str, expects: bool) -> bytes:
+    """Return the head of a POST; *path* is absolute."""
+    there = target.address
+    # A plain request to a proxy names the whole URL (RFC 9112, section 3.2.2); TLS goes through a tunnel instead.
+    through_proxy = target.proxy is not None and there.scheme == "http"
+    lines = [
+        f"POST {f'http://{there.authority}' if through_proxy else ''}{path} HTTP/1.1",
+        f"Host: {there.authority}",
+        f"User-Agent: agentload/{__version__}",
+        "Content-Type: application/json",
+        "Accept: text/event-stream, application/json",
+        "Accept-Encoding: identity",
+        f"Content-Length: {length}",
+        f"X-Request-Id: {request_id}",
+    ]
+    given = {name.lower() for name in target.headers}
+    if target.api_key is not None and "authorization" not in given:
+        lines.append(f"Authorization: Bearer {target.api_key}")
+    elif there.user is not None and "authorization" not in given:
+        lines.append(f"Authorization: {basic(there.user)}")
+    if through_proxy and target.proxy is not None and (user := address(target.proxy).user) is not None:
+        lines.append(f"Proxy-Authorization: {basic(user)}")
+    lines += [f"{name}: {value.replace('{session}', _token(session))}" for name, value in target.headers.items()]
+    if cookies:
+        lines.append(f"Cookie: {cookies}")
+    if target.connections == "call":
+        lines.append("Connection: close")
+    if expects:
+        lines.append("Expect: 100-continue")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
+
+
+def basic(user: str) -> str:
+    """Return the credentials of a `name:password` (RFC 7617)."""
+    return "Basic " + base64.b64encode(user.encode()).decode()
+
+
+def _token(session: str) -> str:
+    # Session names come from trace files; a header takes visible ASCII.
+    return "".join(char if char.isascii() and char.isprintable() else "_" for char in session)

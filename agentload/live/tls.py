@@ -1,0 +1,121 @@
+"""TLS over a stamped socket: the kernel stamps the records, OpenSSL only sees bytes in memory."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+
+from agentload.errors import EndpointError
+from agentload.live.channel import READ_BYTES, Channel
+
+
+def context(
+    *, authority: str | Path | None = None, certificate: str | Path | None = None, key: str | Path | None = None, verify: bool = True
+) -> ssl.SSLContext:
+    """Return what a TLS connection trusts and shows: files of an own authority, of a client certificate and of its key."""
+    return _context(authority, certificate, key, verify)
+
+
+@functools.cache
+def _context(authority: str | Path | None, certificate: str | Path | None, key: str | Path | None, verify: bool) -> ssl.SSLContext:  # noqa: FBT001 (cached by position)
+    try:
+        made = ssl.create_default_context(cafile=authority)
+        if certificate is not None:
+            made.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(str(file) for file in (authority, certificate, key) if file is not None)
+        raise EndpointError(f"the TLS files {files} cannot be used: {error}", hint="give PEM files that this user may read") from error
+    made.set_alpn_protocols(["http/1.1"])
+    if not verify:
+        made.check_hostname = False
+        made.verify_mode = ssl.CERT_NONE
+    return made
+
+
+class TlsChannel:
+    """Speak TLS through a channel; a read is stamped with the arrival of the record that completed it."""
+
+    def __init__(self, channel: Channel, trusted: ssl.SSLContext, *, host: str) -> None:
+        self.sock = channel.sock
+        self.peer = channel.peer
+        self._channel = channel
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = trusted.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+
+    @property
+    def is_stamped(self) -> bool:
+        """Tell whether the kernel stamps this connection."""
+        return self._channel.is_stamped
+
+    @property
+    def unstamped_reads(self) -> int:
+        """Return how many reads the kernel gave no stamp."""
+        return self._channel.unstamped_reads
+
+    async def handshake(self) -> None:
+        """Agree on keys; raises `ssl.SSLError` when the server is not who it should be."""
+        while True:
+            try:
+                self._tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                self._flush()
+                await self._pull()
+            finally:
+                self._flush()  # on failure an alert, which tells the server why
+
+    def receive(self) -> tuple[int, bytes] | None:
+        """Return when the next bytes arrived and what they are, no bytes at the stream's end; None when nothing is there."""
+        got = self._channel.receive()
+        if got is None:
+            return None
+        at_ns, data = got
+        if not data:
+            return got
+        self._incoming.write(data)
+        plain = self._decrypted()
+        if self._outgoing.pending:  # an answer to a key update
+            self._flush()
+        return None if plain is None else (at_ns, plain)
+
+    def write(self, parts: Iterable[bytes]) -> None:
+        """Send all parts, as fast as the kernel takes them."""
+        for part in parts:
+            if part:
+                self._tls.write(part)
+        self._flush()
+
+    def sent_ns(self) -> int | None:
+        """Return when the last byte written so far had left; None while some are still to leave."""
+        return self._channel.sent_ns()
+
+    def close(self) -> None:
+        """Close the connection, whatever is under way."""
+        self._channel.close()
+
+    def _decrypted(self) -> bytes | None:
+        pieces: list[bytes] = []
+        while True:
+            try:
+                piece = self._tls.read(READ_BYTES)
+            except ssl.SSLWantReadError:
+                return b"".join(pieces) if pieces else None
+            except ssl.SSLZeroReturnError:
+                piece = b""
+            if not piece:
+                return b"".join(pieces)
+            pieces.append(piece)
+
+    async def _pull(self) -> None:
+        while (got := self._channel.receive()) is None:
+            await self._channel.readable()
+        if got[1]:
+            self._incoming.write(got[1])
+        else:
+            self._incoming.write_eof()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._channel.write([self._outgoing.read()])

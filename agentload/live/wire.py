@@ -1,0 +1,224 @@
+"""Send one request, stamp its answer, say how it ended: the transport that everything measured goes through."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
+from urllib.parse import urljoin, urlsplit
+
+from agentload.live import stamps
+from agentload.live.channel import Link
+from agentload.live.clock import Clock
+from agentload.live.connections import Connections
+from agentload.live.dial import RefusedError
+from agentload.live.exchange import SECOND, Exchange
+from agentload.live.target import Target, head
+from agentload.live.transcript import Pump, Transcript
+from agentload.model.commands import Limits, Outcome, StampSource
+from agentload.replay.call import Asked, CallMachine, Halt
+
+BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
+MAX_REDIRECTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireRequest:
+    """One call, ready to go out."""
+
+    request_id: str
+    arm: str
+    session: str
+    body: Sequence[bytes] = field(repr=False)
+    """Pieces of the body, sent as they are."""
+    released_ns: int
+    limits: Limits = field(default_factory=Limits)
+    asked: Asked = field(default_factory=Asked)
+    path: str = "/chat/completions"
+    """Under the arm's base URL."""
+    on_tokens: Callable[[int], None] | None = None
+    """Told the tokens so far while the answer streams."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireFacts:
+    """What the transport says of itself."""
+
+    unstamped_reads: int
+    """Reads that the kernel should have stamped and did not."""
+    clock_steps: int
+    """How often the wall clock was stepped: stamps around such a moment are off by as much."""
+    largest_step_ns: int
+
+
+class Wire:
+    """One process's connections to all arms. Use it as an asynchronous context."""
+
+    def __init__(self, targets: Iterable[Target], *, clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
+        self._arms = {target.arm: Connections(target, clock=self.clock) for target in targets}
+        self._halts: dict[str, Callable[[Halt], None]] = {}
+        self._unstamped_reads = 0
+        self._pump = Pump()
+        self._loop = asyncio.get_running_loop()
+        # The kernel begins to stamp some time after the first socket asks for it: ask once, before the first call.
+        self._asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        stamps.stamp_received(self._asking)
+        self._beat_timer = self._loop.call_later(BEAT_S, self._beat)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    async def call(self, request: WireRequest) -> Outcome:
+        """Send a request and follow its answer to its end; failures are outcomes."""
+        arm = self._arms[request.arm]
+        asked = replace(request.asked, ends_with_mark=arm.ends_with_mark)
+        machine = CallMachine(released_ns=request.released_ns, limits=request.limits, asked=asked)
+        try:
+            return await self._call(arm, request, machine)
+        finally:
+            self._halts.pop(request.request_id, None)
+
+    def cancel(self, request_id: str, why: Halt = "cancelled") -> None:
+        """Close the connection of a call in flight: its `call` returns. A call that has ended stays as it is."""
+        if (halt := self._halts.get(request_id)) is not None:
+            halt(why)
+
+    async def ready(self, arm: str, session: str) -> None:
+        """Open a connection ahead of a call, if none is idle; a server that cannot be reached is left for the call to find."""
+        connections = self._arms[arm]
+        try:
+            connections.keep(connections.idle(session) or await connections.open(), session)
+        except RefusedError:
+            return
+
+    def forget(self, session: str) -> None:
+        """Drop connections and cookies of a session that has ended."""
+        for connections in self._arms.values():
+            connections.forget(session)
+
+    def facts(self) -> WireFacts:
+        """Return what went wrong on our side so far."""
+        return WireFacts(unstamped_reads=self._unstamped_reads, clock_steps=self.clock.steps, largest_step_ns=self.clock.largest_step_ns)
+
+    def close(self) -> None:
+        """Close every idle connection and stop every call in flight."""
+        self._beat_timer.cancel()
+        for halt in list(self._halts.values()):
+            halt("stopped")
+        for connections in self._arms.values():
+            connections.close()
+        self._asking.close()
+
+    async def _call(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Outcome:
+        link = await self._link(arm, request, machine)
+        if link is None:
+            return machine.outcome(stamp_source="user")
+        unstamped_before = link.unstamped_reads
+        is_reusable = False
+        try:
+            exchange, transcript = await self._exchange(arm, request, machine, link)
+            is_reusable = exchange.is_reusable
+        finally:
+            if is_reusable:
+                arm.keep(link, request.session)
+            else:
+                link.close()
+        arm.take_cookies(request.session, exchange.headers)
+        parsed = await transcript.parsed
+        if arm.target.ends_with_mark is None and parsed.has_end_mark:
+            arm.ends_with_mark = True
+        unstamped = link.unstamped_reads - unstamped_before
+        self._unstamped_reads += unstamped if link.is_stamped else 0
+        source: StampSource = "kernel" if link.is_stamped and not unstamped else "user"
+        return replace(machine.outcome(parsed, stamp_source=source), replica=_replica(arm.target, link, exchange))
+
+    async def _link(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Link | None:
+        if (link := arm.idle(request.session)) is not None:
+            machine.opened(self.clock.now_ns(), is_new=False)
+            return link
+        deadline_ns = machine.deadline_ns()
+        assert deadline_ns is not None
+        halted: list[Halt] = []
+        try:
+            async with asyncio.timeout_at(deadline_ns / SECOND) as limit:
+
+                def halt(why: Halt) -> None:
+                    halted.append(why)
+                    limit.reschedule(self._loop.time())
+
+                self._halts[request.request_id] = halt
+                link = await arm.open()
+        except RefusedError as error:
+            machine.failed(self.clock.now_ns(), "refused", str(error))
+            return None
+        except TimeoutError:
+            if halted:
+                machine.cancel(self.clock.now_ns(), halted[0])
+            else:
+                machine.expired(max(deadline_ns, self.clock.now_ns()))
+            return None
+        machine.opened(self.clock.now_ns())
+        return link
+
+    async def _exchange(self, arm: Connections, request: WireRequest, machine: CallMachine, link: Link) -> tuple[Exchange, Transcript]:
+        target = arm.target
+        first = target.address.path + request.path
+        length = sum(map(len, request.body))
+        expects = target.expect_bytes is not None and length >= target.expect_bytes
+        for _ in range(MAX_REDIRECTS + 1):
+            path = arm.paths.get(first, first)
+            transcript = Transcript(self._pump, on_tokens=request.on_tokens)
+            exchange = Exchange(link, machine, transcript, clock=self.clock)
+            self._halts[request.request_id] = exchange.halt
+            lines = head(
+                target,
+                path,
+                request_id=request.request_id,
+                session=request.session,
+                length=length,
+                cookies=arm.cookies(request.session),
+                expects=expects,
+            )
+            exchange.start(lines, request.body, expects=expects)
+            try:
+                await exchange.ended
+            except asyncio.CancelledError:
+                exchange.halt("stopped")
+                raise
+            onward = _redirected(target, path, exchange) if exchange.is_redirected and exchange.is_reusable else None
+            if onward is None:
+                break
+            # The next call goes there directly; this one is timed from its second sending.
+            arm.paths[first] = onward
+        if not machine.has_ended:
+            machine.closed(self.clock.now_ns())
+        return exchange, transcript
+
+    def _beat(self) -> None:
+        self.clock.sample()
+        for connections in self._arms.values():
+            connections.sweep()
+        self._beat_timer = self._loop.call_later(BEAT_S, self._beat)
+
+
+def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
+    location = next((value for name, value in exchange.headers if name == "location"), None)
+    if location is None:
+        return None
+    there = target.address
+    parts = urlsplit(urljoin(f"{there.scheme}://{there.authority}{path}", location))
+    if (parts.scheme, parts.netloc) != (there.scheme, there.authority):
+        return None
+    return parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def _replica(target: Target, link: Link, exchange: Exchange) -> str:
+    wanted = {name.lower() for name in target.replica_headers}
+    told = [f"{name}={value}" for name, value in exchange.headers if name in wanted]
+    return "; ".join([link.peer, *told])
