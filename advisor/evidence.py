@@ -41,7 +41,8 @@ class Model:
 
     name: str
     params: float | None = None  # all weights
-    active_params: float | None = None  # weights that one token passes through; equals params for a dense model
+    active_params: float | None = None  # weights that one token is multiplied with; a dense model's params less its embedding table
+    weight_bits: int | None = None  # 16, 8, 4
     layers: int | None = None
     full_layers: int | None = None  # layers that attend to the whole context
     window_layers: int | None = None

@@ -23,7 +23,7 @@ class Warmup:
 
     drop: int
     settled: bool
-    reason: str
+    moved: float | None  # last third minus first third of what is left; None when it was still settling half way
 
 
 def mser5(series: Floats) -> Warmup | None:
@@ -37,13 +37,10 @@ def mser5(series: Floats) -> Warmup | None:
     error = (tail_square - tail_sum**2 / left)[: batches - 2] / left[: batches - 2] ** 2
     cut = int(np.argmin(error))
     if cut > batches // 2:
-        return Warmup(drop=cut * BATCH, settled=False, reason="still settling in the second half of the run")
+        return Warmup(drop=cut * BATCH, settled=False, moved=None)
     rest = means[cut:]
     third = rest.size // 3
     # Neighbouring batches are alike; a few coarse means per third keep the test honest.
     first, last = (np.array([each.mean() for each in np.array_split(part, 4)]) for part in (rest[:third], rest[-third:]))
     p = float(stats.ttest_ind(first, last, equal_var=False).pvalue) if np.ptp(rest) > 0 else 1.0
-    if p < DRIFT_P:
-        moved = last.mean() / first.mean() - 1
-        return Warmup(drop=cut * BATCH, settled=False, reason=f"the last third lies {moved:+.1%} from the first")
-    return Warmup(drop=cut * BATCH, settled=True, reason="level")
+    return Warmup(drop=cut * BATCH, settled=p >= DRIFT_P, moved=float(last.mean() - first.mean()))

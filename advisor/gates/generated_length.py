@@ -1,0 +1,46 @@
+"""Answers have to be as long as asked: an arm that stops early is fast for the wrong reason (MLPerf allows 90 to 110 %)."""
+
+from __future__ import annotations
+
+import math
+
+from advisor.evidence import Calls, Evidence
+from advisor.policy import Policy
+from advisor.statistics.matching import same_turns
+from advisor.verdict import Gate
+
+NAME = "generated length"
+
+
+def _ratio(reference: Calls, arm: Calls) -> float | None:
+    """Return generated tokens of *arm* over those asked for, or over the reference's where the trace asked for none."""
+    left, right = same_turns(reference, arm)
+    wanted = float(arm.asked_tokens[right].sum()) if arm.asked_tokens is not None else float(reference.output_tokens[left].sum())
+    return float(arm.output_tokens[right].sum()) / wanted if wanted > 0 else None
+
+
+def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
+    """Return one gate an arm and workload."""
+    gates = []
+    for each in evidence.observations:
+        reference = evidence.calls(each.workload, evidence.reference)
+        if each.calls is None or reference is None:
+            continue
+        ratio = _ratio(reference, each.calls)
+        if ratio is None or math.isnan(ratio):
+            gates.append(Gate(name=NAME, status="not observed", arm=each.arm, workload=each.workload, message="no token counts"))
+            continue
+        good = policy.length_low <= ratio <= policy.length_high
+        gates.append(
+            Gate(
+                name=NAME,
+                status="pass" if good else "fail",
+                arm=each.arm,
+                workload=each.workload,
+                message=f"{ratio:.0%} of the tokens asked for" + ("" if good else ": the arm's times are not those of the same work"),
+                observed=ratio,
+                limit=policy.length_low if ratio < 1 else policy.length_high,
+                spoils=() if good else ("turn", "itl"),
+            )
+        )
+    return tuple(gates)

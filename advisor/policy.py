@@ -1,0 +1,59 @@
+"""The thresholds a user may move: what counts as a gain, a loss, a healthy client, and the service levels to hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """State the service level of one workload (None: of every workload that has none of its own)."""
+
+    workload: str | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    turn_ms: float | None = None
+    share: float = 0.95  # of turns that have to hold it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Hold every threshold of a decision, with the reason for its default."""
+
+    # A switch costs a roll-out and a risk, and nobody notices a turn that is less than 3 % shorter.
+    min_change: float = 0.03
+    # Three points of 100: the smallest loss that 500 to 750 paired items can exclude at 10 % discordance.
+    accuracy_margin: float = 0.03
+    # Ten percent more agents per GPU saves one GPU in ten; less vanishes in whole GPUs.
+    min_capacity_gain: float = 0.10
+    # Family-wise, two-sided, over the gates of one verdict.
+    alpha: float = 0.05
+    # GPUs of one type differ by a few percent; a difference this small on two machines that were never swapped may be theirs.
+    machine_spread: float = 0.05
+    # A noise floor of more than twice the smallest change leaves nothing to find.
+    max_floor: float = 0.06
+    # More calls than this beyond the tested lengths, and the verdict is about something else than the user's traffic.
+    max_untested_share: float = 0.10
+    # A pool that was full for less than half of the run was not what limited it.
+    min_filled_share: float = 0.50
+    # Working set over pool above which cached contexts start to fall out; blocks and salts take the rest of the room.
+    capacity_binds_at: float = 0.80
+    # MLPerf's range for generated tokens against the reference: a model that stops early looks fast.
+    length_low: float = 0.90
+    length_high: float = 1.10
+    # Our own delay before a request is on the wire; the smallest TTFT of interest is some 20 ms.
+    max_send_lag_ms: float = 5.0
+    # A stalled loop sends late for as long as it stalls; kernel stamps hide nothing of that.
+    max_loop_stall_ms: float = 250.0
+    # Chunks that share a stamp blur gaps; one read in twenty moves no p95.
+    max_coalesced_share: float = 0.05
+    # Turns lost on one arm more than on the other: the survivors are the short ones.
+    max_dropped_difference: float = 0.02
+    # Somebody else's requests on the server.
+    max_foreign_share: float = 0.01
+    slos: tuple[Slo, ...] = ()
+
+    def slo(self, workload: str | None) -> Slo | None:
+        """Return the service level of *workload*: its own, else the one for all."""
+        own = next((each for each in self.slos if each.workload == workload), None)
+        return own or next((each for each in self.slos if each.workload is None), None)

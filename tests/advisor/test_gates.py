@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from advisor import gates, plugins
+from advisor.evidence import Calls, ClientHealth, Evidence, Telemetry
+from advisor.gates import (
+    alone,
+    bandwidth,
+    client,
+    compute_floor,
+    dropped_turns,
+    generated_length,
+    identity,
+    impossible_hits,
+    pool_size,
+    steady,
+)
+from advisor.policy import Policy
+from tests.advisor.cases import BF16, FP8, bare, compared, observed, sweeps
+from tests.advisor.published import ITL_MS, LLAMA_TTFT_LONG_MS, LLAMA_TTFT_SHORT_MS, plotted_sweep
+from tests.advisor.worlds import Noise, simulated_calls
+
+
+def _statuses(gate: ModuleType, evidence: Evidence) -> list[str]:
+    return [each.status for each in gate.check(evidence, Policy())]
+
+
+def _calls(**columns: object) -> tuple[Calls, Calls]:
+    reference, arm = simulated_calls(np.random.default_rng(1), pairs=20, effect=0.0, noise=Noise(call=0.01, wander=0.01))
+    return reference, replace(arm, **columns)  # type: ignore[arg-type]  # a test names the column
+
+
+def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
+    found = plugins.modules(gates)
+    assert [each.__name__.rsplit(".", 1)[1] for each in found] == [
+        "alone",
+        "bandwidth",
+        "client",
+        "compute_floor",
+        "dropped_turns",
+        "generated_length",
+        "identity",
+        "impossible_hits",
+        "pool_size",
+        "steady",
+    ]
+    assert all(plugins.first_sentence(each).endswith(".") for each in found)
+
+
+def test_the_published_prompts_up_to_16k_are_faster_than_the_gpu() -> None:
+    points = LLAMA_TTFT_SHORT_MS
+    sweep = plotted_sweep("fp8", dict.fromkeys(points, 6.6), points)
+    floor = compute_floor.floor_ms(bare(), BF16, np.array(list(points), dtype=np.float64), np.array(list(points), dtype=np.float64))
+    assert floor is not None
+    assert floor == pytest.approx([67, 104, 142, 183, 320], rel=0.01)  # the floors that the post's own peak gives
+    (gate,) = compute_floor.check(bare(sweeps=(sweep,)), Policy())
+    assert (gate.status, gate.spoils) == ("fail", ("ttft", "turn"))
+    assert gate.message == (
+        "TTFT of 15 ms for 4,096 computed tokens: the GPU's peak allows no less than 64 ms (5 of 5 calls); the prompts were cached, "
+        "or the stamps are wrong"
+    )
+
+
+def test_the_published_prompts_from_32k_are_possible() -> None:
+    points = LLAMA_TTFT_LONG_MS
+    sweep = plotted_sweep("fp8", dict.fromkeys(points, 6.6), points)
+    assert _statuses(compute_floor, bare(sweeps=(sweep,))) == ["pass"]
+
+
+def test_a_hidden_cache_hit_in_a_workload_fails_the_compute_floor() -> None:
+    reference, arm = _calls()
+    cold = np.full(len(arm), 30_000.0)
+    honest = replace(reference, computed_tokens=cold, prompt_tokens=cold, ttft_ms=np.full(len(arm), 1200.0))
+    hidden = replace(arm, computed_tokens=cold, prompt_tokens=cold, ttft_ms=np.where(np.arange(len(arm)) % 10 == 0, 60.0, 1200.0))
+    assert _statuses(compute_floor, bare(observations=observed(honest, hidden))) == ["pass", "fail"]
+
+
+def test_without_model_or_peak_the_floor_is_not_observed() -> None:
+    evidence = bare(sweeps=(plotted_sweep("fp8", {4096: 6.6}, {4096: 15.0}),))
+    unknown = replace(evidence, model=replace(evidence.model, active_params=None))
+    assert _statuses(compute_floor, unknown) == ["not observed"]
+
+
+def test_published_slopes_stay_below_the_memory_and_half_a_slope_does_not() -> None:
+    published = tuple(plotted_sweep(arm, ITL_MS["llama-h100", arm]) for arm in ("bf16", "fp8"))
+    found = bandwidth.check(bare(sweeps=published), Policy())
+    assert [each.status for each in found] == ["pass", "pass"]
+    assert [each.observed for each in found] == pytest.approx([2.97, 2.64], rel=0.02)  # TB/s of 3.35, as the lines drawn in the figure
+    lengths = {length: 6.3 + (value - 6.3) / 2 for length, value in ITL_MS["llama-h100", "bf16"].items()}
+    assert _statuses(bandwidth, bare(sweeps=(plotted_sweep("bf16", lengths),))) == ["fail"]
+    assert _statuses(bandwidth, bare(arms=(replace(BF16, kv_bytes_per_token=None), FP8), sweeps=published[:1])) == ["not observed"]
+
+
+def test_an_arm_that_stops_early_is_not_compared() -> None:
+    short = _calls(output_tokens=np.full(600, 170.0))
+    (_, gate) = generated_length.check(bare(observations=observed(*short)), Policy())
+    assert (gate.status, gate.limit) == ("fail", 0.9)
+    assert gate.observed == pytest.approx(170 / 201)
+    asked = _calls(output_tokens=np.full(600, 170.0), asked_tokens=np.full(600, 170.0))
+    assert _statuses(generated_length, bare(observations=observed(*asked))) == ["pass", "pass"]
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "expected"),
+    [
+        (Telemetry(impossible_hits=0.0), ["pass"]),
+        (Telemetry(impossible_hits=4096.0), ["fail"]),
+        (Telemetry(hit_rate=0.81, ideal_hit_rate=0.84), ["pass"]),
+        (Telemetry(hit_rate=0.9, ideal_hit_rate=0.84), ["fail"]),
+        (Telemetry(), []),
+    ],
+)
+def test_hits_that_cannot_be_fail(telemetry: Telemetry, expected: list[str]) -> None:
+    assert _statuses(impossible_hits, bare(server=(("fp8", telemetry),))) == expected
+
+
+@pytest.mark.parametrize(
+    ("health", "expected"),
+    [
+        (ClientHealth(send_lag_p99_ms=0.4, loop_stall_max_ms=12.0, coalesced_share=0.001), ["pass"]),
+        (ClientHealth(arm="fp8", send_lag_p99_ms=30.0), ["fail"]),
+        (ClientHealth(send_lag_p99_ms=30.0, loop_stall_max_ms=900.0, coalesced_share=0.4), ["fail", "fail", "fail"]),
+        (ClientHealth(), ["pass"]),
+    ],
+)
+def test_a_client_that_falls_behind_fails(health: ClientHealth, expected: list[str]) -> None:
+    assert _statuses(client, bare(health=(health,))) == expected
+
+
+def test_a_client_that_nobody_watched_is_not_healthy() -> None:
+    assert _statuses(client, bare()) == ["not observed"]
+
+
+def test_foreign_requests_above_one_percent_fail() -> None:
+    calls = observed(*_calls())  # 1,200 calls of ours
+    assert _statuses(alone, bare(observations=calls, health=(ClientHealth(foreign_requests=5),))) == ["pass"]
+    assert _statuses(alone, bare(observations=calls, health=(ClientHealth(foreign_requests=50),))) == ["fail"]
+    assert _statuses(alone, bare(observations=calls, health=(ClientHealth(),))) == []
+
+
+def test_dropping_more_turns_than_the_reference_fails_either_way() -> None:
+    few, many = np.ones(600, dtype=bool), np.ones(600, dtype=bool)
+    few[:6], many[:60] = False, False
+    assert _statuses(dropped_turns, bare(observations=observed(*_calls(ok=few)))) == ["pass"]
+    assert _statuses(dropped_turns, bare(observations=observed(*_calls(ok=many)))) == ["fail"]
+
+
+def test_an_arm_that_kept_its_dtype_is_no_arm() -> None:
+    silent = replace(FP8, observed_dtype="bfloat16")
+    unread = replace(FP8, observed_dtype=None)
+    assert _statuses(identity, bare()) == ["pass", "pass"]
+    assert _statuses(identity, bare(arms=(BF16, silent))) == ["pass", "fail"]
+    assert _statuses(identity, bare(arms=(BF16, unread))) == ["pass", "not observed"]
+
+
+def test_a_pool_that_its_pages_cannot_explain_spoils_capacity() -> None:
+    small = replace(FP8, pool_tokens=600_000)
+    found = pool_size.check(bare(arms=(BF16, small)), Policy())
+    assert [(each.status, each.spoils) for each in found] == [("pass", ()), ("fail", ("capacity",))]
+
+
+def test_a_drift_is_told_and_a_level_server_passes() -> None:
+    rng = np.random.default_rng(2)
+    calm = simulated_calls(rng, pairs=20, effect=0.0, noise=Noise(phi=0.2))
+    drifting = simulated_calls(rng, pairs=20, effect=0.0, noise=Noise(phi=0.2, drift=0.3))
+    assert _statuses(steady, bare(observations=observed(*calm))) == ["pass", "pass"]
+    assert _statuses(steady, bare(observations=observed(*drifting))) == ["fail", "fail"]
+
+
+def test_plausible_evidence_passes_every_gate() -> None:
+    evidence = replace(compared(effect=-0.1), sweeps=sweeps())
+    statuses = {gate.status for module in plugins.modules(gates) for gate in module.check(evidence, Policy())}
+    assert statuses == {"pass"}
