@@ -1,0 +1,74 @@
+"""What is written down about a run before and after it is played."""
+
+from __future__ import annotations
+
+import json
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from agentload import __version__
+from agentload.endpoints.endpoint import Endpoint
+from agentload.model.plan import Plan
+from agentload.model.rows import ArmRow, Kind, LegRow, RunRow
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def new_run_id() -> str:
+    """Name a run by its wall clock and some randomness: sorted by name is sorted by time."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def run_row(
+    plan: Plan, *, kind: Kind, name: str, trace_hash: str, model: str | None, created_ns: int, command: str, settings: Mapping[str, object]
+) -> RunRow:
+    """Describe a run."""
+    return RunRow(
+        run_id=plan.run,
+        kind=kind,
+        name=name,
+        created_ns=created_ns,
+        trace_name=plan.header.name,
+        trace_hash=trace_hash,
+        model=model,
+        design=plan.design,
+        seed=plan.seed,
+        version=__version__,
+        command=command,
+        options=json.dumps({**settings, "load": _load(plan), "cache": plan.cache, "rounds": len(plan.rounds)}, sort_keys=True),
+    )
+
+
+def leg_row(run_id: str, leg: int) -> LegRow:
+    """Describe this process as a leg of a run, anchored now."""
+    boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
+    return LegRow(run_id=run_id, leg=leg, host=platform.node(), boot_id=boot_id, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+
+
+def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str) -> ArmRow:
+    """Describe one live arm; no header and no key is kept."""
+    return ArmRow(
+        run_id=run_id,
+        arm=endpoint.name,
+        position=position,
+        url=endpoint.url,
+        model=model,
+        machine=endpoint.machine,
+        profile=endpoint.profile,
+        expected=json.dumps(dict(endpoint.expect), sort_keys=True) if endpoint.expect else None,
+    )
+
+
+def typed_command() -> str:
+    """Return the command line as the user typed it."""
+    return " ".join(["agentload", *sys.argv[1:]])
+
+
+def _load(plan: Plan) -> dict[str, object]:
+    load = plan.load
+    return {**asdict(load), "arrivals": {"kind": type(load.arrivals).__name__, **asdict(load.arrivals)}}

@@ -1,0 +1,111 @@
+"""Carry out what the dispatcher decides: render prompts ahead of their instant, then hand them to the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from agentload.live.body import Counting, Sampling, chat, prompt_hash
+from agentload.live.wire import Wire, WireRequest
+from agentload.model.commands import Outcome, Prepare, Send
+from agentload.model.trace import Segment
+from agentload.prompts.renderer import Prompt, Renderer
+from agentload.replay.call import Asked
+
+AHEAD_BYTES: Final = 256 << 20  # rendered prompts that wait for their instant; beyond, the oldest are rendered again when they are due
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speech:
+    """How one arm is asked."""
+
+    model: str
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, object] = field(default_factory=dict)
+    counting: Counting = "token_ids"
+    is_forced: bool = True
+    """Force the trace's output lengths (`ignore_eos`); servers that do not know it answer as long as they like."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    prompt: Prompt
+    hash: str
+
+    @property
+    def size(self) -> int:
+        return len(self.prompt.messages) + len(self.prompt.tools or b"")
+
+
+class PromptCaller:
+    """Make requests from contexts and send them over the wire."""
+
+    def __init__(self, wire: Wire, speech: Mapping[str, Speech], renderer: Renderer, *, seed: int) -> None:
+        self._wire = wire
+        self._speech = speech
+        self._renderer = renderer
+        self._seed = seed
+        self._ready: OrderedDict[str, _Ready] = OrderedDict()
+        self._ready_bytes = 0
+        self._orders: deque[Prepare] = deque()
+        self._kitchen: asyncio.Task[None] | None = None
+
+    def prepare(self, command: Prepare) -> None:
+        """Render soon, behind the calls that are due now."""
+        self._orders.append(command)
+        if self._kitchen is None or self._kitchen.done():
+            self._kitchen = asyncio.get_running_loop().create_task(self._cook())
+
+    async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
+        """Send a call and follow it to its end; return its outcome and the hash of its prompt."""
+        ready = self._take(send.request_id) or self._render(send.call.context, send.salt)
+        speech, call = self._speech[send.arm], send.call
+        sampling = Sampling(
+            model=speech.aliases.get(call.model, speech.model) if call.model else speech.model,
+            max_tokens=call.output,
+            is_forced=speech.is_forced,
+            counting=speech.counting,
+            seed=self._seed,
+            extra=speech.extra,
+        )
+        request = WireRequest(
+            request_id=send.request_id,
+            arm=send.arm,
+            session=call.session,
+            body=chat(ready.prompt.messages, tools=ready.prompt.tools, sampling=sampling),
+            released_ns=send.released_ns,
+            limits=send.limits,
+            asked=Asked(tokens=call.output, is_forced=speech.is_forced, wants_reply=call.wants_reply),
+            on_tokens=streamed if send.watch is not None else None,
+        )
+        return await self._wire.call(request), ready.hash
+
+    def cancel(self, request_id: str) -> None:
+        """Close a call's connection."""
+        self._wire.cancel(request_id)
+
+    async def _cook(self) -> None:
+        while self._orders:
+            await asyncio.sleep(0)
+            order = self._orders.popleft()
+            ready = self._render(order.call.context, order.salt)
+            self._ready[order.request_id] = ready
+            self._ready_bytes += ready.size
+            while self._ready_bytes > AHEAD_BYTES and len(self._ready) > 1:
+                _, dropped = self._ready.popitem(last=False)
+                self._ready_bytes -= dropped.size
+            if order.call.turn == 0:
+                await self._wire.ready(order.arm, order.call.session)
+
+    def _render(self, context: tuple[Segment, ...], salt: str) -> _Ready:
+        prompt = self._renderer.render(context, salt=salt)
+        return _Ready(prompt, prompt_hash(prompt.messages, prompt.tools))
+
+    def _take(self, request_id: str) -> _Ready | None:
+        ready = self._ready.pop(request_id, None)
+        if ready is not None:
+            self._ready_bytes -= ready.size
+        return ready
