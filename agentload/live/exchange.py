@@ -16,6 +16,7 @@ from agentload.replay.call import CallMachine, Failure, Halt
 
 SECOND: Final = 1_000_000_000
 EXPECT_S: Final = 1.0  # RFC 9110, section 10.1.1: do not wait for a 100 that an old server never sends
+LINGER_S: Final = 1.0  # a server that never closes its answer must not hold up the turns that depend on it
 REDIRECTS: Final = frozenset({307, 308})  # those that keep method and body
 
 
@@ -33,12 +34,14 @@ class Exchange:
         self._link = link
         self._machine = machine
         self._transcript = transcript
+        transcript.on_end_mark = self.said_all
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._unsent: Sequence[bytes] = ()
         self._timer: asyncio.TimerHandle | None = None
         self._continue: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
         self._at_ns = 0
         self._body_ns: int | None = None
         self._is_framed = False
@@ -65,6 +68,11 @@ class Exchange:
     def is_redirected(self) -> bool:
         """Tell whether the whole answer is that the request belongs elsewhere."""
         return self.is_read_out and self.status in REDIRECTS
+
+    def said_all(self) -> None:
+        """Note that the body named its own end; wait a little for HTTP to agree, then end without it."""
+        if not self.ended.done() and self._linger is None:
+            self._linger = self._loop.call_later(LINGER_S, self._end_without_http)
 
     # --- what the HTTP parser calls ---
 
@@ -156,6 +164,11 @@ class Exchange:
         self._machine.failed(self._clock.now_ns(), failure, error)
         self._finish()
 
+    def _end_without_http(self) -> None:
+        self._catch_up()
+        self._machine.closed(self._clock.now_ns())
+        self._finish()
+
     def _send_body(self) -> None:
         body, self._unsent = self._unsent, ()
         if body:
@@ -188,7 +201,7 @@ class Exchange:
     def _finish(self) -> None:
         if self.ended.done():
             return
-        for timer in (self._timer, self._continue):
+        for timer in (self._timer, self._continue, self._linger):
             if timer is not None:
                 timer.cancel()
         self._loop.remove_reader(self._link.sock)

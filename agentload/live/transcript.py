@@ -27,8 +27,9 @@ class Transcript:
     def __init__(self, pump: Pump, *, on_tokens: Callable[[int], None] | None = None) -> None:
         self.parsed: asyncio.Future[Parsed] = asyncio.get_running_loop().create_future()
         """What the answer said, once it has ended."""
+        self.on_end_mark: Callable[[], None] | None = None
+        """Called once, when the stream has said `[DONE]`."""
         self.is_queued = False
-        self.has_end_mark = False
         self._pump = pump
         self._on_tokens = on_tokens
         self._form: Form = "stream"
@@ -75,6 +76,9 @@ class Transcript:
                 self._body += data
         if self._on_tokens is not None and self._parser.tokens_so_far != before:
             self._on_tokens(self._parser.tokens_so_far)
+        if self.on_end_mark is not None and self._parser.has_end_mark:
+            self.on_end_mark()
+            self.on_end_mark = None
         return count
 
     @property

@@ -100,8 +100,8 @@ class _Usage(msgspec.Struct):
 class _Event(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
-    object: str | None = None
+    error: object = None
+    says: str | None = msgspec.field(name="object", default=None)
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -121,7 +121,8 @@ class StreamParser:
         self._tools: dict[int, tuple[list[str], list[str]]] = {}
         self._usage: _Usage | None = None
         self._finish_reason: str | None = None
-        self._has_end_mark = False
+        self.has_end_mark = False
+        """The stream has said `[DONE]`."""
         self._fault: Fault | None = None
         self._unreadable: str | None = None
 
@@ -155,7 +156,7 @@ class StreamParser:
             output_tokens=total if total is not None else (sum(found.tokens) if found.chunks else None),
             thinking_tokens=thinking,
             finish_reason=self._finish_reason,
-            has_end_mark=self._has_end_mark,
+            has_end_mark=self.has_end_mark,
             fault=self._fault,
             unreadable=self._unreadable,
             text="".join(self._text),
@@ -165,14 +166,14 @@ class StreamParser:
 
     def _payload(self, stamp_ns: int, payload: bytes) -> None:
         if payload == _DONE:
-            self._has_end_mark = True
+            self.has_end_mark = True
             return
         try:
             event = _decode(payload)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._unreadable = self._unreadable or f"an event is not of the expected form: {error}"
             return
-        if event.error is not None or event.object == "error":
+        if event.error is not None or event.says == "error":
             self._fault = self._fault or fault(msgspec.json.decode(payload))
             return
         if event.usage is not None:
@@ -236,7 +237,7 @@ def answer(body: bytes) -> Parsed:
         event = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Parsed(unreadable=f"the answer is not of the expected form: {error}")
-    if event.error is not None or event.object == "error":
+    if event.error is not None or event.says == "error":
         return Parsed(fault=body_fault(body))
     if not event.choices:
         return Parsed(unreadable="the answer has no choices")

@@ -1,0 +1,41 @@
+import pytest
+
+from agentload.model.commands import TokenRule
+from agentload.replay.counting import Chunk, Shows, counted
+
+
+def chunk(shows: Shows = "text", *, ids: int | None = None, total: int | None = None) -> Chunk:
+    return Chunk(0, "answer", shows, ids, total)
+
+
+ROLE = chunk("nothing")
+
+
+@pytest.mark.parametrize(
+    ("chunks", "total", "tokens", "rule"),
+    [
+        ([], None, (), None),
+        ([ROLE], 0, (), None),
+        ([ROLE, chunk(), chunk("empty"), chunk()], None, (1, 1, 1), "one_a_chunk"),
+        # An empty text beside the finish reason may be the end token: nobody knows without the usage.
+        ([ROLE, chunk(), chunk("finish")], None, (1,), "one_a_chunk"),
+        ([ROLE, chunk(), chunk("finish")], 2, (1, 1), "usage"),
+        ([ROLE, chunk(), chunk("finish")], 1, (1,), "usage"),
+        ([chunk(), chunk("empty"), chunk("finish")], 1, (1,), "usage"),
+        ([chunk(), chunk(), chunk()], 12, (4, 4, 4), "spread"),
+        ([chunk(), chunk(), chunk()], 7, (2, 2, 3), "spread"),
+        ([chunk(), chunk(), chunk()], 2, (0, 1, 1), "spread"),
+        ([ROLE, chunk(ids=3), chunk("nothing", ids=2), chunk(ids=0), chunk("finish", ids=1)], 9, (3, 2, 1), "token_ids"),
+        ([chunk("nothing", total=0), chunk(total=1), chunk(total=5), chunk("finish", total=6)], 6, (1, 4, 1), "running_usage"),
+        # A parser held tokens back: they come with the next chunk.
+        ([chunk(total=1), chunk("nothing", total=1), chunk(total=4)], 4, (1, 3), "running_usage"),
+        # Usage on the finish chunk alone is a final usage.
+        ([ROLE, chunk(), chunk(), chunk("finish", total=2)], 2, (1, 1), "usage"),
+    ],
+)
+def test_tokens_are_counted_by_the_best_evidence_there_is(
+    chunks: list[Chunk], total: int | None, tokens: tuple[int, ...], rule: TokenRule | None
+) -> None:
+    found = counted(chunks, total=total)
+    assert (found.tokens, found.rule) == (tokens, rule)
+    assert len(found.chunks) == len(tokens)

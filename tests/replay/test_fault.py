@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+
+from agentload.replay.fault import Fault, body_fault, masked
+
+WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
+PROMPT = "my diary of the third of May, which nobody may read"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            (WIRE / "vllm_wrong_model.json").read_bytes(),
+            Fault(kind="NotFoundError", message="The model `nope` does not exist. Valid aliases: tiny.", code=404),
+        ),
+        (
+            (WIRE / "vllm_overlong.json").read_bytes(),
+            Fault(
+                kind="BadRequestError",
+                message="This model's maximum context length is 8192 tokens. However, your prompt contains at least 8193 input tokens, "
+                "which exceeds this limit even without any output tokens. Please reduce the length of the …",
+                code=400,
+            ),
+        ),
+        (
+            (WIRE / "transformers_unknown_field.json").read_bytes(),
+            Fault(kind="detail", message='[{"type":"extra_forbidden","loc":["body","ignore_eos"],"msg":"Unexpected key"}]'),
+        ),
+        (b'{"error":{"message":"later","code":"503"}}', Fault(kind="error", message="later", code=503)),
+        (b'{"error":null}', Fault(kind="error", message='{"error":null}')),
+        (b"<html>502\n<b>Bad gateway</b>\x00</html>", Fault(kind="error", message="<html>502 <b>Bad gateway</b> </html>")),
+        (b"", Fault(kind="error", message="")),
+    ],
+)
+def test_an_error_body_is_read_whoever_wrote_it(body: bytes, expected: Fault) -> None:
+    assert body_fault(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (f"{{'loc': 'body.9', 'input': '{PROMPT}', 'ctx': 1}}", "{'loc': 'body.9', 'input': '…', 'ctx': 1}"),
+        (f'"input": "{PROMPT}, cut off by the ser', '"input": "…"'),
+        ("'it's a long story that I would rather keep' is no role", "'…' is no role"),
+        ("'I\\'d say \\'no\\' to each and every one of them' is no role", "'…' is no role"),
+        ("Incorrect API key provided: sk-proj-abcDEF123456", "Incorrect API key provided: ***"),
+        ("header Authorization: Bearer abc.def-ghi was wrong", "header Authorization: *** was wrong"),
+        ("no tenant 0123456789abcdef0123456789abcdef here", "no tenant *** here"),
+        ("the model's context isn't the server's", "the model's context isn't the server's"),
+    ],
+)
+def test_prompts_and_keys_that_a_server_echoes_are_not_kept(message: str, expected: str) -> None:
+    assert masked(message) == expected
+
+
+def test_a_message_is_one_line_of_at_most_200_characters() -> None:
+    line = masked("so long\na message " * 40)
+    assert (len(line), line[:26], line[-1]) == (200, "so long a message so long ", "…")

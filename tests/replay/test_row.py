@@ -1,0 +1,89 @@
+from dataclasses import fields
+
+from agentload.model.commands import Call, Limits, Outcome, Send
+from agentload.model.rows import CallRow
+from agentload.model.stamps import stamps
+from agentload.replay.row import row
+
+
+def test_a_row_holds_every_field_of_what_was_sent_and_how_it_ended() -> None:
+    call = Call(session="s", turn=2, workload="rag", context=(), context_tokens=900, output=64, deadline_ns=77)
+    send = Send(
+        request_id="al-1",
+        call=call,
+        attempt=1,
+        retry_of="al-0",
+        arm="fp8",
+        block=3,
+        pair=4,
+        due_ns=10,
+        released_ns=11,
+        salt="x",
+        limits=Limits(),
+        tail=True,
+    )
+    outcome = Outcome(
+        status="short",
+        opened_ns=12,
+        sent_ns=13,
+        first_ns=14,
+        first_answer_ns=15,
+        last_ns=16,
+        done_ns=17,
+        chunks=stamps([14, 16], [1, 1]),
+        stamp_source="kernel",
+        coalesced_reads=1,
+        token_rule="token_ids",
+        prompt_tokens=901,
+        cached_tokens=640,
+        output_tokens=2,
+        thinking_tokens=1,
+        http_status=200,
+        finish_reason="stop",
+        error="2 tokens where 64 were forced (stop)",
+        replica="10.0.0.1:8000",
+    )
+    found = row(send, outcome, run_id="r", leg=5, prompt_hash="abc")
+    assert found == CallRow(
+        run_id="r",
+        leg=5,
+        arm="fp8",
+        block=3,
+        pair=4,
+        workload="rag",
+        session="s",
+        turn=2,
+        attempt=1,
+        retry_of="al-0",
+        request_id="al-1",
+        due_ns=10,
+        released_ns=11,
+        context_tokens=900,
+        asked_tokens=64,
+        status="short",
+        tail=True,
+        replica="10.0.0.1:8000",
+        opened_ns=12,
+        sent_ns=13,
+        first_ns=14,
+        first_answer_ns=15,
+        last_ns=16,
+        done_ns=17,
+        stamp_source="kernel",
+        coalesced_reads=1,
+        token_rule="token_ids",
+        prompt_tokens=901,
+        cached_tokens=640,
+        output_tokens=2,
+        thinking_tokens=1,
+        http_status=200,
+        finish_reason="stop",
+        error="2 tokens where 64 were forced (stop)",
+        prompt_hash="abc",
+        deadline_ns=77,
+        chunks=stamps([14, 16], [1, 1]),
+    )
+
+
+def test_every_field_of_an_outcome_but_the_reply_has_its_column() -> None:
+    assert {field.name for field in fields(Outcome)} - {"reply"} <= {field.name for field in fields(CallRow)}

@@ -1,0 +1,214 @@
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentload.replay.fault import Fault
+from agentload.replay.sse import Parsed, StreamParser, ToolCall, answer
+
+WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
+STREAMS = sorted(path.name for path in WIRE.glob("*.sse"))
+
+TRUTH = {
+    "vllm_chat.sse": Parsed(
+        stamps_ns=(2, 3, 4, 5, 6, 7),
+        tokens=(1, 1, 1, 1, 1, 1),
+        token_rule="usage",
+        first_answer_ns=2,
+        prompt_tokens=19,
+        cached_tokens=16,
+        output_tokens=6,
+        finish_reason="length",
+        has_end_mark=True,
+        text="gory gre@\ufffdonents'''",
+    ),
+    "vllm_chat_token_ids.sse": Parsed(
+        stamps_ns=(2, 3, 4, 5),
+        tokens=(1, 3, 1, 1),
+        token_rule="token_ids",
+        first_answer_ns=2,
+        prompt_tokens=19,
+        output_tokens=6,
+        finish_reason="length",
+        has_end_mark=True,
+        text="gory gre@rawnumerator",
+    ),
+    "vllm_completion.sse": Parsed(
+        stamps_ns=(1, 2, 3),
+        tokens=(1, 1, 1),
+        token_rule="token_ids",
+        first_answer_ns=1,
+        prompt_tokens=5,
+        output_tokens=3,
+        finish_reason="length",
+        has_end_mark=True,
+        text="jorhelpAL",
+    ),
+    "vllm_reasoning.sse": Parsed(
+        stamps_ns=(2, 3, 4, 5, 6),
+        tokens=(2, 1, 1, 1, 1),
+        token_rule="token_ids",
+        first_answer_ns=5,
+        prompt_tokens=30,
+        output_tokens=6,
+        thinking_tokens=4,
+        finish_reason="stop",
+        has_end_mark=True,
+        text="42",
+        thinking="Let me see",
+    ),
+    "vllm_tool_call.sse": Parsed(
+        stamps_ns=(2, 3, 4, 5),
+        tokens=(2, 1, 2, 1),
+        token_rule="token_ids",
+        first_answer_ns=2,
+        prompt_tokens=40,
+        output_tokens=6,
+        finish_reason="tool_calls",
+        has_end_mark=True,
+        tool_calls=(ToolCall(name="read_file", arguments='{"path": "a.py"}'),),
+    ),
+    "vllm_engine_killed.sse": Parsed(
+        stamps_ns=(2, 3),
+        tokens=(1, 1),
+        token_rule="one_a_chunk",
+        first_answer_ns=2,
+        output_tokens=2,
+        has_end_mark=True,
+        fault=Fault(
+            kind="InternalServerError",
+            message="EngineCore encountered an issue. See stack trace (above) for the root cause.",
+            code=500,
+        ),
+        text="{} X",
+    ),
+    "vllm_server_killed.sse": Parsed(
+        stamps_ns=(2, 3),
+        tokens=(1, 1),
+        token_rule="one_a_chunk",
+        first_answer_ns=2,
+        output_tokens=2,
+        text="{}flags",
+    ),
+    "vllm_queue_full.sse": Parsed(
+        has_end_mark=True,
+        fault=Fault(
+            kind="Service Unavailable",
+            message="The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.",
+            code=503,
+        ),
+    ),
+    "llama_cpp_chat.sse": Parsed(
+        stamps_ns=(2, 4, 5),
+        tokens=(1, 1, 1),
+        token_rule="one_a_chunk",
+        first_answer_ns=2,
+        output_tokens=3,
+        finish_reason="length",
+        has_end_mark=True,
+        text="Once upon a",
+    ),
+    "transformers_chat.sse": Parsed(
+        stamps_ns=(2, 3, 4),
+        tokens=(1, 1, 1),
+        token_rule="usage",
+        first_answer_ns=2,
+        prompt_tokens=9,
+        output_tokens=3,
+        finish_reason="length",
+        text="Hello there you",
+    ),
+}
+
+
+def by_event(stream: bytes) -> list[bytes]:
+    blank = b"\r\n\r\n" if b"\r\n\r\n" in stream else b"\n\n"
+    return [piece + blank for piece in stream.split(blank) if piece]
+
+
+def parsed(reads: list[tuple[int, bytes]]) -> Parsed:
+    parser = StreamParser()
+    for at_ns, data in reads:
+        parser.feed(at_ns, data)
+    return parser.end(reads[-1][0])
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_recorded_stream_says_what_it_said_and_when(name: str) -> None:
+    reads = list(enumerate(by_event((WIRE / name).read_bytes()), start=1))
+    if name == "vllm_server_killed.sse":  # its last event was cut off
+        reads[-1] = (reads[-1][0], reads[-1][1].rstrip())
+    assert parsed(reads) == TRUTH[name]
+
+
+@given(name=st.sampled_from(STREAMS), marks=st.lists(st.integers(0, 4000), max_size=30))
+def test_any_chunking_of_the_same_bytes_gives_an_equal_answer(name: str, marks: list[int]) -> None:
+    stream = (WIRE / name).read_bytes()
+    assert parsed([(7, data) for _, data in cut(stream, marks)]) == parsed([(7, stream)])
+
+
+@given(name=st.sampled_from(STREAMS), marks=st.lists(st.integers(0, 4000), max_size=30))
+def test_an_event_has_the_stamp_of_the_read_that_completed_it(name: str, marks: list[int]) -> None:
+    stream = (WIRE / name).read_bytes()
+    # Each read is stamped with the number of bytes up to its end; read byte by byte, each event is stamped with its own end.
+    ends = parsed([(at + 1, stream[at : at + 1]) for at in range(len(stream))]).stamps_ns
+    reads = cut(stream, marks)
+    assert parsed(reads).stamps_ns == tuple(next(edge for edge, _ in reads if edge >= end) for end in ends)
+
+
+def cut(stream: bytes, marks: list[int]) -> list[tuple[int, bytes]]:
+    edges = sorted({0, len(stream), *(mark % len(stream) for mark in marks)})
+    return [(end, stream[start:end]) for start, end in pairwise(edges)]
+
+
+def test_chunks_that_one_read_brought_share_its_stamp_and_are_counted_as_coalesced() -> None:
+    events = by_event((WIRE / "vllm_chat.sse").read_bytes())
+    found = parsed([(1, b"".join(events[:3])), (2, events[3]), (3, b"".join(events[4:]))])
+    assert (found.stamps_ns, found.coalesced_reads) == ((1, 1, 2, 3, 3, 3), 2)
+
+
+def test_the_role_chunk_beside_the_first_token_is_not_coalescing() -> None:
+    events = by_event((WIRE / "vllm_chat.sse").read_bytes())
+    found = parsed([(1, b"".join(events[:2])), *enumerate(events[2:], start=2)])
+    assert found.coalesced_reads == 0
+
+
+def test_tokens_so_far_follow_the_stream() -> None:
+    parser = StreamParser()
+    seen = []
+    for at_ns, event in enumerate(by_event((WIRE / "vllm_chat_token_ids.sse").read_bytes())):
+        parser.feed(at_ns, event)
+        seen.append(parser.tokens_so_far)
+    assert seen == [0, 1, 4, 5, 6, 6, 6]
+
+
+def test_an_event_that_is_not_json_is_named() -> None:
+    found = parsed([(1, b"data: <html>\n\n"), (2, b"data: [DONE]\n\n")])
+    assert found == Parsed(
+        unreadable="an event is not of the expected form: JSON is malformed: invalid character (byte 0)", has_end_mark=True
+    )
+
+
+def test_an_answer_that_was_not_streamed_has_no_stamps() -> None:
+    assert answer((WIRE / "vllm_chat.json").read_bytes()) == Parsed(
+        prompt_tokens=13, output_tokens=4, finish_reason="length", text="status escape finity"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"<html>", Parsed(unreadable="the answer is not of the expected form: JSON is malformed: invalid character (byte 0)")),
+        (b"{}", Parsed(unreadable="the answer has no choices")),
+        (b'{"error":"broken"}', Parsed(fault=Fault(kind="error", message="broken"))),
+        (b'{"object":"error","message":"no","type":"X","code":503}', Parsed(fault=Fault(kind="X", message="no", code=503))),
+        (
+            b'{"choices":[{"message":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}',
+            Parsed(finish_reason="tool_calls", tool_calls=(ToolCall(name="f", arguments="{}"),)),
+        ),
+    ],
+)
+def test_other_answers_that_were_not_streamed(body: bytes, expected: Parsed) -> None:
+    assert answer(body) == expected
