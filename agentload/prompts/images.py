@@ -28,9 +28,9 @@ _COLUMNS: Final = DIGITS * 6 + 1  # a dot of space before each digit and after t
 _INKS: Final = ((32, 32, 32), (160, 24, 24), (24, 96, 32), (24, 48, 160))
 
 
-def digits(seed: int, key: Key) -> str:
-    """Return the number that the image of this key shows."""
-    return "".join(str(byte % 10) for byte in _stream(seed, key)[:DIGITS])
+def digits(key: Key) -> str:
+    """Return the number that the image of this key shows; it depends on no seed, so that a trace can carry the check of the answer."""
+    return "".join(str(byte % 10) for byte in _stream(key)[:DIGITS])
 
 
 def data_url(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> str:
@@ -46,17 +46,17 @@ def png(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> bytes:
     rows = [_row("0" * width)] * height
     if left >= 0 and top >= 0:  # else there is no room for digits: an empty ground
         for row in range(_ROWS):
-            dots = "0" + "0".join(_FONT[int(digit)][row] for digit in digits(seed, key)) + "0"
+            dots = "0" + "0".join(_FONT[int(digit)][row] for digit in digits(key)) + "0"
             drawn = "0" * left + "".join(lit * dot for lit in dots)
             rows[top + row * dot : top + (row + 1) * dot] = [_row(drawn.ljust(width, "0"))] * dot
-    ink = bytes(_INKS[_stream(seed, key)[DIGITS] % len(_INKS)])
+    ink = bytes(_INKS[_stream(key)[DIGITS] % len(_INKS)])
     # Pale enough that every ink stands out.
     ground = bytes(208 + byte % 48 for byte in hashlib.shake_256(f"{seed}\0g{key}\0{salt}".encode()).digest(3))
     return _file(size, palette=ground + ink, rows=b"".join(rows))
 
 
-def _stream(seed: int, key: Key) -> bytes:
-    return hashlib.shake_256(f"{seed}\0i{key}".encode()).digest(DIGITS + 1)
+def _stream(key: Key) -> bytes:
+    return hashlib.shake_256(f"i{key}".encode()).digest(DIGITS + 1)
 
 
 def _row(bits: str) -> bytes:

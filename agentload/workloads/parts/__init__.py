@@ -1,0 +1,1 @@
+"""Draw lengths, waits and arrivals, and compose sessions from them."""

@@ -1,0 +1,50 @@
+"""When sessions start: gamma-distributed gaps, and a day whose load swings."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from random import Random
+from typing import Final
+
+from agentload.workloads.parts.distributions import gamma
+
+DAY_S: Final = 86_400.0
+_SLOTS: Final = 288
+_SLOT_S: Final = DAY_S / _SLOTS
+
+
+def starts(rng: Random, *, rate_per_s: float, cv: float = 1.0, peak: float = 1.0) -> Iterator[float]:
+    """Yield start times in seconds, to the millisecond, without end.
+
+    `cv` is the coefficient of variation of the gaps (1 is Poisson, 0 a steady beat), `peak` the busiest moment of the day over its
+    mean; the trace starts at the quietest.
+    """
+    warp = _Day(peak) if peak > 1 else None
+    at = 0.0
+    while True:
+        at += 1 / rate_per_s if cv == 0 else gamma(rng, shape=1 / cv**2) * cv**2 / rate_per_s
+        yield round(at if warp is None else warp.clock(at), 3)
+
+
+class _Day:
+    """Turns time that runs evenly in load into the time of a clock: a von Mises curve over the day."""
+
+    def __init__(self, peak: float) -> None:
+        low, high = 0.0, 100.0
+        for _ in range(60):  # the concentration whose busiest slot is `peak` times the mean
+            middle = (low + high) / 2
+            low, high = (middle, high) if max(_loads(middle)) < peak else (low, middle)
+        self._bounds = (0.0, *accumulate(load * _SLOT_S for load in _loads(low)))
+
+    def clock(self, even_s: float) -> float:
+        days, rest = divmod(even_s, self._bounds[-1])
+        slot = min(bisect_right(self._bounds, rest), _SLOTS) - 1
+        first, last = self._bounds[slot : slot + 2]
+        return days * DAY_S + (slot + (rest - first) / (last - first)) * _SLOT_S
+
+
+def _loads(concentration: float) -> list[float]:
+    weights = [math.exp(-concentration * (1 + math.cos(2 * math.pi * (slot + 0.5) / _SLOTS))) for slot in range(_SLOTS)]
+    mean = sum(weights) / _SLOTS
+    return [weight / mean for weight in weights]

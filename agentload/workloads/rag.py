@@ -1,0 +1,108 @@
+"""Questions over retrieved passages or one long document: long prefill, short answer.
+
+A question comes with six passages out of a few thousand, the popular ones far more often than others and in any order, behind a
+system prompt that is shared but for its last part. A share of the sessions asks about one long document instead. In a follow-up
+question new passages take the place of the old ones, so that only the system prompt is reused.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from random import Random
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
+
+from agentload.model.trace import Segment, Session
+from agentload.workloads.parts.arrivals import starts
+from agentload.workloads.parts.distributions import (
+    Choice,
+    Geometric,
+    Lognormal,
+    Mixture,
+    Normal,
+    Quantiles,
+    Uniform,
+    happens,
+    seconds,
+    shuffled,
+    tokens,
+)
+from agentload.workloads.parts.options import Peak, Positive, Rate, Share, Spread
+from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
+
+# RAGPulse (flashserve/RAGPulse, one week of a university's assistant): two system blocks of 512 tokens that all requests share and
+# one of 437 of the request's own; three variants of it; six passages of 1,521 tokens; questions and answers as below.
+_SHARED: Final = 1_024
+_OWN: Final = 437
+_VARIANTS: Final = Choice((0.77, 0.19, 0.04))
+_PASSAGE: Final = Lognormal(250, 0.35)
+_QUESTION: Final = Lognormal(7, 0.7)
+_ANSWER: Final = Quantiles(((0, 40), (0.10, 83), (0.25, 131), (0.50, 234), (0.75, 385), (0.90, 563), (0.99, 891), (1, 1_600)))
+# 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1 % 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
+_PASSAGES: Final = 3_235
+_POPULARITY: Final = Choice(tuple((rank + 40) ** -1.15 for rank in range(1, _PASSAGES + 1)))
+# Sessions of one turn: 58.8 %; mean 1.78; q90 3, q99 8 (by session_id). Gap: q50 40 s.
+_SINGLE: Final = 0.588
+_FURTHER: Final = Geometric(0.9, low=2)
+_GAP: Final = Lognormal(40, 1.5, 1, 3_600)
+
+# Documents: inference-perf's workload catalog has RAG prompts of 2k-60k tokens, Mooncake conversation q90 27k and q99 85k.
+_DOCUMENT: Final = Mixture(((0.7, Uniform(1_600, 2_400)), (0.3, Lognormal(30_000, 0.7, 2_400, 120_000))))
+_DOCUMENT_ANSWER: Final = Normal(500, 300, 50, 2_000)  # the same catalog
+
+Passages: TypeAlias = Annotated[int, Meta(ge=1, le=100)]
+
+PREFIXES: Final = {
+    f"rag{variant}": (Segment(role="system", tokens=_SHARED, key=f"rag.system{variant}"),) for variant in range(len(_VARIANTS.weights))
+}
+
+
+def generate(
+    rng: Random,
+    *,
+    sessions: Positive = 1_000,
+    rate_per_s: Rate = 0.5,
+    cv: Spread = 1.1,
+    peak: Peak = 1.0,
+    passages: Passages = 6,
+    documents: Share = 0.2,
+) -> Iterator[Session]:
+    """Yield `sessions` sessions; each question comes with so many `passages`, and a share asks about `documents`."""
+    # CV 1.1 is a week's typical hour, the busiest hour 3.45 times the mean (RAGPulse); the share of documents is judgement.
+    library = [Segment(role="user", tokens=tokens(rng, _PASSAGE), key=f"rag.passage{rank}") for rank in range(_PASSAGES)]
+    for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
+        variant = f"rag{_VARIANTS.pick(rng)}"
+        talk = Talk(f"rag-{number}", workload="rag", prefix=variant, leads=PREFIXES[variant])
+        turns = 1 if happens(rng, _SINGLE) else round(_FURTHER.at(rng.random()))
+        if happens(rng, documents):
+            _read(rng, talk, turns)
+        else:
+            _ask(rng, talk, [[library[rank] for rank in _picked(rng, passages)] for _ in range(turns)])
+        yield talk.session(start_s)
+
+
+def _ask(rng: Random, talk: Talk, passages: list[list[Segment]]) -> None:
+    for turn, found in enumerate(passages):
+        spoken = talk.rest(2 + len(found)) if turn else []
+        talk.reset(1, Segment(role="system", tokens=_OWN, key=talk.key()), *found, *spoken)
+        talk.add("user", tokens(rng, _QUESTION))
+        talk.call(tokens(rng, _ANSWER), _gap(rng, turn))
+
+
+def _read(rng: Random, talk: Talk, turns: int) -> None:
+    talk.add("system", _OWN)
+    talk.add("user", tokens(rng, _DOCUMENT))
+    for turn in range(turns):
+        talk.add("user", tokens(rng, _QUESTION))
+        talk.call(tokens(rng, _DOCUMENT_ANSWER), _gap(rng, turn), event="document")
+
+
+def _picked(rng: Random, count: int) -> list[int]:
+    ranks: dict[int, None] = {}  # distinct, in the order drawn
+    while len(ranks) < count:
+        ranks[_POPULARITY.pick(rng)] = None
+    return shuffled(rng, list(ranks))
+
+
+def _gap(rng: Random, turn: int) -> Pause:
+    return Pause("user", seconds(rng, _GAP)) if turn else NO_PAUSE
