@@ -19,7 +19,7 @@ from agentload.errors import UsageError
 from agentload.model.trace import Header, Segment, Session, Trace
 from agentload.workloads.parts.scale import scaled_segment, scaled_session
 
-_NO_WORKLOADS: Final = frozenset({"catalog"})
+_NO_WORKLOADS: Final = frozenset({"catalog", "shipped"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
