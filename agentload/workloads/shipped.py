@@ -42,7 +42,7 @@ RECIPES: Final = (
         name="demo-rag",
         workload="rag",
         options={"documents": 0.0},
-        variants=tuple({"passages": count} for count in (2, 3, 4, 6, 9, 13, 19, 27, 37, 50, 66, 85)),
+        variants=tuple({"passages": count} for count in (3, 5, 7, 10, 14, 18, 23, 30, 38, 48, 60, 76)),
         excerpt=Excerpt(sessions=48, calls=3, context=(2_000, 24_000), output=(16, 160), wait_s=1.0),
     ),
 )

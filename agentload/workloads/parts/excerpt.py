@@ -7,7 +7,7 @@ from typing import Final
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.tracefile.contexts import contexts
 
-_NEAR: Final = 0.06
+_NEAR: Final = 0.08
 _APART_S: Final = 0.1
 
 
