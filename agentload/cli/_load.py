@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeAlias
 
 import typer
 
 from agentload.errors import UsageError
 from agentload.model.plan import Arrivals, Budget, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
+from agentload.model.plan import Cache as CacheName
+from agentload.model.plan import Design as DesignName
 
 Pairs = Annotated[int, typer.Option(help="Block pairs: how often each arm plays, each time on another part of the trace.")]
 Design = Annotated[
@@ -32,6 +35,8 @@ History = Annotated[
 ]
 Retries = Annotated[int, typer.Option(help="Further attempts for a refused, reset or busy call; each is a row of its own.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn: order of the arms, arrivals, cancellations.")]
+
+Told: TypeAlias = Callable[[int], None]
 
 
 def load(
@@ -100,3 +105,21 @@ def _pair(text: str, option: str) -> tuple[str, float]:
     if kind not in {"user", "tool", "schedule"} or value < 0:
         raise UsageError(f"{option}: kinds are user, tool and schedule, numbers are >= 0; got '{text}'", hint=f"{option} user=30")
     return kind, value
+
+
+def design(text: str) -> DesignName:
+    """Read `--design`."""
+    match text:
+        case "interleaved" | "parallel" | "sequential":
+            return text
+        case _:
+            raise UsageError(f"--design is interleaved, parallel or sequential, got '{text}'")
+
+
+def cache(text: str) -> CacheName:
+    """Read `--cache`."""
+    match text:
+        case "cold" | "warm":
+            return text
+        case _:
+            raise UsageError(f"--cache is cold or warm, got '{text}'")

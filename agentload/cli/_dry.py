@@ -1,0 +1,24 @@
+"""Say what a plan would do."""
+
+from __future__ import annotations
+
+from agentload.experiment.cost import Cost
+from agentload.model.plan import Plan
+
+
+def describe(plan: Plan, cost: Cost) -> str:
+    """Return the plan and what it costs, for people."""
+    orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
+    shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
+    pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
+    calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
+    return "\n".join(
+        (
+            f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
+            f"order     {shown}",
+            f"calls     {calls}",
+            f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
+            f"duration  about {max(1, round(cost.minutes))} min (with {cost.assumed})",
+            "nothing was sent (--dry-run)",
+        )
+    )

@@ -1,0 +1,120 @@
+"""Show a replay while it runs: a live table on a terminal, a line now and then elsewhere. Nothing here is measured."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from agentload.model.commands import Send
+from agentload.model.rows import CallRow
+
+WINDOW = 512  # calls that the quantiles shown are taken from
+PLAIN_S = 10.0
+
+
+@dataclass(slots=True)
+class _Arm:
+    total: int
+    in_flight: int = 0
+    done: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    token_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    output_tokens: int = 0
+    busy_from: float | None = None
+    busy_s: float = 0.0
+
+    def seconds(self) -> float:
+        return self.busy_s + (time.monotonic() - self.busy_from if self.busy_from is not None else 0.0)
+
+
+class Progress:
+    """Listen to a replay and draw it."""
+
+    def __init__(self, totals: dict[str, int]) -> None:
+        self._arms = {name: _Arm(total) for name, total in totals.items()}
+        self._started = time.monotonic()
+        self._plain_at = self._started + PLAIN_S
+
+    def sent(self, send: Send) -> None:
+        """Note that a call went out."""
+        arm = self._arms[send.arm]
+        if arm.in_flight == 0:
+            arm.busy_from = time.monotonic()
+        arm.in_flight += 1
+
+    def ended(self, send: Send, ended: CallRow) -> None:
+        """Note how a call ended."""
+        arm = self._arms[send.arm]
+        arm.in_flight -= 1
+        if arm.in_flight == 0 and arm.busy_from is not None:
+            arm.busy_s, arm.busy_from = arm.seconds(), None
+        arm.done += 1
+        if ended.status != "ok":
+            arm.failed[ended.status] += 1
+        if ended.first_ns is not None:
+            arm.ttft_ms.append((ended.first_ns - ended.released_ns) / 1e6)
+        tokens = ended.output_tokens or 0
+        if ended.first_ns is not None and ended.last_ns is not None and tokens > 1:
+            arm.token_ms.append((ended.last_ns - ended.first_ns) / 1e6 / (tokens - 1))
+        arm.output_tokens += tokens
+        if not sys.stderr.isatty() and time.monotonic() >= self._plain_at:
+            self._plain_at = time.monotonic() + PLAIN_S
+            print(self.line(), file=sys.stderr, flush=True)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Draw on standard error for as long as the block runs; plain lines when it is no terminal."""
+        console = Console(stderr=True)
+        if not console.is_terminal:
+            yield
+            return
+        with Live(get_renderable=self.table, console=console, refresh_per_second=4, transient=True):
+            yield
+
+    def line(self) -> str:
+        """Return the state in one line."""
+        parts = [f"{name} {arm.done}/{arm.total}, {sum(arm.failed.values())} failed" for name, arm in self._arms.items()]
+        return f"{time.monotonic() - self._started:6.0f} s  " + " · ".join(parts) + f" · left {self._left()}"
+
+    def table(self) -> Table:
+        """Return the state as a table, one row an arm."""
+        table = Table(box=None, pad_edge=False, title=f"left {self._left()}", title_justify="left")
+        table.add_column("arm")
+        for name in ("calls", "in flight", "failed", "TTFT p50", "p95", "token p50", "p95", "tokens/s"):
+            table.add_column(name, justify="right")
+        for name, arm in self._arms.items():
+            failed = ", ".join(f"{count} {status}" for status, count in arm.failed.most_common(2)) or "0"
+            seconds = arm.seconds()
+            table.add_row(
+                name,
+                f"{arm.done}/{arm.total}",
+                str(arm.in_flight),
+                failed,
+                *(_ms(arm.ttft_ms, q) for q in (0.5, 0.95)),
+                *(_ms(arm.token_ms, q) for q in (0.5, 0.95)),
+                f"{arm.output_tokens / seconds:,.0f}" if seconds > 1 else "–",
+            )
+        return table
+
+    def _left(self) -> str:
+        done, total = sum(a.done for a in self._arms.values()), sum(a.total for a in self._arms.values())
+        if done < 3:
+            return "…"
+        seconds = (time.monotonic() - self._started) * (total - done) / done
+        return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
+
+
+def _ms(values: Sequence[float], q: float) -> str:
+    if not values:
+        return "–"
+    value = sorted(values)[int(q * (len(values) - 1))]
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms"

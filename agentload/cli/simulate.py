@@ -1,0 +1,124 @@
+"""Play a trace on a profile in virtual time: a day of agents in seconds, with the rows that a live run stores.
+
+No server is started and nothing sleeps. The same trace, profile, options and seed give the same bytes, so a simulation asked for twice
+is one run. Reports label it as simulated.
+
+For example:
+
+    agentload simulate rag --profile llama-3.1-8b-h100 --db agentload.duckdb
+
+    agentload simulate traces/chat.jsonl --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --sessions 16
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentload.builtin import find
+from agentload.cli import _load as opt
+from agentload.cli._output import print_json
+from agentload.emulator.profile import parse
+from agentload.errors import ProfileError
+from agentload.experiment.plan import plan
+from agentload.experiment.record import typed_command
+from agentload.experiment.simulate import Simulation, quiet, run_id, store
+from agentload.experiment.summary import summarise
+from agentload.model.profile import ArmProfile, Profile
+from agentload.tracefile.reader import digest, read
+
+
+def run(
+    trace: Annotated[str, typer.Argument(help="Trace file, or the name of a shipped trace.")],
+    *,
+    profile: Annotated[str, typer.Option(help="Profile file, or the name of a shipped profile (`agentload profile list`).")],
+    arms: Annotated[str | None, typer.Option(help="Arms of the profile, such as bf16,fp8; all that have a latency when omitted.")] = None,
+    db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = Path("agentload.duckdb"),
+    pairs: opt.Pairs = 6,
+    design: opt.Design = "interleaved",
+    cache: opt.Cache = "cold",
+    sessions: opt.Sessions = None,
+    rate: opt.Rate = None,
+    cv: opt.Cv = 1.0,
+    speed: opt.Speed = 1.0,
+    max_in_flight: opt.MaxInFlight = None,
+    wait_scale: opt.WaitScales = None,
+    wait_cap: opt.WaitCaps = None,
+    max_calls: opt.MaxCalls = None,
+    max_tokens: opt.MaxTokens = None,
+    duration: opt.Duration = None,
+    cancel_share: opt.CancelShare = 0.0,
+    history: opt.History = "fixed",
+    retries: opt.Retries = 0,
+    seed: opt.Seed = 0,
+    noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Scatter as real servers do.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    load = opt.load(
+        sessions=sessions,
+        rate=rate,
+        cv=cv,
+        speed=speed,
+        max_in_flight=max_in_flight,
+        wait_scale=wait_scale,
+        wait_cap=wait_cap,
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        duration=duration,
+        cancel_share=cancel_share,
+        history=history,
+        retries=retries,
+    )
+    path = find("traces", trace)
+    deployment = parse(find("profiles", profile).read_text(encoding="utf-8"), name=profile)
+    chosen = _chosen(deployment, arms)
+    trace_hash = digest(path)
+    name = run_id(trace_hash, chosen, load, pairs, design, cache, seed, noise)
+    made = plan(
+        read(path),
+        [arm.name for arm in chosen],
+        run=name,
+        seed=seed,
+        pairs=pairs,
+        design=opt.design(design),
+        cache=opt.cache(cache),
+        load=load,
+    )
+    simulation = Simulation(
+        plan=made,
+        arms={arm.name: arm for arm in chosen} if noise else quiet(chosen),
+        trace_hash=trace_hash,
+        command=typed_command(),
+        settings={"trace": trace, "profile": profile, "pairs": pairs, "noise": noise},
+    )
+    started = time.monotonic()
+    store(simulation, db, told=_counter())
+    summary = summarise(db, name)
+    if json:
+        print_json(summary)
+        return
+    print(summary.text())
+    print(f"simulated in {time.monotonic() - started:.1f} s\n\nNext: agentload report {db} --run {name}")
+
+
+def _chosen(profile: Profile, names: str | None) -> tuple[ArmProfile, ...]:
+    known = {arm.name: arm for arm in profile.arms if arm.step is not None}
+    if names is None:
+        return tuple(known.values())
+    wanted = [name.strip() for name in names.split(",")]
+    missing = next((name for name in wanted if name not in known), None)
+    if missing is not None:
+        raise ProfileError(f"profile {profile.name} has no arm '{missing}' with a latency", hint=f"--arms {','.join(known)}")
+    return tuple(known[name] for name in wanted)
+
+
+def _counter() -> opt.Told:
+    def told(rows: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{rows:,} rows", end="", file=sys.stderr, flush=True)
+
+    return told

@@ -1,0 +1,88 @@
+"""The few figures that tell whether a run went well; decisions are the advisor's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentload.store.database import reading
+
+QUERY = """
+SELECT a.arm,
+       count(*) AS calls,
+       count(*) FILTER (status = 'ok') AS ok,
+       quantile_cont((first_ns - released_ns) / 1e6, 0.5) FILTER (status = 'ok') AS ttft_p50_ms,
+       quantile_cont((first_ns - released_ns) / 1e6, 0.95) FILTER (status = 'ok') AS ttft_p95_ms,
+       quantile_cont((last_ns - first_ns) / 1e6 / nullif(output_tokens - 1, 0), 0.5) FILTER (status = 'ok') AS token_p50_ms,
+       sum(output_tokens) AS output_tokens,
+       sum(cached_tokens) / nullif(sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL), 0) AS cached_share,
+       (SELECT sum(ended_ns - started_ns) / 1e9 FROM blocks b WHERE b.run_id = a.run_id AND b.arm = a.arm) AS seconds
+FROM arms a LEFT JOIN calls_row c ON c.run_id = a.run_id AND c.arm = a.arm
+WHERE a.run_id = ?
+GROUP BY a.run_id, a.arm, a.position ORDER BY a.position
+"""
+STATUSES = "SELECT arm, status, count(*) FROM calls_row WHERE run_id = ? AND status <> 'ok' GROUP BY ALL ORDER BY arm, 3 DESC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmSummary:
+    """One arm's figures; None where nothing was observed."""
+
+    arm: str
+    calls: int
+    ok: int
+    failed: dict[str, int]
+    ttft_p50_ms: float | None
+    ttft_p95_ms: float | None
+    token_p50_ms: float | None
+    output_tokens_per_s: float | None
+    cached_share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A run at a glance."""
+
+    run_id: str
+    arms: tuple[ArmSummary, ...]
+
+    def text(self) -> str:
+        """Return a table for people."""
+        head = f"{'arm':<16}{'calls':>8}{'ok':>8}{'TTFT p50':>12}{'p95':>12}{'token p50':>12}{'tokens/s':>10}{'cached':>8}"
+        lines = [f"run {self.run_id}", head, *map(_line, self.arms)]
+        lines += [f"{arm.arm}: {count} {status}" for arm in self.arms for status, count in arm.failed.items()]
+        return "\n".join(lines)
+
+
+def summarise(database: Path, run_id: str) -> Summary:
+    """Read the figures of a run."""
+    with reading(database) as connection:
+        rows = connection.execute(QUERY, [run_id]).fetchall()
+        failed = connection.execute(STATUSES, [run_id]).fetchall()
+    return Summary(
+        run_id=run_id,
+        arms=tuple(
+            ArmSummary(
+                arm=arm,
+                calls=calls if ok or any(name == arm for name, *_ in failed) else 0,
+                ok=ok,
+                failed={status: count for name, status, count in failed if name == arm},
+                ttft_p50_ms=p50,
+                ttft_p95_ms=p95,
+                token_p50_ms=token,
+                output_tokens_per_s=tokens / seconds if tokens and seconds else None,
+                cached_share=cached,
+            )
+            for arm, calls, ok, p50, p95, token, tokens, cached, seconds in rows
+        ),
+    )
+
+
+def _line(arm: ArmSummary) -> str:
+    def ms(value: float | None) -> str:
+        return "–" if value is None else f"{value:,.1f} ms"
+
+    rate = "–" if arm.output_tokens_per_s is None else f"{arm.output_tokens_per_s:,.0f}"
+    cached = "–" if arm.cached_share is None else f"{arm.cached_share:.0%}"
+    times = "".join(f"{ms(value):>12}" for value in (arm.ttft_p50_ms, arm.ttft_p95_ms, arm.token_p50_ms))
+    return f"{arm.arm:<16}{arm.calls:>8,}{arm.ok:>8,}{times}{rate:>10}{cached:>8}"
