@@ -1,0 +1,112 @@
+"""Route requests: the two faces, and what vLLM tells of itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from agentload.serve import refusal
+from agentload.serve.content import token_ids
+from agentload.serve.fields import objects, parsed
+from agentload.serve.http_metrics import HttpMetrics
+from agentload.serve.refusal import RefusedError
+from agentload.serve.service import Service, headers, refused
+from agentload.serve.wanted import Wanted
+
+_JSON: Final = "application/json"
+# Images travel inside the body.
+_LARGEST_BODY: Final = 1 << 29
+
+
+def application(service: Service, metrics: CollectorRegistry, *, api_key: str | None = None) -> web.Application:
+    """Return the web application of one arm."""
+    routes = _Routes(service, metrics)
+    app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[HttpMetrics(metrics).count, _guard(api_key), _errors])
+    app.add_routes(
+        [
+            web.post("/v1/chat/completions", routes.chat),
+            web.post("/v1/completions", routes.completions),
+            web.get("/v1/models", routes.models),
+            web.post("/tokenize", routes.tokenize),
+            web.get("/version", routes.version),
+            web.get("/health", routes.health),
+            web.get("/ping", routes.health),
+            web.get("/metrics", routes.metrics),
+            web.get("/server_info", routes.server_info),
+            web.post("/reset_prefix_cache", routes.reset_prefix_cache),
+        ]
+    )
+    return app
+
+
+class _Routes:
+    def __init__(self, service: Service, metrics: CollectorRegistry) -> None:
+        self._service = service
+        self._facts = service.facts
+        self._metrics = metrics
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._service.answer(request, "chat")
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._service.answer(request, "completions")
+
+    async def models(self, request: web.Request) -> web.Response:
+        return _json(request, self._facts.models())
+
+    async def version(self, request: web.Request) -> web.Response:
+        return _json(request, {"version": self._facts.version})
+
+    async def server_info(self, request: web.Request) -> web.Response:
+        return _json(request, self._facts.server_info())
+
+    async def health(self, request: web.Request) -> web.Response:
+        return web.Response(headers=headers(request, _JSON))
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._metrics), headers=headers(request, CONTENT_TYPE_LATEST))
+
+    async def tokenize(self, request: web.Request) -> web.Response:
+        fields = parsed(await request.read())
+        if "messages" in fields:
+            asked = Wanted(face="chat", model=None, messages=objects(fields, "messages"), tools=objects(fields, "tools"))
+        elif isinstance(prompt := fields.get("prompt"), str):
+            asked = Wanted(face="completions", model=None, prompt=prompt)
+        else:
+            raise RefusedError(refusal.unreadable("missing", "Field required", where="body.prompt", value=fields))
+        ids = token_ids(asked)
+        answer = {"count": len(ids), "max_model_len": self._facts.arm.server.max_model_len, "tokens": ids, "token_strs": None}
+        return _json(request, answer)
+
+    async def reset_prefix_cache(self, request: web.Request) -> web.Response:
+        return web.Response(headers=headers(request, _JSON))
+
+
+def _json(request: web.Request, value: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), headers=headers(request, _JSON))
+
+
+def _guard(api_key: str | None) -> Middleware:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        # vLLM guards the API and leaves /health, /metrics and /version open.
+        if api_key is not None and request.path.startswith("/v1") and request.headers.get("Authorization") != f"Bearer {api_key}":
+            return web.Response(status=401, body=b'{"error":"Unauthorized"}', headers=headers(request, _JSON))
+        return await handler(request)
+
+    return guard
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except RefusedError as error:
+        return refused(request, error.refusal)
+    except web.HTTPException as error:
+        return refused(request, refusal.plain(error.status))

@@ -1,0 +1,173 @@
+"""Say of an arm what its server would say of itself: version, models, cache configuration, start-up log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from agentload.kvmath.pool import Pool, kv_bytes
+from agentload.model.profile import ArmProfile, KvDtype
+
+# The names under which vLLM's `--kv-cache-dtype` knows them.
+_DTYPES: Final[dict[KvDtype, str]] = {"bf16": "bfloat16", "fp16": "float16"}
+# What a profile that names no version gets: the version whose wire this room speaks.
+_VERSION: Final = "0.32.0"
+_GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Hold an arm with the pool that its server allocated."""
+
+    arm: ArmProfile
+    pool: Pool
+    created: int
+    """Wall clock of the start, in seconds."""
+
+    @property
+    def model(self) -> str:
+        """Return the name under which the model is served."""
+        return self.arm.model.name
+
+    @property
+    def version(self) -> str:
+        """Return the version of the serving software."""
+        found = re.search(r"\d+(\.\d+)+\S*", self.arm.server.software)
+        return found[0] if found else _VERSION
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the `system_fingerprint` of every answer."""
+        return f"vllm-{self.version}-{blake2b(repr(self.arm).encode(), digest_size=4).hexdigest()}"
+
+    @property
+    def dtype(self) -> str:
+        """Return the KV cache dtype as vLLM prints it."""
+        return _DTYPES.get(self.arm.kv_dtype, self.arm.kv_dtype)
+
+    def models(self) -> dict[str, Any]:
+        """Return the answer of `/v1/models`."""
+        permission = {
+            "id": f"modelperm-{blake2b(self.model.encode(), digest_size=8).hexdigest()}",
+            "object": "model_permission",
+            "created": self.created,
+            "allow_create_engine": False,
+            "allow_sampling": True,
+            "allow_logprobs": True,
+            "allow_search_indices": False,
+            "allow_view": True,
+            "allow_fine_tuning": False,
+            "organization": "*",
+            "group": None,
+            "is_blocking": False,
+        }
+        entry = {
+            "id": self.model,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "vllm",
+            "root": self.model,
+            "parent": None,
+            "max_model_len": self.arm.server.max_model_len,
+            "permission": [permission],
+        }
+        return {"object": "list", "data": [entry]}
+
+    def cache_config(self) -> dict[str, Any]:
+        """Return vLLM's cache configuration, as `/server_info` shows it."""
+        server = self.arm.server
+        return {
+            "block_size": server.block_tokens,
+            "user_specified_block_size": False,
+            "kv_cache_layout": None,
+            "prefix_match_unit": None,
+            "gpu_memory_utilization": server.gpu_memory_utilization,
+            "cache_dtype": self.dtype,
+            "is_attention_free": False,
+            "num_gpu_blocks_override": None,
+            "sliding_window": None,
+            "enable_prefix_caching": server.prefix_caching,
+            "prefix_caching_hash_algo": "sha256",
+            "prefix_cache_retention_interval": 0,
+            "kv_cache_dtype_skip_layers": list(self.arm.skip_layers),
+            "mamba_page_size_padded": None,
+            "skip_page_size_padded": None,
+            "mamba_block_size": None,
+            "mamba_cache_dtype": "auto",
+            "mamba_ssm_cache_dtype": "float32",
+            "mamba_cache_mode": "none",
+            "enable_mamba_shared_prefix_checkpoint": False,
+            "replayssm_buffer_len": 16,
+            "use_replayssm": False,
+            "use_kda_recoverssm": False,
+            "num_gpu_blocks": self.pool.pages,
+            "num_cpu_blocks": None,
+            "effective_attention_block_size": self.pool.layout.block_tokens,
+            "kv_cache_size_tokens": self.pool.tokens,
+            "kv_cache_max_concurrency": self.pool.concurrency,
+            "hash_block_size": None,
+            "cache_hit_alignment_tokens": None,
+            "kv_sharing_fast_prefill": False,
+            "swa_bounded_replay": True,
+            "kv_cache_memory_bytes": server.kv_cache_memory_bytes,
+            "kv_offloading_size": None,
+            "kv_offloading_backend": "native",
+            "_block_size_resolved": True,
+        }
+
+    def server_info(self) -> dict[str, Any]:
+        """Return the answer of `/server_info`: of vLLM's sections those that this server has facts for."""
+        server = self.arm.server
+        return {
+            "vllm_config": {
+                "model_config": {
+                    "model": self.model,
+                    "tokenizer": self.model,
+                    "dtype": "torch.bfloat16",
+                    "max_model_len": server.max_model_len,
+                    "served_model_name": self.model,
+                },
+                "cache_config": self.cache_config(),
+                "scheduler_config": {
+                    "max_num_batched_tokens": server.max_num_batched_tokens,
+                    "max_num_seqs": server.max_num_seqs,
+                    "max_num_queued_reqs": server.max_waiting,
+                    "enable_chunked_prefill": True,
+                    "policy": "fcfs",
+                },
+                "attention_config": {"backend": server.backend},
+                "device_config": {"device": "cuda"},
+            }
+        }
+
+    def log_lines(self, url: str) -> Iterator[tuple[str, str]]:
+        """Yield what the server logs while it starts, as (process, message)."""
+        server, pool = self.arm.server, self.pool
+        yield "APIServer", f"version {self.version} model {self.model} (emulated by agentload: {self.arm.profile}/{self.arm.name})"
+        yield "APIServer", f"Using max model len {server.max_model_len}"
+        if self.arm.kv_dtype.startswith("fp8"):
+            yield (
+                "APIServer",
+                (
+                    f"Using {self.dtype} data type to store kv cache. It reduces the GPU memory footprint and boosts the performance. "
+                    "Meanwhile, it may cause accuracy drop without a proper scaling factor"
+                ),
+            )
+        if server.backend:
+            yield "EngineCore", f"Using {server.backend} backend."
+        memory_gib = kv_bytes(self.arm.gpu, self.arm.model, server) / _GIB
+        yield "EngineCore", f"Available KV cache memory: {memory_gib:.2f} GiB"
+        yield (
+            "EngineCore",
+            (
+                f"GPU KV cache size: {pool.tokens:,} tokens, "
+                f"Maximum concurrency for {server.max_model_len:,} tokens per request: {pool.concurrency:.2f}x"
+            ),
+        )
+        sizes = tuple(table.block_tokens for table in pool.layout.tables for _ in range(table.count))
+        if len(sizes) > 1:
+            yield "EngineCore", f"kv cache group sizes {sizes}"
+        yield "APIServer", f"Starting vLLM server on {url}"

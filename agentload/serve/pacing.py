@@ -1,0 +1,113 @@
+"""Play the engine's virtual time against the monotonic clock: sleep until a step ends, then send all that it emitted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import assert_never
+
+from agentload.emulator.calls import Finished, FirstToken, Gauges, Rejected, Request
+from agentload.emulator.engine import Engine
+from agentload.live.alarm import Alarm
+from agentload.serve.stream import Stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """Hold one request that the engine has."""
+
+    submitted_ns: int
+    """On the engine's clock."""
+    end: asyncio.Future[Finished | Rejected]
+    """Set when its last step is over; every token has been offered to the stream by then."""
+    stream: Stream | None
+
+
+class Pacer:
+    """Own the engine and its clock; everything happens on the running event loop."""
+
+    def __init__(self, engine: Engine, *, speed: float = 1.0) -> None:
+        self._engine = engine
+        self._speed = speed
+        self._start_ns = time.monotonic_ns()
+        self._played_ns = 0
+        self._flights: dict[str, Flight] = {}
+        self._streams: dict[str, Stream] = {}
+        """Of the flights whose first token is there."""
+        self._alarm = Alarm(self._ring)
+
+    def submit(self, request: Request, *, arrived_ns: int, stream: Stream | None = None) -> Flight:
+        """Give the engine a request as of its arrival, if it has not gone on since; a stream hears of every step, others of the end."""
+        self._play(arrived_ns)
+        flight = Flight(submitted_ns=self._played_ns, end=asyncio.get_running_loop().create_future(), stream=stream)
+        self._flights[request.id] = flight
+        self._engine.submit(request, self._played_ns)
+        self._sleep()
+        return flight
+
+    def abort(self, request_id: str) -> None:
+        """Take a request back; nothing happens when it is over already."""
+        if self._flights.pop(request_id, None) is None:
+            return
+        self._streams.pop(request_id, None)
+        self._play(time.monotonic_ns())
+        self._engine.abort(request_id, self._played_ns)
+        self._sleep()
+
+    def gauges(self) -> Gauges:
+        """Return the engine's gauges as of now."""
+        self._play(time.monotonic_ns())
+        self._sleep()
+        return self._engine.gauges()
+
+    def close(self) -> None:
+        """Stop the clock."""
+        self._alarm.close()
+
+    def wall_ns(self, engine_ns: int) -> int:
+        """Return the instant of the monotonic clock at which the engine's clock shows this."""
+        return self._start_ns + round(engine_ns / self._speed)
+
+    def _ring(self) -> None:
+        self._play(time.monotonic_ns())
+        self._sleep()
+
+    def _sleep(self) -> None:
+        # What the engine decided without taking time, such as a refusal, waits to be fetched: that is its `next_ns`.
+        instants = [at for at in (self._engine.next_step_ns(), self._engine.next_ns()) if at is not None]
+        if instants:
+            self._alarm.set(self.wall_ns(min(instants)))
+
+    def _play(self, until_ns: int) -> None:
+        self._played_ns = max(self._played_ns, round((until_ns - self._start_ns) * self._speed))
+        for happening in self._engine.advance(self._played_ns):
+            flight = self._flights.get(happening.id)
+            if flight is None:
+                continue
+            match happening:
+                case FirstToken():
+                    if flight.stream is not None:
+                        flight.stream.start(happening.cached_tokens)
+                        self._streams[happening.id] = flight.stream
+                case Finished() | Rejected():
+                    self._land(happening, flight)
+                case _:
+                    assert_never(happening)
+        for request_id, stream in self._streams.items():
+            stamps, counts = self._engine.emitted(request_id)
+            seen = stream.emissions
+            if len(counts) > seen:
+                stream.emissions = len(counts)
+                tokens = counts[-1] if len(counts) == seen + 1 else counts[seen:].sum()
+                stream.offer(stream.ready + int(tokens), self.wall_ns(int(stamps[-1])))
+            else:
+                stream.push()
+
+    def _land(self, end: Finished | Rejected, flight: Flight) -> None:
+        del self._flights[end.id]
+        self._streams.pop(end.id, None)
+        if flight.stream is not None and isinstance(end, Finished):
+            flight.stream.offer(int(end.token_counts.sum()), self.wall_ns(end.at_ns))
+        if not flight.end.done():
+            flight.end.set_result(end)

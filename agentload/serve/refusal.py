@@ -1,0 +1,120 @@
+"""Say no as vLLM does: status, error body, and the same body inside a stream.
+
+Texts follow answers recorded from vLLM 0.32.0 and its sources (`entrypoints/serve/exception_handling`, `renderers/params.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+_BUSY = "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance."
+_DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Hold one error answer."""
+
+    status: int
+    message: str
+    type: str
+    param: str | None = None
+    retry_after_s: float | None = None
+
+    def body(self) -> bytes:
+        """Return the body of an error answer."""
+        return json.dumps(self._error(), separators=(",", ":"), ensure_ascii=False).encode()
+
+    def event(self) -> bytes:
+        """Return the event that carries this error inside a stream that began with 200."""
+        return b"data: " + json.dumps(self._error()).encode() + b"\n\n"
+
+    def _error(self) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.status}}
+
+
+class RefusedError(Exception):
+    """Carry a refusal from where it is found to where it is sent."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def bad_parameter(message: str, *, param: str, value: object) -> Refusal:
+    """Refuse a value that was readable but cannot be served."""
+    text = f"{message} (parameter={param}, value={value})"
+    return Refusal(status=400, message=text, type="BadRequestError", param=param)
+
+
+def unreadable(kind: str, message: str, *, where: str, value: object, cause: str | None = None) -> Refusal:
+    """Refuse a body whose shape is wrong, in the words of its validator."""
+    detail: dict[str, Any] = {"type": kind, "loc": where, "msg": message, "input": _summary(value)}
+    if cause is not None:
+        detail["ctx"] = {"error": cause}
+    return Refusal(status=400, message=f"1 validation error:\n  {detail}", type="Bad Request", param=where)
+
+
+def empty_prompt() -> Refusal:
+    """Refuse a prompt without a token."""
+    return Refusal(status=400, message="The decoder prompt cannot be empty", type="BadRequestError")
+
+
+def unsupported_media() -> Refusal:
+    """Refuse a body that does not say it is JSON."""
+    text = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
+    return Refusal(status=400, message=text, type="Bad Request")
+
+
+def unknown_model(model: str, *, served: tuple[str, ...]) -> Refusal:
+    """Refuse a model that is not served here."""
+    text = f"The model `{model}` does not exist. Valid aliases: {', '.join(served)}."
+    return Refusal(status=404, message=text, type="NotFoundError", param="model")
+
+
+def too_long(*, prompt_tokens: int, output_tokens: int, max_model_len: int) -> Refusal | None:
+    """Refuse a prompt that leaves no room for the output asked for; None when it fits.
+
+    vLLM stops counting one token past the limit, so the text says "at least" and names that count.
+    """
+    room = max_model_len - output_tokens
+    if prompt_tokens <= room:
+        return None
+    seen = room + 1
+    if output_tokens == 0:
+        text = (
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains at least {seen} input tokens, "
+            "which exceeds this limit even without any output tokens. Please reduce the length of the input prompt."
+        )
+    else:
+        text = (
+            f"This model's maximum context length is {max_model_len} tokens. However, you requested {output_tokens} output tokens and your "
+            f"prompt contains at least {seen} input tokens, for a total of at least {max_model_len + 1} tokens. "
+            "Please reduce the length of the input prompt or the number of requested output tokens."
+        )
+    return bad_parameter(text, param="input_tokens", value=seen)
+
+
+def busy(*, status: int = 503, retry_after_s: float | None = None) -> Refusal:
+    """Refuse because the queue is full; 429 is what gateways before a server say."""
+    return Refusal(status=status, message=_BUSY, type=HTTPStatus(status).phrase, retry_after_s=retry_after_s)
+
+
+def engine_dead() -> Refusal:
+    """Report that the engine died while requests were in flight."""
+    return Refusal(status=500, message=_DEAD, type="InternalServerError")
+
+
+def plain(status: int) -> Refusal:
+    """Refuse with nothing to say but the status: no such route, wrong method."""
+    phrase = HTTPStatus(status).phrase
+    return Refusal(status=status, message=phrase, type=phrase)
+
+
+def _summary(value: object) -> object:
+    if isinstance(value, dict | list | tuple):
+        return f"<{type(value).__name__} of {len(value)} items>"
+    return value if isinstance(value, str) else str(value)

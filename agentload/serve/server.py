@@ -1,0 +1,88 @@
+"""Run the server of one arm until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from agentload.emulator.engine import Engine
+from agentload.errors import LaunchError
+from agentload.kvmath.pool import pool_of
+from agentload.model.profile import ArmProfile, Noise
+from agentload.serve.app import application
+from agentload.serve.facts import Facts
+from agentload.serve.metrics import EngineMetrics, registry
+from agentload.serve.pacing import Pacer
+from agentload.serve.service import Service
+from agentload.serve.tally import Tally
+from agentload.serve.truth import Truth
+
+_BACKLOG: Final = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Say how one arm is served."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+    seed: int = 0
+    noise: bool = True
+    speed: float = 1.0
+    """How many times faster than real the engine's clock runs."""
+    truth: Path | None = None
+    api_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """Say where a server listens and what it serves."""
+
+    url: str
+    """Base URL of the API, with its /v1."""
+    facts: Facts
+
+
+async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]) -> None:
+    """Serve an arm until the event is set; `ready` hears once requests are taken. Raises LaunchError when the port is taken."""
+    arm = arm if options.noise else replace(arm, noise=Noise())
+    facts = Facts(arm=arm, pool=pool_of(arm), created=int(time.time()))
+    pacer = Pacer(Engine(arm, seed=options.seed), speed=options.speed)
+    tally = Tally(max_model_len=arm.server.max_model_len)
+    truth = Truth(options.truth, arm=f"{arm.profile}/{arm.name}", speed=options.speed) if options.truth else None
+    metrics = registry(EngineMetrics(model=facts.model, gauges=pacer.gauges, tally=tally, cache_config=facts.cache_config()))
+    service = Service(facts, pacer, tally, seed=options.seed, truth=truth)
+    app = application(service, metrics, api_key=options.api_key)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    try:
+        listener = _listener(options.host, options.port)
+        await web.SockSite(runner, listener, backlog=_BACKLOG).start()
+        # What lives as long as the server need not be looked at again each time memory is swept.
+        gc.collect()
+        gc.freeze()
+        host, port = listener.getsockname()[:2]
+        ready(Running(url=f"http://{host}:{port}/v1", facts=facts))
+        await until.wait()
+    finally:
+        await runner.cleanup()
+        pacer.close()
+        if truth is not None:
+            truth.close()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=_BACKLOG)
+    except OSError as error:
+        raise LaunchError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}", hint="choose another --port") from error

@@ -1,0 +1,69 @@
+"""Count what happened to requests, for `/metrics`. Times are the engine's own: they do not know how late our event loop was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import numpy as np
+
+from agentload.emulator.calls import Finished
+from agentload.serve.histogram import CHOICES, FIRST_TOKEN_S, PREEMPTIONS, REQUEST_S, TOKEN_S, Histogram, token_bounds
+
+_S: Final = 1e9
+
+HELP: Final = {
+    "request_prompt_tokens": "Number of prefill tokens processed.",
+    "request_generation_tokens": "Number of generation tokens processed.",
+    "request_max_num_generation_tokens": "Histogram of maximum number of requested generation tokens.",
+    "request_params_n": "Histogram of the n request parameter.",
+    "request_params_max_tokens": "Histogram of the max_tokens request parameter.",
+    "time_to_first_token_seconds": "Histogram of time to first token in seconds.",
+    "inter_token_latency_seconds": "Histogram of inter-token latency in seconds.",
+    "request_time_per_output_token_seconds": "Histogram of time_per_output_token_seconds per request.",
+    "e2e_request_latency_seconds": "Histogram of e2e request latency in seconds.",
+    "request_decode_time_seconds": "Histogram of time spent in DECODE phase for request.",
+    "request_num_preemptions": "Histogram of the number of times a request was preempted.",
+    "request_prefill_kv_computed_tokens": "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
+}
+_BOUNDS: Final = {
+    "request_params_n": CHOICES,
+    "time_to_first_token_seconds": FIRST_TOKEN_S,
+    "inter_token_latency_seconds": TOKEN_S,
+    "request_time_per_output_token_seconds": TOKEN_S,
+    "e2e_request_latency_seconds": REQUEST_S,
+    "request_decode_time_seconds": REQUEST_S,
+    "request_num_preemptions": PREEMPTIONS,
+}
+"""All others count tokens, up to the model's length."""
+
+
+class Tally:
+    """Hold the counters and histograms of one server."""
+
+    def __init__(self, *, max_model_len: int) -> None:
+        self.successes: Counter[str] = Counter()
+        """Finished requests by the reason of their end."""
+        self.rejections = 0
+        """Requests that a full queue turned away."""
+        tokens = token_bounds(max_model_len)
+        self.histograms = {name: Histogram(_BOUNDS.get(name, tokens)) for name in HELP}
+
+    def finished(self, end: Finished, *, submitted_ns: int, reason: str, max_tokens: int) -> None:
+        """Count a request that ran to its end."""
+        tokens = int(end.token_counts.sum())
+        self.successes["stop" if reason == "tool_calls" else reason] += 1
+        add = self.histograms
+        add["request_prompt_tokens"].add(end.prompt_tokens)
+        add["request_generation_tokens"].add(tokens)
+        add["request_max_num_generation_tokens"].add(tokens)
+        add["request_params_max_tokens"].add(max_tokens)
+        add["request_prefill_kv_computed_tokens"].add(end.prompt_tokens - end.cached_tokens)
+        add["request_params_n"].add(1)
+        add["request_num_preemptions"].add(end.preemptions)
+        decode_s = int(end.token_ns[-1] - end.token_ns[0]) / _S
+        add["time_to_first_token_seconds"].add(int(end.token_ns[0] - submitted_ns) / _S)
+        add["inter_token_latency_seconds"].add_many(np.diff(end.token_ns) / _S)
+        add["request_time_per_output_token_seconds"].add(decode_s / max(tokens - 1, 1))
+        add["e2e_request_latency_seconds"].add(int(end.at_ns - submitted_ns) / _S)
+        add["request_decode_time_seconds"].add(decode_s)

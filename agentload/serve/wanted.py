@@ -1,0 +1,157 @@
+"""Say what a request asks for: the parameters of both faces, checked as vLLM checks them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from agentload.serve.fields import Json, integer, invalid, objects, options, parsed, stop_texts
+from agentload.serve.refusal import RefusedError, bad_parameter, unreadable
+
+Face: TypeAlias = Literal["chat", "completions"]
+
+# vLLM's default when a completion names no length.
+_COMPLETION_TOKENS: Final = 16
+# `--max-logprobs` of vLLM.
+_MAX_LOGPROBS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Hold what one request asks for. Messages and tools stay as they were sent: those who count and answer read them."""
+
+    face: Face
+    model: str | None
+    messages: tuple[Json, ...] = ()
+    tools: tuple[Json, ...] = ()
+    tool_choice: str | None = None
+    """`none`, `auto`, `required`, or the name of a tool that must be called."""
+    prompt: str | tuple[int, ...] = ""
+    """Of a completion: text or token ids."""
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    max_tokens: int | None = None
+    """None: as many as the context has room for."""
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
+    top_logprobs: int | None = None
+    """How many alternatives to list for each token; None: no log probabilities at all."""
+    token_ids: bool = False
+
+
+def chat(body: bytes, *, max_model_len: int) -> Wanted:
+    """Read the body of `/v1/chat/completions`; raise `RefusedError` if it cannot be served."""
+    fields = parsed(body)
+    if "messages" not in fields:
+        raise RefusedError(unreadable("missing", "Field required", where="body.messages", value=fields))
+    tools = objects(fields, "tools")
+    name = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
+    top = integer(fields, "top_logprobs") or 0
+    if top and not fields.get("logprobs"):
+        raise invalid("when using `top_logprobs`, `logprobs` must be set to true.", fields, param="top_logprobs")
+    wanted = Wanted(
+        face="chat",
+        messages=objects(fields, "messages"),
+        tools=tools,
+        tool_choice=_tool_choice(fields, tools),
+        max_tokens=integer(fields, name),
+        top_logprobs=_logprobs(top, "top_logprobs") if fields.get("logprobs") else None,
+        **_shared(fields),
+    )
+    return _checked(wanted, name=name, max_model_len=max_model_len)
+
+
+def completion(body: bytes, *, max_model_len: int) -> Wanted:
+    """Read the body of `/v1/completions`; raise `RefusedError` if it cannot be served."""
+    fields = parsed(body)
+    limit = integer(fields, "max_tokens")
+    top = integer(fields, "logprobs")
+    wanted = Wanted(
+        face="completions",
+        prompt=_prompt(fields),
+        max_tokens=_COMPLETION_TOKENS if limit is None else limit,
+        top_logprobs=None if top is None else _logprobs(top, "logprobs"),
+        **_shared(fields),
+    )
+    return _checked(wanted, name="max_tokens", max_model_len=max_model_len)
+
+
+def _shared(fields: Json) -> dict[str, Any]:
+    stream = bool(fields.get("stream"))
+    streaming = options(fields, "stream_options")
+    if streaming and not stream:
+        raise invalid("Stream options can only be defined when `stream=True`.", fields, param="stream_options")
+    if (integer(fields, "n") or 1) != 1:
+        raise RefusedError(bad_parameter("the emulated model gives one choice a request", param="n", value=fields["n"]))
+    usage = bool(streaming.get("include_usage"))
+    model = fields.get("model")
+    if model is not None and not isinstance(model, str):
+        raise RefusedError(unreadable("string_type", "Input should be a valid string", where="body.model", value=model))
+    return {
+        "model": model,
+        "stream": stream,
+        "include_usage": usage,
+        "continuous_usage": usage and bool(streaming.get("continuous_usage_stats")),
+        "min_tokens": integer(fields, "min_tokens") or 0,
+        "ignore_eos": bool(fields.get("ignore_eos")),
+        "stop": stop_texts(fields),
+        "token_ids": bool(fields.get("return_token_ids")),
+    }
+
+
+def _checked(wanted: Wanted, *, name: str, max_model_len: int) -> Wanted:
+    limit, least = wanted.max_tokens, wanted.min_tokens
+    if limit is not None and limit > max_model_len:
+        text = f"{name}={limit} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
+        raise RefusedError(bad_parameter(text, param=name, value=limit))
+    if limit is not None and limit < 1:
+        raise RefusedError(bad_parameter(f"max_tokens must be at least 1, got {limit}.", param="max_tokens", value=limit))
+    if least < 0:
+        raise RefusedError(bad_parameter(f"min_tokens must be greater than or equal to 0, got {least}.", param="min_tokens", value=least))
+    if limit is not None and least > limit:
+        text = f"min_tokens must be less than or equal to max_tokens={limit}, got {least}."
+        raise RefusedError(bad_parameter(text, param="min_tokens", value=least))
+    return wanted
+
+
+def _logprobs(top: int, name: str) -> int:
+    if not 0 <= top <= _MAX_LOGPROBS:
+        text = f"Requested sample logprobs of {top}, which is greater than max allowed: {_MAX_LOGPROBS}"
+        raise RefusedError(bad_parameter(text, param=name, value=top))
+    return top
+
+
+def _tool_choice(fields: Json, tools: tuple[Json, ...]) -> str | None:
+    choice = fields.get("tool_choice", "auto" if tools else None)
+    if choice is None:
+        return None
+    if choice == "none":
+        return "none"
+    if not tools:
+        raise invalid("When using `tool_choice`, `tools` must be set.", fields, param="tool_choice")
+    if isinstance(choice, dict):
+        name = options(choice, "function").get("name")
+        if isinstance(name, str) and name in [options(tool, "function").get("name") for tool in tools]:
+            return name
+        raise invalid("The tool specified in `tool_choice` does not match any of the specified `tools`", fields, param="tool_choice")
+    if choice in ("auto", "required"):
+        return str(choice)
+    text = f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or "required" are supported.'
+    raise invalid(text, fields, param="tool_choice")
+
+
+def _prompt(fields: Json) -> str | tuple[int, ...]:
+    prompt = fields.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    if not prompt:
+        raise invalid("Either prompt or prompt_embeds must be provided and non-empty.", fields, param="prompt")
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, list) and all(type(token) is int and token >= 0 for token in prompt):
+        return tuple(prompt)
+    if isinstance(prompt, list) and all(isinstance(item, str | list) for item in prompt):
+        raise RefusedError(bad_parameter("the emulated model takes one prompt a request", param="prompt", value=len(prompt)))
+    raise RefusedError(unreadable("string_type", "Input should be a valid string", where="body.prompt", value=prompt))

@@ -1,0 +1,121 @@
+import asyncio
+
+from agentload.serve.chat_face import ChatFace
+from agentload.serve.exchange import Exchange
+from agentload.serve.script import plain
+from agentload.serve.stream import Stream
+from agentload.serve.truth import Log
+from agentload.serve.wanted import Wanted
+from tests.serve.recorded_lines import event
+
+EXCHANGE = Exchange(
+    id="chatcmpl-1",
+    created=1,
+    model="tiny",
+    fingerprint="vllm",
+    wanted=Wanted(face="chat", model=None, stream=True, include_usage=True),
+    script=plain(("a", " b", " c", " d"), finish="length"),
+    prompt_tokens=3,
+)
+
+
+class Pipe(asyncio.WriteTransport):
+    """A transport whose reader takes everything, or nothing while it is stuck."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.stuck = 0
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.stuck
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+def streamed(pipe: Pipe, *, is_chunked: bool = True) -> tuple[Stream, Log]:
+    log = Log(request_id="1", id="chatcmpl-1", arrived_ns=0)
+    return Stream(ChatFace(EXCHANGE), pipe, log, tokens=4, is_chunked=is_chunked), log
+
+
+def contents(written: bytes) -> list[str]:
+    events = [line for line in written.split(b"\r\n") if line.startswith(b"data: {")]
+    return [choice["delta"]["content"] for line in events for choice in event(line)["choices"]]
+
+
+def test_the_role_chunk_leaves_together_with_the_first_token_in_one_write() -> None:
+    pipe = Pipe()
+    stream, _ = streamed(pipe)
+    stream.start(0)
+    stream.offer(1, 10)
+    assert [contents(write) for write in pipe.written] == [["", "a"]]
+
+
+def test_each_step_is_one_write_and_the_last_one_carries_usage_and_the_end_mark() -> None:
+    pipe = Pipe()
+    stream, log = streamed(pipe)
+    for ready in (1, 2, 3, 4):
+        stream.offer(ready, ready * 10)
+    assert [contents(write) for write in pipe.written] == [["", "a"], [" b"], [" c"], [" d"]]
+    assert pipe.written[-1].endswith(b"data: [DONE]\n\n\r\n")
+    assert (log.planned_ns, log.tokens, log.behind) == ([10, 20, 30, 40], [1, 1, 1, 1], 0)
+    assert all(before <= after for before, after in zip(log.before_ns, log.after_ns, strict=True))
+
+
+def test_nothing_is_written_while_the_reader_lags_and_then_all_tokens_ride_in_one_chunk() -> None:
+    pipe = Pipe()
+    stream, log = streamed(pipe)
+    stream.offer(1, 10)
+    pipe.stuck = 100
+    stream.offer(2, 20)
+    stream.offer(3, 30)
+    assert len(pipe.written) == 1
+    assert stream.is_behind
+    pipe.stuck = 0
+    stream.push()
+    assert contents(pipe.written[1]) == [" b c"]
+    assert (log.planned_ns, log.tokens) == ([10, 30], [1, 2])
+
+
+def test_a_write_that_the_kernel_did_not_take_at_once_is_told() -> None:
+    class Slow(Pipe):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            super().write(data)
+            self.stuck = 1
+
+    stream, log = streamed(Slow())
+    stream.offer(1, 10)
+    assert log.behind == 1
+
+
+async def test_the_end_waits_for_a_lagging_reader_but_not_for_one_that_has_gone() -> None:
+    pipe = Pipe()
+    stream, _ = streamed(pipe)
+    stream.offer(1, 10)
+    pipe.stuck = 1
+    stream.offer(4, 20)
+    waiting = asyncio.create_task(stream.finish())
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    pipe.stuck = 0
+    await waiting
+    assert contents(pipe.written[-1]) == [" b c d"]
+
+    gone = Pipe()
+    stream, _ = streamed(gone)
+    gone.stuck, gone.closed = 1, True
+    stream.offer(4, 20)
+    await stream.finish()
+    assert gone.written == []
+
+
+def test_http_1_0_readers_get_the_events_bare() -> None:
+    pipe = Pipe()
+    stream, _ = streamed(pipe, is_chunked=False)
+    stream.offer(4, 10)
+    assert pipe.written[0].startswith(b"data: ")
+    assert pipe.written[0].endswith(b"data: [DONE]\n\n")
