@@ -19,21 +19,18 @@ from typing import Annotated
 
 import typer
 
-from agentload.builtin import find
 from agentload.cli import _load as opt
 from agentload.cli._output import print_json
-from agentload.emulator.profile import parse
-from agentload.errors import ProfileError
+from agentload.experiment.arms import arms_of
+from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.record import typed_command
 from agentload.experiment.simulate import Simulation, quiet, run_id, store
 from agentload.experiment.summary import summarise
-from agentload.model.profile import ArmProfile, Profile
-from agentload.tracefile.reader import digest, read
 
 
 def run(
-    trace: Annotated[str, typer.Argument(help="Trace file, or the name of a shipped trace.")],
+    traces: Annotated[list[str], typer.Argument(help="Trace files, or names of shipped traces; several are played as one mix.")],
     *,
     profile: Annotated[str, typer.Option(help="Profile file, or the name of a shipped profile (`agentload profile list`).")],
     arms: Annotated[str | None, typer.Option(help="Arms of the profile, such as bf16,fp8; all that have a latency when omitted.")] = None,
@@ -73,13 +70,11 @@ def run(
         history=history,
         retries=retries,
     )
-    path = find("traces", trace)
-    deployment = parse(find("profiles", profile).read_text(encoding="utf-8"), name=profile)
-    chosen = _chosen(deployment, arms)
-    trace_hash = digest(path)
+    chosen = arms_of(profile, [name.strip() for name in arms.split(",")] if arms else [])
+    trace, trace_hash = load_traces(traces)
     name = run_id(trace_hash, chosen, load, pairs, design, cache, seed, noise)
     made = plan(
-        read(path),
+        trace,
         [arm.name for arm in chosen],
         run=name,
         seed=seed,
@@ -93,7 +88,7 @@ def run(
         arms={arm.name: arm for arm in chosen} if noise else quiet(chosen),
         trace_hash=trace_hash,
         command=typed_command(),
-        settings={"trace": trace, "profile": profile, "pairs": pairs, "noise": noise},
+        settings={"traces": traces, "profile": profile, "pairs": pairs, "noise": noise},
     )
     started = time.monotonic()
     store(simulation, db, told=_counter())
@@ -103,17 +98,6 @@ def run(
         return
     print(summary.text())
     print(f"simulated in {time.monotonic() - started:.1f} s\n\nNext: agentload report {db} --run {name}")
-
-
-def _chosen(profile: Profile, names: str | None) -> tuple[ArmProfile, ...]:
-    known = {arm.name: arm for arm in profile.arms if arm.step is not None}
-    if names is None:
-        return tuple(known.values())
-    wanted = [name.strip() for name in names.split(",")]
-    missing = next((name for name in wanted if name not in known), None)
-    if missing is not None:
-        raise ProfileError(f"profile {profile.name} has no arm '{missing}' with a latency", hint=f"--arms {','.join(known)}")
-    return tuple(known[name] for name in wanted)
 
 
 def _counter() -> opt.Told:

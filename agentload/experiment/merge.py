@@ -1,0 +1,74 @@
+"""Play several traces as one: the mix that a server sees when it serves several kinds of agents."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    traces: tuple[Trace, ...]
+
+    def __iter__(self) -> Iterator[Session]:
+        families = (_families(_renamed(trace)) for trace in self.traces)
+        for family in heapq.merge(*families, key=lambda family: family[0].start_s or 0.0):
+            yield from family
+
+
+def merged(traces: Sequence[Trace]) -> Trace:
+    """Join traces by start time; names get their trace's name in front, so that nothing collides. One trace stays as it is."""
+    if len(traces) == 1:
+        return traces[0]
+    first = traces[0].header
+    prefixes = {f"{t.header.name}/{name}": _segments(t, segments) for t in traces for name, segments in t.header.prefixes.items()}
+    header = Header(name="+".join(t.header.name for t in traces), seed=first.seed, block=first.block, prefixes=prefixes)
+    return Trace(header=header, sessions=_Merged(tuple(traces)))
+
+
+def _families(sessions: Iterator[Session]) -> Iterator[list[Session]]:
+    """Keep spawned sessions behind the root that they follow in the file."""
+    family: list[Session] = []
+    for session in sessions:
+        if session.start_s is not None and family:
+            yield family
+            family = []
+        family.append(session)
+    if family:
+        yield family
+
+
+def _renamed(trace: Trace) -> Iterator[Session]:
+    name = trace.header.name
+    for session in trace.sessions:
+        yield replace(
+            session,
+            session=f"{name}/{session.session}",
+            prefix=None if session.prefix is None else f"{name}/{session.prefix}",
+            turns=tuple(_turn(trace, turn) for turn in session.turns),
+        )
+
+
+def _turn(trace: Trace, turn: Turn) -> Turn:
+    name = trace.header.name
+    return replace(
+        turn,
+        add=_segments(trace, turn.add),
+        after=tuple(replace(ref, session=f"{name}/{ref.session}") for ref in turn.after),
+        spawn=tuple(f"{name}/{child}" for child in turn.spawn),
+    )
+
+
+def _segments(trace: Trace, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Key every text by its trace as well: equal keys of two traces are not the same words."""
+    name = trace.header.name
+
+    def own(segment: Segment) -> Segment:
+        key = f"{name}/{segment.key}" if isinstance(segment.key, str) else segment.key
+        source = segment.source and TurnRef(session=f"{name}/{segment.source.session}", turn=segment.source.turn)
+        return replace(segment, key=key, source=source)
+
+    return tuple(own(segment) for segment in segments)
