@@ -66,16 +66,7 @@ class Writer:
     def flush(self) -> None:
         """Hand all rows to the kernel; raise `StoreError` on a full disk, without losing any."""
         refusal = self._reserve()
-        try:
-            while self._buffer:
-                written = os.pwrite(self._fd, self._buffer, self._end)
-                self._end += written
-                del self._buffer[:written]
-        except OSError as error:
-            raise StoreError(
-                f"{self.path}: {error.strerror}: {len(self._buffer):,} bytes of rows wait in memory",
-                hint="free some disk space before the process ends: the next flush writes them",
-            ) from error
+        self._write()
         if refusal is not None:
             raise StoreError(
                 f"{self.path}: {refusal.strerror}: the {self._rows:,} rows so far are kept",
@@ -92,7 +83,7 @@ class Writer:
         if self._fd < 0:
             return
         try:
-            self.flush()
+            self._write()
         finally:
             fd, self._fd = self._fd, -1
             os.ftruncate(fd, self._end)
@@ -104,6 +95,18 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def _write(self) -> None:
+        try:
+            while self._buffer:
+                written = os.pwrite(self._fd, self._buffer, self._end)
+                self._end += written
+                del self._buffer[:written]
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: {error.strerror}: {len(self._buffer):,} bytes of rows wait in memory",
+                hint="free some disk space before the process ends: the next flush writes them",
+            ) from error
 
     def _reserve(self) -> OSError | None:
         wanted = self._end + len(self._buffer)

@@ -1,15 +1,13 @@
 """Rows for tests: one of each kind, and calls with any number of chunks."""
 
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow, SampleRow, VerdictRow
-from agentload.model.stamps import Stamps, stamps
+from agentload.model.stamps import stamps
 
 MS = 1_000_000
 S = 1_000 * MS
 
 
-def call(
-    number: int = 0, *, run: str = "r1", leg: int = 0, arm: str = "bf16", pair: int = 0, chunks: Stamps | None = None, **changed: object
-) -> CallRow:
+def call(number: int = 0, *, run: str = "r1", leg: int = 0, arm: str = "bf16", pair: int = 0, **changed: object) -> CallRow:
     at = 10 * S + number * MS
     row: dict[str, object] = {
         "run_id": run,
@@ -28,7 +26,7 @@ def call(
         "context_tokens": 1000,
         "asked_tokens": 5,
         "status": "ok",
-        "chunks": chunks if chunks is not None else stamps([at + 50 * MS + k * 20 * MS for k in range(5)], [1] * 5),
+        "chunks": stamps([at + 50 * MS + k * 20 * MS for k in range(5)], [1] * 5),
     }
     return CallRow(**{**row, **changed})  # type: ignore[arg-type]  # a table of test values
 

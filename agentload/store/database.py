@@ -1,0 +1,122 @@
+"""Open the DuckDB file for as short as can be.
+
+A process that writes shuts every other process out of the file, and one open reader shuts out the writer. So nobody keeps it open: a
+writer comes for one transaction, a reader for its queries, and both wait their turn. All of it blocks: call it from a thread where an
+event loop is running.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from agentload.errors import StoreError
+
+VERSION: Final = 1
+"""Raised whenever a table, a column or its meaning changes."""
+
+WRITER_PATIENCE_S: Final = 600.0
+READER_PATIENCE_S: Final = 60.0  # a writer is done within seconds, except when it loads a long run for the first time
+
+# Beside a measurement the store must stay small: the largest reports were made within these.
+THREADS: Final = min(4, os.cpu_count() or 1)
+MEMORY: Final = "1GB"
+
+
+@contextmanager
+def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database for queries, waiting for a writer to finish, and close it again; raise `StoreError` if it cannot be read."""
+    if not path.is_file():
+        raise StoreError(f"{path}: no such database", hint="name another with --db, or make one: agentload replay … --db FILE")
+    connection = _opened(path, patience_s=patience_s, read_only=True)
+    try:
+        if _is_empty(connection):
+            raise StoreError(f"{path}: the database is empty", hint="load a journal into it: agentload runs load RUN")
+        _check_version(connection, path)
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database for changes, waiting for everybody else to close it; create it with its tables if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = _opened(path, patience_s=patience_s, read_only=False)
+    try:
+        if _is_empty(connection):
+            _create(connection)
+        _check_version(connection, path)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBPyConnection:
+    started_s = time.monotonic()
+    wait_s = 0.02
+    while True:
+        try:
+            return duckdb.connect(str(path), read_only=read_only, config={"threads": THREADS, "memory_limit": MEMORY})
+        except (duckdb.IOException, duckdb.ConnectionException) as error:
+            if not _is_busy(error):
+                raise StoreError(
+                    f"{path}: {_first_line(error)}", hint="is it a DuckDB file, of a DuckDB no newer than the installed one?"
+                ) from error
+            if time.monotonic() - started_s > patience_s:
+                raise _gave_up(path, error, patience_s, read_only=read_only) from error
+        # Jitter keeps writers that began together from meeting again and again.
+        time.sleep(wait_s * random.uniform(0.5, 1.0))
+        wait_s = min(2 * wait_s, 1.0)
+
+
+def _is_busy(error: duckdb.Error) -> bool:
+    text = str(error)
+    return "Could not set lock" in text or "different configuration" in text
+
+
+def _gave_up(path: Path, error: duckdb.Error, patience_s: float, *, read_only: bool) -> StoreError:
+    holder = re.search(r"PID (\d+)", str(error))
+    who = f"process {holder[1]}" if holder else "another connection of this process"
+    if read_only:
+        return StoreError(f"{path}: {who} has been writing it for {patience_s:.0f} s", hint="wait until it is done, then try again")
+    return StoreError(
+        f"{path}: {who} has kept it open for {patience_s:.0f} s",
+        hint=f"close it there; the journals hold every row: agentload runs load RUN --db {path}",
+    )
+
+
+def _is_empty(connection: duckdb.DuckDBPyConnection) -> bool:
+    return connection.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
+
+
+def _create(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.begin()
+    connection.execute(files("agentload.store").joinpath("schema.sql").read_text(encoding="utf-8"))
+    connection.execute("INSERT INTO schema_version VALUES (?)", [VERSION])
+    connection.commit()
+
+
+def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    try:
+        ((found,),) = connection.execute("SELECT max(version) FROM schema_version").fetchall()
+    except duckdb.CatalogException as error:
+        raise StoreError(f"{path}: a DuckDB file, but not one of agentload", hint="name another with --db") from error
+    if found != VERSION:
+        raise StoreError(
+            f"{path}: database version {found}, this agentload reads version {VERSION}",
+            hint="read it with the agentload that wrote it, or load its journals into a new one: agentload runs load RUN --db NEW",
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

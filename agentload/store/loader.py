@@ -1,0 +1,192 @@
+"""Load journals into a database: each row once, whatever is loaded twice and wherever a load was killed.
+
+Rows go in by batches, one transaction each, which also notes how far the journal has come; so a load goes on where the last one
+stopped. A journal that moved, or was rewritten, is read from its start: rows that are there are found again by their key.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+from zlib import crc32
+
+import duckdb
+import pyarrow as pa
+
+from agentload.errors import StoreError
+from agentload.store import codec, columns
+from agentload.store.database import WRITER_PATIENCE_S, writing
+from agentload.store.frames import Fault
+from agentload.store.journal import Reader, read
+
+# About a second of work and 200 MB; bounds what a transaction holds and how long it takes.
+BATCH_BYTES: Final = 64 * 1024 * 1024
+MARK_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Say where rows of one kind go, what tells them apart, and which of two with the same key stays."""
+
+    table: str
+    key: tuple[str, ...]
+    keeps: Literal["first", "last"] = "last"
+
+
+TARGETS: Final[dict[int, Target]] = {
+    1: Target(table="runs", key=("run_id",)),
+    2: Target(table="legs", key=("run_id", "leg")),
+    3: Target(table="arms", key=("run_id", "arm")),
+    4: Target(table="fingerprints", key=("run_id", "leg", "arm", "round", "moment", "at_ns")),
+    # An arm plays one block a round; a pair that is void and played again gets another round.
+    5: Target(table="blocks", key=("run_id", "leg", "arm", "round")),
+    codec.CALL: Target(table="calls_row", key=("request_id",), keeps="first"),
+    7: Target(table="samples", key=("run_id", "leg", "arm", "at_ns", "name", "labels"), keeps="first"),
+    8: Target(table="answers", key=("run_id", "arm", "task", "item", "context_tokens", "depth", "repetition")),
+    9: Target(table="verdicts", key=("run_id", "at_ns", "policy")),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Say what a load added, and which bytes of which journals held no whole record."""
+
+    calls: int
+    stamps: int
+    faults: tuple[tuple[Path, Fault], ...]
+
+
+@dataclass(slots=True)
+class _Count:
+    calls: int = 0
+    stamps: int = 0
+    faults: list[tuple[Path, Fault]] = field(default_factory=list)
+
+
+def load(journals: Iterable[Path], database: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Loaded:
+    """Bring a database up to date with these journals; raise `StoreError` if it stays busy or the disk is full: the journals stay."""
+    count = _Count()
+    try:
+        with _without_cycle_search(), writing(database, patience_s=patience_s) as connection:
+            for journal in journals:
+                _load(journal, connection, count)
+    except (duckdb.IOException, duckdb.FatalException, duckdb.OutOfMemoryException) as error:
+        reason = str(error).partition("\n")[0]
+        raise StoreError(
+            f"{database}: {reason}", hint=f"nothing is lost, the journals hold every row: agentload runs load RUN --db {database}"
+        ) from error
+    return Loaded(calls=count.calls, stamps=count.stamps, faults=tuple(count.faults))
+
+
+@contextmanager
+def _without_cycle_search() -> Iterator[None]:
+    """Spare the garbage collector the millions of rows that pass through here, none of which refers to another: a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _load(journal: Path, connection: duckdb.DuckDBPyConnection, count: _Count) -> None:
+    name = str(journal.resolve())
+    reader = read(journal, offset=_bookmark(connection, name, journal), damaged=lambda fault: count.faults.append((journal, fault)))
+    for batch in _batches(reader):
+        connection.begin()
+        try:
+            for kind, rows in batch.items():
+                if kind == codec.CALL:
+                    calls, stamps = _store_calls(connection, rows, reader.layout[kind])
+                    count.calls += calls
+                    count.stamps += stamps
+                else:
+                    _store(connection, kind, rows, reader.layout[kind])
+            connection.execute("DELETE FROM journals WHERE path = ?", [name])
+            connection.execute("INSERT INTO journals VALUES (?, ?, ?)", [name, reader.offset, _mark(journal, reader.offset)])
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            raise
+    if reader.torn is not None:
+        count.faults.append((journal, reader.torn))
+
+
+def _bookmark(connection: duckdb.DuckDBPyConnection, name: str, journal: Path) -> int:
+    rows = connection.execute("SELECT loaded_bytes, mark FROM journals WHERE path = ?", [name]).fetchall()
+    return next((loaded for loaded, mark in rows if journal.stat().st_size >= loaded and _mark(journal, loaded) == mark), 0)
+
+
+def _mark(journal: Path, offset: int) -> int:
+    with journal.open("rb") as source:
+        source.seek(max(0, offset - MARK_BYTES))
+        return crc32(source.read(min(offset, MARK_BYTES)))
+
+
+def _batches(reader: Reader) -> Iterator[dict[int, list[list[Any]]]]:
+    batch: dict[int, list[list[Any]]] = {}
+    size = 0
+    for frame in reader.frames():
+        if frame.kind not in TARGETS:
+            continue
+        batch.setdefault(frame.kind, []).append(codec.values(frame.payload))
+        size += len(frame.payload)
+        if size >= BATCH_BYTES:
+            yield batch
+            batch, size = {}, 0
+    if batch:
+        yield batch
+
+
+def _store(connection: duckdb.DuckDBPyConnection, kind: int, rows: list[list[Any]], names: Sequence[str]) -> None:
+    target = TARGETS[kind]
+    if target.keeps == "last":
+        places = [names.index(name) for name in target.key]
+        rows = list({tuple(row[place] for place in places): row for row in rows}.values())
+    same = " AND ".join(f'old."{name}" IS NOT DISTINCT FROM batch."{name}"' for name in target.key)
+    connection.register("batch", columns.table(kind, columns.by_name(rows, names), _schema(connection, target.table)))
+    if target.keeps == "last":
+        connection.execute(f"DELETE FROM {target.table} AS old USING batch WHERE {same}")  # noqa: S608  # our own names
+        connection.execute(f"INSERT INTO {target.table} FROM batch")
+    else:
+        connection.execute(f"INSERT INTO {target.table} SELECT DISTINCT batch.* FROM batch ANTI JOIN {target.table} AS old ON {same}")  # noqa: S608
+    connection.unregister("batch")
+
+
+def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], names: Sequence[str]) -> tuple[int, int]:
+    """Store the calls that are not there yet, with their chunks; return how many calls and stamps that were."""
+    place = names.index("request_id")
+    known = _known([row[place] for row in rows], connection)
+    fresh = {row[place]: row for row in reversed(rows) if row[place] not in known}
+    if not fresh:
+        return 0, 0
+    found = columns.by_name(list(reversed(fresh.values())), names)
+    first_id = _scalar(connection, "SELECT coalesce(max(call_id) + 1, 0) FROM calls_row")
+    found["call_id"] = range(first_id, first_id + len(fresh))
+    chunks = columns.chunks(found["call_id"], found["chunks"])
+    connection.register("batch", columns.table(codec.CALL, found, _schema(connection, "calls_row")))
+    connection.execute("INSERT INTO calls_row FROM batch")
+    connection.register("batch", chunks)
+    connection.execute("INSERT INTO chunks FROM batch")
+    connection.unregister("batch")
+    return len(fresh), len(chunks["gap_us"].combine_chunks().values)
+
+
+def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set[str]:
+    connection.register("batch", pa.table({"request_id": pa.array(request_ids, pa.string())}))
+    rows = connection.execute("SELECT request_id FROM calls_row SEMI JOIN batch USING (request_id)").fetchall()
+    return {request_id for (request_id,) in rows}
+
+
+def _schema(connection: duckdb.DuckDBPyConnection, table: str) -> pa.Schema:
+    return connection.sql(f"FROM {table} LIMIT 0").to_arrow_table().schema
+
+
+def _scalar(connection: duckdb.DuckDBPyConnection, query: str) -> int:
+    ((value,),) = connection.execute(query).fetchall()
+    return int(value)

@@ -1,0 +1,78 @@
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentload.model.stamps import stamps
+from agentload.store import codec
+from agentload.store.database import reading, writing
+from agentload.store.journal import Writer
+from agentload.store.loader import TARGETS, load
+from tests.store.rows import call
+
+# The names that users and their queries rely on.
+TABLES = {
+    "runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks", "samples", "answers", "probes", "verdicts", "jobs", "alarms",
+}  # fmt: skip
+CALLS = {
+    "run_id", "leg", "arm", "block", "workload", "session", "turn", "attempt", "retry_of", "request_id", "replica", "due_ns", "released_ns",
+    "sent_ns", "first_ns", "first_answer_ns", "last_ns", "done_ns", "stamp_source", "prompt_tokens", "context_tokens", "cached_tokens",
+    "output_tokens", "status", "http_status", "finish_reason", "error", "chunk_ns", "chunk_tokens",
+}  # fmt: skip
+
+
+def test_the_tables_are_those_that_are_promised(tmp_path: Path) -> None:
+    with writing(tmp_path / "x.duckdb") as connection:
+        tables = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+        calls = dict(connection.execute("SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'calls'").fetchall())
+    assert {name for (name,) in tables} - {"schema_version", "journals"} == TABLES
+    assert set(calls) >= CALLS
+    assert (calls["chunk_ns"], calls["chunk_tokens"]) == ("BIGINT[]", "USMALLINT[]")
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_every_field_of_a_row_has_a_column_and_every_kind_a_table(kind: int, tmp_path: Path) -> None:
+    assert set(TARGETS) == set(codec.KINDS)
+    with writing(tmp_path / "x.duckdb") as connection:
+        names = connection.execute("SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [TARGETS[kind].table]).fetchall()
+    assert {name for (name,) in names} - {"call_id"} == {field.name for field in fields(codec.KINDS[kind])} - {"chunks"}
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 10**12), st.sampled_from([1, 1, 1, 2, 17, 65535])), min_size=0, max_size=40),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_the_view_gives_back_every_stamp_and_token_of_every_call(streams: list[list[tuple[int, int]]]) -> None:
+    calls = []
+    expected: dict[str, tuple[list[int] | None, list[int] | None]] = {}
+    for number, stream in enumerate(streams):
+        packed = stamps(sorted(at for at, _ in stream), [tokens for _, tokens in stream])
+        calls.append(call(number, chunks=packed))
+        expected[calls[-1].request_id] = (list(packed.ns()), list(packed.token_counts())) if packed else (None, None)
+    with tempfile.TemporaryDirectory() as folder:
+        with Writer(Path(folder, "a.journal")) as journal:
+            for each in calls:
+                journal.append(each)
+        load([Path(folder, "a.journal")], Path(folder, "x.duckdb"))
+        with reading(Path(folder, "x.duckdb")) as connection:
+            rows = connection.execute("SELECT request_id, chunk_ns, chunk_tokens FROM calls").fetchall()
+    assert {request_id: (ns, tokens) for request_id, ns, tokens in rows} == expected
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 99, 100, 101, 2500])
+def test_stamps_are_the_running_sum_of_gaps_for_any_length(length: int, tmp_path: Path) -> None:
+    gaps = [None, *((7919 * k) % 40_000 for k in range(1, length))]
+    with writing(tmp_path / "x.duckdb") as connection:
+        ((found,),) = connection.execute("SELECT chunk_stamps(5, ?::INTEGER[])", [gaps]).fetchall()
+    expected = [5]
+    for gap in gaps[1:]:
+        assert gap is not None
+        expected.append(expected[-1] + 1000 * gap)
+    assert found == expected
