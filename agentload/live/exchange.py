@@ -208,5 +208,8 @@ class Exchange:
         sent_ns = self._link.sent_ns()
         if sent_ns is not None and not self._unsent:
             self._machine.sent(sent_ns)
+        self._transcript.on_end_mark = None
         self._transcript.end()
         self.ended.set_result(None)
+        # The parser holds us as we hold it: a million calls must not wait for the collector of cycles.
+        del self._parser

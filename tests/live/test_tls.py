@@ -1,0 +1,183 @@
+import asyncio
+import json
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentload.errors import EndpointError
+from agentload.live.target import Target
+from agentload.live.tls import context
+from agentload.live.wire import Wire
+from tests.live.calls import MS, request
+from tests.live.certificates import Certificates, made
+from tests.live.scripted import END, STREAM, Peer, good, serving
+
+pytestmark = [pytest.mark.loopback, pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return made(tmp_path_factory.mktemp("tls"))
+
+
+async def good_answer(peer: Peer) -> None:
+    await peer.answer()
+
+
+async def test_a_stream_over_tls_is_read_and_its_connection_used_again(certificates: Certificates) -> None:
+    trusted = context(authority=certificates.authority)
+    async with (
+        serving(good_answer, tls=certificates.server_context()) as server,
+        Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
+    ):
+        outcomes = [await wire.call(request(number, body=(b"x" * 300_000,))) for number in range(2)]
+    assert [(outcome.status, outcome.output_tokens) for outcome in outcomes] == [("ok", 3), ("ok", 3)]
+    assert (server.connections, len(server.requests[1].body)) == (1, 300_000)
+    assert outcomes[0].stamp_source == ("kernel" if sys.platform == "linux" else "user")
+    assert outcomes[0].sent_ns is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps")
+async def test_a_late_reader_does_not_move_the_stamps_of_tls_records(certificates: Certificates) -> None:
+    written_ns: list[int] = []
+    server_side = certificates.server_context()
+
+    def serve(listening: socket.socket) -> None:
+        peer, _ = listening.accept()
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with server_side.wrap_socket(peer, server_side=True) as secure:
+            secure.recv(65536)
+            secure.sendall(STREAM)
+            for payload in good(2)[:2]:
+                event = f"data: {json.dumps(payload)}\n\n".encode()
+                written_ns.append(time.monotonic_ns())
+                secure.sendall(b"%x\r\n%b\r\n" % (len(event), event))
+                time.sleep(0.05)
+            secure.sendall(END)
+
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving_it = loop.run_in_executor(None, serve, listening)
+        target = Target(arm="a", url=f"https://127.0.0.1:{listening.getsockname()[1]}/v1", tls=context(authority=certificates.authority))
+        async with Wire([target]) as wire:
+            await wire.ready("a", "s")
+            loop.call_later(0.04, time.sleep, 0.04)
+            outcome = await wire.call(request())
+        await serving_it
+    assert outcome.chunks is not None
+    assert [abs(stamp - truth) < 10 * MS for stamp, truth in zip(outcome.chunks.ns(), written_ns, strict=True)] == [True, True]
+
+
+async def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
+    trusted = context(authority=certificates.authority, certificate=certificates.certificate("client"), key=certificates.key("client"))
+    async with (
+        serving(good_answer, tls=certificates.server_context(asks_client=True)) as server,
+        Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
+    ):
+        assert (await wire.call(request())).status == "ok"
+
+
+async def test_a_server_that_wants_a_client_certificate_and_gets_none_is_a_broken_connection(certificates: Certificates) -> None:
+    trusted = context(authority=certificates.authority)
+    async with (
+        serving(good_answer, tls=certificates.server_context(asks_client=True)) as server,
+        Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
+    ):
+        outcome = await wire.call(request())
+    assert outcome.status == "reset"
+
+
+async def test_a_server_of_an_unknown_authority_is_refused(certificates: Certificates) -> None:
+    async with serving(good_answer, tls=certificates.server_context()) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        outcome = await wire.call(request())
+    assert outcome.status == "refused"
+    assert outcome.error is not None
+    assert f"SSLCertVerificationError with 127.0.0.1:{server.port}: " in outcome.error
+
+
+async def test_verification_can_be_turned_off(certificates: Certificates) -> None:
+    async with (
+        serving(good_answer, tls=certificates.server_context()) as server,
+        Wire([Target(arm="a", url=server.url, tls=context(verify=False))]) as wire,
+    ):
+        assert (await wire.call(request())).status == "ok"
+
+
+async def test_a_plain_server_behind_an_https_url_is_not_waited_for() -> None:
+    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url.replace("http:", "https:"))]) as wire:
+        outcome = await wire.call(request())
+    # The server waits for the end of a head that a TLS greeting does not have.
+    assert (outcome.status, server.requests) == ("connect_timeout", [])
+
+
+def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
+    nothing = tmp_path / "ca.pem"
+    nothing.write_text("nothing")
+    with pytest.raises(EndpointError) as caught:
+        context(authority=nothing)
+    assert caught.value.message.startswith(f"the TLS files {nothing} cannot be used: ")
+
+
+# --- proxies ---
+
+
+async def splice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def tunnel(peer: Peer) -> None:
+    """Do as a CONNECT proxy does."""
+    host, _, port = peer.request.line.split()[1].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        await peer.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(splice(peer.reader, writer), splice(reader, peer.writer))
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_tls_goes_through_the_tunnel_of_a_proxy(certificates: Certificates) -> None:
+    async with serving(good_answer, tls=certificates.server_context()) as server, serving(tunnel) as proxy:
+        target = Target(
+            arm="a",
+            url=server.url,
+            tls=context(authority=certificates.authority),
+            proxy=f"http://me:pw@127.0.0.1:{proxy.port}",
+        )
+        async with Wire([target]) as wire:
+            outcome = await wire.call(request())
+    assert outcome.status == "ok"
+    assert proxy.requests[0].line == f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"
+    assert proxy.requests[0].headers["proxy-authorization"] == "Basic bWU6cHc="
+    assert "authorization" not in server.requests[0].headers
+
+
+async def test_a_plain_call_goes_to_the_proxy_with_its_whole_url() -> None:
+    async with serving(good_answer) as proxy:
+        target = Target(arm="a", url="http://far.invalid:8000/v1", proxy=f"http://127.0.0.1:{proxy.port}")
+        async with Wire([target]) as wire:
+            outcome = await wire.call(request())
+    assert (outcome.status, proxy.requests[0].line) == ("ok", "POST http://far.invalid:8000/v1/chat/completions HTTP/1.1")
+
+
+async def test_a_proxy_that_denies_the_tunnel_refuses() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
+
+    async with (
+        serving(answer) as proxy,
+        Wire([Target(arm="a", url="https://far.invalid/v1", proxy=f"http://127.0.0.1:{proxy.port}")]) as wire,
+    ):
+        outcome = await wire.call(request())
+    assert (outcome.status, outcome.error) == (
+        "refused",
+        "the proxy refused the tunnel: HTTP/1.1 407 Proxy Authentication Required",
+    )
