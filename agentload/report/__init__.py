@@ -1,0 +1,1 @@
+"""Turn a decision into a document, and the document into Markdown, HTML and JSON."""

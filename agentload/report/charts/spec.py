@@ -1,0 +1,111 @@
+"""What a chart shows, as data; how it looks is decided by the drawing files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from agentload.report.format import Quantity
+
+Mark: TypeAlias = Literal["points", "line", "steps"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One axis: what it counts, and from where to where (None: as far as the values go)."""
+
+    label: str
+    quantity: Quantity
+    scale: Literal["linear", "log"] = "linear"
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Values of one arm. `slot` fixes colour and marker, equal for an arm in every chart; None is nobody's."""
+
+    label: str
+    slot: int | None
+    mark: Mark
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+    tips: tuple[str, ...] = ()
+    """What to say at each value; empty: made from the axes."""
+
+    def __post_init__(self) -> None:
+        assert len(self.xs) == len(self.ys), self.label
+        assert len(self.tips) in (0, len(self.xs)), self.label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """A range across the plot, such as a break-even set; None is open."""
+
+    axis: Literal["x", "y"]
+    low: float | None
+    high: float | None
+    label: str
+    slot: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A line across the plot at one value."""
+
+    axis: Literal["x", "y"]
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """Values over two axes."""
+
+    name: str
+    """File-name part, unique in a document."""
+    title: str
+    caption: str
+    """What to see in it, in a sentence or two."""
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    bands: tuple[Band, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One field of a heat map: a share of one, and what to say about it."""
+
+    column: int
+    row: int
+    value: float
+    tip: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Shares over two ordered sets of labels, such as accuracy by depth and length."""
+
+    name: str
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+Chart: TypeAlias = Plot | HeatMap
+
+
+def legend(chart: Chart) -> tuple[tuple[str, int], ...]:
+    """List the (label, slot) of the arms in a plot, in order of slot; a heat map's arm is in its title."""
+    match chart:
+        case Plot():
+            labels = {series.slot: series.label for series in reversed(chart.series) if series.slot is not None}
+            return tuple((labels[slot], slot) for slot in sorted(labels))
+        case HeatMap():
+            return ()

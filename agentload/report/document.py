@@ -1,0 +1,74 @@
+"""Assemble the document: what the report says, section by section, with every number decided and in words."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.policy import Policy
+from advisor.verdict import Decision
+from agentload.report.facts import RunFacts
+from agentload.report.parts import Document, Group
+from agentload.report.sections import (
+    accuracy,
+    actions,
+    belief,
+    capacity,
+    checks,
+    latency,
+    lists,
+    making,
+    opening,
+    reasons,
+    screens,
+    workloads,
+)
+from agentload.report.sections.view import View
+
+
+def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy: Policy) -> Document:
+    """Say a decision in the order in which a reader needs it."""
+    view = View(decision=decision, evidence=evidence, facts=facts, policy=policy)
+    headline, tone = opening.headline(decision.choice, decision.reference)
+    return Document(
+        run=decision.run,
+        kind=decision.kind,
+        banner=opening.BANNERS[decision.kind],
+        title=view.title,
+        model=decision.model,
+        layers=opening.layers(view),
+        where=opening.where(view),
+        headline=headline,
+        tone=tone,
+        answers=opening.answers(view),
+        server=screens.server(view),
+        classes=screens.classes(view),
+        lists=lists.lists(view),
+        no_difference=lists.no_difference(view),
+        asides=opening.asides(view),
+        belief=belief.belief(view),
+        do_now=actions.do_now(view),
+        roll_back=actions.roll_back(view),
+        verdicts=reasons.verdicts(view),
+        findings=reasons.findings(view),
+        skipped=checks.skipped(view),
+        gates=checks.gates(view),
+        groups=_groups(view),
+        reproduction=making.reproduction(view),
+        servers=making.servers(view),
+        commands=making.commands(view),
+        rollout=actions.rollout(view),
+        decision=decision,
+        policy=policy,
+        made=facts.made,
+    )
+
+
+def _groups(view: View) -> tuple[Group, ...]:
+    found = (
+        workloads.server(view),
+        latency.latency(view),
+        capacity.capacity(view),
+        accuracy.accuracy(view),
+        *(workloads.workload(view, name) for name in view.workloads),
+        checks.priors(view),
+    )
+    return tuple(group for group in found if group is not None)

@@ -1,0 +1,201 @@
+"""Put numbers into words: significant digits that the interval earns, units a reader expects, a real minus sign."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
+
+from advisor.estimate import Estimate
+
+ABSENT: Final = "–"
+MINUS: Final = "−"
+K: Final = 1024
+_TIMES: Final = ((1_000, 1, "ms"), (120_000, 1_000, "s"), (7_200_000, 60_000, "min"))
+_RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+PrintNumber: TypeAlias = Callable[[float, int], str]
+Quantity: TypeAlias = Literal["tokens", "ms", "duration", "percent", "share", "count", "seconds", "tokens/s"]
+"""What an axis measures: `ms` prints bare numbers, `duration` chooses ms, s or min for each."""
+
+
+def number(value: float, decimals: int = 0) -> str:
+    """Print a number with fixed decimals and thousands apart."""
+    text = f"{value:,.{decimals}f}"
+    return text.replace("-", MINUS) if float(text.replace(",", "")) else text.removeprefix("-")
+
+
+def signed(value: float, decimals: int = 0) -> str:
+    """Print a number that always shows its sign, except a zero."""
+    text = number(value, decimals)
+    return text if value <= 0 or not any(digit in text for digit in "123456789") else f"+{text}"
+
+
+def whole(value: float, decimals: int = 0) -> str:
+    """Print a count: whole, whatever decimals its interval would earn."""
+    return number(value, min(decimals, 0))
+
+
+def significant(value: float, digits: int = 2) -> str:
+    """Print a number to so many significant digits, without an exponent; whole parts are kept whole."""
+    if value == 0:
+        return "0"
+    return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+
+
+def decimals(half_width: float) -> int:
+    """Return how many decimals an interval of this half width earns.
+
+    The rule of the Particle Data Group: two digits of the error while they lie below 3.55 of the leading power, else one.
+    """
+    if not math.isfinite(half_width) or half_width <= 0:
+        return 1
+    exponent = math.floor(math.log10(half_width))
+    digits = 2 if half_width / 10**exponent < 3.55 else 1
+    return max(0, digits - 1 - exponent)
+
+
+def change(estimate: Estimate | None) -> str:
+    """Print a relative change as `−6.0 % [−7.9, −4.1]`."""
+    return spread(estimate, signed, factor=100, unit=" %")
+
+
+def points(estimate: Estimate | None) -> str:
+    """Print a difference of shares in percentage points: `−0.6 pp [−2.2, +1.0]`."""
+    return spread(estimate, signed, factor=100, unit=" pp")
+
+
+def spread(estimate: Estimate | None, print_number: PrintNumber, *, factor: float = 1.0, unit: str = "") -> str:
+    """Print a value and its interval with the decimals that the interval earns; an open end is shown as one."""
+    if estimate is None or not math.isfinite(estimate.value):
+        return ABSENT
+    value = factor * estimate.value
+    low, high = (None if end is None or not math.isfinite(end) else factor * end for end in (estimate.low, estimate.high))
+    if low is None and high is None:
+        return f"{print_number(value, _places(value))}{unit}"
+    ends = [abs(value - end) for end in (low, high) if end is not None]
+    places = decimals(sum(ends) / len(ends)) if any(ends) else _places(value)
+    left = f"({MINUS}∞" if low is None else f"[{print_number(low, places)}"
+    right = "∞)" if high is None else f"{print_number(high, places)}]"
+    return f"{print_number(value, places)}{unit} {left}, {right}"
+
+
+def _places(value: float) -> int:
+    """Return the decimals that leave three significant digits to a figure without an interval."""
+    return max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+
+
+def estimate(each: Estimate | None) -> str:
+    """Print an estimate in the way its unit is read."""
+    if each is None:
+        return ABSENT
+    match each.unit:
+        case "relative" | "relative change":
+            return change(each)
+        case "pp" | "points":
+            return spread(each, signed, unit=" pp")
+        case "share":
+            return spread(each, number, factor=100, unit=" %")
+        case "ms":
+            size, unit = _time_unit(each.value)
+            return spread(each, number, factor=1 / size, unit=f" {unit}")
+        case "tokens":
+            ends = "" if each.low is None and each.high is None else f" [{tokens(each.low)}, {tokens(each.high)}]"
+            return f"{tokens(each.value)}{ends}"
+        case unit:
+            power = _power(each.value)
+            times = f" ×10⁻{str(power).translate(_RAISED)}" if power else ""
+            return spread(each, number, factor=10.0**power, unit=f"{times} {unit}".rstrip())
+
+
+def _power(value: float) -> int:
+    """Return by which power of ten a very small figure is printed larger."""
+    return -math.floor(math.log10(abs(value))) if 0 < abs(value) < 1e-3 else 0
+
+
+def percent(share: float | None) -> str:
+    """Print a share of one as `81 %`, with a decimal where whole percents would hide it."""
+    if share is None or not math.isfinite(share):
+        return ABSENT
+    value = 100 * share
+    near_an_end = 0 < abs(value) < 1 or 99 < value < 100
+    return f"{number(value, 1 if near_an_end else 0)} %"
+
+
+def tokens(count: float | None) -> str:
+    """Print a token count as `875`, `7.0k`, `31k`, `1.2M`; multiples of 1,024 keep the name people give them (`128k`)."""
+    if count is None or not math.isfinite(count):
+        return ABSENT
+    size = abs(count)
+    if size >= K and size % K == 0:
+        return f"{number(count / K**2)}M" if size % K**2 == 0 else f"{number(count / K)}k"
+    if size < 999.5:
+        return number(count)
+    if size < 999_500:
+        return f"{number(count / 1e3, 1 if size < 9_950 else 0)}k"
+    return f"{number(count / 1e6, 1)}M"
+
+
+def duration(ms: float | None) -> str:
+    """Print milliseconds in the unit that reads best, to three significant digits."""
+    if ms is None or not math.isfinite(ms):
+        return ABSENT
+    size, unit = _time_unit(ms)
+    return f"{_trimmed(ms / size)} {unit}"
+
+
+def _time_unit(ms: float) -> tuple[float, str]:
+    return next(((size, unit) for limit, size, unit in _TIMES if abs(ms) < 0.9995 * limit), (3_600_000, "h"))
+
+
+def minutes(count: float | None) -> str:
+    """Print minutes as a budget: `40 s`, `7 min`, `2.5 h`."""
+    if count is None or not math.isfinite(count):
+        return ABSENT
+    if count < 1:
+        return f"{number(count * 60)} s"
+    return f"{number(count)} min" if count < 120 else f"{_trimmed(count / 60, digits=2)} h"
+
+
+def _trimmed(value: float, *, digits: int = 3) -> str:
+    text = significant(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def plural(count: int, noun: str) -> str:
+    """Print a count with its noun: `1 call`, `260 calls`."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def axis_value(quantity: Quantity, value: float) -> str:
+    """Print one value of a chart's axis, with its unit, for a person who points at it."""
+    match quantity:
+        case "tokens":
+            return f"{tokens(value)} tokens"
+        case "tokens/s":
+            return f"{significant(value, 3)} tokens/s"
+        case "ms" | "duration":
+            return duration(value)
+        case "percent":
+            return f"{signed(value, 1)} %"
+        case "share":
+            return percent(value)
+        case "seconds":
+            return duration(value * 1_000)
+        case "count":
+            return significant(value, 3)
+
+
+def tick(quantity: Quantity, value: float, step: float) -> str:
+    """Print one tick of an axis, as short as the step between ticks allows."""
+    match quantity:
+        case "tokens":
+            return tokens(round(value)).replace(".0", "")
+        case "duration":
+            return duration(value)
+        case "share":
+            return percent(value)
+        case "percent":
+            return signed(value, max(0, -math.floor(math.log10(step) + 1e-9)))
+        case "ms" | "count" | "seconds" | "tokens/s":
+            return number(value, max(0, -math.floor(math.log10(step) + 1e-9)))

@@ -1,0 +1,71 @@
+"""What a reader calls an arm, a metric, a verdict."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Final, TypeAlias
+
+from advisor.evidence import Evidence
+from advisor.verdict import Leg, LegState, Word
+from agentload.report import format as say
+from agentload.report.parts import Tone
+
+_ARMS: Final = {
+    "bf16": "BF16",
+    "fp16": "FP16",
+    "fp8": "FP8",
+    "fp8-skip-sw": "FP8 skip-SW",
+    "fp8-calibrated": "FP8 calibrated",
+    "nvfp4": "NVFP4",
+}
+
+VERDICT_TONES: Final[dict[Word, Tone]] = {
+    "use": "good",
+    "avoid": "bad",
+    "calibrate": "bad",
+    "test further": "muted",
+    "no difference": "plain",
+}
+
+LEG_WORDS: Final[dict[LegState, tuple[str, Tone]]] = {
+    "yes": ("yes", "good"),
+    "no": ("no", "bad"),
+    "equal": ("no difference", "plain"),
+    "unclear": ("not settled", "muted"),
+    "untested": ("not tested", "muted"),
+}
+
+Slots: TypeAlias = dict[str, int]
+SLOTS: Final = 6
+"""Colours of the palette; a seventh arm shares the first challenger's."""
+
+
+def arm(name: str) -> str:
+    """Return the arm's name as people write it."""
+    return _ARMS.get(name, name)
+
+
+def leg(each: Leg) -> str:
+    """Print what a leg rests on: a loss of right answers in points, anything else as its unit is read."""
+    if each.name == "safe" and each.estimate is not None and each.estimate.unit == "share":
+        return say.points(each.estimate)
+    return say.estimate(each.estimate)
+
+
+def slots(evidence: Evidence) -> Slots:
+    """Give each arm its colour and marker: the reference the first, the others in the order of the run."""
+    names = (evidence.reference, *(each.name for each in evidence.challengers))
+    return {name: index if index < SLOTS else 1 + (index - 1) % (SLOTS - 1) for index, name in enumerate(names)}
+
+
+def is_fp8(evidence: Evidence) -> bool:
+    """Say whether the run is about an FP8 KV cache, by what its arms declare, report or are called."""
+    declared = (f"{each.name} {each.expected_dtype} {each.observed_dtype}" for each in evidence.challengers)
+    return any("fp8" in words.lower() for words in declared)
+
+
+def slug(name: str) -> str:
+    """Return a name that is safe in file names and ids; one that had to be changed carries a checksum, so that no two meet."""
+    safe = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:40]
+    return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}".lstrip("-")

@@ -1,0 +1,153 @@
+"""What to do now, and the canary with the limits that take it back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from advisor.evidence import Arm
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.parts import Limit, Rollout, Step
+from agentload.report.sections.view import View
+
+# One part in ten is seen in the tail of a day's latencies and still bounds the harm; a day holds one cycle of the load.
+CANARY_PERCENT: Final = 10
+CANARY_HOURS: Final = 24
+# Above the noise of two replicas under the same load (their TTFT p95 differ by a few percent), below what users notice.
+TTFT_FACTOR: Final = 1.1
+# A pool that is large enough does not preempt; five a minute is the least that is no accident.
+PREEMPTIONS_PER_MIN: Final = 5
+# MLPerf Inference bounds generated tokens to 90-110 % of the reference: a broken model that stops early is fast.
+LENGTH_LOW, LENGTH_HIGH = 0.9, 1.1
+# Loops end at the length limit; two points more of them than the stable servers is beyond chance at a thousand requests.
+LENGTH_ENDS: Final = 0.02
+
+
+def do_now(view: View) -> tuple[Step, ...]:
+    """List the next steps, the most urgent first."""
+    choice = view.decision.choice
+    steps: list[Step] = []
+    if view.decision.kind != "measured":
+        trace = view.facts.made.trace or "TRACE"
+        endpoints = ",".join(f"{arm}=URL" for arm in view.arms)
+        steps.append(
+            Step(
+                text=f"Measure on your own servers before you act: this run was {view.decision.kind}.",
+                command=f"agentload replay {trace} --endpoints {endpoints} --model MODEL --db agentload.duckdb",
+            )
+        )
+    if rollout(view) is not None:
+        steps.append(
+            Step(text=f"Canary {CANARY_PERCENT} %, {CANARY_HOURS} h: canary.yaml, alerts.yaml and rollback.md lie beside this report.")
+        )
+    elif choice.verdict in ("avoid", "no difference"):
+        steps.append(Step(text=f"Leave the servers on {labels.arm(view.evidence.reference)}."))
+    wanted = [need for need in view.decision.needs if need.command or need.minutes or need.calls]
+    for need in wanted:
+        cost = ", ".join(
+            part
+            for part in (say.plural(need.calls, "call") if need.calls else "", say.minutes(need.minutes) if need.minutes else "")
+            if part
+        )
+        steps.append(Step(text=f"To settle {need.what}{f' ({cost})' if cost else ''}:", command=need.command))
+    commands = {step.command for step in steps}
+    steps += [
+        Step(text=finding.message, command=finding.next_command)
+        for finding in view.decision.findings
+        if finding.next_command and finding.asks_for == "calibrate" and finding.next_command not in commands
+    ]
+    return tuple(dict.fromkeys(steps))
+
+
+def roll_back(view: View) -> str:
+    """Say in one line what ends the canary; empty when there is none."""
+    plan = rollout(view)
+    return " · ".join(limit.text for limit in plan.limits) if plan else ""
+
+
+def rollout(view: View) -> Rollout | None:
+    """Plan the canary of the chosen arm; None unless the decision is to use it."""
+    choice = view.decision.choice
+    if choice.verdict != "use" or choice.arm == view.evidence.reference:
+        return None
+    deployment = view.evidence.deployment
+    arm = view.evidence.arm(choice.arm)
+    return Rollout(
+        arm=arm.name,
+        label=labels.arm(arm.name),
+        reference=labels.arm(view.evidence.reference),
+        kind=view.decision.kind,
+        model=view.evidence.model.name,
+        version=deployment.version,
+        gpus_per_replica=deployment.gpus_per_replica,
+        arguments=_arguments(view, arm),
+        reference_arguments=_arguments(view, view.evidence.arm(view.evidence.reference)),
+        percent=CANARY_PERCENT,
+        hours=CANARY_HOURS,
+        limits=_limits(view),
+    )
+
+
+def _arguments(view: View, arm: Arm) -> tuple[str, ...]:
+    deployment = view.evidence.deployment
+    out: list[str] = []
+    if deployment.tensor_parallel > 1:
+        out += ["--tensor-parallel-size", str(deployment.tensor_parallel)]
+    if deployment.max_model_len:
+        out += ["--max-model-len", str(deployment.max_model_len)]
+    out += ["--kv-cache-dtype", arm.expected_dtype or arm.observed_dtype or "auto"]
+    if arm.skip_layers:
+        out += ["--kv-cache-dtype-skip-layers", *arm.skip_layers]
+    return (*out, *arm.flags)
+
+
+def _limits(view: View) -> tuple[Limit, ...]:
+    def p95(job: str) -> str:
+        return f'histogram_quantile(0.95, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket{{job="{job}"}}[15m])))'
+
+    def mean_length(job: str) -> str:
+        tokens, answers = (f'sum(rate(vllm:{name}_total{{job="{job}"}}[30m]))' for name in ("generation_tokens", "request_success"))
+        return f"({tokens} / {answers})"
+
+    def length_ends(job: str) -> str:
+        ended = f'vllm:request_success_total{{job="{job}"'
+        return f'sum(rate({ended},finished_reason="length"}}[30m])) / sum(rate({ended}}}[30m]))'
+
+    preemptions = _preemptions_per_min(view)
+    return (
+        Limit(
+            name="CanaryTimeToFirstToken",
+            text=f"TTFT p95 > {TTFT_FACTOR}× stable",
+            expression=f"{p95('vllm-canary')} > {TTFT_FACTOR} * {p95('vllm-stable')}",
+            minutes=15,
+            because="beyond what two equal replicas differ by",
+        ),
+        Limit(
+            name="CanaryPreemptions",
+            text=f"preemptions > {say.number(preemptions)}/min",
+            expression=f'sum(rate(vllm:num_preemptions_total{{job="vllm-canary"}}[10m])) * 60 > {preemptions:g}',
+            minutes=10,
+            because="the pool is smaller, or the load larger, than in the run",
+        ),
+        Limit(
+            name="CanaryAnswerLength",
+            text=f"answers outside {say.percent(LENGTH_LOW)} to {say.percent(LENGTH_HIGH)} of stable length",
+            expression=f"abs({mean_length('vllm-canary')} / {mean_length('vllm-stable')} - 1) > {LENGTH_HIGH - 1:.1f}",
+            minutes=30,
+            because="a cache that loses information shows first in answers that stop early or never end",
+        ),
+        Limit(
+            name="CanaryEndsAtLength",
+            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers cut at the length limit",
+            expression=f"{length_ends('vllm-canary')} - {length_ends('vllm-stable')} > {LENGTH_ENDS}",
+            minutes=30,
+            because="repetition and garbage run into the length limit",
+        ),
+    )
+
+
+def _preemptions_per_min(view: View) -> float:
+    figures = view.evidence.telemetry(None, view.decision.choice.arm)
+    seen = figures.preemptions / figures.minutes if figures and figures.preemptions is not None and figures.minutes else 0.0
+    # Twice what the run itself showed, where it showed any.
+    return max(float(PREEMPTIONS_PER_MIN), float(round(2 * seen)))

@@ -1,0 +1,73 @@
+"""The gates that the measurement had to pass, the rules that could not look, and figures from elsewhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from advisor.verdict import Gate
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.parts import Cell, Group, Table, Tone
+from agentload.report.sections.view import View
+
+_TONES: Final[dict[str, Tone]] = {"pass": "good", "fail": "bad", "not observed": "muted"}
+_ORDER: Final = ("fail", "not observed", "pass")
+
+
+def gates(view: View) -> Table:
+    """List every gate, the failed ones first."""
+    ordered = sorted(view.decision.gates, key=lambda gate: (_ORDER.index(gate.status), gate.name))
+    return Table(
+        title="Gates",
+        columns=("gate", "status", "where", "seen", "limit", "what it says"),
+        rows=tuple(_gate(gate) for gate in ordered),
+        note="A failed gate makes the figures that rest on it unusable.",
+    )
+
+
+def _gate(gate: Gate) -> tuple[Cell, ...]:
+    where = ", ".join(part for part in (labels.arm(gate.arm) if gate.arm else "", gate.workload or "") if part) or "all"
+    return (
+        Cell(text=gate.name),
+        Cell(text=gate.status, tone=_TONES[gate.status]),
+        Cell(text=where),
+        Cell(text=_value(gate.observed, gate.unit)),
+        Cell(text=_value(gate.limit, gate.unit)),
+        Cell(text=gate.message, tone="muted"),
+    )
+
+
+def _value(value: float | None, unit: str) -> str:
+    if value is None:
+        return say.ABSENT
+    match unit:
+        case "share":
+            return say.percent(value)
+        case "ms":
+            return say.duration(value)
+        case "tokens":
+            return say.tokens(value)
+        case _:
+            return f"{say.significant(value, 3)} {unit}".strip()
+
+
+def skipped(view: View) -> Table:
+    """List the rules that lacked an input, and which."""
+    rows = tuple((Cell(text=each.rule.replace("_", " ")), Cell(text=", ".join(each.missing))) for each in view.decision.skipped)
+    return Table(title="Rules that could not look", columns=("rule", "missing"), rows=rows)
+
+
+def priors(view: View) -> Group | None:
+    """List published figures, apart from everything this run found."""
+    rows = tuple(
+        (
+            Cell(text=prior.what.replace("_", " ")),
+            Cell(text=labels.arm(prior.arm)),
+            Cell(text=f"{say.significant(prior.value, 3)} {prior.unit}"),
+            Cell(text=", ".join(part for part in (prior.gpu, prior.version) if part) or say.ABSENT),
+            Cell(text=f"{prior.source}{f', {prior.dated}' if prior.dated else ''}"),
+        )
+        for prior in view.evidence.priors
+    )
+    table = Table(title="Published, not measured here", columns=("figure", "arm", "value", "on", "source"), rows=rows)
+    return Group(title="Published figures, for comparison only", tables=(table,)) if rows else None

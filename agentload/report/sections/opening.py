@@ -1,0 +1,106 @@
+"""The opening: what was compared, what to do, and whether it pays, is safe and saves GPUs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from advisor.evidence import Kind
+from advisor.verdict import Capacity, Choice, Leg
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.parts import Answer, Tone
+from agentload.report.sections.view import View
+
+BANNERS: Final[dict[Kind, str]] = {
+    "measured": "Measured on real servers; nothing in the tables is simulated.",
+    "emulated": "Emulated: the servers were stand-ins that follow a published profile, reached over real sockets. "
+    "It shows how the decision is made, not what your servers do.",
+    "simulated": "Simulated: computed from a profile, without servers or sockets. "
+    "It shows what the profile implies, not what your servers do.",
+}
+
+
+def where(view: View) -> str:
+    """Name hardware and engine, as far as they are known."""
+    deployment = view.evidence.deployment
+    gpus = f"{deployment.gpus_per_replica} × {deployment.gpu.name}" if deployment.gpus_per_replica > 1 else deployment.gpu.name
+    machines = f"{len(deployment.machines)} machines" if len(deployment.machines) > 1 else ""
+    engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(deployment.engine, deployment.engine)
+    return ", ".join(part for part in (gpus, machines, f"{engine} {deployment.version or ''}".strip()) if part)
+
+
+def layers(view: View) -> str:
+    """Say how the model's layers attend, where it matters to the KV cache."""
+    model = view.evidence.model
+    if model.window_layers:
+        return f"{model.window_layers} window : {model.full_layers} full layers"
+    return "multi-head latent attention" if model.attention == "mla" else ""
+
+
+def headline(choice: Choice, reference: str) -> tuple[str, Tone]:
+    """Say in a few words what to do."""
+    arm = labels.arm(choice.arm)
+    match choice.verdict:
+        case "use":
+            return (f"canary {arm}, then roll out" if choice.canary else f"use {arm}"), "good"
+        case "avoid":
+            return f"stay on {labels.arm(reference)}, avoid {arm}" if choice.arm != reference else f"stay on {arm}", "bad"
+        case "calibrate":
+            return f"calibrate {arm}, then test again", "bad"
+        case "test further":
+            return "test further before you switch", "muted"
+        case "no difference":
+            return f"no difference, stay on {labels.arm(reference)}", "plain"
+
+
+def answers(view: View) -> tuple[Answer, ...]:
+    """Answer the three questions of the first screen for the arm the report speaks for."""
+    verdict = view.verdict(view.focus, None)
+    legs = () if verdict is None else (_leg("Pays", verdict.pays), _leg("Safe", verdict.safe))
+    return (*legs, _saved(view))
+
+
+def _leg(question: str, leg: Leg) -> Answer:
+    word, tone = labels.LEG_WORDS[leg.state]
+    figure = labels.leg(leg) if leg.estimate else ""
+    return Answer(question=question, word=word, tone=tone, because="; ".join(part for part in (figure, leg.reason) if part))
+
+
+def _saved(view: View) -> Answer:
+    question = "GPUs saved today"
+    reference, focus = view.capacity(view.evidence.reference), view.capacity(view.focus)
+    if reference is None or focus is None or reference.replicas_at_peak is None or focus.replicas_at_peak is None:
+        reasons = [each.reason for each in (focus, reference) if each is not None and each.replicas_at_peak is None]
+        because = reasons[0] if reasons else "capacity was not measured"
+        return Answer(question=question, word="not known", tone="muted", because=because)
+    gpus = view.evidence.deployment.gpus_per_replica
+    saved = gpus * (reference.replicas_at_peak - focus.replicas_at_peak)
+    return Answer(
+        question=question,
+        word=say.number(saved),
+        tone="good" if saved > 0 else "bad" if saved < 0 else "plain",
+        because=_due(view, reference, focus),
+    )
+
+
+def _due(view: View, reference: Capacity, focus: Capacity) -> str:
+    peak = view.evidence.deployment.peak_agents
+    at_peak = f" at your peak of {say.plural(peak, 'agent')}" if peak else ""
+    need = f"{labels.arm(focus.arm)} needs {say.plural(focus.replicas_at_peak or 0, 'replica')}{at_peak}"
+    need += f", {labels.arm(reference.arm)} {reference.replicas_at_peak}"
+    if reference.next_replica_at_agents is None or focus.next_replica_at_agents is None:
+        return need
+    return f"{need}; the next one is due at {focus.next_replica_at_agents} agents instead of {reference.next_replica_at_agents}"
+
+
+def asides(view: View) -> tuple[tuple[str, str], ...]:
+    """Answer what a colleague asks next: one flag or two pools, who came second, what would turn the decision."""
+    choice = view.decision.choice
+    runner = f"{labels.arm(choice.runner_up)}: {choice.why_it_lost}" if choice.runner_up and choice.why_it_lost else ""
+    pairs = (
+        ("One flag for all, or split?", choice.split_pools),
+        ("Runner-up", runner),
+        ("Flips if", " · ".join(view.decision.flips)),
+        ("Caveats", " · ".join(view.decision.caveats)),
+    )
+    return tuple((label, text) for label, text in pairs if text)

@@ -1,0 +1,165 @@
+"""The two tables of the first screen: the whole server on the user's mix, and each workload class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from advisor.estimate import Estimate
+from advisor.verdict import ArmVerdict, BucketResult, LegState
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.parts import Cell, Table, Tone
+from agentload.report.sections.view import View
+
+_SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {"yes": (" ✓", "good"), "equal": (" ✓", "good"), "no": (" ✗", "bad")}
+ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
+
+
+def server(view: View) -> Table:
+    """Compare the arms as servers: one flag serves all classes, so this decides."""
+    rows: tuple[tuple[str, Callable[[View, str], Cell]], ...] = (
+        ("agent turn time, weighted", _turn_time),
+        ("agents per GPU within SLO", _agents),
+        ("KV pool; cached prompt share", _pool),
+        (f"answers right, {_items(view)}", _answers),
+        ("worst bucket; buckets down", _buckets),
+        ("verdict for the server", _verdict),
+    )
+    cells = [(Cell(text=name), *(make(view, arm) for arm in view.arms)) for name, make in rows]
+    optional = {"KV pool; cached prompt share", "worst bucket; buckets down"}
+    kept = [row for row in cells if row[0].text not in optional or any(cell != ABSENT for cell in row[1:])]
+    return Table(title="Whole server, your mix", columns=("", *(labels.arm(name) for name in view.arms)), rows=tuple(kept))
+
+
+def _turn_time(view: View, arm: str) -> Cell:
+    if arm == view.evidence.reference:
+        return Cell(text="0")
+    change = view.change("turn_ms", arm, None)
+    return (
+        ABSENT if change is None else Cell(text=say.change(change.relative), tone="strong" if arm == view.decision.choice.arm else "plain")
+    )
+
+
+def _agents(view: View, arm: str) -> Cell:
+    capacity = view.capacity(arm)
+    if capacity is None or capacity.agents_per_gpu is None:
+        return ABSENT
+    return Cell(text=say.spread(capacity.agents_per_gpu, say.whole), tone="strong" if arm == view.decision.choice.arm else "plain")
+
+
+def _pool(view: View, arm: str) -> Cell:
+    ours, theirs = view.evidence.arm(arm).pool_tokens, view.evidence.arm(view.evidence.reference).pool_tokens
+    figures = view.evidence.telemetry(None, arm)
+    if not (ours and theirs) and (figures is None or figures.hit_rate is None):
+        return ABSENT
+    pool = f"{say.number(ours / theirs, 2)}×" if ours and theirs else say.ABSENT
+    return Cell(text=f"{pool}; {say.percent(figures.hit_rate if figures else None)}")
+
+
+def _items(view: View) -> str:
+    buckets = [bucket for bucket in view.evidence.accuracy if bucket.arm == view.focus]
+    return say.plural(sum(bucket.items for bucket in buckets), "pair") if buckets else "not tested"
+
+
+def _answers(view: View, arm: str) -> Cell:
+    if arm == view.evidence.reference:
+        buckets = [bucket for bucket in view.evidence.accuracy if bucket.arm == view.focus]
+        items = sum(bucket.items for bucket in buckets)
+        right = sum(bucket.both + bucket.reference_only for bucket in buckets)
+        return Cell(text=f"{say.number(100 * right / items, 1)} %") if items else ABSENT
+    verdict = view.verdict(arm, None)
+    if verdict is None or verdict.safe.estimate is None:
+        return ABSENT
+    sign, tone = _SIGNS.get(verdict.safe.state, ("", "plain"))
+    return Cell(text=f"{labels.leg(verdict.safe)}{sign}", tone=tone)
+
+
+def _buckets(view: View, arm: str) -> Cell:
+    buckets = [bucket for bucket in view.decision.accuracy if bucket.arm == arm]
+    if not buckets:
+        return ABSENT
+    worst = min(buckets, key=lambda bucket: bucket.difference.value)
+    down = sum(bucket.difference.value < 0 for bucket in buckets)
+    return Cell(text=f"{_named(worst)}; {down} of {len(buckets)}")
+
+
+def _named(bucket: BucketResult) -> str:
+    return f"{say.tokens(bucket.context_tokens)} {say.signed(100 * bucket.difference.value, 1)} pp"
+
+
+def _verdict(view: View, arm: str) -> Cell:
+    if arm == view.evidence.reference:
+        return Cell(text="today", tone="muted")
+    verdict = view.verdict(arm, None)
+    if verdict is None:
+        return ABSENT
+    return Cell(text=words(verdict), tone=labels.VERDICT_TONES[verdict.verdict])
+
+
+def words(verdict: ArmVerdict) -> str:
+    """Say a verdict in a few words, with what is still needed."""
+    match verdict.verdict:
+        case "use":
+            return "use, canary first" if verdict.canary else "use"
+        case "calibrate":
+            return "calibrate, then re-test"
+        case "test further":
+            return f"test further{need(verdict)}"
+        case "avoid" | "no difference":
+            return verdict.verdict
+
+
+def need(verdict: ArmVerdict) -> str:
+    """Say what the missing evidence costs: `: +260 calls, 7 min`."""
+    needs = [each for each in verdict.needs if each.calls or each.pairs or each.minutes]
+    if not needs:
+        return ""
+    first = needs[0]
+    count = say.plural(first.calls, "call") if first.calls else say.plural(first.pairs, "pair") if first.pairs else ""
+    parts = [f"+{count}" if count else "", say.minutes(first.minutes) if first.minutes else ""]
+    return f": {', '.join(part for part in parts if part)}"
+
+
+def classes(view: View) -> Table | None:
+    """Compare the arms class by class; None when the run had no classes."""
+    if not view.workloads:
+        return None
+    challengers = view.arms[1:]
+    focus = labels.arm(view.focus)
+    columns = (
+        "class (share of GPU time)",
+        *(f"{labels.arm(arm)} turn time" for arm in challengers),
+        f"{focus} TTFT p95",
+        f"verdict for {focus}",
+    )
+    return Table(title="By workload class", columns=columns, rows=tuple(_class_row(view, name) for name in view.workloads))
+
+
+def _class_row(view: View, workload: str) -> tuple[Cell, ...]:
+    share = next(each.gpu_time_share for each in view.evidence.workloads if each.name == workload)
+    name = f"{workload} {say.percent(share)}" if share is not None else workload
+    ttft = view.figure("ttft_ms.p95", view.focus, workload)
+    verdict = view.verdict(view.focus, workload)
+    return (
+        Cell(text=name),
+        *(_class_turn_time(view, arm, workload) for arm in view.arms[1:]),
+        ABSENT if ttft is None else _ttft(view, workload, ttft.estimate),
+        ABSENT if verdict is None else Cell(text=words(verdict), tone=labels.VERDICT_TONES[verdict.verdict]),
+    )
+
+
+def _ttft(view: View, workload: str, seen: Estimate) -> Cell:
+    slo = view.policy.slo(workload)
+    text = say.duration(seen.value)
+    if slo is None or slo.ttft_ms is None:
+        return Cell(text=text)
+    return Cell(text=f"{text} (SLO {say.duration(slo.ttft_ms)})", tone="bad" if seen.is_above(slo.ttft_ms) else "plain")
+
+
+def _class_turn_time(view: View, arm: str, workload: str) -> Cell:
+    change = view.change("turn_ms", arm, workload)
+    if change is not None:
+        return Cell(text=say.change(change.relative))
+    calls = view.evidence.calls(workload, arm)
+    return Cell(text=say.plural(len(calls), "call"), tone="muted") if calls is not None else ABSENT

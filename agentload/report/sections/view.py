@@ -1,0 +1,79 @@
+"""What every section looks at: the decision, its evidence, the run's facts, and which arm the report speaks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.evidence import Evidence
+from advisor.policy import Policy
+from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
+from agentload.report import labels
+from agentload.report.facts import RunFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Join what the sections read, with the look-ups they share."""
+
+    decision: Decision
+    evidence: Evidence
+    facts: RunFacts
+    policy: Policy
+
+    @property
+    def focus(self) -> str:
+        """Return the challenger that the report speaks for: the chosen arm, or the best of those that lost to the reference."""
+        choice = self.decision.choice
+        names = [arm.name for arm in self.evidence.challengers]
+        return next((name for name in (choice.arm, choice.runner_up) if name in names), names[0])
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """List the arms, the reference first."""
+        return (self.evidence.reference, *(arm.name for arm in self.evidence.challengers))
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """List the workload classes, the one with most GPU time first."""
+        ordered = sorted(self.evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
+        return tuple(each.name for each in ordered)
+
+    @property
+    def title(self) -> str:
+        """Name what was compared."""
+        if labels.is_fp8(self.evidence):
+            return "FP8 KV cache"
+        return f"{' and '.join(labels.arm(arm) for arm in self.arms[1:])} against {labels.arm(self.evidence.reference)}"
+
+    @property
+    def subject(self) -> str:
+        """Name what the verdicts are about, as the headings of the four lists do."""
+        if labels.is_fp8(self.evidence):
+            return "FP8 KV-cache"
+        challengers = self.evidence.challengers
+        return labels.arm(challengers[0].name) if len(challengers) == 1 else "a new arm"
+
+    def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
+        """Return the verdict on an arm for a class; with None, for the whole server."""
+        verdicts = self.decision.server if workload is None else self.decision.classes
+        return next((each for each in verdicts if each.arm == arm and each.workload == workload), None)
+
+    def change(self, metric: str, arm: str, workload: str | None) -> Change | None:
+        """Return the paired change of a metric."""
+        changes = self.decision.changes
+        return next((each for each in changes if (each.metric, each.arm, each.workload) == (metric, arm, workload)), None)
+
+    def figure(self, name: str, arm: str, workload: str | None) -> Figure | None:
+        """Return a figure of the evidence, of the decision's own kind only."""
+        return next(
+            (
+                each
+                for each in self.decision.figures
+                if (each.name, each.arm, each.workload, each.kind) == (name, arm, workload, self.decision.kind)
+            ),
+            None,
+        )
+
+    def capacity(self, arm: str, workload: str | None = None) -> Capacity | None:
+        """Return how many agents an arm carries."""
+        return next((each for each in self.decision.capacity if (each.arm, each.workload) == (arm, workload)), None)

@@ -1,0 +1,130 @@
+"""One workload class in full: its distributions, its block pairs and its figures, arm beside arm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from advisor.verdict import Figure
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.charts.spec import Axis, Band, Chart, Plot, Rule, Series
+from agentload.report.parts import Cell, Group, Table
+from agentload.report.sections.thinning import distribution, every
+from agentload.report.sections.view import View
+
+Metric = Literal["ttft_ms", "tpot_ms", "turn_ms"]
+METRICS: Final[tuple[tuple[Metric, str], ...]] = (
+    ("ttft_ms", "time to first token"),
+    ("tpot_ms", "token latency"),
+    ("turn_ms", "turn time"),
+)
+# (name of the figure, what a reader calls it); the order is the table's.
+FIGURES: Final = {
+    "ttft_ms": "time to first token",
+    "tpot_ms": "token latency",
+    "gap_ms": "gap between chunks",
+    "turn_ms": "turn time",
+    "output_tokens_per_s": "output tokens per second",
+    "requests_per_s": "requests per second",
+    "goodput": "turns within the SLO",
+    "hit_rate": "cached prompt share",
+    "ideal_hit_rate": "cached prompt share, unbounded cache",
+    "preemptions": "preemptions",
+    "pool_tokens": "KV pool, tokens",
+    "max_concurrency": "largest concurrency",
+    "cost_per_task_usd": "cost of a task",
+    "cost_per_mtok_usd": "cost of a million output tokens",
+    "joules_per_token": "energy of an output token",
+}
+
+
+def workload(view: View, name: str) -> Group:
+    """Show one class; with the charts a reader asks for when a verdict surprises."""
+    tables = tuple(table for table in (_figures(view, name),) if table.rows)
+    return Group(title=f"Class: {name}", charts=tuple(_charts(view, name)), tables=tables)
+
+
+def server(view: View) -> Group | None:
+    """Show the figures of the whole server."""
+    table = _figures(view, None)
+    charts = tuple(plot for plot in (_pairs(view, None),) if plot is not None)
+    return Group(title="Whole server", charts=charts, tables=(table,)) if table.rows or charts else None
+
+
+def _charts(view: View, name: str) -> Iterable[Chart]:
+    for metric, words in METRICS:
+        plot = _distribution(view, name, metric, words)
+        if plot.series:
+            yield plot
+    pairs = _pairs(view, name)
+    if pairs is not None:
+        yield pairs
+
+
+def _distribution(view: View, name: str, metric: Metric, words: str) -> Plot:
+    slots = labels.slots(view.evidence)
+    series = []
+    for arm in view.arms:
+        calls = view.evidence.calls(name, arm)
+        xs, ys = ((), ()) if calls is None else distribution(getattr(calls, metric)[calls.ok])
+        if xs:
+            series.append(Series(label=labels.arm(arm), slot=slots[arm], mark="steps", xs=xs, ys=ys))
+    return Plot(
+        name=f"cdf-{metric.removesuffix('_ms')}-{labels.slug(name)}",
+        title=f"{name}: {words}",
+        caption=f"The share of calls whose {words} is at or below a value; further left is faster.",
+        x=Axis(label=words, quantity="duration", scale="log"),
+        y=Axis(label="share of calls", quantity="share", low=0.0, high=1.0),
+        series=tuple(series),
+    )
+
+
+def _pairs(view: View, name: str | None) -> Plot | None:
+    slots = labels.slots(view.evidence)
+    changes = [each for arm in view.arms[1:] if (each := view.change("turn_ms", arm, name)) is not None and each.by_pair]
+    if not changes:
+        return None
+    focus = next((each for each in changes if each.arm == view.focus), changes[0])
+    low, high = (None if end is None else 100 * end for end in (focus.relative.low, focus.relative.high))
+    against = labels.arm(view.evidence.reference)
+    series = []
+    for each in changes:
+        kept = every(tuple(zip(each.pair_ids, each.by_pair, strict=True)))
+        xs, ys = tuple(float(pair) for pair, _ in kept), tuple(100 * value for _, value in kept)
+        tips = tuple(f"{labels.arm(each.arm)}, pair {pair}: {say.signed(100 * value, 1)} %" for pair, value in kept)
+        series.append(Series(label=labels.arm(each.arm), slot=slots[each.arm], mark="points", xs=xs, ys=ys, tips=tips))
+    return Plot(
+        name=f"pairs-{labels.slug(name)}" if name else "pairs",
+        title=f"{name or 'Whole server'}: turn time, pair by pair",
+        caption=f"Each mark is one block pair against {against}; the band is the interval of {labels.arm(focus.arm)}.",
+        x=Axis(label="block pair", quantity="count"),
+        y=Axis(label="change of turn time, %", quantity="percent"),
+        series=tuple(series),
+        bands=(Band(axis="y", low=low, high=high, label="", slot=slots[focus.arm]),),
+        rules=(Rule(axis="y", at=0.0, label="no change"),),
+    )
+
+
+def _figures(view: View, name: str | None) -> Table:
+    ours = [each for each in view.decision.figures if each.workload == name and each.kind == view.decision.kind]
+    names = sorted(dict.fromkeys(each.name for each in ours), key=_rank)
+    rows = tuple((Cell(text=called(figure)), *(_field(view.figure(figure, arm, name)) for arm in view.arms)) for figure in names)
+    return Table(title=f"Figures of {name or 'the whole server'}", columns=("", *(labels.arm(arm) for arm in view.arms)), rows=rows)
+
+
+def _field(figure: Figure | None) -> Cell:
+    return Cell(text=say.ABSENT, tone="muted") if figure is None else Cell(text=say.estimate(figure.estimate))
+
+
+def called(figure: str) -> str:
+    """Return what a reader calls a figure: `ttft_ms.p95` is `time to first token, p95`."""
+    stem, _, part = figure.partition(".")
+    words = FIGURES.get(stem, stem.replace("_", " "))
+    return f"{words}, {part}" if part else words
+
+
+def _rank(figure: str) -> tuple[int, str]:
+    stem, _, part = figure.partition(".")
+    known = list(FIGURES)
+    return (known.index(stem) if stem in known else len(known), part)

@@ -1,0 +1,100 @@
+from xml.etree import ElementTree as ET
+
+from agentload.report.charts.draw import inline, picture
+from agentload.report.charts.plot import scales
+from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Plot, Rule, Series, legend
+from tests.report.golden import assert_golden
+
+SVG = "{http://www.w3.org/2000/svg}"
+PLOT = Plot(
+    name="itl",
+    title="Token latency against KV tokens",
+    caption="Each mark is a call.",
+    x=Axis(label="KV tokens", quantity="tokens", low=0.0),
+    y=Axis(label="ms per token", quantity="ms"),
+    series=(
+        Series(label="BF16", slot=0, mark="points", xs=(1_024.0, 65_536.0), ys=(6.4, 9.3)),
+        Series(label="FP8 <all>", slot=1, mark="points", xs=(1_024.0, 65_536.0), ys=(6.6, 8.2), tips=("short & fast", "long")),
+        Series(label="BF16, fit", slot=0, mark="line", xs=(0.0, 70_000.0), ys=(6.3, 9.5)),
+        Series(label="share", slot=None, mark="steps", xs=(0.0, 10_000.0, 20_000.0), ys=(6.0, 7.0, 8.0)),
+    ),
+    bands=(Band(axis="x", low=2_400.0, high=10_500.0, label="break-even", slot=1), Band(axis="y", low=None, high=6.0, label="floor")),
+    rules=(Rule(axis="y", at=9.0, label="SLO"), Rule(axis="x", at=40_000.0, label="own batch")),
+)
+MAP = HeatMap(
+    name="accuracy",
+    title="needle, FP8: right answers, %",
+    caption="By depth and length.",
+    x_label="context",
+    y_label="depth",
+    columns=("8k", "128k"),
+    rows=("0 %", "100 %"),
+    cells=(Cell(column=0, row=0, value=1.0, tip="20 of 20"), Cell(column=1, row=1, value=0.05, tip="1 of 20")),
+)
+
+
+def test_a_plot_is_drawn_as_it_was_looked_at() -> None:
+    assert_golden("plot.svg", picture(PLOT))
+
+
+def test_a_heat_map_is_drawn_as_it_was_looked_at() -> None:
+    assert_golden("heatmap.svg", picture(MAP))
+
+
+def drawn(chart: Chart) -> ET.Element:
+    return ET.fromstring(inline(chart).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1))
+
+
+def test_every_value_has_a_mark_that_says_what_it_is() -> None:
+    tips = [title.text for title in drawn(PLOT).findall(f".//{SVG}g//{SVG}title")]
+    assert tips == [
+        "BF16: 1k tokens, 6.4 ms",
+        "BF16: 64k tokens, 9.3 ms",
+        "short & fast",
+        "long",
+        "BF16, fit: 0 tokens, 6.3 ms",
+        "BF16, fit: 70k tokens, 9.5 ms",
+        "share: 0 tokens, 6 ms",
+        "share: 10k tokens, 7 ms",
+        "share: 20k tokens, 8 ms",
+    ]
+
+
+def test_a_chart_names_itself_to_who_cannot_see_it() -> None:
+    for chart in (PLOT, MAP):
+        svg = drawn(chart)
+        named = {element.get("id"): element.text for element in svg if element.get("id")}
+        assert [named[part] for part in (svg.get("aria-labelledby") or "").split()] == [chart.title, chart.caption]
+
+
+def test_an_arm_keeps_its_colour_and_shape_in_marks_lines_bands_and_legend() -> None:
+    svg = drawn(PLOT)
+    shapes = {group.get("class"): {mark.get("d") for mark in group if mark.get("class") == "mark"} for group in svg.iter(f"{SVG}g")}
+    assert shapes["series arm-0"] != shapes["series arm-1"]
+    assert svg.find(f".//{SVG}rect[@class='band arm-1']") is not None
+    assert legend(PLOT) == (("BF16", 0), ("FP8 <all>", 1))
+    assert legend(MAP) == ()
+
+
+def test_the_axes_cover_values_rules_and_closed_ends_of_bands() -> None:
+    x, y = scales(PLOT)
+    assert (x.low, x.high) == (0.0, 70_000.0 * 1.03)
+    assert (y.low, y.high) == (6.0, 10.0)
+
+
+def test_stairs_go_across_before_they_go_up() -> None:
+    steps = Plot(
+        name="s",
+        title="s",
+        caption="",
+        x=Axis(label="x", quantity="count", low=0.0, high=2.0),
+        y=Axis(label="y", quantity="count", low=0.0, high=1.0),
+        series=(Series(label="s", slot=0, mark="steps", xs=(0.0, 2.0), ys=(0.0, 1.0)),),
+    )
+    line = drawn(steps).find(f".//{SVG}path[@class='line']")
+    assert line is not None
+    assert line.get("d") == "M56,254L464,254L464,28"
+
+
+def test_a_field_without_items_stays_empty() -> None:
+    assert len(drawn(MAP).findall(f".//{SVG}g[@class='field']")) == 2

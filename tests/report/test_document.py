@@ -1,0 +1,288 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from advisor.evidence import Arm, ClientHealth, Deployment, Evidence
+from advisor.policy import Policy, Slo
+from advisor.verdict import Capacity, Choice, Decision, Figure, Word
+from agentload.report.document import document
+from agentload.report.facts import Made, RunFacts, Served
+from agentload.report.parts import Cell, Check, Document
+from tests.report import sample
+
+POLICY = Policy()
+
+
+def made(
+    decision: Decision | None = None, evidence: Evidence | None = None, facts: RunFacts | None = None, policy: Policy = POLICY
+) -> Document:
+    return document(decision or sample.decision(), evidence or sample.evidence(), facts or sample.facts(), policy=policy)
+
+
+def chosen(choice: Choice, **changes: object) -> Decision:
+    return replace(sample.decision(), choice=replace(choice, **changes))  # type: ignore[arg-type]  # the field's own type, by name
+
+
+CHOICE = sample.decision().choice
+
+
+@pytest.mark.parametrize(
+    ("arm", "verdict", "canary", "headline"),
+    [
+        ("fp8-skip-sw", "use", True, "canary FP8 skip-SW, then roll out"),
+        ("fp8", "use", False, "use FP8"),
+        ("fp8", "avoid", False, "stay on BF16, avoid FP8"),
+        ("bf16", "avoid", False, "stay on BF16"),
+        ("fp8", "calibrate", False, "calibrate FP8, then test again"),
+        ("bf16", "test further", False, "test further before you switch"),
+        ("bf16", "no difference", False, "no difference, stay on BF16"),
+    ],
+)
+def test_the_headline_says_what_to_do(arm: str, verdict: Word, *, canary: bool, headline: str) -> None:
+    assert made(chosen(CHOICE, arm=arm, verdict=verdict, canary=canary)).headline == headline
+
+
+def test_the_headings_of_the_four_lists_are_the_lectures() -> None:
+    assert [listing.heading for listing in made().lists] == [
+        "Use FP8 KV-cache for",
+        "Avoid FP8 KV-cache for",
+        "Need calibration for",
+        "Need further testing for",
+    ]
+
+
+def test_every_class_is_in_exactly_the_lists_of_its_verdicts() -> None:
+    told = made()
+    assert {listing.word: listing.items for listing in told.lists} == {
+        "use": ("code, long_chat (FP8 skip-SW)",),
+        "avoid": ("rag (FP8)",),
+        "calibrate": ("code, long_chat (FP8)",),
+        "test further": (
+            "multimodal (FP8 skip-SW: +260 calls, 7 min)",
+            "multimodal (FP8: +260 calls, 7 min)",
+            "contexts above 128k (3 % of your calls, not tested: stay on BF16 or cap)",
+        ),
+    }
+    assert told.no_difference == ("rag (FP8 skip-SW)",)
+
+
+def test_a_verdict_that_all_classes_share_is_told_once() -> None:
+    decision = sample.decision()
+    same = tuple(replace(each, verdict="calibrate") if each.arm == "fp8" else each for each in decision.classes)
+    assert made(replace(decision, classes=same)).lists[2].items == ("FP8, the whole server",)
+
+
+def test_arms_that_are_not_about_fp8_give_the_headings_their_own_name() -> None:
+    evidence = replace(sample.evidence(), reference="old", arms=(Arm(name="old"), Arm(name="new")), server=(), sweeps=(), capacity=())
+    decision = replace(
+        chosen(CHOICE, arm="new", runner_up=None),
+        reference="old",
+        server=(replace(sample.verdict("fp8-skip-sw", None, "use"), arm="new"),),
+        classes=(),
+        itl=(),
+        ttft=(),
+        break_even=(),
+        changes=(),
+        accuracy=(),
+    )
+    told = made(decision, evidence, RunFacts(made=Made(run="r", tool_version="0.1.0")))
+    assert told.title == "new against old"
+    assert told.lists[0].heading == "Use new for"
+
+
+def row(told: Document, name: str) -> tuple[Cell, ...]:
+    return next(cells[1:] for cells in told.server.rows if cells[0].text == name)
+
+
+def test_the_server_table_answers_for_every_arm() -> None:
+    told = made()
+    assert told.server.columns == ("", "BF16", "FP8", "FP8 skip-SW")
+    assert row(told, "agent turn time, weighted") == (
+        Cell(text="0"),
+        Cell(text="−5.5 % [−7.7, −3.3]"),
+        Cell(text="−6.0 % [−7.9, −4.1]", tone="strong"),
+    )
+    assert row(told, "answers right, 744 pairs") == (
+        Cell(text="86.6 %"),
+        Cell(text="−1.9 pp [−3.9, +0.1] ✗", tone="bad"),
+        Cell(text="−0.6 pp [−2.2, +1.0] ✓", tone="good"),
+    )
+    assert [cell.text for cell in row(told, "verdict for the server")] == ["today", "calibrate, then re-test", "use, canary first"]
+
+
+def test_an_untested_leg_is_a_row_of_dashes_not_a_missing_row() -> None:
+    evidence = replace(sample.evidence(), accuracy=())
+    decision = replace(
+        sample.decision(),
+        accuracy=(),
+        server=tuple(replace(each, safe=replace(each.safe, state="untested", estimate=None)) for each in sample.decision().server),
+    )
+    told = made(decision, evidence)
+    assert [cell.text for cell in row(told, "answers right, not tested")] == ["–", "–", "–"]
+    assert told.answers[1].word == "not tested"
+
+
+def test_the_first_screen_shows_no_fits_no_cdfs_and_no_token_costs() -> None:
+    told = made()
+    words = repr((told.answers, told.server, told.classes, told.lists, told.asides, told.belief))
+    assert [word for word in ("slope", "Theil", "CDF", "distribution", "USD", "per token") if word in words] == []
+
+
+def test_a_ttft_above_its_service_level_is_marked() -> None:
+    told = made(policy=Policy(slos=(Slo(workload="code", ttft_ms=1_500.0), Slo(ttft_ms=3_000.0))))
+    assert told.classes is not None
+    assert [cells[3] for cells in told.classes.rows] == [
+        Cell(text="1.95 s (SLO 1.5 s)", tone="bad"),
+        Cell(text="1.95 s (SLO 3 s)"),
+        Cell(text="1.95 s (SLO 3 s)"),
+        Cell(text="–", tone="muted"),
+    ]
+
+
+def test_gpus_are_saved_in_whole_ones() -> None:
+    def capacity(arm: str, replicas: int | None, reason: str = "pool full") -> Capacity:
+        return Capacity(arm=arm, workload=None, agents_per_gpu=None, replicas_at_peak=replicas, next_replica_at_agents=None, reason=reason)
+
+    evidence = replace(sample.evidence(), deployment=replace(sample.evidence().deployment, gpus_per_replica=4))
+    saved = made(replace(sample.decision(), capacity=(capacity("bf16", 3), capacity("fp8-skip-sw", 2))), evidence).answers[2]
+    assert (saved.word, saved.tone, saved.because) == ("4", "good", "FP8 skip-SW needs 2 replicas at your peak of 42 agents, BF16 3")
+    unknown = made(replace(sample.decision(), capacity=())).answers[2]
+    assert (unknown.word, unknown.because) == ("not known", "capacity was not measured")
+    both = (capacity("bf16", None, "the pool never filled"), capacity("fp8-skip-sw", None, "the pool never filled"))
+    assert made(replace(sample.decision(), capacity=both)).answers[2].because == "the pool never filled"
+
+
+def test_figures_of_another_kind_never_enter_a_table() -> None:
+    decision = sample.decision()
+    stranger = Figure(name="ttft_ms.p95", arm="bf16", workload="code", estimate=sample.estimate(1.0, unit="ms"), kind="simulated")
+    assert made(replace(decision, figures=(stranger, *decision.figures))).groups == made(decision).groups
+
+
+def test_published_figures_stand_in_a_table_of_their_own() -> None:
+    group = made().groups[-1]
+    assert group.title == "Published figures, for comparison only"
+    assert [cell.text for cell in group.tables[0].rows[0]] == [
+        "break even tokens",
+        "FP8 skip-SW",
+        "7,659 tokens",
+        "H100-SXM, 0.19.1",
+        "vLLM blog, The State of FP8 KV-Cache and Attention Quantization in vLLM, 2026-04-22",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("measured", "Measured on real servers"), ("emulated", "Emulated:"), ("simulated", "Simulated:")]
+)
+def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
+    told = made(replace(sample.decision(), kind=kind))  # type: ignore[arg-type]  # one of the three
+    assert told.banner.startswith(words)
+    assert ("agentload replay" in repr(told.do_now[0])) == (kind != "measured")
+
+
+def checks(evidence: Evidence, facts: RunFacts | None = None) -> set[Check]:
+    return set(made(evidence=evidence, facts=facts).belief)
+
+
+def test_what_speaks_against_the_figures_is_said() -> None:
+    evidence = sample.evidence()
+    arms = (
+        replace(evidence.arms[0], kernel="FLASH_ATTN(FA3)"),
+        replace(evidence.arms[1], kernel="FLASHINFER", observed_dtype="bfloat16"),
+        evidence.arms[2],
+    )
+    poor = replace(
+        evidence,
+        arms=arms,
+        aa=(),
+        deployment=replace(evidence.deployment, swapped=False),
+        health=(ClientHealth(void_blocks=6, blocks=24, foreign_requests=3),),
+        server=tuple((arm, replace(figures, pool_filled_share=0.0)) for arm, figures in evidence.server),
+    )
+    servers = tuple(Served(arm=arm, steady=arm != "fp8") for arm in sample.ARMS)
+    facts = replace(sample.facts(), made=replace(sample.facts().made, servers=servers))
+    decision = sample.decision()
+    uncontrolled = replace(decision, changes=tuple(replace(each, floor=None) for each in decision.changes))
+    assert set(made(uncontrolled, poor, facts).belief) >= {
+        Check(state="bad", text="each arm stayed on its own machine: a difference may be the machine's"),
+        Check(state="bad", text="KV dtype is not what was asked: FP8 (bfloat16 for fp8_e4m3)"),
+        Check(state="bad", text="attention kernel differs: BF16 FLASH_ATTN(FA3), FP8 FLASHINFER, FP8 skip-SW FLASH_ATTN(FA3)"),
+        Check(state="bad", text="identity changed during the run: FP8"),
+        Check(state="bad", text="3 foreign requests on the servers"),
+        Check(state="bad", text="6 of 24 blocks void"),
+        Check(state="unknown", text="no A/A control run: the noise floor is not known"),
+        Check(state="unknown", text="KV pool never filled on BF16, FP8, FP8 skip-SW: nothing follows there for capacity"),
+    }
+
+
+def test_what_was_not_observed_is_never_told_as_fine() -> None:
+    evidence = replace(
+        sample.evidence(),
+        arms=tuple(Arm(name=name) for name in sample.ARMS),
+        deployment=Deployment(gpu=sample.evidence().deployment.gpu),
+        health=(),
+        server=(),
+    )
+    facts = RunFacts(made=Made(run="r", tool_version="0.1.0"))
+    fine = {check.text for check in checks(evidence, facts) if check.state == "ok"}
+    assert fine == {
+        "A/A noise floor across machines ±1.8 % of turn time",
+        "8 block pairs, 288 calls on the same bytes in each arm",
+        "2 of 3 physics and health gates passed, none failed",
+    }
+
+
+def test_only_a_decision_to_use_an_arm_plans_a_canary() -> None:
+    plan = made().rollout
+    assert plan is not None
+    assert plan.arguments == ("--max-model-len", "131072", "--kv-cache-dtype", "fp8_e4m3", "--kv-cache-dtype-skip-layers", "sliding_window")
+    for verdict in ("avoid", "calibrate", "test further", "no difference"):
+        told = made(chosen(CHOICE, verdict=verdict))
+        assert told.rollout is None
+        assert told.roll_back == ""
+
+
+def test_the_preemption_limit_is_twice_what_the_run_showed() -> None:
+    evidence = sample.evidence()
+    busy = tuple((arm, replace(figures, preemptions=80.0, minutes=10.0)) for arm, figures in evidence.server)
+    plan = made(evidence=replace(evidence, server=busy)).rollout
+    assert plan is not None
+    assert plan.limits[1].text == "preemptions > 16/min"
+
+
+def test_a_million_calls_are_drawn_with_few_marks() -> None:
+    rng = np.random.default_rng(0)
+    evidence = sample.evidence()
+    many = sample.calls("code", "fp8", pairs=400, per_pair=50)
+    shuffled = replace(many, ttft_ms=rng.permutation(many.ttft_ms))
+    observations = tuple(
+        replace(each, calls=shuffled) if (each.workload, each.arm) == ("code", "fp8") else each for each in evidence.observations
+    )
+    groups = made(evidence=replace(evidence, observations=observations)).groups
+    marks = [len(series.xs) for group in groups for chart in group.charts if hasattr(chart, "series") for series in chart.series]
+    assert max(marks) <= 150
+
+
+def test_the_inequality_that_decided_is_written_out() -> None:
+    assert made().verdicts[0].inequality == "turn time, arm / reference: −6.0 % [−7.9, −4.1] < −2 % (smallest effect that pays) (holds)"
+
+
+def test_findings_that_block_come_first_and_screening_and_priors_carry_a_badge() -> None:
+    assert [(reason.title, reason.badges) for reason in made().findings] == [
+        ("systematic shift", ("opposes", "screening, unadjusted")),
+        ("window layers", ("supports",)),
+        ("published break even", ("informs", "published figures, not this run")),
+    ]
+
+
+def test_names_of_charts_are_safe_and_differ_even_where_workloads_look_alike() -> None:
+    evidence = sample.evidence()
+    twins = {"code": "a b", "rag": "a/b"}
+    renamed = replace(
+        evidence,
+        workloads=tuple(replace(each, name=twins.get(each.name, each.name)) for each in evidence.workloads),
+        observations=tuple(replace(each, workload=twins.get(each.workload, each.workload)) for each in evidence.observations),
+    )
+    names = [chart.name for group in made(evidence=renamed).groups for chart in group.charts]
+    assert len(set(names)) == len(names)
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for name in names)

@@ -1,0 +1,110 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.estimate import Estimate
+from agentload.report import format as say
+
+
+def estimate(value: float, low: float | None, high: float | None, unit: str = "relative") -> Estimate:
+    return Estimate(value=value, low=low, high=high, n=12, unit=unit, method="block pairs")
+
+
+@pytest.mark.parametrize(
+    ("each", "text"),
+    [
+        (estimate(-0.06, -0.079, -0.041), "−6.0 % [−7.9, −4.1]"),
+        (estimate(-0.09, -0.13, -0.05), "−9 % [−13, −5]"),
+        (estimate(0.0, None, None), "0 %"),
+        (estimate(-0.06, None, -0.02), "−6 % (−∞, −2]"),
+        (estimate(0.004, 0.001, None), "+0.40 % [+0.10, ∞)"),
+        (estimate(math.nan, None, None), "–"),
+        (None, "–"),
+    ],
+)
+def test_a_change_shows_its_sign_and_the_digits_that_its_interval_earns(each: Estimate | None, text: str) -> None:
+    assert say.change(each) == text
+
+
+def test_a_difference_of_shares_is_told_in_points() -> None:
+    assert say.points(estimate(-0.006, -0.022, 0.010, "share")) == "−0.6 pp [−2.2, +1.0]"
+
+
+@pytest.mark.parametrize(
+    ("each", "text"),
+    [
+        (estimate(340.2, 321.0, 362.0, "ms"), "340 ms [321, 362]"),
+        (estimate(2_340.0, 2_021.0, 2_862.0, "ms"), "2.3 s [2.0, 2.9]"),
+        (estimate(0.14, 0.12, 0.16, "ms"), "0.140 ms [0.120, 0.160]"),
+        (estimate(4.37e-5, 4.31e-5, 4.43e-5, "ms/token"), "4.37 ×10⁻⁵ ms/token [4.31, 4.43]"),
+        (estimate(7_010.0, 2_400.0, 10_500.0, "tokens"), "7.0k [2.4k, 10k]"),
+        (estimate(0.813, 0.79, 0.84, "share"), "81.3 % [79.0, 84.0]"),
+        (estimate(-1.9, -3.9, 0.1, "points"), "−1.9 pp [−3.9, +0.1]"),
+        (estimate(450.3, 440.2, 460.1, "tokens/s"), "450 tokens/s [440, 460]"),
+        (estimate(12.0, None, None, ""), "12.0"),
+    ],
+)
+def test_an_estimate_is_told_in_the_unit_it_is_read_in(each: Estimate, text: str) -> None:
+    assert say.estimate(each) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (8, "8"),
+        (875, "875"),
+        (999.6, "1.0k"),
+        (7_010, "7.0k"),
+        (9_960, "10k"),
+        (31_000, "31k"),
+        (8_192, "8k"),
+        (131_072, "128k"),
+        (1_048_576, "1M"),
+        (1_200_000, "1.2M"),
+        (None, "–"),
+    ],
+)
+def test_token_counts_are_short_and_powers_of_two_keep_their_names(count: float | None, text: str) -> None:
+    assert say.tokens(count) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(0.14, "0.14 ms"), (7.84, "7.84 ms"), (340, "340 ms"), (999.9, "1 s"), (2_123, "2.12 s"), (130_000, "2.17 min"), (8e6, "2.22 h")],
+)
+def test_a_duration_chooses_its_unit(ms: float, text: str) -> None:
+    assert say.duration(ms) == text
+
+
+@pytest.mark.parametrize(("minutes", "text"), [(0.5, "30 s"), (7.2, "7 min"), (150, "2.5 h"), (None, "–")])
+def test_minutes_are_told_as_a_budget(minutes: float | None, text: str) -> None:
+    assert say.minutes(minutes) == text
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.81, "81 %"), (0.004, "0.4 %"), (0.998, "99.8 %"), (1.0, "100 %"), (0.0, "0 %")])
+def test_a_share_near_an_end_keeps_a_decimal(share: float, text: str) -> None:
+    assert say.percent(share) == text
+
+
+@given(value=st.floats(-1, 1), half=st.floats(1e-4, 0.5))
+def test_a_change_never_contradicts_its_interval(value: float, half: float) -> None:
+    words = say.change(estimate(value, value - half, value + half))
+    middle, low, high = (float(part.replace(say.MINUS, "-").strip("[], %")) for part in words.replace(" %", "").split())
+    assert low <= middle <= high
+    assert abs(middle - 100 * value) <= 10 ** -say.decimals(100 * half)
+
+
+@given(st.floats(-1e9, 1e9))
+def test_no_number_is_printed_with_a_hyphen_or_as_minus_zero(value: float) -> None:
+    words = say.number(value, 2)
+    assert "-" not in words
+    assert words != "−0.00"
+    assert float(words.replace(say.MINUS, "-").replace(",", "")) == pytest.approx(value, abs=0.005)
+
+
+@given(low=st.floats(1e-3, 1e6), step=st.sampled_from([0.01, 0.5, 1.0, 20.0, 1000.0]))
+def test_two_ticks_a_step_apart_never_read_the_same(low: float, step: float) -> None:
+    ticks = [round(low / step) * step, (round(low / step) + 1) * step]
+    assert say.tick("ms", ticks[0], step) != say.tick("ms", ticks[1], step)

@@ -1,0 +1,99 @@
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from advisor.policy import Policy
+from agentload.report.document import document
+from agentload.report.html import html, tied
+from agentload.report.parts import Document, Group, Step
+from tests.report import sample
+from tests.report.charts.test_draw import MAP, PLOT
+from tests.report.golden import assert_golden
+
+VOID = {"meta", "link", "br", "img", "input"}
+
+
+class Tree(HTMLParser):
+    """Check that what is opened is closed, and collect ids, links and loads."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            elif name == "href":
+                (self.links if tag == "a" else self.loads).append(value or "")
+            elif name in ("src", "srcset", "action", "data"):
+                self.loads.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def told() -> Document:
+    return document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
+
+
+def parsed(page: str) -> Tree:
+    tree = Tree()
+    tree.feed(page)
+    tree.close()
+    return tree
+
+
+def test_a_report_in_html_is_as_it_was_looked_at() -> None:
+    small = replace(told(), groups=(Group(title="Latency", charts=(PLOT, MAP), note="A note."),))
+    assert_golden("decision.html", html(small))
+
+
+def test_a_page_is_whole_loads_nothing_and_links_only_within_itself() -> None:
+    tree = parsed(html(told()))
+    assert tree.open == []
+    assert len(set(tree.ids)) == len(tree.ids)
+    assert {link.removeprefix("#") for link in tree.links} <= set(tree.ids)
+    assert tree.loads == ["data:,"]
+
+
+def test_a_hostile_name_stays_text() -> None:
+    evil = '<img src=x onerror="alert(1)">'
+    page = html(
+        replace(told(), model=evil, headline=evil, do_now=(Step(text=evil, command=evil),), server=replace(told().server, title=evil))
+    )
+    assert "<img" not in page
+    assert parsed(page).open == []
+
+
+def test_the_policy_allows_our_own_script_only() -> None:
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html(told()))
+    assert policy is not None
+    assert "unsafe" not in policy[1]
+    assert policy[1].startswith("default-src &#39;none&#39;; img-src data:; ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("−6.0 % [−7.9, −4.1]", "−6.0\u00a0% [−7.9,\u00a0−4.1]"),
+        ("340 ms [321, 362]", "340\u00a0ms [321,\u00a0362]"),
+        ("use, canary first", "use, canary first"),
+        ("FP8, fit at batch 8", "FP8, fit at batch 8"),
+        ("−6 % (−∞, −2]", "−6\u00a0% (−∞,\u00a0−2]"),
+    ],
+)
+def test_a_number_stays_with_its_unit_and_an_interval_in_one_piece(words: str, expected: str) -> None:
+    assert tied(words) == expected

@@ -1,0 +1,55 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+
+from advisor.policy import Policy, Slo
+from advisor.verdict import Decision
+from agentload.report import json as rendered
+from agentload.report.document import document
+from tests.report import sample
+from tests.report.golden import assert_golden
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "decision.schema.json"
+
+
+def text(decision: Decision | None = None) -> str:
+    policy = Policy(slos=(Slo(workload="code", ttft_ms=3_000.0),))
+    return rendered.json(document(decision or sample.decision(), sample.evidence(), sample.facts(), policy=policy))
+
+
+def valid(file: str) -> dict[str, Any]:
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    loaded: dict[str, Any] = json.loads(file)
+    jsonschema.Draft202012Validator(schema).validate(loaded)
+    return loaded
+
+
+def test_a_report_in_json_is_as_it_was_looked_at() -> None:
+    assert_golden("decision.json", text())
+
+
+def test_the_schema_in_the_manual_is_the_programs() -> None:
+    assert_golden(str(SCHEMA), rendered.schema())
+
+
+def test_a_decision_file_meets_its_schema() -> None:
+    assert valid(text())["lists"]["use"] == ["code, long_chat (FP8 skip-SW)"]
+
+
+def test_a_decision_file_that_lacks_its_decision_does_not() -> None:
+    broken = {key: value for key, value in json.loads(text()).items() if key != "decision"}
+    assert [error.message for error in jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(broken)] == [
+        "'decision' is a required property"
+    ]
+
+
+def test_what_is_no_number_is_null_and_numbers_of_numpy_are_numbers() -> None:
+    decision = sample.decision()
+    odd = replace(decision.break_even[0], tokens=float("nan"), slope_z=np.float64(9.5))
+    loaded = valid(text(replace(decision, break_even=(odd,))))
+    assert (loaded["decision"]["break_even"][0]["tokens"], loaded["decision"]["break_even"][0]["slope_z"]) == (None, 9.5)

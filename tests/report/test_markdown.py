@@ -1,0 +1,44 @@
+import re
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.policy import Policy
+from agentload.report.document import document
+from agentload.report.markdown import escaped, markdown
+from agentload.report.parts import Cell, Document, Table
+from tests.report import sample
+from tests.report.golden import assert_golden
+
+
+def told() -> Document:
+    return document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
+
+
+def test_a_report_in_markdown_is_as_it_was_looked_at() -> None:
+    assert_golden("decision.md", markdown(told()))
+
+
+def test_a_report_without_classes_findings_or_canary_has_no_empty_sections() -> None:
+    bare = replace(told(), classes=None, findings=(), rollout=None, roll_back="", groups=(), no_difference=(), asides=())
+    text = markdown(bare)
+    assert "\n\n\n" not in text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## Verdicts", "## Checks", "## How to reproduce"]
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]) | st.sampled_from("|*_`<>[]()\\\n#~"), min_size=1, max_size=30)
+
+
+@given(NAMES)
+def test_no_name_breaks_a_table(name: str) -> None:
+    table = Table(title="t", columns=("", name), rows=((Cell(text=name), Cell(text=name, tone="strong")),))
+    text = markdown(replace(told(), server=table, classes=None, groups=()))
+    lines = text.split("\n")
+    start = lines.index("| --- | --- |")
+    rows = [lines[start - 1], lines[start], lines[start + 1]]
+    assert [len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) for row in rows] == [3, 3, 3]
+
+
+def test_a_name_is_shown_as_it_is() -> None:
+    assert escaped("a*b_c <d> [e](f) `g` _h_") == r"a\*b_c \<d> [e\](f) \`g\` \_h\_"

@@ -1,0 +1,139 @@
+"""The page in a real browser. `LOOK=FOLDER` keeps the pictures."""
+
+import os
+import struct
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from advisor.policy import Policy
+from agentload.report.document import document
+from agentload.report.html import html
+from tests.report import sample
+from tests.report.chromium import PROGRAM, Page, browser
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)"),
+]
+DESKTOP, PHONE = 1_200, 390
+TOLD = document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
+
+
+@pytest_asyncio.fixture
+async def page(tmp_path: Path) -> AsyncIterator[Page]:
+    file = tmp_path / "decision.html"
+    file.write_text(html(TOLD))
+    async with browser(tmp_path / "profile") as opened:
+        await opened.shape(width=DESKTOP, height=900)
+        await opened.open(file)
+        yield opened
+
+
+def colours(png: bytes) -> int:
+    """Count the distinct colours of an 8-bit PNG's unfiltered and filtered bytes: few for a blank picture, many for a drawn one."""
+    parts, at = b"", 8
+    while at < len(png):
+        length, kind = struct.unpack_from(">I4s", png, at)
+        parts += png[at + 8 : at + 8 + length] if kind == b"IDAT" else b""
+        at += 12 + length
+    return len(set(zlib.decompress(parts)))
+
+
+def keep(name: str, png: bytes) -> None:
+    if folder := os.environ.get("LOOK"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / f"{name}.png").write_bytes(png)
+
+
+async def test_the_page_asks_for_nothing_and_complains_of_nothing(page: Page) -> None:
+    assert await page.run("document.querySelectorAll('figure').length") == sum(len(group.charts) for group in TOLD.groups)
+    assert (page.complaints, [url for url in page.requests if not url.startswith(("file:", "data:"))]) == ([], [])
+
+
+async def test_every_chart_is_drawn_inside_its_frame(page: Page) -> None:
+    await page.run("document.querySelectorAll('details').forEach(part => part.open = true)")
+    empty = "[...document.querySelectorAll('svg.chart')].filter(svg => !svg.querySelector('.mark, .line, .heat')).length"
+    outside = """[...document.querySelectorAll('svg.chart')].flatMap(svg => {
+        const frame = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll('text, .mark, .line, .heat')]
+          .filter(part => { const box = part.getBoundingClientRect();
+            return box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 || box.bottom > frame.bottom + 1; })
+          .map(part => svg.querySelector('title').textContent + ': ' + (part.textContent || part.className.baseVal)); })"""
+    assert (await page.run(empty), await page.run(outside)) == (0, [])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("name", "width"), [("desktop", DESKTOP), ("phone", PHONE)])
+async def test_the_page_fits_its_window_in_light_and_dark(page: Page, name: str, width: int, scheme: str) -> None:
+    await page.shape(width=width, height=800, mobile=width == PHONE, scheme=scheme)
+    assert await page.run("document.documentElement.scrollWidth") == width
+    png = await page.screenshot(height=2_400)
+    keep(f"{name}-{scheme}", png)
+    assert struct.unpack_from(">II", png, 16) == (width, 2_400)
+    assert colours(png) > 100
+    dark = await page.run("getComputedStyle(document.documentElement).backgroundColor")
+    assert dark == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 24, 28)"}[scheme]
+
+
+async def test_text_has_the_contrast_that_readers_need(page: Page) -> None:
+    """WCAG 2.2 AA: 4.5 to 1 for text, computed from the colours that the browser resolved."""
+    script = """[...document.querySelectorAll('h1, h2, h3, p, li, dd, dt, td, th, summary, figcaption, button, .badge, .chart text')]
+      .filter(part => part.textContent.trim() && !part.closest('.heat-ink') && !part.matches('.heat-ink, .skip')).map(part => {
+        const light = colour => { const parts = colour.match(/[0-9.]+/g).slice(0, 3).map(value => value / 255)
+            .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+          return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]; };
+        let behind = part; const style = getComputedStyle(part);
+        while (behind && getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)') behind = behind.parentElement;
+        const [low, high] = [light(part.closest('.chart') ? style.fill : style.color),
+          light(getComputedStyle(behind ?? document.documentElement).backgroundColor)].sort((a, b) => a - b);
+        return [(high + 0.05) / (low + 0.05), part.tagName + '.' + part.className + ' ' + part.textContent.slice(0, 40)]; })
+      .filter(([ratio]) => ratio < 4.5)"""
+    for scheme in ("light", "dark"):
+        await page.shape(width=DESKTOP, height=900, scheme=scheme)
+        assert await page.run(script) == []
+
+
+async def test_a_chart_is_read_with_the_keyboard(page: Page) -> None:
+    await page.run("document.querySelector('svg[aria-labelledby^=itl]').focus()")
+    await page.press("ArrowRight")
+    first = await page.run("document.getElementById('tip').textContent")
+    await page.press("ArrowRight")
+    await page.press("ArrowDown")
+    other = await page.run("document.getElementById('tip').textContent")
+    await page.press("Escape")
+    assert (first.split(":")[0], other.split(":")[0]) == ("BF16", "FP8")
+    assert await page.run("document.getElementById('tip').hidden")
+
+
+async def test_pointing_at_a_mark_tells_its_values(page: Page) -> None:
+    await page.run("document.querySelector('svg[aria-labelledby^=itl]').scrollIntoView({block: 'center'})")
+    box = await page.run(
+        "(() => { const box = document.querySelector('svg[aria-labelledby^=itl] .arm-2 .mark').getBoundingClientRect();"
+        " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+    )
+    await page.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    assert "tokens" in await page.run("document.getElementById('tip').textContent")
+    assert not await page.run("document.getElementById('tip').hidden")
+
+
+async def test_a_legend_entry_hides_and_shows_its_arm(page: Page) -> None:
+    button = "document.querySelector('figure:has(svg[aria-labelledby^=itl]) button[data-arm=\"1\"]')"
+    shown = "[...document.querySelectorAll('svg[aria-labelledby^=itl] .series.arm-1')].filter(part => part.getClientRects().length).length"
+    before = await page.run(shown)
+    await page.run(f"{button}.click()")
+    hidden = (await page.run(shown), await page.run(f"{button}.getAttribute('aria-pressed')"))
+    await page.run(f"{button}.click()")
+    assert (hidden, await page.run(shown)) == ((0, "false"), before)
+
+
+async def test_paper_shows_what_the_screen_folds(page: Page) -> None:
+    folded = "[...document.querySelectorAll('details')].filter(part => !part.open).length"
+    assert await page.run(folded) > 0
+    await page.run("dispatchEvent(new Event('beforeprint'))")
+    assert await page.run(folded) == 0
+    await page.run("dispatchEvent(new Event('afterprint'))")
+    assert await page.run(folded) > 0
