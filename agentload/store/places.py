@@ -1,4 +1,4 @@
-"""Where a run's journals lie: beside its database, so that whoever has the one finds the other."""
+"""Where journals lie: beside their database, a folder a run, a file a leg and worker."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from pathlib import Path
 
 
 def journal_folder(database: Path, run_id: str) -> Path:
-    """Return the folder of a run's journals, one file a leg and worker."""
-    return database.with_name(database.name + ".journals") / run_id
+    """Return the folder of a run's journals: `agentload.journal/RUN` beside `agentload.duckdb`."""
+    return database.with_suffix(".journal") / run_id
 
 
 def journals(database: Path, run_id: str) -> tuple[Path, ...]:
-    """List a run's journals in the order in which they were begun."""
+    """List a run's journals in order of their legs; none if nothing was written."""
     return tuple(sorted(journal_folder(database, run_id).glob("*.journal")))
+
+
+def journalled_runs(database: Path) -> tuple[str, ...]:
+    """List the runs that have journals beside this database, loaded or not."""
+    root = database.with_suffix(".journal")
+    return tuple(sorted(folder.name for folder in root.iterdir() if journals(database, folder.name))) if root.is_dir() else ()
