@@ -28,7 +28,7 @@ class Made:
     name: str = ""
     created: str | None = None
     """ISO date."""
-    trace: str | None = None
+    traces: tuple[str, ...] = ()
     trace_hash: str | None = None
     seed: int | None = None
     design: str | None = None
@@ -38,7 +38,8 @@ class Made:
     database: str | None = None
     hosts: tuple[str, ...] = ()
     legs: int = 1
-    gpu_hours: float | None = None
+    minutes: float | None = None
+    """How long the run took; of its virtual time when it was simulated."""
     servers: tuple[Served, ...] = ()
 
 

@@ -433,7 +433,7 @@ def facts() -> RunFacts:
             run="r-2026-11-20-a1",
             tool_version="0.1.0",
             created="2026-11-20",
-            trace="traces/mix.jsonl",
+            traces=("traces/mix.jsonl",),
             trace_hash="5f2a9c1e",
             seed=7,
             design="interleaved",
@@ -441,7 +441,7 @@ def facts() -> RunFacts:
             options='{"max_in_flight":64}',
             database="run.duckdb",
             hosts=("load-1",),
-            gpu_hours=3.4,
+            minutes=204.0,
             servers=tuple(
                 Served(arm=arm, machine="node-a, node-b", fingerprint=f"{index}b7e41", steady=True) for index, arm in enumerate(ARMS)
             ),

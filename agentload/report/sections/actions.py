@@ -28,12 +28,12 @@ def do_now(view: View) -> tuple[Step, ...]:
     choice = view.decision.choice
     steps: list[Step] = []
     if view.decision.kind != "measured":
-        trace = view.facts.made.trace or "TRACE"
+        traces = " ".join(view.facts.made.traces) or "TRACE"
         endpoints = ",".join(f"{arm}=URL" for arm in view.arms)
         steps.append(
             Step(
                 text=f"Measure on your own servers before you act: this run was {view.decision.kind}.",
-                command=f"agentload replay {trace} --endpoints {endpoints} --model MODEL --db agentload.duckdb",
+                command=f"agentload replay {traces} --endpoints {endpoints} --model MODEL --db agentload.duckdb",
             )
         )
     if rollout(view) is not None:

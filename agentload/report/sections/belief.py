@@ -131,5 +131,7 @@ def _gates(view: View) -> Iterable[Check]:
 
 
 def _budget(view: View) -> Iterable[Check]:
-    if view.facts.made.gpu_hours:
-        yield Check(state="ok", text=f"{say.significant(view.facts.made.gpu_hours)} GPU-h")
+    made = view.facts.made
+    if made.minutes:
+        time = {"measured": "of measurement", "emulated": "against stand-ins", "simulated": "of virtual time"}[view.decision.kind]
+        yield Check(state="ok", text=f"{say.minutes(made.minutes)} {time}")

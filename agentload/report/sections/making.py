@@ -20,7 +20,7 @@ def reproduction(view: View) -> Table:
         ("agentload", made.tool_version),
         ("engine", f"{evidence.deployment.engine} {evidence.deployment.version or ''}".strip()),
         ("model", model),
-        ("trace", made.trace),
+        ("trace", " ".join(made.traces)),
         ("trace hash", made.trace_hash),
         ("seed", None if made.seed is None else str(made.seed)),
         ("design", made.design),

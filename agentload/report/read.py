@@ -1,0 +1,139 @@
+"""Read what a report says of a run beyond its evidence: how it was made, what its servers said, series for charts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from agentload.errors import StoreError
+from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
+from agentload.store.database import reading
+
+SECOND: Final = 1_000_000_000
+# Set anew at each start of a server that is otherwise the same.
+_VOLATILE: Final = frozenset({"process_start_s"})
+LENGTHS: Final = 10
+"""As many columns as a heat map can label; more lengths than this are gathered at powers of two."""
+
+
+def facts(database: Path, run: str) -> RunFacts:
+    """Read the facts of a run; raise `StoreError` if the database has no such run."""
+    with reading(database) as connection:
+        return RunFacts(made=_made(connection, database, run), timelines=_timelines(connection, run), retrieval=_retrieval(connection, run))
+
+
+def run_id(database: Path, wanted: str | None) -> str:
+    """Return *wanted* if the database has it, or with None the run that was stored last; raise `StoreError` otherwise."""
+    with reading(database) as connection:
+        rows = connection.execute("SELECT run_id FROM runs ORDER BY rowid").fetchall()
+    runs = [str(row[0]) for row in rows]
+    if not runs:
+        raise StoreError(f"{database}: no run in it", hint="make one: agentload replay TRACE --endpoints ENDPOINTS --db " + str(database))
+    if wanted is not None and wanted not in runs:
+        raise StoreError(f"{database}: no run '{wanted}'", hint=f"its runs are: {', '.join(runs[-8:])}")
+    return runs[-1] if wanted is None else wanted
+
+
+def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Made:
+    query = "SELECT version, name, created_ns, trace_name, trace_hash, seed, design, command, options FROM runs WHERE run_id = ?"
+    row = connection.execute(query, [run]).fetchone()
+    assert row is not None, run
+    version, name, created_ns, trace, trace_hash, seed, design, command, options = row
+    legs = connection.execute("SELECT host, ended_ns - monotonic_ns FROM legs WHERE run_id = ? ORDER BY leg", [run]).fetchall()
+    spent = [length for _, length in legs if length is not None]
+    traces = json.loads(options).get("traces") or ([trace] if trace else [])
+    return Made(
+        run=run,
+        tool_version=version,
+        name=name,
+        # A simulation has no date: asked for twice, it is one run.
+        created=datetime.fromtimestamp(created_ns / SECOND, UTC).date().isoformat() if created_ns else None,
+        traces=tuple(str(each) for each in traces),
+        trace_hash=trace_hash,
+        seed=seed,
+        design=design,
+        command=command,
+        options=options,
+        database=str(database),
+        hosts=tuple(dict.fromkeys(str(host) for host, _ in legs)),
+        legs=len(legs),
+        minutes=sum(spent) / SECOND / 60 if spent else None,
+        servers=_servers(connection, run),
+    )
+
+
+def _servers(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Served, ...]:
+    said: dict[str, list[dict[str, Any]]] = {}
+    query = "SELECT arm, facts FROM fingerprints WHERE run_id = ? ORDER BY leg, at_ns, round"
+    for arm, text in connection.execute(query, [run]).fetchall():
+        said.setdefault(arm, []).append({key: value for key, value in json.loads(text).items() if key not in _VOLATILE})
+    arms = connection.execute("SELECT arm, url, machine, profile FROM arms WHERE run_id = ? ORDER BY position", [run]).fetchall()
+    return tuple(_served(arm, url, machine, profile, said.get(arm, [])) for arm, url, machine, profile in arms)
+
+
+def _served(arm: str, url: str | None, machine: str | None, profile: str | None, said: list[dict[str, Any]]) -> Served:
+    digest = hashlib.sha256(json.dumps(said[0], sort_keys=True).encode()).hexdigest()[:12] if said else None
+    steady = all(each == said[0] for each in said) if len(said) > 1 else None
+    return Served(arm=arm, url=url, machine=machine, profile=profile, fingerprint=digest, steady=steady)
+
+
+def _timelines(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Timeline, ...]:
+    # Legs have a monotonic clock each; the wall clock says how far apart they are.
+    query = """
+        SELECT arm, name, (at_ns - monotonic_ns + wall_ns - first_value(wall_ns) OVER (ORDER BY leg)) / 1e9 AS second, value
+        FROM samples JOIN legs USING (run_id, leg)
+        WHERE run_id = ? AND name IN ('kv_usage', 'preemptions')
+        ORDER BY arm, second
+    """
+    seen: dict[str, dict[str, dict[float, float]]] = {}
+    for arm, name, second, value in connection.execute(query, [run]).fetchall():
+        # A server of several engines reports each: the pool is as full as its fullest part, preemptions add up.
+        at = seen.setdefault(arm, {}).setdefault(name, {})
+        at[second] = max(at.get(second, 0.0), value) if name == "kv_usage" else at.get(second, 0.0) + value
+    return tuple(_timeline(arm, names["kv_usage"], names.get("preemptions", {})) for arm, names in seen.items() if "kv_usage" in names)
+
+
+def _timeline(arm: str, usage: dict[float, float], preemptions: dict[float, float]) -> Timeline:
+    seconds = tuple(usage)
+    known = tuple(preemptions.get(second, math.nan) for second in seconds)
+    counted = _increments(known) if preemptions and not any(map(math.isnan, known)) else ()
+    return Timeline(arm=arm, seconds=seconds, kv_usage=tuple(usage.values()), preemptions=counted)
+
+
+def _increments(counts: Iterable[float]) -> tuple[float, ...]:
+    """Return a counter's growth since its first value; a value below the one before is a restart from zero."""
+    out: list[float] = []
+    before: float | None = None
+    total = 0.0
+    for count in counts:
+        if before is not None:
+            total += count - before if count >= before else count
+        before = count
+        out.append(total)
+    return tuple(out)
+
+
+def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retrieval, ...]:
+    query = """
+        SELECT arm, task, context_tokens, round(10 * depth) / 10 AS tenth, count_if("right"), count(*)
+        FROM answers WHERE run_id = ? AND depth IS NOT NULL AND "right" IS NOT NULL
+        GROUP BY ALL ORDER BY ALL
+    """
+    rows = connection.execute(query, [run]).fetchall()
+    lengths = {row[2] for row in rows}
+    cells: dict[tuple[str, str, float, float], tuple[int, int]] = {}
+    for arm, task, length, depth, right, items in rows:
+        column = float(length) if len(lengths) <= LENGTHS else float(2 ** round(math.log2(length)))
+        known = cells.get((arm, task, column, depth), (0, 0))
+        cells[arm, task, column, depth] = (known[0] + right, known[1] + items)
+    return tuple(
+        Retrieval(arm=arm, task=task, context_tokens=length, depth=depth, right=right, items=items)
+        for (arm, task, length, depth), (right, items) in cells.items()
+    )

@@ -1,0 +1,150 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from agentload.errors import StoreError
+from agentload.model.rows import AnswerRow, ArmRow, FingerprintRow, LegRow, Row, RunRow, SampleRow
+from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
+from agentload.report.read import facts, run_id
+from agentload.store.journal import Writer
+from agentload.store.loader import load
+
+SECOND = 1_000_000_000
+NOON = 1_790_000_000 * SECOND
+
+
+def database(folder: Path, *rows: Row) -> Path:
+    file = folder / "r.duckdb"
+    with Writer(folder / "r.journal") as journal:
+        for row in rows:
+            journal.append(row)
+    load([folder / "r.journal"], file)
+    return file
+
+
+def run(name: str, *, created_ns: int = NOON) -> RunRow:
+    return RunRow(
+        run_id=name,
+        kind="measured",
+        name="rag",
+        created_ns=created_ns,
+        trace_name="rag",
+        trace_hash="5f2a",
+        model="m",
+        design="interleaved",
+        seed=7,
+        version="0.1.0",
+        command="agentload replay rag",
+        options='{"traces":["a","b"]}',
+    )
+
+
+def leg(number: int, *, wall_ns: int) -> LegRow:
+    return LegRow(
+        run_id="r", leg=number, host="load-1", boot_id=None, monotonic_ns=5 * SECOND, wall_ns=wall_ns, ended_ns=35 * SECOND, status="done"
+    )
+
+
+def sample(name: str, second: int, value: float, *, number: int = 1, labels: str | None = None) -> SampleRow:
+    return SampleRow(run_id="r", leg=number, arm="bf16", at_ns=(5 + second) * SECOND, name=name, value=value, labels=labels)
+
+
+def said(arm: str, moment: str, **known: object) -> FingerprintRow:
+    return FingerprintRow(
+        run_id="r",
+        leg=1,
+        arm=arm,
+        at_ns=1 if moment == "before" else 2,
+        moment="before" if moment == "before" else "after",
+        round=0,
+        facts=json.dumps(known),
+    )
+
+
+def answer(item: int, length: int, depth: float, *, right: bool) -> AnswerRow:
+    return AnswerRow(
+        run_id="r",
+        arm="bf16",
+        task="needle",
+        item=str(item),
+        context_tokens=length,
+        depth=depth,
+        repetition=0,
+        score=None,
+        right=right,
+        answer=None,
+    )
+
+
+def test_a_run_is_told_as_it_was_stored(tmp_path: Path) -> None:
+    file = database(
+        tmp_path,
+        run("r"),
+        leg(1, wall_ns=NOON),
+        leg(2, wall_ns=NOON + 100 * SECOND),
+        ArmRow(run_id="r", arm="bf16", position=0, url="http://a/v1", model="m", machine="node-a"),
+        ArmRow(run_id="r", arm="fp8", position=1, url="http://b/v1", model="m", profile="p/fp8"),
+        said("bf16", "before", version="0.33.0", process_start_s=1.0),
+        said("bf16", "after", version="0.33.0", process_start_s=9.0),
+        sample("kv_usage", 0, 0.2, labels='{"engine":"0"}'),
+        sample("kv_usage", 0, 0.4, labels='{"engine":"1"}'),
+        sample("preemptions", 0, 30.0),
+        sample("kv_usage", 10, 0.9),
+        sample("preemptions", 10, 34.0),
+        sample("kv_usage", 2, 1.0, number=2),
+        sample("preemptions", 2, 3.0, number=2),
+        sample("running", 2, 3.0, number=2),
+        answer(1, 4_096, 0.52, right=True),
+        answer(2, 4_096, 0.48, right=False),
+        answer(3, 8_192, 0.0, right=True),
+    )
+    assert facts(file, "r") == RunFacts(
+        made=Made(
+            run="r",
+            tool_version="0.1.0",
+            name="rag",
+            created="2026-09-21",
+            traces=("a", "b"),
+            trace_hash="5f2a",
+            seed=7,
+            design="interleaved",
+            command="agentload replay rag",
+            options='{"traces":["a","b"]}',
+            database=str(file),
+            hosts=("load-1",),
+            legs=2,
+            minutes=1.0,
+            servers=(
+                Served(arm="bf16", url="http://a/v1", machine="node-a", fingerprint="287155f36ed3", steady=True),
+                Served(arm="fp8", url="http://b/v1", profile="p/fp8"),
+            ),
+        ),
+        # The second leg begins 100 s later with a server that counts from zero again.
+        timelines=(Timeline(arm="bf16", seconds=(0.0, 10.0, 102.0), kv_usage=(0.4, 0.9, 1.0), preemptions=(0.0, 4.0, 7.0)),),
+        retrieval=(
+            Retrieval(arm="bf16", task="needle", context_tokens=4_096.0, depth=0.5, right=1, items=2),
+            Retrieval(arm="bf16", task="needle", context_tokens=8_192.0, depth=0.0, right=1, items=1),
+        ),
+    )
+
+
+def test_many_lengths_are_gathered_at_powers_of_two(tmp_path: Path) -> None:
+    lengths = [4_000 + 37 * index for index in range(12)]
+    file = database(tmp_path, run("r"), *(answer(index, length, 0.5, right=True) for index, length in enumerate(lengths)))
+    assert facts(file, "r").retrieval == (Retrieval(arm="bf16", task="needle", context_tokens=4_096.0, depth=0.5, right=12, items=12),)
+
+
+def test_a_changed_identity_is_not_steady_and_a_simulation_has_no_date(tmp_path: Path) -> None:
+    arm = ArmRow(run_id="r", arm="bf16", position=0, url=None, model="m")
+    file = database(tmp_path, run("r", created_ns=0), arm, said("bf16", "before", version="1"), said("bf16", "after", version="2"))
+    made = facts(file, "r").made
+    assert (made.servers[0].steady, made.created, made.minutes) == (False, None, None)
+
+
+def test_the_run_that_was_stored_last_is_meant_when_none_is_named(tmp_path: Path) -> None:
+    file = database(tmp_path, run("r9"), run("r1"))
+    assert (run_id(file, None), run_id(file, "r9")) == ("r1", "r9")
+    with pytest.raises(StoreError, match="no run 'r2'") as caught:
+        run_id(file, "r2")
+    assert caught.value.hint == "its runs are: r9, r1"
