@@ -24,7 +24,8 @@ class Identity:
     version: str | None = None
     max_model_len: int | None = None
     cache_config: Mapping[str, str] = field(default_factory=dict)
-    process_start_s: float | None = None
+    counters: Mapping[str, float] = field(default_factory=dict)
+    """What /metrics counts, by our names; a server that has just become idle may still be behind."""
     missing: tuple[str, ...] = ()
     """Sources that did not answer, with the reason."""
 
@@ -43,7 +44,7 @@ class Identity:
             "max_concurrency": config.get("kv_cache_max_concurrency"),
             "gpu_memory_utilization": config.get("gpu_memory_utilization"),
             "attention_backend": config.get("attention_backend"),
-            "process_start_s": self.process_start_s,
+            "process_start_s": self.counters.get("process_start_s"),
         }
 
 
@@ -62,7 +63,7 @@ async def identify(endpoint: Endpoint) -> Identity:
         version=str(version["version"]) if version and "version" in version else None,
         max_model_len=length if isinstance(length, int) else None,
         cache_config=scrape.cache_config if scrape else {},
-        process_start_s=scrape.values.get("process_start_s") if scrape else None,
+        counters=scrape.values if scrape else {},
         missing=tuple(missing),
     )
 

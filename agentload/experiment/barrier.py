@@ -1,4 +1,4 @@
-"""What happens between two rounds: blocks closed, servers asked who they are, counters read, what is finished loaded.
+"""What happens between two rounds: blocks closed, servers asked who they are, counters compared, what is finished loaded.
 
 Nothing here runs while a block is played, so nothing here can disturb a measurement.
 """
@@ -9,21 +9,26 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Literal
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
-from agentload.model.commands import Settle
-from agentload.model.rows import BlockRow, FingerprintRow, Row
+from agentload.model.commands import Send, Settle
+from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row
 from agentload.replay.dispatcher import PlayEnd
 
 WATCHED = ("version", "models", "kv_cache_dtype", "skip_layers", "prefix_caching", "block_size", "pool_tokens", "process_start_s")
 """Facts that must not change while an arm is compared."""
+COUNTED = frozenset({"ok", "short", "long", "garbage"})
+"""Ends that a server counts as a success of its own."""
+LOOKS = 10
+LOOK_S = 0.2  # a server's counters settle within this many looks after its last answer
 
 
 class Barrier:
-    """Settle a round: returns the pairs that are void because their server changed."""
+    """Settle a round: returns the pairs that are void because their server changed or was not ours alone."""
 
     def __init__(
         self,
@@ -34,6 +39,7 @@ class Barrier:
         before: Mapping[str, Identity],
         pair_size: int,
         write: Callable[[Row], None],
+        samples: Callable[[], Iterable[Row]],
         pair_done: Callable[[int], Awaitable[None]],
     ) -> None:
         self._run_id = run_id
@@ -42,20 +48,31 @@ class Barrier:
         self._known = dict(before)
         self._pair_size = pair_size
         self._write = write
+        self._samples = samples
         self._pair_done = pair_done
         self._played: Counter[int] = Counter()
+        self._ours: Counter[str] = Counter()
+
+    def sent(self, send: Send) -> None:
+        """Take no notice: only what ended was counted."""
+
+    def ended(self, send: Send, ended: CallRow) -> None:
+        """Note a call of ours that the server will have counted."""
+        if ended.status in COUNTED:
+            self._ours[send.arm] += 1
 
     async def __call__(self, settle: Settle, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
         """Close the round's blocks and say which pairs must be played again."""
-        arms = sorted({end.play.arm for end in ends})
-        changes = dict(zip(arms, await asyncio.gather(*(self._changed(arm, settle.round) for arm in arms)), strict=True))
+        reasons = dict(zip(self._endpoints, await asyncio.gather(*(self._look(arm, settle.round) for arm in self._endpoints)), strict=True))
+        self._ours.clear()
+        for row in await asyncio.to_thread(lambda: list(self._samples())):
+            self._write(row)
         void: dict[int, str] = {}
         for end in ends:
-            pair, reason = end.play.pair, changes[end.play.arm]
-            if reason is not None:
-                void[pair] = reason
-            self._write(self._block(end, reason))
-            self._played[pair] += 1
+            if (reason := reasons[end.play.arm]) is not None:
+                void[end.play.pair] = reason
+            self._write(self._block(end, reasons[end.play.arm]))
+            self._played[end.play.pair] += 1
         for pair in {end.play.pair for end in ends}:
             if pair in void:
                 self._played[pair] = 0
@@ -63,30 +80,35 @@ class Barrier:
                 await self._pair_done(pair)
         return tuple(sorted(void.items()))
 
-    async def _changed(self, arm: str, round_: int) -> str | None:
-        """Note who the server is now, and say what changed since it was last asked."""
-        known = self._known[arm].facts()
+    async def _look(self, arm: str, round_: int) -> str | None:
+        """Note who the server is now, and say what makes the block that it may have played void."""
+        known, ours = self._known[arm], self._ours[arm]
         try:
-            now = await identify(self._endpoints[arm])
+            now = await self._settled(arm, known, ours)
         except EndpointError as error:
             return f"{arm} did not answer after the block: {error.message}"
         self._known[arm] = now
-        facts = now.facts()
-        self._write(
-            FingerprintRow(
-                run_id=self._run_id,
-                leg=self._leg,
-                arm=arm,
-                at_ns=time.monotonic_ns(),
-                moment="after",
-                round=round_,
-                facts=json.dumps(facts, sort_keys=True),
-            )
-        )
-        changed = [name for name in WATCHED if facts[name] != known[name]]
-        if not changed:
-            return None
-        return f"{arm} changed during the block: " + ", ".join(f"{name} {known[name]} → {facts[name]}" for name in changed)
+        self._note(arm, now, round_, "after")
+        facts, before = now.facts(), known.facts()
+        changed = [name for name in WATCHED if facts[name] != before[name]]
+        if changed:
+            return f"{arm} changed during the block: " + ", ".join(f"{name} {before[name]} → {facts[name]}" for name in changed)
+        foreign = _foreign(known, now, ours)
+        return f"{arm} answered {foreign:.0f} requests that were not ours" if foreign > 0 else None
+
+    async def _settled(self, arm: str, known: Identity, ours: int) -> Identity:
+        """Ask until the server is idle and has counted what we sent, or stays as it is."""
+        for _ in range(LOOKS):
+            now = await identify(self._endpoints[arm])
+            if now.counters.get("running", 0.0) == 0 and _foreign(known, now, ours) >= 0:
+                break
+            await asyncio.sleep(LOOK_S)
+        return now
+
+    def _note(self, arm: str, identity: Identity, round_: int, moment: Literal["before", "after"]) -> None:
+        facts = json.dumps(identity.facts(), sort_keys=True)
+        at_ns = time.monotonic_ns()
+        self._write(FingerprintRow(run_id=self._run_id, leg=self._leg, arm=arm, at_ns=at_ns, moment=moment, round=round_, facts=facts))
 
     def _block(self, end: PlayEnd, void: str | None) -> BlockRow:
         return BlockRow(
@@ -102,3 +124,10 @@ class Barrier:
             salt=end.play.salt,
             void=void,
         )
+
+
+def _foreign(before: Identity, after: Identity, ours: int) -> float:
+    """Count the successes that the server saw and we did not send; 0 where it does not count."""
+    if "requests_done" not in before.counters or "requests_done" not in after.counters:
+        return 0.0
+    return after.counters["requests_done"] - before.counters["requests_done"] - ours

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol, assert_never
 
 from agentload.live.alarm import Alarm
@@ -79,7 +79,7 @@ class Runner:
         leg: int,
         write: Callable[[Row], None],
         flush: Callable[[], None],
-        listener: Listener | None = None,
+        listeners: Sequence[Listener] = (),
         done: Iterable[int] = (),
         voided: Mapping[int, int] | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class Runner:
         self._leg = leg
         self._write = write
         self._flush = flush
-        self._listener = listener
+        self._listeners = tuple(listeners)
         self._dispatcher = Dispatcher(plan, done=done, voided=voided)
         self._monitor = Monitor()
         self._tasks: asyncio.TaskGroup | None = None
@@ -153,16 +153,16 @@ class Runner:
         def streamed(tokens: int) -> None:
             self._tell(Chunks(at_ns=time.monotonic_ns(), request_id=send.request_id, tokens=tokens))
 
-        if self._listener is not None:
-            self._listener.sent(send)
+        for listener in self._listeners:
+            listener.sent(send)
         outcome, prompt_hash = await self._caller.call(send, streamed)
         ended = row(send, outcome, run_id=self._plan.run, leg=self._leg, prompt_hash=prompt_hash)
         self._write(ended)
         self._monitor.ended(
             lag_ns=_lag_ns(ended), chunks=len(outcome.chunks or ()), coalesced=outcome.coalesced_reads, source=outcome.stamp_source
         )
-        if self._listener is not None:
-            self._listener.ended(send, ended)
+        for listener in self._listeners:
+            listener.ended(send, ended)
         self._tell(Ended(at_ns=time.monotonic_ns(), request_id=send.request_id, outcome=outcome))
 
     async def _settle(self, command: Settle) -> None:

@@ -1,0 +1,165 @@
+"""Replay a trace against endpoints and store every call.
+
+The trace is cut into blocks of whole sessions; each block is played on every arm, in an order that is drawn, and each finished pair of
+blocks is stored. Ctrl-C lets what is in flight come to its end, stores it and exits with 130; `--resume` goes on from there.
+
+For example:
+
+    agentload replay rag --endpoints emulated:llama-3.1-8b-h100 --db demo.duckdb
+
+    agentload replay traces/rag.jsonl --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --model M --db agentload.duckdb
+
+    agentload replay traces/chat.jsonl --endpoints arms.yaml --sessions 16 --wait-cap user=20 --dry-run
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentload.cli import _load as opt
+from agentload.cli._dry import describe
+from agentload.cli._output import print_json
+from agentload.cli._progress import Progress
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.read import Emulated, read
+from agentload.errors import InterruptError
+from agentload.experiment.cost import cost
+from agentload.experiment.emulated import emulated
+from agentload.experiment.load_traces import load_traces
+from agentload.experiment.plan import plan
+from agentload.experiment.record import new_run_id, typed_command
+from agentload.experiment.replay import Leg, Played, Replay
+from agentload.experiment.summary import summarise
+from agentload.model.commands import Limits
+from agentload.model.rows import Kind
+
+SECOND = 1_000_000_000
+
+
+def run(
+    traces: Annotated[list[str], typer.Argument(help="Trace files, or names of shipped traces; several are played as one mix.")],
+    *,
+    endpoints: Annotated[str, typer.Option(help="a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM].")],
+    db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = Path("agentload.duckdb"),
+    model: Annotated[str | None, typer.Option(help="Model to ask for; the only one served when omitted.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
+    pairs: opt.Pairs = 6,
+    design: opt.Design = "interleaved",
+    cache: opt.Cache = "cold",
+    sessions: opt.Sessions = None,
+    rate: opt.Rate = None,
+    cv: opt.Cv = 1.0,
+    speed: opt.Speed = 1.0,
+    max_in_flight: opt.MaxInFlight = None,
+    wait_scale: opt.WaitScales = None,
+    wait_cap: opt.WaitCaps = None,
+    max_calls: opt.MaxCalls = None,
+    max_tokens: opt.MaxTokens = None,
+    duration: opt.Duration = None,
+    cancel_share: opt.CancelShare = 0.0,
+    history: opt.History = "fixed",
+    retries: opt.Retries = 0,
+    seed: opt.Seed = 0,
+    first_timeout: Annotated[float, typer.Option(help="Seconds until the first byte of an answer.")] = 600.0,
+    idle_timeout: Annotated[float, typer.Option(help="Seconds of silence within a stream.")] = 120.0,
+    total_timeout: Annotated[float, typer.Option(help="Seconds for a whole answer.")] = 3600.0,
+    noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Emulated endpoints scatter as real servers do.")] = True,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line of the trace that was cut short.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run: finished pairs are not played again.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    load = opt.load(
+        sessions=sessions,
+        rate=rate,
+        cv=cv,
+        speed=speed,
+        max_in_flight=max_in_flight,
+        wait_scale=wait_scale,
+        wait_cap=wait_cap,
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        duration=duration,
+        cancel_share=cancel_share,
+        history=history,
+        retries=retries,
+    )
+    limits = Limits(first_ns=round(first_timeout * SECOND), idle_ns=round(idle_timeout * SECOND), total_ns=round(total_timeout * SECOND))
+    trace, trace_hash = load_traces(traces, lenient=lenient)
+    wanted = read(endpoints, model=model, key_env=api_key_env)
+    with _served(wanted, noise=noise, seed=seed, is_dry=dry_run) as served:
+        made = plan(
+            trace,
+            [endpoint.name for endpoint in served],
+            run=resume or new_run_id(),
+            seed=seed,
+            pairs=pairs,
+            design=opt.design(design),
+            cache=opt.cache(cache),
+            load=load,
+            limits=limits,
+        )
+        expected = cost(made)
+        if dry_run:
+            print_json(expected) if json else print(describe(made, expected))
+            return
+        kind: Kind = "emulated" if isinstance(wanted, Emulated) else "measured"
+        replay = Replay(
+            plan=made,
+            endpoints=served,
+            database=db,
+            trace_hash=trace_hash,
+            command=typed_command(),
+            kind=kind,
+            is_resumed=resume is not None,
+            settings={"traces": traces, "pairs": pairs, "noise": noise if kind == "emulated" else None},
+        )
+        played = _play(replay, Progress(expected.calls_by_arm))
+    _report(played, db, as_json=json)
+
+
+@contextlib.contextmanager
+def _served(wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool) -> Iterator[tuple[Endpoint, ...]]:
+    if not isinstance(wanted, Emulated):
+        yield wanted
+        return
+    with emulated(wanted, noise=noise, seed=seed, dry=is_dry) as served:
+        yield served
+
+
+def _play(replay: Replay, progress: Progress) -> Played:
+    leg = Leg(replay, listener=progress, notice=lambda text: print(text, file=sys.stderr))
+
+    async def play() -> Played:
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, leg.stop)
+        return await leg.play()
+
+    with progress.shown():
+        return asyncio.run(play())
+
+
+def _report(played: Played, db: Path, *, as_json: bool) -> None:
+    if played.load_error is not None:
+        print(f"warning: the run is in its journal but not in {db}: {played.load_error}", file=sys.stderr)
+        print(f"hint: agentload runs load {played.run_id} --db {db}", file=sys.stderr)
+    else:
+        summary = summarise(db, played.run_id)
+        print_json(summary) if as_json else print(summary.text())
+    if played.health.void is not None:
+        print(f"warning: timings are void: {played.health.void}", file=sys.stderr)
+    if played.was_stopped:
+        raise InterruptError(
+            f"run {played.run_id} was stopped; what was measured is stored", hint=f"agentload replay … --resume {played.run_id}"
+        )
+    if not as_json:
+        print(f"\nNext: agentload report {db} --run {played.run_id}")
