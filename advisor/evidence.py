@@ -100,6 +100,7 @@ class WorkloadClass:
     gpu_time_share: float | None = None  # measured share of the reference arm's GPU time; None when it was not measured
     context_tokens: Floats | None = None  # contexts of the user's own calls, for the share that lies outside the tested range
     batch: float | None = None  # sequences that decode together under this user's load
+    working_set_tokens: float | None = None  # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
     image_tokens_share: float | None = None  # share of prompt tokens that come from images
     stream_share: float | None = None  # share of turns that a person watches token by token
 

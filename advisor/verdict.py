@@ -40,7 +40,7 @@ class Need:
 class Finding:
     """State what one rule concluded, in sentences that an expert would sign."""
 
-    rule: str
+    rule: str = ""  # the file's name, filled in when the rule is run
     kind: Weight
     arm: str | None = None  # None: all arms
     workload: str | None = None  # None: the whole server
@@ -86,7 +86,7 @@ class Leg:
 
     name: Literal["pays", "safe", "capacity"]
     state: LegState
-    estimate: Estimate | None = None  # log ratios are given as relative change, accuracy as a difference in points of 100
+    estimate: Estimate | None = None  # a relative change, or for accuracy a difference of shares
     margin: float | None = None
     p: float | None = None  # one-sided, of the decisive test
     p_adjusted: float | None = None  # after Holm over the gates of the decision

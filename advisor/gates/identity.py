@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
+from advisor.dtypes import canonical
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import Gate
 
 NAME = "identity"
-SAME = {
-    "fp8": "fp8_e4m3",  # vLLM reads fp8 as fp8_e4m3
-    "bf16": "bfloat16",
-    "fp16": "float16",
-}
-
-
-def canonical(dtype: str) -> str:
-    """Return the one name of a KV dtype that has several."""
-    return SAME.get(dtype, dtype)
 
 
 def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:

@@ -75,21 +75,32 @@ def break_even(
     fitted = line.fit(difference, np.nanmedian(base.values[:, seen], axis=0))
     if fitted is None:
         return None
-    shape, low, high = _on_tested(fitted, fieller(fitted), float(difference.lengths.min()), float(difference.lengths.max()))
+    return judged(
+        arm.arm,
+        fitted,
+        first=float(difference.lengths.min()),
+        last=float(difference.lengths.max()),
+        users=float(users) if own_users is None else own_users,
+        prior_tokens=prior_tokens,
+    )
+
+
+def judged(arm: str, fitted: Line, *, first: float, last: float, users: float, prior_tokens: float | None) -> BreakEven:
+    """Return what the line of differences says about lengths above zero, tested from *first* to *last*."""
+    shape, low, high = _on_tested(fitted, fieller(fitted), first, last)
     crosses = shape in ("bounded", "half-line") and fitted.slope != 0 and fitted.intercept / fitted.slope < 0
     tokens = -fitted.intercept / fitted.slope if crosses else None
-    batch = float(users) if own_users is None else own_users
     return BreakEven(
-        arm=arm.arm,
+        arm=arm,
         shape=shape,
         tokens=tokens,
         low=low,
         high=high,
         slope_z=fitted.slope_z if math.isfinite(fitted.slope_z) else math.copysign(1e9, fitted.slope),
-        users=batch,
-        own_tokens=None if tokens is None else tokens / batch,
-        own_low=None if low is None else low / batch,
-        own_high=None if high is None else high / batch,
+        users=users,
+        own_tokens=None if tokens is None else tokens / users,
+        own_low=None if low is None else low / users,
+        own_high=None if high is None else high / users,
         prior_tokens=prior_tokens,
         ahead="above" if fitted.slope < 0 else "below",
         pairs=fitted.pairs,

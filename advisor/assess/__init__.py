@@ -1,0 +1,1 @@
+"""Compute everything a decision rests on, once: speed, lines, accuracy, capacity, reach, figures."""

@@ -1,0 +1,151 @@
+"""Judge paired answers: by bucket, and pooled over the lengths that a workload really has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.case import Accuracy
+from advisor.estimate import Estimate
+from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
+from advisor.policy import Policy
+from advisor.statistics import accuracy, holm
+from advisor.statistics.resampling import Spread
+from advisor.verdict import BucketResult
+
+_LEVEL = 0.95
+
+
+def _graded(buckets: list[AccuracyBucket]) -> Spread | None:
+    """Return the graded difference over *buckets*; counted buckets enter as zeros and ones."""
+    reference: list[Floats] = []
+    arm: list[Floats] = []
+    clusters: list[Ints] = []
+    for index, each in enumerate(buckets):
+        if each.reference_scores is not None and each.arm_scores is not None:
+            reference.append(each.reference_scores)
+            arm.append(each.arm_scores)
+            own = np.arange(each.reference_scores.size) if each.clusters is None else np.unique(each.clusters, return_inverse=True)[1]
+        else:
+            counts = (each.both, each.reference_only, each.arm_only, each.neither)
+            reference.append(np.repeat([1.0, 1.0, 0.0, 0.0], counts))
+            arm.append(np.repeat([1.0, 0.0, 1.0, 0.0], counts))
+            own = np.arange(each.items)
+        clusters.append(own + (index << 32))
+    return accuracy.graded(np.concatenate(reference), np.concatenate(arm), np.concatenate(clusters))
+
+
+def _counts(buckets: list[AccuracyBucket]) -> tuple[int, int, int, int]:
+    return (
+        sum(each.both for each in buckets),
+        sum(each.reference_only for each in buckets),
+        sum(each.arm_only for each in buckets),
+        sum(each.neither for each in buckets),
+    )
+
+
+def _judged(buckets: list[AccuracyBucket], margin: float) -> tuple[Estimate, float, float] | None:
+    """Return the difference with the p-values of "not worse" and of "worse" by *margin*."""
+    if any(each.reference_scores is not None for each in buckets):
+        found = _graded(buckets)
+        if found is None:
+            return None
+        low, high = found.interval(_LEVEL)
+        difference = Estimate(
+            value=found.value,
+            low=low,
+            high=high,
+            n=found.units,
+            unit="share",
+            method="paired graded scores, contexts as clusters",
+            level=_LEVEL,
+        )
+        return difference, found.p_above(-margin), found.p_below(-margin)
+    both, lost, won, neither = _counts(buckets)
+    n = both + lost + won + neither
+    if n == 0:
+        return None
+    difference = accuracy.tango(both=both, reference_only=lost, arm_only=won, neither=neither, level=_LEVEL)
+    return (
+        difference,
+        accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
+        accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
+    )
+
+
+def _reference(bucket: AccuracyBucket) -> float:
+    if bucket.reference_scores is not None:
+        return float(bucket.reference_scores.mean())
+    return (bucket.both + bucket.reference_only) / bucket.items
+
+
+def _result(bucket: AccuracyBucket, difference: Estimate) -> BucketResult:
+    counted = bucket.reference_scores is None
+    return BucketResult(
+        arm=bucket.arm,
+        task=bucket.task,
+        context_tokens=bucket.context_tokens,
+        difference=difference,
+        reference=_reference(bucket),
+        changed_p=accuracy.mcnemar(reference_only=bucket.reference_only, arm_only=bucket.arm_only) if counted else None,
+    )
+
+
+def _scores(bucket: AccuracyBucket) -> bool:
+    return bucket.items > 0 or (bucket.reference_scores is not None and bucket.reference_scores.size > 0)
+
+
+def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ...]:
+    """Return the paired difference of every bucket with answers."""
+    judged = ((each, _judged([each], policy.accuracy_margin)) for each in evidence.accuracy if _scores(each))
+    return tuple(_result(bucket, found[0]) for bucket, found in judged if found is not None)
+
+
+def _relevant(evidence: Evidence, arm: str, workload: str | None) -> list[AccuracyBucket]:
+    """Return the buckets that speak about *workload*: its own or everybody's, up to the first length that covers its contexts."""
+    mine = [
+        each for each in evidence.accuracy if each.arm == arm and _scores(each) and (workload is None or each.workload in (None, workload))
+    ]
+    contexts = next((each.context_tokens for each in evidence.workloads if each.name == workload), None)
+    if contexts is None or not contexts.size or not mine:
+        return mine
+    wanted = float(np.quantile(contexts, 0.99))
+    covering = min((each.context_tokens for each in mine if each.context_tokens >= wanted), default=float("inf"))
+    return [each for each in mine if each.context_tokens <= covering]
+
+
+def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
+    """Return the pooled accuracy of every challenger, for the whole server and for each workload."""
+    out = []
+    for arm in evidence.challengers:
+        for workload in (None, *(each.name for each in evidence.workloads)):
+            buckets = _relevant(evidence, arm.name, workload)
+            found = _judged(buckets, policy.accuracy_margin) if buckets else None
+            if found is None:
+                continue
+            each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy.accuracy_margin)) is not None]
+            worst = min(each_judged, key=lambda pair: pair[1][0].value)
+            difference, p_not_worse, p_worse = found
+            out.append(
+                Accuracy(
+                    arm=arm.name,
+                    workload=workload,
+                    estimate=difference,
+                    p_not_worse=p_not_worse,
+                    p_worse=p_worse,
+                    worst=_result(worst[0], worst[1][0]),
+                    worst_p=min(holm.adjusted([judged[2] for _, judged in each_judged])),
+                    discordance=_discordance(buckets),
+                    tested_to=max(bucket.context_tokens for bucket in buckets),
+                )
+            )
+    return tuple(out)
+
+
+def _discordance(buckets: list[AccuracyBucket]) -> float:
+    """Return the share of items that differ between the arms; for graded scores the variance of the difference, which plays its part."""
+    graded = [each for each in buckets if each.reference_scores is not None and each.arm_scores is not None]
+    if graded:
+        differences = np.concatenate([each.arm_scores - each.reference_scores for each in graded])  # type: ignore[operator]  # filtered above
+        return float(np.var(differences))
+    both, lost, won, neither = _counts(buckets)
+    return (lost + won) / (both + lost + won + neither)

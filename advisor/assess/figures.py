@@ -1,0 +1,172 @@
+"""Tabulate what was measured, arm by arm: latencies, throughput, goodput, hits, cost, energy; each with its interval or its count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import special
+
+from advisor.estimate import Estimate
+from advisor.evidence import Arm, Calls, Evidence, Floats, Ints, Telemetry
+from advisor.policy import Policy, Slo
+from advisor.statistics.paired import Metric
+from advisor.statistics.quantiles import quantile
+from advisor.verdict import Figure
+
+QUANTILES = ((0.5, "p50"), (0.95, "p95"))
+LATENCIES: tuple[Metric, ...] = ("ttft_ms", "tpot_ms", "turn_ms")
+
+
+def _sessions(calls: Calls) -> Ints:
+    """Return one number a session, unique over pairs."""
+    low = int(calls.session.min())
+    width = int(calls.session.max()) - low + 1
+    if width < 2**40:
+        return calls.pair * width + (calls.session - low)
+    return np.unique(np.stack([calls.pair, calls.session]), axis=1, return_inverse=True)[1]
+
+
+def _mean(values: Floats, *, unit: str, method: str) -> Estimate | None:
+    """Return the mean over independent blocks with Student's interval."""
+    if values.size < 2:
+        return None
+    reach = float(special.stdtrit(values.size - 1, 0.975)) * float(values.std(ddof=1)) / values.size**0.5
+    mean = float(values.mean())
+    return Estimate(value=mean, low=mean - reach, high=mean + reach, n=values.size, unit=unit, method=method)
+
+
+def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
+    return Estimate(value=value, low=None, high=None, n=n, unit=unit, method=method)
+
+
+def _within(calls: Calls, slo: Slo) -> Floats:
+    """Return 1 for each turn inside the service level, 0 for each other; a turn that failed is outside."""
+    good = calls.ok.copy()
+    for limit, column in ((slo.ttft_ms, calls.ttft_ms), (slo.tpot_ms, calls.tpot_ms), (slo.turn_ms, calls.turn_ms)):
+        if limit is not None:
+            good &= ~(column > limit)
+    return good.astype(np.float64)
+
+
+def _by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
+    """Return the sum of *weights* per second of each block."""
+    block = np.concatenate([each.block for each in calls])
+    start = np.concatenate([each.start_s for each in calls])
+    end = start + np.nan_to_num(np.concatenate([each.turn_ms for each in calls])) / 1e3
+    names, index = np.unique(block, return_inverse=True)
+    first, last = np.full(names.size, np.inf), np.full(names.size, -np.inf)
+    np.minimum.at(first, index, start)
+    np.maximum.at(last, index, end)
+    total = np.bincount(index, weights=np.concatenate(weights))
+    span = last - first
+    rate: Floats = np.divide(total[span > 0], span[span > 0], dtype=np.float64)
+    return rate
+
+
+def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
+    sessions = _sessions(calls)
+    for metric in LATENCIES:
+        values = np.where(calls.ok, getattr(calls, metric), np.nan)
+        for q, name in QUANTILES:
+            found = quantile(values, sessions, q, unit="ms")
+            if found is not None:
+                yield f"{metric}.{name}", found
+    yield "dropped_share", _counted(1 - float(calls.ok.mean()), unit="share", method="counted turns", n=len(calls))
+
+
+def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
+    observed = [(each.name, found) for each in evidence.workloads if (found := evidence.calls(each.name, arm.name)) is not None]
+    if not observed:
+        return
+    calls = [found for _, found in observed]
+    tokens = _mean(
+        _by_block(calls, [np.where(each.ok, np.nan_to_num(each.output_tokens), 0.0) for each in calls]), unit="tokens/s", method="blocks"
+    )
+    requests = _mean(_by_block(calls, [each.ok.astype(np.float64) for each in calls]), unit="requests/s", method="blocks")
+    slos = [policy.slo(name) for name, _ in observed]
+    if all(slo is not None for slo in slos):
+        within = [_within(found, slo) for found, slo in zip(calls, slos, strict=True) if slo is not None]
+        good = _mean(_by_block(calls, within), unit="requests/s", method="blocks, turns within the service level")
+        if good is not None:
+            yield "goodput_per_s", good
+    if requests is not None:
+        yield "requests_per_s", requests
+    if tokens is None:
+        return
+    yield "output_tokens_per_s", tokens
+    price, gpus = evidence.deployment.gpu.usd_per_hour, evidence.deployment.gpus_per_replica
+    if price is not None and tokens.low is not None and tokens.low > 0:
+        yield "usd_per_mtok", _inverse(tokens, price * gpus / 3600 * 1e6, unit="USD/1M output tokens")
+    if price is not None and requests is not None and requests.low is not None and requests.low > 0:
+        yield "usd_per_turn", _inverse(requests, price * gpus / 3600, unit="USD/turn")
+    watts = next((figures.watts for name, figures in evidence.server if name == arm.name), None)
+    if watts is not None and tokens.low is not None and tokens.low > 0:
+        yield "joule_per_token", _inverse(tokens, watts, unit="J/output token")
+
+
+def _inverse(rate: Estimate, factor: float, *, unit: str) -> Estimate:
+    assert rate.low is not None
+    assert rate.high is not None
+    return Estimate(
+        value=factor / rate.value, low=factor / rate.high, high=factor / rate.low, n=rate.n, unit=unit, method=rate.method, level=rate.level
+    )
+
+
+def _telemetry(figures: Telemetry) -> Iterator[tuple[str, Estimate]]:
+    units = {
+        "peak_kv_usage": "share",
+        "pool_filled_share": "share",
+        "preemptions": "count",
+        "hit_rate": "share",
+        "ideal_hit_rate": "share",
+        "queue_wait_p95_ms": "ms",
+        "running_max": "requests",
+        "waiting_max": "requests",
+        "acceptance_rate": "share",
+        "watts": "W",
+    }
+    for name, unit in units.items():
+        value = getattr(figures, name)
+        if value is not None:
+            yield name, _counted(value, unit=unit, method="server's own samples")
+
+
+def _facts(arm: Arm) -> Iterator[tuple[str, Estimate]]:
+    for name, unit in (("pool_tokens", "tokens"), ("page_bytes", "bytes"), ("max_concurrency", "requests")):
+        value = getattr(arm, name)
+        if value is not None:
+            yield name, _counted(value, unit=unit, method="read from the server")
+
+
+def figures(evidence: Evidence, policy: Policy) -> tuple[Figure, ...]:
+    """Return the evidence table: whole server first, then each workload."""
+    out: list[Figure] = []
+    for arm in evidence.arms:
+        server = [*_facts(arm), *_throughput(evidence, arm, policy)]
+        for name, telemetry in evidence.server:
+            if name == arm.name:
+                server.extend(_telemetry(telemetry))
+        out.extend(Figure(name=name, arm=arm.name, workload=None, estimate=found, kind=evidence.kind) for name, found in server)
+        for each in evidence.observations:
+            if each.arm != arm.name:
+                continue
+            found: list[tuple[str, Estimate]] = []
+            if each.calls is not None and len(each.calls):
+                found.extend(_latencies(each.calls))
+                found.extend(_goodput(each.calls, policy.slo(each.workload)))
+            if each.telemetry is not None:
+                found.extend(_telemetry(each.telemetry))
+            out.extend(Figure(name=name, arm=arm.name, workload=each.workload, estimate=value, kind=evidence.kind) for name, value in found)
+    return tuple(out)
+
+
+def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:
+    """Yield the share of turns within the service level, with an interval over blocks."""
+    if slo is None:
+        return
+    names, index = np.unique(calls.block, return_inverse=True)
+    share = np.bincount(index, weights=_within(calls, slo)) / np.bincount(index)
+    found = _mean(share, unit="share", method=f"{names.size} blocks, turns within the service level")
+    if found is not None:
+        yield "within_slo", found

@@ -1,0 +1,53 @@
+"""Measure how much of the user's load lies beyond the lengths at which answers were checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from advisor.case import Accuracy, Reach
+from advisor.evidence import Evidence, Floats
+
+SLACK = 1.1  # a bucket speaks for lengths up to a tenth above its own
+
+
+def contexts(evidence: Evidence, workload: str) -> Floats | None:
+    """Return the contexts of *workload*: the user's own where given, else those replayed on the reference."""
+    own = next((each.context_tokens for each in evidence.workloads if each.name == workload), None)
+    if own is not None and own.size:
+        return own
+    calls = evidence.calls(workload, evidence.reference)
+    if calls is None:
+        return None
+    lengths = calls.prompt_tokens + calls.output_tokens
+    return lengths[np.isfinite(lengths)]
+
+
+def _one(evidence: Evidence, arm: str, workload: str, tested_to: float | None) -> Reach:
+    lengths = contexts(evidence, workload)
+    if lengths is None or not lengths.size:
+        return Reach(arm=arm, workload=workload, tested_to=tested_to, beyond_share=None, longest=None)
+    beyond = None if tested_to is None else float(np.mean(lengths > SLACK * tested_to))
+    return Reach(arm=arm, workload=workload, tested_to=tested_to, beyond_share=beyond, longest=float(lengths.max()))
+
+
+def reaches(evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy: Sequence[Accuracy]) -> tuple[Reach, ...]:
+    """Return the reach of every challenger, for each workload and, weighted by their shares, for the whole mix."""
+    tested = {(each.arm, each.workload): each.tested_to for each in accuracy}
+    out = []
+    for arm in evidence.challengers:
+        parts = [_one(evidence, arm.name, name, tested.get((arm.name, name))) for name, _ in shares]
+        known = [(share, part.beyond_share) for (_, share), part in zip(shares, parts, strict=True) if part.beyond_share is not None]
+        weight = sum(share for share, _ in known)
+        out.append(
+            Reach(
+                arm=arm.name,
+                workload=None,
+                tested_to=tested.get((arm.name, None)),
+                beyond_share=sum(share * beyond for share, beyond in known) / weight if weight > 0 else None,
+                longest=max((part.longest for part in parts if part.longest is not None), default=None),
+            )
+        )
+        out.extend(parts)
+    return tuple(out)

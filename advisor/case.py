@@ -1,0 +1,144 @@
+"""Evidence with everything that was computed from it once: what rules and legs read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from advisor.estimate import Estimate
+from advisor.evidence import Evidence
+from advisor.policy import Policy
+from advisor.statistics.paired import Metric
+from advisor.statistics.resampling import Spread
+from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, TtftCurve
+
+Spoiled = Literal["ttft", "itl", "turn", "hits", "accuracy", "capacity"]
+SPOILED_BY: dict[Metric, Spoiled] = {"ttft_ms": "ttft", "tpot_ms": "itl", "turn_ms": "turn"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Hold one comparison of latencies with its sampling distribution (log ratio, arm over reference)."""
+
+    change: Change
+    spread: Spread
+    calls_per_pair: float
+    minutes_per_pair: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Hold the pooled paired accuracy of one arm over the buckets that matter to one workload (None: all of them)."""
+
+    arm: str
+    workload: str | None
+    estimate: Estimate  # arm minus reference, share of right answers
+    p_not_worse: float
+    p_worse: float
+    worst: BucketResult
+    worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
+    discordance: float
+    tested_to: float  # longest context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Say whether the KV pool can limit a workload at the user's load."""
+
+    workload: str | None
+    state: Literal["binds", "slack", "unknown"]
+    reason: str
+    working_set_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Say how much of the user's load lies outside what was tested on an arm."""
+
+    arm: str
+    workload: str | None
+    tested_to: float | None  # longest context with answers; None: no answers at all
+    beyond_share: float | None  # share of calls beyond it
+    longest: float | None  # the user's longest context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Case:
+    """Join evidence, policy and all that follows from them by computation; rules read nothing else."""
+
+    evidence: Evidence
+    policy: Policy
+    shares: tuple[tuple[str, float], ...]  # weight of each workload in the mix, adding up to 1
+    gates: tuple[Gate, ...]
+    speeds: tuple[Speed, ...]
+    itl: tuple[ItlLine, ...]
+    ttft: tuple[TtftCurve, ...]
+    break_even: tuple[BreakEven, ...]
+    buckets: tuple[BucketResult, ...]
+    accuracy: tuple[Accuracy, ...]
+    capacity: tuple[Capacity, ...]
+    rooms: tuple[Room, ...]
+    reach: tuple[Reach, ...]
+
+    def speed(self, arm: str, workload: str | None, metric: Metric = "turn_ms") -> Speed | None:
+        """Return the comparison of *metric*, or None when there is none or a gate spoils it."""
+        if self.spoiled(SPOILED_BY[metric], arm, workload) is not None:
+            return None
+        wanted = (arm, workload, metric)
+        return next((each for each in self.speeds if (each.change.arm, each.change.workload, each.change.metric) == wanted), None)
+
+    def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
+        """Return the failed gate that makes *what* unusable for *arm* against the reference, if any.
+
+        The whole server is spoiled by what spoils a workload that carries a tenth of it or more.
+        """
+        shares = dict(self.shares)
+        for gate in self.gates:
+            if gate.status != "fail" or what not in gate.spoils or gate.arm not in (None, arm, self.evidence.reference):
+                continue
+            if gate.workload is None or gate.workload == workload:
+                return gate
+            if workload is None and shares.get(gate.workload, 0.0) >= 0.1:
+                return gate
+        return None
+
+    def accuracy_of(self, arm: str, workload: str | None) -> Accuracy | None:
+        """Return the pooled accuracy of *arm* for *workload*."""
+        return next((each for each in self.accuracy if (each.arm, each.workload) == (arm, workload)), None)
+
+    def capacity_of(self, arm: str, workload: str | None) -> Capacity | None:
+        """Return the agents per GPU of *arm* for *workload*."""
+        return next((each for each in self.capacity if (each.arm, each.workload) == (arm, workload)), None)
+
+    def room(self, workload: str | None) -> Room:
+        """Return whether the pool can limit *workload*."""
+        return next(each for each in self.rooms if each.workload == workload)
+
+    def reach_of(self, arm: str, workload: str | None) -> Reach:
+        """Return how far the tests of *arm* cover *workload*."""
+        return next(each for each in self.reach if (each.arm, each.workload) == (arm, workload))
+
+    def line(self, arm: str, users: int | None = None) -> ItlLine | None:
+        """Return the token latency line of *arm*, at *users* or at the smallest batch."""
+        found = sorted((each for each in self.itl if each.arm == arm and users in (None, each.users)), key=lambda each: each.users)
+        return found[0] if found else None
+
+    def scopes(self) -> Iterator[str | None]:
+        """Yield the whole server (None), then each workload class."""
+        yield None
+        for workload in self.evidence.workloads:
+            yield workload.name
+
+
+def _values(root: object, path: str) -> list[object]:
+    values = [root]
+    for name in path.split("."):
+        values = [getattr(each, name) for each in values]
+        values = [part for each in values for part in (each if isinstance(each, tuple) else (each,)) if part is not None]
+    return values
+
+
+def missing(case: Case, needs: frozenset[str]) -> tuple[str, ...]:
+    """Return the inputs of *needs* that *case* lacks; a need is a dotted path, met when anything lies at its end."""
+    return tuple(sorted(path for path in needs if not _values(case, path)))

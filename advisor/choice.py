@@ -1,0 +1,105 @@
+"""Choose the arm for the whole server, name the runner-up and why it lost, and say whether one flag is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor import words
+from advisor.assess.speed import between
+from advisor.case import Case
+from advisor.verdict import ArmVerdict, Choice, Word
+
+_RANK: dict[Word, int] = {"use": 0, "calibrate": 1, "test further": 2, "no difference": 3, "avoid": 4}
+SPLIT_WORTH = 0.01  # of the mix's turn time; a second pool costs a spare replica
+
+
+def _key(case: Case, verdict: ArmVerdict) -> tuple[int, float, float]:
+    capacity, speed = case.capacity_of(verdict.arm, None), case.speed(verdict.arm, None)
+    replicas = float("inf") if capacity is None or capacity.replicas_at_peak is None else float(capacity.replicas_at_peak)
+    return _RANK[verdict.verdict], replicas, 0.0 if speed is None else speed.change.relative.value
+
+
+def _headline(reference: str, best: ArmVerdict) -> str:
+    match best.verdict:
+        case "use":
+            return f"canary {best.arm}, then roll out" if best.canary else f"use {best.arm}"
+        case "calibrate":
+            return f"stay on {reference}; calibrate {best.arm}, then test it again"
+        case "test further":
+            return f"stay on {reference}; test {best.arm} further"
+        case "no difference":
+            return f"stay on {reference}: {best.arm} makes no difference"
+        case "avoid":
+            return f"stay on {reference}: avoid {best.arm}"
+
+
+def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
+    if other.verdict != best.verdict:
+        return f"{other.verdict}: {other.reason}"
+    direct = between(case.evidence, best.arm, other.arm, case.shares)
+    if direct is not None:
+        relative = direct.relative(unit="relative", method="mean log ratio of the same turns, bootstrap over")
+        return f"its turns take {words.change(relative)} against {best.arm}"
+    return other.reason
+
+
+def _slower(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> dict[str, float]:
+    """Return what each class that loses on *arm* adds to the turn time of the mix."""
+    shares, out = dict(case.shares), {}
+    for each in classes:
+        if each.arm != arm or each.workload is None:
+            continue
+        speed = case.speed(arm, each.workload)
+        slower = 0.0 if speed is None else max(0.0, speed.change.relative.value)
+        if slower > 0 or each.verdict == "avoid":
+            out[each.workload] = shares[each.workload] * slower
+    return out
+
+
+def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
+    """Say what a second pool on the reference would gain for the classes that lose on *arm*."""
+    losing = _slower(case, arm, classes)
+    avoided = [each for each in classes if each.arm == arm and each.verdict == "avoid"]
+    if not losing:
+        return f"One flag: no class loses on {arm}."
+    gain = f"a {case.evidence.reference} pool for {', '.join(losing)} would gain {sum(losing.values()):.1%} of the mix's turn time"
+    if avoided or sum(losing.values()) > SPLIT_WORTH:
+        return f"Split: {gain}, at the price of a spare in each pool."
+    return f"One flag: {gain} and leave each pool without a spare."
+
+
+def split_if_refused(case: Case, classes: Sequence[ArmVerdict]) -> str:
+    """Say which classes would gain from a pool of their own although the whole server stays on the reference."""
+    winners = [(each.workload, each.arm) for each in classes if each.verdict == "use" and each.workload is not None]
+    if not winners:
+        return f"One flag: no class is shown to gain from leaving {case.evidence.reference}."
+    names = ", ".join(f"{workload} ({arm})" for workload, arm in winners)
+    return f"Split, if a pool of their own is worth a spare: {names}; the rest stays on {case.evidence.reference}."
+
+
+def choose(case: Case, server: Sequence[ArmVerdict], classes: Sequence[ArmVerdict]) -> Choice:
+    """Return the choice among the verdicts on the whole server."""
+    reference = case.evidence.reference
+    ranked = sorted(server, key=lambda each: _key(case, each))
+    best = ranked[0]
+    used = best.verdict == "use"
+    other = ranked[1] if len(ranked) > 1 else None
+    if not used:
+        return Choice(
+            arm=reference,
+            verdict=best.verdict,
+            canary=False,
+            headline=_headline(reference, best),
+            runner_up=best.arm,
+            why_it_lost=f"{best.verdict}: {best.reason}",
+            split_pools=split_if_refused(case, classes),
+        )
+    return Choice(
+        arm=best.arm,
+        verdict="use",
+        canary=best.canary,
+        headline=_headline(reference, best),
+        runner_up=reference if other is None else other.arm,
+        why_it_lost=best.pays.reason if other is None else _why(case, best, other),
+        split_pools=split_if_used(case, best.arm, classes),
+    )

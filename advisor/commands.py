@@ -1,0 +1,47 @@
+"""The commands a decision sends its reader to, in one place: verbs and options as the command line knows them."""
+
+from __future__ import annotations
+
+_REPLAY = "agentload replay TRACE --endpoints ENDPOINTS"
+
+
+def more_pairs(pairs: int) -> str:
+    """Return the command that replays so many block pairs in all."""
+    return f"{_REPLAY} --pairs {pairs}"
+
+
+def swap() -> str:
+    """Return the command that lets the arms change machines half way."""
+    return f"{_REPLAY} --swap"
+
+
+def control() -> str:
+    """Return the command that measures the noise floor."""
+    return f"{_REPLAY} --aa"
+
+
+def fill_pool() -> str:
+    """Return the command that searches the agents one GPU carries, in long primed runs."""
+    return "agentload sweep --concurrency --endpoints ENDPOINTS"
+
+
+def context_sweep() -> str:
+    """Return the command that measures token latency against context."""
+    return "agentload sweep --context 1k..128k --endpoints ENDPOINTS"
+
+
+def evaluate(items: int | None = None, *, to_tokens: float | None = None) -> str:
+    """Return the command that asks paired questions, *items* in all."""
+    upper = "128k" if to_tokens is None else f"{to_tokens / 1024:.0f}k"
+    count = "" if items is None else f" --items {items}"
+    return f"agentload eval --endpoints ENDPOINTS --contexts 4k..{upper}{count}"
+
+
+def probe() -> str:
+    """Return the command that tries feature combinations one by one."""
+    return "agentload probe --endpoints ENDPOINTS"
+
+
+def launch(flags: str) -> str:
+    """Return the command that prints how to start one more arm."""
+    return f"agentload launch --print  # one more arm: {flags}"

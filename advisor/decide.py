@@ -1,0 +1,114 @@
+"""Turn evidence into a decision: the only door of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from advisor.assess.figures import figures
+from advisor.assess.whole import assess
+from advisor.case import Case
+from advisor.choice import choose
+from advisor.evidence import Evidence
+from advisor.judge import judge
+from advisor.policy import Policy
+from advisor.rulebook import run
+from advisor.verdict import ArmVerdict, Choice, Decision, Need
+
+ALWAYS_FLIPS = "another version of engine, driver or checkpoint"
+
+
+def _caveats(case: Case) -> tuple[str, ...]:
+    evidence = case.evidence
+    out = []
+    if evidence.kind != "measured":
+        out.append(f"All figures are {evidence.kind}: no server was measured.")
+    if any(each.gpu_time_share is None for each in evidence.workloads):
+        out.append("The weights of the mix are the reference's time in turns; GPU time was not measured.")
+    starts = {int(each) for row in evidence.observations if row.calls is not None for each in np.unique(row.calls.restart)}
+    if len(starts) == 1:
+        out.append("Each server was started once: what a restart changes is in no interval.")
+    if not evidence.challengers:
+        out.append("There is one arm only: nothing is compared.")
+    out.extend(f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")
+    return tuple(dict.fromkeys((*out, *evidence.notes)))
+
+
+def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:
+    """Return the share of GPU time at which a class that loses would undo the gain of the mix."""
+    if choice.verdict != "use":
+        return ()
+    out = []
+    known = {name: speed.change.relative.value for name, _ in case.shares if (speed := case.speed(choice.arm, name)) is not None}
+    for name, change in known.items():
+        rest = [(share, known[other]) for other, share in case.shares if other != name and other in known]
+        weight = sum(share for share, _ in rest)
+        if change <= -case.policy.min_change or weight <= 0:
+            continue
+        others = sum(share * value for share, value in rest) / weight
+        if others < -case.policy.min_change:
+            out.append(f"{name} above {(-case.policy.min_change - others) / (change - others):.0%} of GPU time")
+    return tuple(out)
+
+
+def _next_replica(case: Case, choice: Choice) -> tuple[str, ...]:
+    found = case.capacity_of(choice.arm, None)
+    return (
+        ()
+        if found is None or found.next_replica_at_agents is None
+        else (f"a peak of {found.next_replica_at_agents} agents: one more replica",)
+    )
+
+
+def _needs(verdicts: Sequence[ArmVerdict]) -> tuple[Need, ...]:
+    return tuple(dict.fromkeys(need for each in verdicts for need in each.needs))
+
+
+def _only_reference(case: Case) -> Choice:
+    reference = case.evidence.reference
+    return Choice(
+        arm=reference,
+        verdict="test further",
+        canary=False,
+        headline=f"stay on {reference}: nothing was compared with it",
+        runner_up=None,
+        why_it_lost=None,
+        split_pools="One flag: there is one arm.",
+    )
+
+
+def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
+    """Return the decision that *evidence* supports under *policy*."""
+    case = assess(evidence, policy or Policy())
+    findings, skipped = run(case)
+    arms = [arm.name for arm in evidence.challengers]
+    server = tuple(judge(case, findings, arm, None) for arm in arms)
+    classes = tuple(judge(case, findings, arm, each.name) for each in evidence.workloads for arm in arms)
+    choice = choose(case, server, classes) if server else _only_reference(case)
+    chosen = next((each for each in server if each.arm in (choice.arm, choice.runner_up)), None)
+    flips = (*_next_replica(case, choice), *_shares_that_flip(case, choice), *(() if chosen is None else chosen.flips), ALWAYS_FLIPS)
+    return Decision(
+        run=evidence.run,
+        kind=evidence.kind,
+        model=evidence.model.name,
+        gpu=evidence.deployment.gpu.name,
+        version=evidence.deployment.version,
+        reference=evidence.reference,
+        choice=choice,
+        server=server,
+        classes=classes,
+        gates=case.gates,
+        findings=findings,
+        skipped=skipped,
+        figures=figures(evidence, case.policy),
+        changes=tuple(speed.change for speed in case.speeds),
+        itl=case.itl,
+        ttft=case.ttft,
+        break_even=case.break_even,
+        accuracy=case.buckets,
+        capacity=case.capacity,
+        needs=_needs((*server, *classes)),
+        caveats=_caveats(case),
+        flips=tuple(dict.fromkeys(flips)),
+    )

@@ -1,0 +1,34 @@
+"""Names of KV-cache dtypes, as vLLM spells them."""
+
+from __future__ import annotations
+
+from advisor.evidence import Arm
+
+_SAME = {
+    "fp8": "fp8_e4m3",  # vLLM reads fp8 as fp8_e4m3
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
+_WIDE = frozenset({"auto", "bfloat16", "float16", "float32"})
+
+
+def canonical(dtype: str) -> str:
+    """Return the one name of a dtype that has several."""
+    return _SAME.get(dtype, dtype)
+
+
+def dtype_of(arm: Arm) -> str | None:
+    """Return the dtype of an arm's KV cache: what the server says, else what was asked for."""
+    found = arm.observed_dtype or arm.expected_dtype
+    return None if found is None else canonical(found)
+
+
+def is_quantised(arm: Arm) -> bool:
+    """Say whether an arm stores fewer than 16 bits a value."""
+    dtype = dtype_of(arm)
+    return dtype is not None and dtype not in _WIDE
+
+
+def is_fp8(arm: Arm) -> bool:
+    """Say whether an arm stores FP8 values."""
+    return (dtype_of(arm) or "").startswith("fp8")

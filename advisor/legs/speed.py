@@ -1,0 +1,71 @@
+"""Is the arm faster? Turn time against the smallest change that counts, the noise floor and the machines."""
+
+from __future__ import annotations
+
+import math
+
+from advisor import commands, words
+from advisor.case import Case, Speed
+from advisor.legs import machines
+from advisor.legs.tested import Tested
+from advisor.statistics.paired import MIN_PAIRS
+from advisor.statistics.planning import units_needed
+from advisor.verdict import Leg, LegState, Need
+
+
+def more_pairs(case: Case, speed: Speed) -> Need:
+    """Return what settles *speed* against the smallest change that counts."""
+    deviation = speed.spread.se * math.sqrt(speed.spread.units)
+    units = units_needed(deviation, math.log1p(case.policy.min_change))
+    more = max(1, units - speed.spread.units)
+    where = words.scope(speed.change.workload)
+    if speed.spread.unit_name == "restarts":
+        return Need(what=f"restarts of both servers ({where} on {speed.change.arm})", pairs=more, command=commands.more_pairs(units))
+    return Need(
+        what=f"paired calls of {where} on {speed.change.arm}",
+        calls=math.ceil(more * speed.calls_per_pair),
+        pairs=more,
+        minutes=more * speed.minutes_per_pair,
+        command=commands.more_pairs(units),
+    )
+
+
+def _untested(case: Case, arm: str, workload: str | None) -> Tested:
+    spoiled = case.spoiled("turn", arm, workload)
+    if spoiled is not None:
+        reason, needs = f"{spoiled.name}: {spoiled.message}", tuple[Need, ...]()
+    else:
+        reason = "fewer than three block pairs"
+        needs = (Need(what=f"block pairs of {words.scope(workload)} on {arm}", pairs=MIN_PAIRS, command=commands.more_pairs(MIN_PAIRS)),)
+    return Tested(leg=Leg(name="pays", state="untested", margin=case.policy.min_change, reason=reason, needs=needs))
+
+
+def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
+    """Return whether turn time falls or rises by more than the margin, stays within it, or is not settled."""
+    speed = case.speed(arm, workload)
+    if speed is None:
+        return _untested(case, arm, workload)
+    policy, spread, relative = case.policy, speed.spread, speed.change.relative
+    floor, allowed = speed.change.floor or 0.0, machines.allowance(case, arm)
+    margin = max(policy.min_change, floor, allowed)
+    needs = (more_pairs(case, speed),)
+    told = f"turn time {words.change(relative)}"
+    p_for, p_against = spread.p_below(math.log1p(-margin)), spread.p_above(math.log1p(margin))
+
+    def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
+        leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles)
+        return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
+
+    if floor > policy.max_floor:
+        return tested("unclear", f"{told}, but two equal sides differ by up to {floor:.1%}", needs)
+    if p_for <= policy.alpha / 2:
+        return tested("yes", told)
+    if p_against <= policy.alpha / 2:
+        return tested("no", told)
+    if allowed:
+        swap = Need(what="arms that change machines half way", pairs=speed.change.pairs, command=commands.swap())
+        return tested("unclear", f"{told}: cannot tell machine from arm, swap them", (swap,))
+    equal = max(policy.min_change, floor)
+    if relative.is_within(equal):
+        return tested("equal", f"{told}, inside ±{equal:.1%}")
+    return tested("unclear", told, needs)

@@ -1,0 +1,75 @@
+"""Contexts shorter than the break-even of their batch: the arm's dearer step is not yet paid for by cheaper reads.
+
+Break-even is in KV tokens of the whole batch, so requests that decode together share it (7.0k alone is 875 each in a batch of eight).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor import commands, words
+from advisor.assess.reach import contexts
+from advisor.case import Case
+from advisor.estimate import Estimate
+from advisor.evidence import WorkloadClass
+from advisor.verdict import BreakEven, Finding, Inequality
+
+NEEDS = frozenset({"break_even", "evidence.workloads.batch"})
+
+
+def _finding(found: BreakEven, workload: WorkloadClass, typical: float) -> Finding | None:
+    assert workload.batch is not None
+    held = workload.batch * typical
+    bound = Estimate(
+        value=found.tokens if found.tokens is not None else found.high or 0.0,
+        low=found.low,
+        high=found.high,
+        n=found.pairs or 1,
+        unit="KV tokens",
+        method="Fieller set of the paired difference",
+    )
+    low, high = found.low or 0.0, found.high if found.high is not None else float("inf")
+    side = "below" if held < low else "above" if held > high else None
+    ahead = side is not None and side == found.ahead
+    if side is None:
+        told = "inside the break-even set: the lines cannot be told apart there"
+    else:
+        told = f"{side} the break-even set, where {found.arm} is {'ahead' if ahead else 'behind'} in token latency"
+    ends = f"[{words.tokens(low)}, {'open' if found.high is None else words.tokens(found.high)}]"
+    return Finding(
+        kind="informs" if side is None else "supports" if ahead else "opposes",
+        arm=found.arm,
+        workload=workload.name,
+        message=(
+            f"{workload.name} decodes {workload.batch:.0f} at a time with {words.tokens(typical)} tokens each, {words.tokens(held)} in "
+            f"all: {told} {ends}."
+        ),
+        estimates=(bound,),
+        inequality=Inequality(
+            left=f"KV tokens of the batch on {workload.name}: {words.tokens(held)}",
+            observed=bound,
+            relation=">" if found.ahead == "above" else "<",
+            right=f"break-even {ends}",
+            holds=None if side is None else ahead,
+        ),
+        flips=f"contexts of {words.tokens(high / workload.batch)} each at this batch" if side == "below" and np.isfinite(high) else None,
+        next_command=commands.context_sweep() if side is None else None,
+        leg="pays",
+    )
+
+
+def check(case: Case) -> tuple[Finding, ...]:
+    """Return one finding an arm and workload with a bounded set or a half-line; the largest batch measured speaks."""
+    out = []
+    for arm in case.evidence.challengers:
+        sets = [each for each in case.break_even if each.arm == arm.name and each.shape in ("bounded", "half-line")]
+        if not sets:
+            continue
+        for workload in case.evidence.workloads:
+            lengths = contexts(case.evidence, workload.name)
+            if workload.batch is None or lengths is None or not lengths.size:
+                continue
+            found = _finding(sets[-1], workload, float(np.median(lengths)))
+            if found is not None:
+                out.append(found)
+    return tuple(out)

@@ -1,0 +1,44 @@
+"""The switch of dtype switched the attention kernel too: what the arm gained or lost is not the dtype's alone.
+
+The verdict on the flag stands, because the flag brings the kernel with it; the credit does not. A third arm (the reference's dtype on the
+arm's kernel) separates them.
+"""
+
+from __future__ import annotations
+
+from advisor import commands
+from advisor.case import Case
+from advisor.dtypes import dtype_of
+from advisor.sources import BACKENDS
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"evidence.arms.kernel"})
+
+
+def check(case: Case) -> tuple[Finding, ...]:
+    """Return one finding an arm with another dtype and another kernel than the reference, unless a third arm is there."""
+    evidence = case.evidence
+    reference = evidence.arm(evidence.reference)
+    out = []
+    for arm in evidence.challengers:
+        if arm.kernel is None or reference.kernel is None or arm.kernel == reference.kernel or dtype_of(arm) == dtype_of(reference):
+            continue
+        third = next((each for each in evidence.arms if each.kernel == arm.kernel and dtype_of(each) == dtype_of(reference)), None)
+        if third is None:
+            told = "Whether dtype or kernel did it is open."
+        else:
+            told = f"{third.name} has the reference's dtype on that kernel: compare {arm.name} with it for the dtype's own effect."
+        out.append(
+            Finding(
+                kind="informs",
+                arm=arm.name,
+                message=f"{arm.name} runs {arm.kernel}, {reference.name} runs {reference.kernel}. {told}",
+                flips="a third arm that separates dtype from kernel" if third is None else None,
+                next_command=commands.launch(f"--attention-backend {arm.kernel.split('(')[0]} with the dtype of {reference.name}")
+                if third is None
+                else None,
+                source=BACKENDS,
+                leg="pays",
+            )
+        )
+    return tuple(out)

@@ -1,0 +1,80 @@
+"""Known issues of this version, GPU, model and set of flags.
+
+An issue applies when every fact that it asks for is known and agrees. Answers measured here outrank a report from elsewhere: where they are
+shown to be good, an issue is a reason for a canary, not against the arm.
+"""
+
+from __future__ import annotations
+
+from advisor import commands
+from advisor.case import Case
+from advisor.dtypes import dtype_of, is_quantised
+from advisor.evidence import Arm
+from advisor.issue_table import Issue, table, version
+from advisor.verdict import Finding, Weight, Word
+
+NEEDS = frozenset({"evidence.arms.observed_dtype"})
+
+HARMFUL = frozenset({"wrong answers", "crash"})
+
+
+def _has(text: str | None, part: str | None) -> bool:
+    return part is None or (text is not None and part.lower() in text.lower())
+
+
+def applies(issue: Issue, case: Case, arm: Arm) -> bool:
+    """Say whether *issue* is about this deployment and *arm*."""
+    when, deployment, model = issue.when, case.evidence.deployment, case.evidence.model
+    longest = max((each.longest for each in case.reach if each.arm == arm.name and each.longest is not None), default=0.0)
+    running = version(deployment.version or "")
+    return (
+        _has(deployment.gpu.name, when.gpu)
+        and _has(arm.kernel, when.kernel)
+        and _has(model.name, when.model)
+        and (when.sm is None or deployment.gpu.sm in when.sm)
+        and (when.dtype is None or (dtype_of(arm) or "").startswith(when.dtype))
+        and when.quantised in (None, is_quantised(arm))
+        and when.expected in (None, arm.expected_dtype)
+        and when.attention in (None, model.attention)
+        and when.prefix_caching in (None, arm.prefix_caching)
+        and (when.head_dim_from is None or (model.head_dim or 0) >= when.head_dim_from)
+        and (when.tensor_parallel_above is None or deployment.tensor_parallel > when.tensor_parallel_above)
+        and (when.flag is None or any(when.flag in flag for flag in arm.flags))
+        and (when.context_above is None or longest > when.context_above)
+        and (when.version_from is None or running >= version(when.version_from))
+        and (when.version_at_most is None or () < running <= version(when.version_at_most))
+    )
+
+
+def _shown_good(case: Case, arm: str) -> bool:
+    found = case.accuracy_of(arm, None)
+    return found is not None and found.p_not_worse <= case.policy.alpha / 2 < found.worst_p
+
+
+def _asks(issue: Issue) -> tuple[Weight, Word | None]:
+    if issue.certain:
+        return "blocks", "avoid"
+    return "opposes", "test further" if issue.state == "open" else None
+
+
+def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
+    harmful, good = issue.effect in HARMFUL, _shown_good(case, arm.name)
+    kind, asks = _asks(issue) if harmful and not good else ("informs", None)
+    return Finding(
+        kind=kind,
+        arm=arm.name,
+        message=f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."
+        + (" The answers measured here do not show it." if harmful and good else ""),
+        flips="paired answers that are shown to be as good" if asks else None,
+        next_command=commands.probe() if issue.effect == "crash" else commands.evaluate(to_tokens=case.reach_of(arm.name, None).longest),
+        source=issue.url,
+        leg="safe" if harmful else "pays",
+        asks_for=asks,
+        prior=True,
+    )
+
+
+def check(case: Case) -> tuple[Finding, ...]:
+    """Return one finding an arm and issue that applies."""
+    as_of, issues = table()
+    return tuple(_finding(case, arm, issue, as_of) for arm in case.evidence.challengers for issue in issues if applies(issue, case, arm))

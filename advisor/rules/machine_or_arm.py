@@ -1,0 +1,30 @@
+"""Two machines that never changed places: a difference of a few percent may be theirs."""
+
+from __future__ import annotations
+
+from advisor import commands
+from advisor.case import Case
+from advisor.legs.machines import allowance
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"evidence.deployment.machines", "speeds"})
+
+
+def check(case: Case) -> tuple[Finding, ...]:
+    """Return one finding an arm that cannot be told from its machine."""
+    return tuple(
+        Finding(
+            kind="opposes",
+            arm=arm.name,
+            message=(
+                f"{arm.name} and {case.evidence.reference} ran on different machines and were not swapped: cannot tell machine from arm "
+                "below "
+                f"{allowance(case, arm.name):.0%}."
+            ),
+            flips="arms that change machines half way, or a control across machines",
+            next_command=commands.swap(),
+            leg="validity",
+        )
+        for arm in case.evidence.challengers
+        if allowance(case, arm.name) > 0
+    )

@@ -1,0 +1,60 @@
+"""A verdict needs pairs and answers: what is missing, in calls and minutes."""
+
+from __future__ import annotations
+
+from advisor import commands, words
+from advisor.case import Case
+from advisor.dtypes import is_quantised
+from advisor.legs.speed import more_pairs
+from advisor.statistics.paired import MIN_PAIRS
+from advisor.statistics.planning import items_needed
+from advisor.verdict import Finding, Need
+
+NEEDS = frozenset({"evidence.workloads"})
+
+FIRST_PAIRS = 12  # a first run: enough to know its own scatter within a third
+PLANNED_DISCORDANCE = 0.10
+
+
+def _speed(case: Case, arm: str, workload: str) -> Finding | None:
+    speed = next(
+        (each for each in case.speeds if (each.change.arm, each.change.workload, each.change.metric) == (arm, workload, "turn_ms")), None
+    )
+    if speed is None:
+        need = Need(what=f"block pairs of {workload} on {arm}", pairs=FIRST_PAIRS, command=commands.more_pairs(FIRST_PAIRS))
+        told = f"{workload} has fewer than {MIN_PAIRS} block pairs on {arm}."
+    else:
+        relative, need = speed.change.relative, more_pairs(case, speed)
+        margin = case.policy.min_change
+        if relative.is_within(margin) or relative.is_below(-margin) or relative.is_above(margin):
+            return None
+        cost = "" if need.calls is None or need.minutes is None else f", {need.calls:,} calls and {need.minutes:.0f} minutes"
+        told = (
+            f"Turn time of {workload} on {arm}, {words.change(relative)}, is not settled against {margin:.0%}: {need.pairs} more "
+            f"pairs{cost}."
+        )
+    return Finding(kind="opposes", arm=arm, workload=workload, message=told, next_command=need.command, leg="pays", need=need)
+
+
+def check(case: Case) -> tuple[Finding, ...]:
+    """Return one finding an arm and workload whose speed is not settled, and one a quantised arm without answers."""
+    out: list[Finding] = []
+    for arm in case.evidence.challengers:
+        found = (_speed(case, arm.name, workload.name) for workload in case.evidence.workloads)
+        out.extend(each for each in found if each is not None)
+        if is_quantised(arm) and case.accuracy_of(arm.name, None) is None:
+            items = items_needed(PLANNED_DISCORDANCE, case.policy.accuracy_margin)
+            command = commands.evaluate(items, to_tokens=case.reach_of(arm.name, None).longest)
+            out.append(
+                Finding(
+                    kind="opposes",
+                    arm=arm.name,
+                    message=(
+                        f"No paired answers on {arm.name}: about {items:,} settle a margin of {100 * case.policy.accuracy_margin:.0f} pp."
+                    ),
+                    next_command=command,
+                    leg="safe",
+                    need=Need(what=f"paired answers on {arm.name}", pairs=items, command=command),
+                )
+            )
+    return tuple(out)

@@ -1,0 +1,47 @@
+"""Every bucket falls a little: no bucket proves it, all of them together do. Calibrate the scales, then test again.
+
+An unadjusted two-sided sign test over buckets, so a screening verdict: six of six down have p = 0.031 (Kimi-K2.5 on H200, published).
+"""
+
+from __future__ import annotations
+
+from advisor import commands
+from advisor.case import Case
+from advisor.dtypes import is_quantised
+from advisor.sources import BLOG
+from advisor.statistics.signs import sign_test
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"buckets"})
+
+SCREENING_P = 0.05
+RECIPE = "llm-compressor kv_cache_scheme, calibrated on prompts as long as yours"
+
+
+def check(case: Case) -> tuple[Finding, ...]:
+    """Return one finding an arm with scales that were not calibrated and all buckets down."""
+    out = []
+    for arm in case.evidence.challengers:
+        buckets = [each for each in case.buckets if each.arm == arm.name]
+        signs = sign_test([each.difference.value for each in buckets])
+        if not is_quantised(arm) or arm.scales in ("calibrated", "dynamic") or not signs.all_down or signs.p >= SCREENING_P:
+            continue
+        worst = min(each.difference.value for each in buckets)
+        out.append(
+            Finding(
+                kind="opposes",
+                arm=arm.name,
+                message=(
+                    f"{signs.down} of {signs.down} buckets fell (sign test p {signs.p:.3f}, screening), the worst by {-100 * worst:.1f} "
+                    "pp, "
+                    "with scales of 1.0: that is what uncalibrated scales look like."
+                ),
+                flips="calibrated scales under which the signs are mixed",
+                next_command=commands.launch(RECIPE),
+                source=f"{BLOG}; llm-compressor ab1ba3e, examples/quantization_kv_cache",
+                leg="safe",
+                asks_for="calibrate",
+                screening=True,
+            )
+        )
+    return tuple(out)

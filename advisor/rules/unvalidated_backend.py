@@ -1,0 +1,54 @@
+"""A backend that nobody has validated with this KV dtype on this GPU: measured speed is real, measured answers are all there is."""
+
+from __future__ import annotations
+
+from advisor import commands
+from advisor.case import Case
+from advisor.dtypes import dtype_of, is_quantised
+from advisor.sources import BACKENDS
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"evidence.deployment.gpu.sm", "evidence.arms.kernel"})
+
+# (compute capability, how the dtype begins, part of the backend's name) that vLLM 0.33.0 selects by itself or documents.
+VALIDATED: tuple[tuple[int, str, str], ...] = (
+    (80, "fp8", "FLASHINFER"),
+    (80, "fp8", "TRITON"),
+    (86, "fp8", "FLASHINFER"),
+    (89, "fp8", "FLASHINFER"),
+    (89, "fp8", "TRITON"),
+    (90, "fp8_e4m3", "FA3"),
+    (90, "fp8_e4m3", "FLASHMLA"),
+    (90, "fp8_e5m2", "FLASHINFER"),
+    (100, "fp8", "FLASHINFER"),
+    (100, "fp8", "CUTLASS_MLA"),
+    (100, "fp8", "TOKENSPEED_MLA"),
+    (100, "nvfp4", "FLASHINFER"),
+    (120, "fp8", "FLASHINFER"),
+    (120, "fp8", "TRITON_MLA"),
+)
+
+
+def check(case: Case) -> tuple[Finding, ...]:
+    """Return one finding a quantised arm whose combination is not in the table."""
+    sm = case.evidence.deployment.gpu.sm
+    out = []
+    for arm in case.evidence.challengers:
+        dtype = dtype_of(arm)
+        if dtype is None or not is_quantised(arm) or arm.kernel is None:
+            continue
+        if any(sm == capability and dtype.startswith(known) and part in arm.kernel.upper() for capability, known, part in VALIDATED):
+            continue
+        out.append(
+            Finding(
+                kind="opposes",
+                arm=arm.name,
+                message=(
+                    f"{arm.kernel} with {dtype} on SM{sm} is not a combination that vLLM 0.33.0 selects by itself: run it behind a canary."
+                ),
+                next_command=commands.probe(),
+                source=BACKENDS,
+                leg="safe",
+            )
+        )
+    return tuple(out)

@@ -1,0 +1,67 @@
+"""Sliding-window layers: quantising them saves nothing to read and costs a little every step, but keeps the pool smaller in bytes.
+
+Skipping them (`--kv-cache-dtype-skip-layers sliding_window`) is the faster arm; its price is pool tokens.
+"""
+
+from __future__ import annotations
+
+from advisor import commands, words
+from advisor.case import Case
+from advisor.dtypes import is_fp8
+from advisor.evidence import Arm
+from advisor.sources import BLOG, KERNELS
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"evidence.model.window_layers"})
+
+FLAG = "--kv-cache-dtype fp8 --kv-cache-dtype-skip-layers sliding_window"
+
+
+def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
+    if not (skip.pool_tokens and full.pool_tokens and reference.pool_tokens):
+        return "its pool was not read"
+    return (
+        f"its pool holds {skip.pool_tokens / reference.pool_tokens:.2f}x the tokens of {reference.name}, "
+        f"{full.name} {full.pool_tokens / reference.pool_tokens:.2f}x"
+    )
+
+
+def check(case: Case) -> Finding | None:
+    """Return the trade between latency and pool where both arms ran, or the missing arm."""
+    evidence = case.evidence
+    if not evidence.model.window_layers:
+        return None
+    fp8 = [arm for arm in evidence.challengers if is_fp8(arm)]
+    skips = [arm for arm in fp8 if "sliding_window" in arm.skip_layers]
+    fulls = [arm for arm in fp8 if not arm.skip_layers]
+    if fulls and not skips:
+        return Finding(
+            kind="informs",
+            arm=fulls[0].name,
+            message=(
+                f"{evidence.model.window_layers} layers attend to a window only; FP8 costs them time and reads nothing less. Try one "
+                "arm that skips them."
+            ),
+            next_command=commands.launch(FLAG),
+            source=f"{BLOG}; {KERNELS}",
+            leg="pays",
+        )
+    if not skips or not fulls:
+        return None
+    skip, full = skips[0], fulls[0]
+    mine, theirs = case.speed(skip.name, None), case.speed(full.name, None)
+    if mine is None or theirs is None:
+        return None
+    a, b = mine.change.relative, theirs.change.relative
+    return Finding(
+        kind="supports" if a.value < b.value else "informs",
+        arm=skip.name,
+        message=(
+            f"Skipping the window layers changes turn time by {words.change(a)}, full FP8 by {words.change(b)}; "
+            f"{_pool_cost(skip, full, evidence.arm(evidence.reference))}."
+        ),
+        estimates=(a, b),
+        flips="a load that the KV pool limits: then the larger pool of full FP8 counts for more than its steps",
+        source=f"{BLOG}; {KERNELS}",
+        leg="pays",
+    )

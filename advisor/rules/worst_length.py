@@ -1,0 +1,41 @@
+"""One length falls far below the others, or the loss grows with length: the pooled figure hides it."""
+
+from __future__ import annotations
+
+from advisor import commands, words
+from advisor.case import Case
+from advisor.statistics.signs import slope_per_doubling
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"buckets"})
+
+GROWS = 0.05  # two-sided level of the slope over length
+
+
+def check(case: Case) -> tuple[Finding, ...]:
+    """Return one finding an arm with a significant slope downwards, and one for its worst bucket beyond the margin."""
+    margin = case.policy.accuracy_margin
+    out = []
+    for arm in case.evidence.challengers:
+        buckets = [each for each in case.buckets if each.arm == arm.name]
+        if not buckets:
+            continue
+        worst = min(buckets, key=lambda each: each.difference.value)
+        trend = slope_per_doubling([each.context_tokens for each in buckets], [each.difference.value for each in buckets])
+        falls = trend is not None and trend[0] < 0 and trend[1] < GROWS
+        if not falls and worst.difference.value > -margin:
+            continue
+        told = f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, {words.points(worst.difference)}."
+        if trend is not None and falls:
+            told += f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p {trend[1]:.3f})."
+        out.append(
+            Finding(
+                kind="opposes",
+                arm=arm.name,
+                message=told,
+                estimates=(worst.difference,),
+                next_command=commands.evaluate(to_tokens=worst.context_tokens),
+                leg="safe",
+            )
+        )
+    return tuple(out)

@@ -1,0 +1,41 @@
+"""Say an estimate in words, the same way everywhere."""
+
+from __future__ import annotations
+
+from advisor.estimate import Estimate
+
+
+def percent(value: float | None) -> str:
+    """Return a share as signed percent."""
+    return "open" if value is None else f"{100 * value:+.1f} %"
+
+
+def change(estimate: Estimate) -> str:
+    """Return a relative change with its interval."""
+    return f"{percent(estimate.value)} [{percent(estimate.low)}, {percent(estimate.high)}]"
+
+
+def points(difference: Estimate) -> str:
+    """Return an accuracy difference in points of 100 with its interval."""
+    ends = ", ".join("open" if end is None else f"{100 * end:+.1f}" for end in (difference.low, difference.high))
+    return f"{100 * difference.value:+.1f} pp [{ends}]"
+
+
+def tokens(count: float) -> str:
+    """Return a length: exact below ten thousand, in thousands above."""
+    return f"{count:,.0f}" if count < 10_000 else f"{count / 1000:,.0f}k"
+
+
+def length(context_tokens: float) -> str:
+    """Return a context length as people name it: 8k, 128k."""
+    return f"{context_tokens:,.0f}" if context_tokens < 1024 else f"{context_tokens / 1024:.0f}k"
+
+
+def bucket(task: str, context_tokens: float) -> str:
+    """Return the name of one accuracy bucket."""
+    return f"{task} at {length(context_tokens)}"
+
+
+def scope(workload: str | None) -> str:
+    """Return what a statement is about."""
+    return "the mix" if workload is None else workload
