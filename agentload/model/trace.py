@@ -54,6 +54,8 @@ class Recorded:
     api_s: float | None = None
     output: int | None = None
     cached: int | None = None
+    start_s: float | None = None
+    """When it was sent, on the axis of the sessions' `start_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ def _turn(said: Turn) -> dict[str, Any]:
     if said.check:
         turn["check"] = [_check(check) for check in said.check]
     if said.recorded is not None:
-        turn["recorded"] = _present(said.recorded, "ttft_s", "api_s", "output", "cached")
+        turn["recorded"] = _present(said.recorded, "ttft_s", "api_s", "output", "cached", "start_s")
     turn |= _present(said, "thinking", "event", "model", "deadline_s", "context")
     return turn | _values(said.extra) if said.extra else turn
 

@@ -59,6 +59,7 @@ class Recorded(Struct, omit_defaults=True):
     api_s: Seconds | None = None
     output: Count | None = None
     cached: Count | None = None
+    start_s: Annotated[Seconds, Meta(description="When it was sent, on the axis of the sessions' start_s.")] | None = None
 
 
 class Turn(Struct, omit_defaults=True):

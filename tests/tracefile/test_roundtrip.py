@@ -56,7 +56,14 @@ check = (
     | st.builds(checks.Equals, text=names)
     | st.builds(checks.Length, at_least=counts, at_most=st.none() | counts)
 )
-recorded = st.builds(Recorded, ttft_s=st.none() | seconds, api_s=st.none() | seconds, output=st.none() | counts, cached=st.none() | counts)
+recorded = st.builds(
+    Recorded,
+    ttft_s=st.none() | seconds,
+    api_s=st.none() | seconds,
+    output=st.none() | counts,
+    cached=st.none() | counts,
+    start_s=st.none() | seconds,
+)
 turns = st.builds(
     Turn,
     add=segments,
