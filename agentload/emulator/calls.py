@@ -19,6 +19,8 @@ class Request:
     id: str
     content: tuple[Run, ...]
     output_tokens: int
+    answer: str | None = None
+    """Identity under which later contexts may hold what this call generates; None: nobody will."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,112 @@
+"""One call inside the engine, from submission to its last token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentload.emulator.calls import Request, Run
+from agentload.emulator.pool import Lease
+from agentload.emulator.steplog import StepLog
+from agentload.model.profile import Speculation
+
+_ONES = np.ones(1 << 16, dtype=np.uint16)
+_ONES.flags.writeable = False
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """What the engine knows about a call. A preempted call starts over with what it has generated as part of its prompt."""
+
+    request: Request
+    prompt_tokens: int
+    content: tuple[Run, ...]
+    """The context, and after a preemption what was generated."""
+    to_compute: int
+    """Tokens to be in the KV cache before the next token can come."""
+    state: Literal["arriving", "waiting", "prefill", "decode", "gone"] = "arriving"
+    lease: Lease | None = None
+    cached: int = 0
+    """Prompt tokens found in the prefix cache when it was first admitted."""
+    computed: int = 0
+    """Tokens in the KV cache, before decoding."""
+    first_step: int = 0
+    """Step that emits the first token since the call was last admitted."""
+    last_step: int = 0
+    """Step that will emit the last one."""
+    ticket: int = 0
+    """Number of its entry among those that decode."""
+    phase: int = 0
+    """The call needs another block in steps that are congruent to this."""
+    preemptions: int = 0
+    is_silent: bool = False
+    """Aborted: it runs to the end of the step, but nobody is told."""
+    earlier: list[tuple[NDArray[np.int64], NDArray[np.uint16]]] = field(default_factory=list)
+    """Emissions before preemptions: instants in ps, and tokens."""
+    generated_before: int = 0
+    counts: NDArray[np.uint16] | None = None
+    """Tokens of each emission since the last admission; None: one each."""
+
+    @property
+    def remaining(self) -> int:
+        """Count the tokens that were not yet generated when the call was last admitted."""
+        return self.request.output_tokens - self.generated_before
+
+    def generated_since(self, step: int) -> int:
+        """Count the tokens generated from the last admission up to the end of a step."""
+        emissions = min(step, self.last_step) - self.first_step + 1
+        return emissions if self.counts is None else int(self.counts[:emissions].sum())
+
+    def emissions(self, log: StepLog) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
+        """Return instants (ps) and tokens of all emissions so far."""
+        parts = [*self.earlier]
+        if self.state == "decode":
+            last = min(log.last, self.last_step)
+            ends = log.ends_ps(self.first_step, last)
+            parts.append((ends, _ones(len(ends)) if self.counts is None else self.counts[: len(ends)]))
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint16)
+        return np.concatenate([ends for ends, _ in parts]), np.concatenate([counts for _, counts in parts])
+
+    def content_so_far(self, step: int) -> tuple[Run, ...]:
+        """Return the context with what was generated up to the end of a step."""
+        generated = self.generated_before + self.generated_since(step)
+        return (*self.request.content, (self.request.answer or f"\0{self.request.id}", generated))
+
+    def put_off(self, log: StepLog) -> None:
+        """Note what was generated, and that all of it is to be computed again: the call is preempted."""
+        ends = log.ends_ps(self.first_step, log.last).copy()
+        self.earlier.append((ends, _ones(len(ends)) if self.counts is None else self.counts[: len(ends)]))
+        self.content = self.content_so_far(log.last)
+        self.generated_before += self.generated_since(log.last)
+        self.to_compute = self.prompt_tokens + self.generated_before
+
+    def draw_counts(self, speculation: Speculation, seed: int) -> None:
+        """Draw how many tokens each emission will carry: the first one, then a verified token and the drafts that were kept."""
+        rng = Random(f"drafts:{seed}:{self.request.id}:{self.preemptions}")
+        counts, left = [1], self.remaining - 1
+        while left > 0:
+            kept = 0
+            while kept < speculation.drafts and rng.random() < speculation.acceptance:
+                kept += 1
+            counts.append(min(left, 1 + kept))
+            left -= counts[-1]
+        self.counts = np.array(counts, dtype=np.uint16)
+
+
+def tokens_per_step(speculation: Speculation | None) -> float:
+    """Return the expected tokens of a decode step."""
+    if speculation is None:
+        return 1.0
+    return 1.0 + sum(accumulate([speculation.acceptance] * speculation.drafts, lambda kept, chance: kept * chance))
+
+
+def _ones(count: int) -> NDArray[np.uint16]:
+    return _ONES[:count] if count <= len(_ONES) else np.ones(count, dtype=np.uint16)

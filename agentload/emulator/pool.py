@@ -1,0 +1,98 @@
+"""The paged KV pool of an engine: what running calls hold, what the prefix cache keeps, and what is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentload.emulator.calls import Run
+from agentload.emulator.prefixes import PrefixCache
+from agentload.emulator.radix import Mark
+from agentload.kvmath.layout import Layout
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """The pages of one running call."""
+
+    mark: Mark
+    """End of its path in the prefix cache."""
+    blocks: int
+    """All blocks it holds, shared ones included."""
+
+
+class KvPool:
+    """Count pages. A block of a call's own costs `pages_per_block`; windows and states cost `fixed_pages` a call."""
+
+    def __init__(self, *, pages: int, layout: Layout, caching: bool) -> None:
+        self.block_tokens = layout.block_tokens
+        self.capacity = pages - 1  # vLLM keeps one null block
+        self._per_block = layout.pages_per_block
+        self._fixed = layout.fixed_pages
+        self._caching = caching
+        self._cache = PrefixCache(self.block_tokens)
+        self._own = 0  # pages of running calls that are not in the cache
+
+    def pages_for(self, tokens: int) -> int:
+        """Return what a running call of so many tokens holds."""
+        return -(-tokens // self.block_tokens) * self._per_block + self._fixed
+
+    @property
+    def used_pages(self) -> int:
+        """Count the pages that running calls hold."""
+        return self._own + self._cache.pinned * self._per_block
+
+    @property
+    def free_blocks(self) -> int:
+        """Count the blocks that running calls could still take, evicting what nobody uses."""
+        return (self.capacity - self._own) // self._per_block - self._cache.pinned
+
+    def lease(self, content: tuple[Run, ...], tokens: int) -> Lease | None:
+        """Reserve the blocks of a prompt of *tokens*, sharing what the cache has; None when they do not fit."""
+        # vLLM computes at least the last token, so a full hit still recomputes its last block.
+        node, hit = self._cache.hit(content, (tokens - 1) // self.block_tokens if self._caching else 0)
+        blocks = -(-tokens // self.block_tokens)
+        mark = self._cache.pin(node, hit)
+        needed = (blocks - hit) * self._per_block + self._fixed
+        if needed > self.capacity - self.used_pages:
+            self._cache.unpin(mark)
+            return None
+        self._own += needed
+        self._make_room()
+        return Lease(mark, blocks)
+
+    def computed(self, lease: Lease, content: tuple[Run, ...], tokens: int) -> None:
+        """Put the full blocks of a call's first *tokens* into the cache, as vLLM does when it schedules them."""
+        if not self._caching or tokens // self.block_tokens <= lease.mark.position:
+            return
+        node, full = self._cache.keep(content, tokens)
+        self._own -= (full - lease.mark.position) * self._per_block
+        lease.mark = self._cache.extend(lease.mark, node, full)
+
+    def grow(self, blocks: int) -> None:
+        """Give running calls *blocks* more; the caller has checked `free_blocks` and books them on the leases when they end."""
+        self._own += blocks * self._per_block
+        self._make_room()
+
+    def release(self, lease: Lease, content: tuple[Run, ...] | None, tokens: int) -> None:
+        """End a lease whose first *tokens* are computed.
+
+        `content` names the text that was generated, where somebody may ask for it again; None: nobody can.
+        """
+        if content is not None:
+            self.computed(lease, content, tokens)
+        position = lease.mark.position
+        self._own -= (lease.blocks - position) * self._per_block + self._fixed
+        generated = min(tokens // self.block_tokens, lease.blocks) - position if self._caching else 0
+        self._cache.give_back(lease.mark, generated)
+
+    def forget(self) -> bool:
+        """Empty the prefix cache, unless a call runs, and tell whether it was done: vLLM's `reset_prefix_cache`."""
+        if self.used_pages:
+            return False
+        self._cache = PrefixCache(self.block_tokens)
+        return True
+
+    def _make_room(self) -> None:
+        short = self._own + self._cache.cached * self._per_block - self.capacity
+        if short > 0:
+            self._cache.evict(-(-short // self._per_block))

@@ -1,0 +1,216 @@
+"""The prefix cache: which full blocks of which texts are kept, which are in use, and which go first.
+
+Strategy: two facts let a tree of runs stand for a queue of single blocks.
+
+- A call uses a path from the root, so kept blocks are closed under ancestors: only the tail of a leaf can go.
+- A call that ends gives its blocks back tail first. So along a path the turn to go never comes later with depth, and it is enough to mark
+  where calls ended: a block's turn comes with the latest mark at or below it.
+
+Equal, block for block, to the queue that vLLM keeps, but for one thing: where two calls compute the same block at the same time, vLLM
+keeps both copies and this cache keeps one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from agentload.emulator.calls import Run
+from agentload.emulator.radix import Mark, Node, descend, grow, rest
+
+_SWEEP = 64
+"""Entries in the queue before stale ones are looked for."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What is to go: the tail of a leaf down to its next mark, or blocks that nobody can ask for."""
+
+    mark: Mark | None
+    blocks: int
+
+
+class PrefixCache:
+    """Keep full blocks of contexts and evict those that were given back longest ago."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block = block_tokens
+        self._root = Node(parent=None, start=0, first=0, runs=(), skip=0)
+        self._queue: list[tuple[int, int, _Turn]] = []  # heap by stamp, then order of arrival
+        self._serial = 0
+        self._clock = 0
+        self._sweep_at = _SWEEP
+        self.cached = 0
+        """Blocks kept, in use or not."""
+        self.pinned = 0
+        """Of these, blocks in use."""
+
+    def hit(self, content: tuple[Run, ...], limit: int) -> tuple[Node, int]:
+        """Find the longest kept prefix of at most *limit* blocks: where it ends, and its blocks."""
+        place = descend(self._root, content, limit * self._block)
+        blocks = min(place.node.cached, (place.node.start + place.offset) // self._block)
+        return place.node.holder(blocks), blocks
+
+    def keep(self, content: tuple[Run, ...], tokens: int) -> tuple[Node, int]:
+        """Keep all full blocks of a context's first *tokens*; return where they end, to be pinned at once."""
+        full = tokens // self._block
+        place = descend(self._root, content, tokens)
+        node = place.node
+        known = min(full, (node.start + place.offset) // self._block)
+        if node.cached < known:
+            # The tail of a leaf was evicted, its text not yet forgotten.
+            self.cached += known - node.cached
+            node.cached = known
+        if known < full:
+            node = grow(place, rest(content, place, tokens), self._block)
+            self.cached += full - known
+            node.cached = full
+        return node.holder(full), full
+
+    def pin(self, node: Node, position: int) -> Mark:
+        """Use the path from the root to a block position."""
+        mark = node.mark(position)
+        mark.pins += 1
+        if position > node.used:
+            self.pinned += position - node.used
+            node.used = position
+        above = node.parent
+        while above is not None:
+            above.below += 1
+            if above.used < above.cached:
+                self.pinned += above.cached - above.used
+                above.used = above.cached
+            above = above.parent
+        return mark
+
+    def unpin(self, mark: Mark) -> None:
+        """Stop using a path without giving its blocks back: the call holds a longer one by now, or was not admitted."""
+        node = mark.node
+        mark.pins -= 1
+        if not node.below:
+            self._reuse(node)
+        above = node.parent
+        while above is not None:
+            above.below -= 1
+            if not above.below:
+                self._reuse(above)
+            above = above.parent
+        if not mark.pins and not mark.stamp:
+            del node.marks[mark.position]
+
+    def _reuse(self, node: Node) -> None:
+        """Find anew how far a node is in use, now that nothing below it is."""
+        used = node.first
+        for position, mark in node.marks.items():
+            if mark.pins and position > used:
+                used = position
+        self.pinned -= node.used - used
+        node.used = used
+
+    def extend(self, mark: Mark, node: Node, position: int) -> Mark:
+        """Use a longer path instead of the one that ends at a mark."""
+        if node is mark.node and mark.pins == 1 and position not in node.marks:
+            # One call goes on in its own node: nothing above it changes, and a stamp from before gives way to the one that it will leave.
+            del node.marks[mark.position]
+            node.marks[position] = mark
+            mark.position, mark.stamp = position, 0
+            if position > node.used:
+                self.pinned += position - node.used
+                node.used = position
+            return mark
+        longer = self.pin(node, position)
+        self.unpin(mark)
+        return longer
+
+    def give_back(self, mark: Mark, anonymous: int) -> None:
+        """End a call's use of its path; *anonymous* further blocks that nobody can ask for go before it."""
+        self._clock += 1
+        if anonymous:
+            self.cached += anonymous
+            self._push(self._clock, None, anonymous)
+        mark.stamp = self._clock
+        self.unpin(mark)
+        node = mark.node
+        if len(node.marks) > 1:
+            # Shallower marks say nothing any more: their blocks now wait for this stamp.
+            for position in [place for place, other in node.marks.items() if place < mark.position and not other.pins]:
+                del node.marks[position]
+        self._settle(node)
+
+    def evict(self, blocks: int) -> None:
+        """Drop the *blocks* that were given back longest ago."""
+        self.cached -= blocks
+        while blocks:
+            stamp, _, turn = self._queue[0]
+            mark = turn.mark
+            if mark is not None:
+                turn.blocks = _tail(mark) if _is_due(mark, stamp) else 0
+            taken = min(blocks, turn.blocks)
+            blocks -= taken
+            turn.blocks -= taken
+            if mark is not None and taken:
+                _shorten(mark, taken)
+            if not turn.blocks:
+                heapq.heappop(self._queue)
+                if mark is not None and taken:
+                    self._settle(mark.node)
+
+    def _settle(self, node: Node) -> None:
+        """Queue the tail of a leaf that nobody uses; drop the leaf if nothing of it is left, and so on upwards."""
+        while not node.children:
+            mark = node.marks.get(node.cached)
+            if mark is None or mark.pins:
+                return
+            if node.cached > node.first:
+                self._push(mark.stamp, mark, 0)
+                return
+            parent = node.parent
+            if parent is None:
+                return
+            del parent.children[node.runs[0][0], node.skip]
+            node.marks.clear()
+            end = parent.mark(parent.cached)
+            end.stamp = max(end.stamp, mark.stamp)
+            node = parent
+
+    def _push(self, stamp: int, mark: Mark | None, blocks: int) -> None:
+        self._serial += 1
+        heapq.heappush(self._queue, (stamp, self._serial, _Turn(mark, blocks)))
+        if len(self._queue) > self._sweep_at:
+            # Leaves that were used again leave stale entries; sweeping at doubled size keeps the cost of a call constant.
+            self._queue = [entry for entry in self._queue if entry[2].mark is None or _is_due(entry[2].mark, entry[0])]
+            heapq.heapify(self._queue)
+            self._sweep_at = max(_SWEEP, 2 * len(self._queue))
+
+
+def _is_due(mark: Mark, stamp: int) -> bool:
+    """Tell whether a mark is still the end of a leaf that nobody has used since."""
+    node = mark.node
+    return (
+        mark.stamp == stamp
+        and not mark.pins
+        and mark.position == node.cached
+        and not node.children
+        and node.marks.get(mark.position) is mark
+    )
+
+
+def _tail(mark: Mark) -> int:
+    """Count the blocks from a mark down to the next one, or to the node's first."""
+    node = mark.node
+    if len(node.marks) == 1:
+        return mark.position - node.first
+    return mark.position - max((position for position in node.marks if position < mark.position), default=node.first)
+
+
+def _shorten(mark: Mark, blocks: int) -> None:
+    """Drop blocks from the tail of the leaf that ends with a mark; the mark moves with the end."""
+    node = mark.node
+    del node.marks[mark.position]
+    mark.position -= blocks
+    node.cached = mark.position
+    below = node.marks.get(mark.position)
+    if below is None:
+        node.marks[mark.position] = mark
+    else:
+        below.stamp = max(below.stamp, mark.stamp)
