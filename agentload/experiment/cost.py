@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
@@ -37,7 +36,7 @@ class _Block:
 def cost(plan: Plan) -> Cost:
     """Add up what *plan* sends; budgets are upper bounds and are taken into account."""
     blocks = {block.index: _block(plan, block) for block in plan.blocks}
-    calls: Counter[str] = Counter()
+    calls = dict.fromkeys(plan.arms, 0)
     prompt = output = 0
     seconds = 0.0
     for round_ in plan.rounds:
@@ -47,7 +46,7 @@ def cost(plan: Plan) -> Cost:
             prompt += block.prompt_tokens
             output += block.output_tokens
         seconds += max((blocks[play.block].seconds for play in round_.plays), default=0.0)
-    return Cost(rounds=len(plan.rounds), calls_by_arm=dict(calls), prompt_tokens=prompt, output_tokens=output, minutes=seconds / 60)
+    return Cost(rounds=len(plan.rounds), calls_by_arm=calls, prompt_tokens=prompt, output_tokens=output, minutes=seconds / 60)
 
 
 def _block(plan: Plan, block: Block) -> _Block:

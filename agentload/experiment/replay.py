@@ -25,6 +25,7 @@ from agentload.model.plan import Plan
 from agentload.model.rows import FingerprintRow, Kind, LegRow, Row
 from agentload.prompts.renderer import Renderer
 from agentload.store import journal
+from agentload.store.database import reading
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
 from agentload.telemetry.watch import Watch
@@ -76,6 +77,9 @@ class Leg:
     async def play(self) -> Played:
         """Play to the end, or to the end of what is in flight after `stop`."""
         replay, plan = self._replay, self._replay.plan
+        if replay.database.exists():
+            with reading(replay.database):  # one that cannot take the rows is better known now than after an hour
+                pass
         identities = dict(zip(plan.arms, await identify_all(replay.endpoints), strict=True))
         models = {e.name: served_model(e, identities[e.name]) for e in replay.endpoints}
         before = past(replay.database, plan)

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from agentload.experiment.arms import arms_of
+from agentload.model.rows import BlockRow
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.serve.processes import Servers, start
+from agentload.store import journal
+from agentload.store.places import journalled_runs, journals
+from agentload.tracefile.writer import write
+
+pytestmark = pytest.mark.loopback
+AGENTLOAD = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
+
+
+def said(role: str, tokens: int, key: str) -> Segment:
+    return Segment(role=role, tokens=tokens, key=key)  # type: ignore[arg-type]  # tests name roles freely
+
+
+def talk(name: str, *, start_s: float, wait_s: float) -> Session:
+    turns = (
+        Turn(add=(said("user", 60, f"{name}.0"),), output=8),
+        Turn(add=(said("assistant", 8, f"{name}.a"), said("user", 30, f"{name}.1")), output=5, wait="user", wait_s=wait_s),
+    )
+    return Session(session=name, workload="chat", start_s=start_s, prefix="P", turns=turns)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=50.0) as running:
+        yield running
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return traced(tmp_path / "t.jsonl", wait_s=0.02)
+
+
+def traced(path: Path, *, wait_s: float) -> Path:
+    sessions = tuple(talk(f"s{i}", start_s=0.02 * i, wait_s=wait_s) for i in range(6))
+    write(path, Trace(header=Header(name="t", seed=1, prefixes={"P": (said("system", 100, "sys"),)}), sessions=sessions))
+    return path
+
+
+def endpoints(servers: Servers) -> str:
+    return ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
+
+
+def agentload(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [*AGENTLOAD, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_replay_stores_one_row_an_attempt_with_the_request_id_that_the_server_saw(servers: Servers, trace: Path, tmp_path: Path) -> None:
+    done = agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert [(arm["arm"], arm["calls"], arm["ok"], arm["failed"]) for arm in summary["arms"]] == [("bf16", 12, 12, {}), ("fp8", 12, 12, {})]
+    with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
+        wanted = (
+            "run_id, arm, block, workload, session, turn, attempt, request_id, replica, due_ns, released_ns, sent_ns, first_ns, "
+            "first_answer_ns, last_ns, done_ns, stamp_source, prompt_tokens, context_tokens, cached_tokens, output_tokens, status, "
+            "http_status, finish_reason, chunk_ns, chunk_tokens"
+        )
+        rows = database.execute(f"SELECT {wanted} FROM calls").fetchall()
+        assert len(rows) == 24
+        assert all(value is not None for row in rows for value in row)
+        assert len({row[7] for row in rows}) == 24
+        # equal bytes on both arms
+        pairs = database.execute("SELECT count(DISTINCT prompt_hash), count(*) FROM calls GROUP BY pair, session, turn").fetchall()
+        assert set(pairs) == {(1, 2)}
+
+
+def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(servers: Servers, trace: Path, tmp_path: Path) -> None:
+    done = agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "2", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "bf16 12, fp8 12" in done.stdout
+    assert "nothing was sent" in done.stdout
+    assert not (tmp_path / "x.duckdb").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["t.jsonl", "--endpoints", "a=http://127.0.0.1:9/v1"], ("a: cannot reach http://127.0.0.1:9/v1/models", "is the server up?")),
+        (["t.jsonl", "--endpoints", "EMULATED", "--model", "nope"], ("does not serve 'nope'", "--model one of: llama-3.1-8b")),
+        (["missing.jsonl", "--endpoints", "EMULATED"], ("no trace 'missing.jsonl'", "")),
+        (["broken.jsonl", "--endpoints", "EMULATED"], ("broken.jsonl:2", "")),
+        (["t.jsonl", "--endpoints", "EMULATED", "--db", "other.duckdb"], ("other.duckdb: a DuckDB file, but not one of agentload", "--db")),
+        (["t.jsonl", "--endpoints", "EMULATED", "--resume", "nobody"], ("no journal of run nobody", "agentload runs list")),
+        (["t.jsonl", "--endpoints", "emulated:nope"], ("no profile 'nope'", "")),
+        (["t.jsonl", "--endpoints", "emulated:llama-3.1-8b-h100/int4"], ("no arm 'int4'", "bf16")),
+    ],
+)
+def test_what_a_user_can_mend_is_an_error_with_a_hint(
+    servers: Servers, trace: Path, tmp_path: Path, arguments: list[str], says: tuple[str, str]
+) -> None:
+    (tmp_path / "broken.jsonl").write_text(trace.read_text().splitlines()[0] + '\n{"session":"s","turns":[{"output":"many"}]}\n')
+    duckdb.connect(str(tmp_path / "other.duckdb")).execute("CREATE TABLE t (x INTEGER)").close()
+    done = agentload("replay", *(endpoints(servers) if a == "EMULATED" else a for a in arguments), cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("error: ")
+    error, _, hint = done.stderr.partition("hint: ")
+    assert says[0] in error
+    assert says[1] in hint
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--design", "zigzag"], ["--sessions", "2", "--rate", "1"], ["--wait-cap", "user"], ["--pairs", "many"], ["--cancel-share", "7"]],
+)
+def test_options_that_make_no_sense_are_usage_errors(servers: Servers, trace: Path, tmp_path: Path, arguments: list[str]) -> None:
+    done = agentload("replay", trace, "--endpoints", endpoints(servers), *arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ")
+
+
+def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(servers: Servers, tmp_path: Path) -> None:
+    slow = traced(tmp_path / "slow.jsonl", wait_s=0.6)
+    command = [*AGENTLOAD, "replay", str(slow), "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "3"]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    wait_for_blocks(tmp_path, 3)
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=30)
+    assert running.returncode == 130, stderr
+    assert "--resume" in stderr
+    run = stderr.partition("run ")[2].split()[0]
+    resumed = agentload(
+        "replay", slow, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "3", "--resume", run, cwd=tmp_path
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert_whole(tmp_path, run)
+
+
+def test_kill_9_loses_nothing_that_was_finished_and_resume_repeats_no_finished_pair(servers: Servers, tmp_path: Path) -> None:
+    slow = traced(tmp_path / "slow.jsonl", wait_s=0.6)
+    command = [*AGENTLOAD, "replay", str(slow), "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "3"]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_for_blocks(tmp_path, 3)
+    running.kill()
+    running.wait()
+    (run,) = journalled_runs(tmp_path / "x.duckdb")
+    resumed = agentload(
+        "replay", slow, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "3", "--resume", run, cwd=tmp_path
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert_whole(tmp_path, run)
+
+
+def test_another_trace_is_refused_on_resume(servers: Servers, trace: Path, tmp_path: Path) -> None:
+    agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "1", cwd=tmp_path)
+    (run,) = journalled_runs(tmp_path / "x.duckdb")
+    other = traced(tmp_path / "other.jsonl", wait_s=0.03)
+    done = agentload("replay", other, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "1", "--resume", run, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "began with trace" in done.stderr
+
+
+def wait_for_blocks(folder: Path, count: int) -> None:
+    """Wait until the journal names so many finished blocks."""
+    database = folder / "x.duckdb"
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        paths = [path for run in journalled_runs(database) for path in journals(database, run)]
+        if sum(isinstance(row, BlockRow) for path in paths for row in journal.read(path)) >= count:
+            return
+        time.sleep(0.05)
+    raise AssertionError("no block was finished in time")
+
+
+def assert_whole(folder: Path, run: str) -> None:
+    """Check that every pair is there once, whole, on both arms."""
+    with duckdb.connect(str(folder / "x.duckdb"), read_only=True) as database:
+        query = """
+            SELECT b.pair, b.salt, count(DISTINCT b.arm), (SELECT count(*) FROM calls_row c JOIN blocks x
+                ON x.run_id = c.run_id AND x.pair = c.pair AND x.arm = c.arm AND x.leg = c.leg AND x.salt = b.salt
+                WHERE c.run_id = b.run_id AND c.pair = b.pair AND c.status = 'ok' AND x.void IS NULL)
+            FROM blocks b WHERE b.run_id = ? AND b.void IS NULL GROUP BY b.run_id, b.pair, b.salt"""
+        whole = [row for row in database.execute(query, [run]).fetchall() if row[2] == 2]
+        assert sorted(row[0] for row in whole) == [0, 1, 2]
+        assert sum(row[3] for row in whole) == 24
+        assert database.execute("SELECT count(*) - count(DISTINCT request_id) FROM calls_row").fetchone() == (0,)
