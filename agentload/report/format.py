@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
@@ -12,6 +13,9 @@ ABSENT: Final = "–"
 MINUS: Final = "−"
 K: Final = 1024
 _TIMES: Final = ((1_000, 1, "ms"), (120_000, 1_000, "s"), (7_200_000, 60_000, "min"))
+_HYPHEN: Final = re.compile(r"(?<![\w.)])-(?=\.?\d)")
+_GLUED: Final = re.compile(r"(\d)%")
+_ENDS: Final = re.compile(r"\[([^\[\],]+?)(?: %)?, ([^\[\],]+?)(?: %)?\]")
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PrintNumber: TypeAlias = Callable[[float, int], str]
@@ -99,6 +103,8 @@ def estimate(each: Estimate | None) -> str:
         case "ms":
             size, unit = _time_unit(each.value)
             return spread(each, number, factor=1 / size, unit=f" {unit}")
+        case "count":
+            return spread(each, whole)
         case "tokens":
             ends = "" if each.low is None and each.high is None else f" [{tokens(each.low)}, {tokens(each.high)}]"
             return f"{tokens(each.value)}{ends}"
@@ -160,6 +166,12 @@ def minutes(count: float | None) -> str:
 def _trimmed(value: float, *, digits: int = 3) -> str:
     text = significant(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def typeset(words: str) -> str:
+    """Set a sentence as the figures around it are set: a real minus, a space before `%`, the unit of an interval once."""
+    words = _HYPHEN.sub(MINUS, words.replace(" - ", f" {MINUS} "))
+    return _ENDS.sub(r"[\1, \2]", _GLUED.sub(r"\1 %", words))
 
 
 def plural(count: int, noun: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from advisor.evidence import Evidence
@@ -46,8 +47,15 @@ def arm(name: str) -> str:
     return _ARMS.get(name, name)
 
 
+def named(words: str, names: Iterable[str]) -> str:
+    """Write arms in a sentence as people do; a name inside a longer one, or inside a flag, stays."""
+    for name in names:
+        words = re.sub(rf"(?<![\w./=-]){re.escape(name)}(?![\w/=-])", arm(name), words)
+    return words
+
+
 def leg(each: Leg) -> str:
-    """Print what a leg rests on: a loss of right answers in points, anything else as its unit is read."""
+    """Print the figure of a leg: a loss of right answers in points, anything else as its unit is read."""
     if each.name == "safe" and each.estimate is not None and each.estimate.unit == "share":
         return say.points(each.estimate)
     return say.estimate(each.estimate)

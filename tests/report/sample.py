@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from advisor import words
 from advisor.estimate import Estimate
 from advisor.evidence import (
     AaControl,
@@ -189,7 +190,7 @@ def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
     relative = None if turn is None else estimate(*turn)
     pays: LegState = "untested" if turn is None else "yes" if turn[0] + turn[1] < 0 else "unclear"
     needs = (
-        (Need(what=f"{workload} on {arm}", calls=260, minutes=7.0, command=f"agentload replay --add {workload}"),)
+        (Need(what=f"{workload} on {arm}", calls=260, minutes=7.0, command="agentload replay TRACE --endpoints ENDPOINTS --pairs 30"),)
         if word == "test further"
         else ()
     )
@@ -200,16 +201,10 @@ def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
         workload=workload,
         verdict=word,
         canary=workload is None and word == "use",
-        pays=leg("pays", pays, relative, "turn time on your mix"),
-        safe=leg("safe", safe, lost, "right answers to 128k, margin 3 pp"),
+        pays=leg("pays", pays, relative, "turn time not measured" if relative is None else f"turn time {words.change(relative)}"),
+        safe=leg("safe", safe, lost, f"accuracy {words.points(lost)} up to 128k, margin 3 pp"),
         reason=f"{'turns get shorter' if word == 'use' else 'the interval does not clear the margin'} on {workload or 'your mix'}.",
-        inequality=Inequality(
-            left="turn time, arm / reference",
-            observed=relative,
-            relation="<",
-            right="−2 % (smallest effect that pays)",
-            holds=word == "use",
-        ),
+        inequality=Inequality(left=f"turn time, {arm} / bf16", observed=relative, relation="<", right="-3.0 %", holds=word == "use"),
         flips=("the peak rises above 56 agents", "the margin falls below 2.2 pp") if workload is None else (),
         needs=needs,
         untested_share=0.03 if workload is None else None,
@@ -217,7 +212,7 @@ def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
 
 
 def decision(kind: Kind = "measured") -> Decision:
-    words: dict[tuple[str, str], Word] = {
+    said: dict[tuple[str, str], Word] = {
         ("code", "fp8"): "calibrate",
         ("code", "fp8-skip-sw"): "use",
         ("long_chat", "fp8"): "calibrate",
@@ -227,7 +222,7 @@ def decision(kind: Kind = "measured") -> Decision:
         ("multimodal", "fp8"): "test further",
         ("multimodal", "fp8-skip-sw"): "test further",
     }
-    classes = tuple(verdict(arm, name, words[name, arm]) for name, _ in CLASSES for arm in CHALLENGERS)
+    classes = tuple(verdict(arm, name, said[name, arm]) for name, _ in CLASSES for arm in CHALLENGERS)
     return Decision(
         run="r-2026-11-20-a1",
         kind=kind,
@@ -239,10 +234,10 @@ def decision(kind: Kind = "measured") -> Decision:
             arm="fp8-skip-sw",
             verdict="use",
             canary=True,
-            headline="canary FP8 skip-SW, then roll out",
+            headline="canary fp8-skip-sw, then roll out",
             runner_up="fp8",
-            why_it_lost="faster, but 4 of 4 buckets lost right answers",
-            split_pools="One: a BF16 pool for rag would gain at most 0.5 % and leave each pool without a spare.",
+            why_it_lost="calibrate: 4 of 4 buckets fell, the worst by -2.4 pp",
+            split_pools="One flag: a bf16 pool for rag would gain at most 0.5 % and leave each pool without a spare.",
         ),
         server=(verdict("fp8", None, "calibrate"), verdict("fp8-skip-sw", None, "use")),
         classes=classes,
@@ -408,13 +403,14 @@ def decision(kind: Kind = "measured") -> Decision:
                 reason="pool full, 95 % of turns within the SLO",
             ),
         ),
-        needs=(
+        needs=tuple(
             Need(
-                what="multimodal on fp8-skip-sw",
-                calls=260,
-                minutes=7.0,
-                command="agentload replay traces/multimodal.jsonl --resume r-2026-11-20-a1",
-            ),
+                what=f"paired calls of multimodal on {arm}",
+                calls=calls,
+                minutes=minutes,
+                command=f"agentload replay TRACE --endpoints ENDPOINTS --pairs {pairs}",
+            )
+            for arm, calls, minutes, pairs in (("fp8", 180, 5.0, 21), ("fp8-skip-sw", 260, 7.0, 30))
         ),
         caveats=("3 % of your calls are longer than anything tested",),
         flips=(

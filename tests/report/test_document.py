@@ -5,10 +5,10 @@ import pytest
 
 from advisor.evidence import Arm, ClientHealth, Deployment, Evidence
 from advisor.policy import Policy, Slo
-from advisor.verdict import Capacity, Choice, Decision, Figure, Word
+from advisor.verdict import Capacity, Choice, Decision, Figure, Gate
 from agentload.report.document import document
 from agentload.report.facts import Made, RunFacts, Served
-from agentload.report.parts import Cell, Check, Document
+from agentload.report.parts import Cell, Check, Document, Step
 from tests.report import sample
 
 POLICY = Policy()
@@ -27,20 +27,12 @@ def chosen(choice: Choice, **changes: object) -> Decision:
 CHOICE = sample.decision().choice
 
 
-@pytest.mark.parametrize(
-    ("arm", "verdict", "canary", "headline"),
-    [
-        ("fp8-skip-sw", "use", True, "canary FP8 skip-SW, then roll out"),
-        ("fp8", "use", False, "use FP8"),
-        ("fp8", "avoid", False, "stay on BF16, avoid FP8"),
-        ("bf16", "avoid", False, "stay on BF16"),
-        ("fp8", "calibrate", False, "calibrate FP8, then test again"),
-        ("bf16", "test further", False, "test further before you switch"),
-        ("bf16", "no difference", False, "no difference, stay on BF16"),
-    ],
-)
-def test_the_headline_says_what_to_do(arm: str, verdict: Word, *, canary: bool, headline: str) -> None:
-    assert made(chosen(CHOICE, arm=arm, verdict=verdict, canary=canary)).headline == headline
+def test_the_headline_is_the_advisors_with_the_arms_named_as_people_do() -> None:
+    told = made(
+        chosen(CHOICE, arm="bf16", verdict="test further", headline="stay on bf16; test fp8-skip-sw further", runner_up="fp8-skip-sw")
+    )
+    assert (told.headline, told.tone) == ("stay on BF16; test FP8 skip-SW further", "muted")
+    assert made().headline == "canary FP8 skip-SW, then roll out"
 
 
 def test_the_headings_of_the_four_lists_are_the_lectures() -> None:
@@ -264,7 +256,7 @@ def test_a_million_calls_are_drawn_with_few_marks() -> None:
 
 
 def test_the_inequality_that_decided_is_written_out() -> None:
-    assert made().verdicts[0].inequality == "turn time, arm / reference: −6.0 % [−7.9, −4.1] < −2 % (smallest effect that pays) (holds)"
+    assert made().verdicts[0].inequality == "turn time, FP8 skip-SW / BF16: −6.0 % [−7.9, −4.1] < −3.0 % (holds)"
 
 
 def test_findings_that_block_come_first_and_screening_and_priors_carry_a_badge() -> None:
@@ -286,3 +278,45 @@ def test_names_of_charts_are_safe_and_differ_even_where_workloads_look_alike() -
     names = [chart.name for group in made(evidence=renamed).groups for chart in group.charts]
     assert len(set(names)) == len(names)
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for name in names)
+
+
+def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a_count_alone() -> None:
+    assert [step for step in made().do_now if step.text.startswith("To settle")] == [
+        Step(
+            text="To settle it, paired calls of multimodal on FP8; paired calls of multimodal on FP8 skip-SW (260 calls, 7 min):",
+            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30",
+        )
+    ]
+
+
+def test_a_command_keeps_its_blanks_where_the_run_does_not_fill_them() -> None:
+    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", command="agentload simulate rag --profile 'broken"))
+    assert made(facts=facts).do_now[1].command == "agentload replay TRACE --endpoints ENDPOINTS --pairs 30"
+
+
+def test_an_endpoint_list_is_quoted_as_it_must_be_typed() -> None:
+    facts = RunFacts(
+        made=Made(run="r", tool_version="0.1.0", traces=("a b",), command="agentload replay 'a b' '--endpoints=x=http://h/v1?k=1&l=2'")
+    )
+    assert made(facts=facts).do_now[1].command == "agentload replay 'a b' --endpoints 'x=http://h/v1?k=1&l=2' --pairs 30"
+
+
+def test_a_failed_gate_is_told_with_what_it_saw() -> None:
+    gates = tuple(
+        Gate(name="steady", status="fail", arm="fp8", workload=name, message="the last third lies +9% from the first")
+        for name in ("code", "rag")
+    )
+    decision = replace(
+        sample.decision(), gates=gates, caveats=("steady: the last third lies +9% from the first.", "Each server was started once.")
+    )
+    told = made(decision)
+    assert Check(state="bad", text="failed gate: steady on FP8, code, the last third lies +9 % from the first (and 1 more)") in told.belief
+    assert dict(told.asides)["Caveats"] == "Each server was started once"
+
+
+def test_too_few_sessions_for_a_p95_show_the_median() -> None:
+    decision = sample.decision()
+    figures = tuple(replace(each, name=each.name.replace("p95", "p50")) for each in decision.figures)
+    told = made(replace(decision, figures=figures))
+    assert told.classes is not None
+    assert told.classes.rows[0][3] == Cell(text="p50 1.95 s", tone="muted")

@@ -108,3 +108,17 @@ def test_no_number_is_printed_with_a_hyphen_or_as_minus_zero(value: float) -> No
 def test_two_ticks_a_step_apart_never_read_the_same(low: float, step: float) -> None:
     ticks = [round(low / step) * step, (round(low / step) + 1) * step]
     assert say.tick("ms", ticks[0], step) != say.tick("ms", ticks[1], step)
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ("turn time -6.0 % [-7.9 %, -4.1 %]", "turn time −6.0 % [−7.9, −4.1]"),
+        ("accuracy -0.6 pp [-2.2, +1.0] up to 128k", "accuracy −0.6 pp [−2.2, +1.0] up to 128k"),
+        ("[open, +1.0 %]", "[open, +1.0]"),
+        ("89% of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20", "89 % of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20"),
+        ("accuracy, fp8 - bf16 > -.5 pp", "accuracy, fp8 − bf16 > −.5 pp"),
+    ],
+)
+def test_a_sentence_is_set_as_the_figures_around_it(told: str, text: str) -> None:
+    assert say.typeset(told) == text

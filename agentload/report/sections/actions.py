@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Final
 
 from advisor.evidence import Arm
+from advisor.verdict import Need
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Limit, Rollout, Step
@@ -28,12 +31,11 @@ def do_now(view: View) -> tuple[Step, ...]:
     choice = view.decision.choice
     steps: list[Step] = []
     if view.decision.kind != "measured":
-        traces = " ".join(view.facts.made.traces) or "TRACE"
         endpoints = ",".join(f"{arm}=URL" for arm in view.arms)
         steps.append(
             Step(
                 text=f"Measure on your own servers before you act: this run was {view.decision.kind}.",
-                command=f"agentload replay {traces} --endpoints {endpoints} --model MODEL --db agentload.duckdb",
+                command=view.typed(f"agentload replay TRACE --endpoints {endpoints} --model MODEL --db agentload.duckdb"),
             )
         )
     if rollout(view) is not None:
@@ -42,21 +44,33 @@ def do_now(view: View) -> tuple[Step, ...]:
         )
     elif choice.verdict in ("avoid", "no difference"):
         steps.append(Step(text=f"Leave the servers on {labels.arm(view.evidence.reference)}."))
-    wanted = [need for need in view.decision.needs if need.command or need.minutes or need.calls]
-    for need in wanted:
-        cost = ", ".join(
-            part
-            for part in (say.plural(need.calls, "call") if need.calls else "", say.minutes(need.minutes) if need.minutes else "")
-            if part
-        )
-        steps.append(Step(text=f"To settle {need.what}{f' ({cost})' if cost else ''}:", command=need.command))
-    commands = {step.command for step in steps}
-    steps += [
-        Step(text=finding.message, command=finding.next_command)
-        for finding in view.decision.findings
-        if finding.next_command and finding.asks_for == "calibrate" and finding.next_command not in commands
-    ]
-    return tuple(dict.fromkeys(steps))
+    return (*steps, *_settling(view), *_calibrating(view))
+
+
+def _settling(view: View) -> Iterator[Step]:
+    """Yield what settles the open questions; of commands that differ in a count alone, the largest settles all."""
+    focus = labels.arm(view.focus)
+    by_command: dict[str, list[Need]] = {}
+    for need in view.decision.needs:
+        if need.command:
+            by_command.setdefault(re.sub(r"\d+", "N", need.command), []).append(need)
+    for needs in sorted(by_command.values(), key=lambda each: not any(focus in view.told(need.what) for need in each)):
+        largest = max(needs, key=lambda need: (need.pairs or 0, need.calls or 0, need.minutes or 0.0))
+        what = "; ".join(dict.fromkeys(view.told(need.what) for need in needs))
+        assert largest.command is not None
+        yield Step(text=f"To settle it, {what}{_cost(largest)}:", command=view.typed(largest.command))
+
+
+def _cost(need: Need) -> str:
+    parts = (say.plural(need.calls, "call") if need.calls else "", say.minutes(need.minutes) if need.minutes else "")
+    cost = ", ".join(part for part in parts if part)
+    return f" ({cost})" if cost else ""
+
+
+def _calibrating(view: View) -> Iterator[Step]:
+    for finding in view.decision.findings:
+        if finding.asks_for == "calibrate" and finding.next_command:
+            yield Step(text=view.told(finding.message), command=view.typed(finding.next_command))
 
 
 def roll_back(view: View) -> str:

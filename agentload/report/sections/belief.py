@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Check
@@ -122,12 +123,19 @@ def _lag(view: View) -> Iterable[Check]:
 
 def _gates(view: View) -> Iterable[Check]:
     gates = view.decision.gates
-    failed = sorted({gate.name for gate in gates if gate.status == "fail"})
+    failed = [gate for gate in gates if gate.status == "fail"]
     passed = sum(gate.status == "pass" for gate in gates)
-    if failed:
-        yield Check(state="bad", text=f"failed gates: {', '.join(failed)}")
-    elif gates:
+    for name in dict.fromkeys(gate.name for gate in failed):
+        first, *others = (gate for gate in failed if gate.name == name)
+        more = f" (and {len(others)} more)" if others else ""
+        yield Check(state="bad", text=f"failed gate: {name} on {_where(first)}, {view.told(first.message)}{more}")
+    if gates and not failed:
         yield Check(state="ok" if passed else "unknown", text=f"{passed} of {len(gates)} physics and health gates passed, none failed")
+
+
+def _where(gate: Gate) -> str:
+    parts = (labels.arm(gate.arm) if gate.arm else "", gate.workload or "")
+    return ", ".join(part for part in parts if part) or "all arms"
 
 
 def _budget(view: View) -> Iterable[Check]:

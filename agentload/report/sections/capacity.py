@@ -140,7 +140,7 @@ def _table(view: View) -> Table:
             Cell(text=say.spread(each.agents_per_gpu, say.whole)),
             Cell(text=say.ABSENT if each.replicas_at_peak is None else str(each.replicas_at_peak)),
             Cell(text=say.ABSENT if each.next_replica_at_agents is None else str(each.next_replica_at_agents)),
-            Cell(text=each.reason, tone="muted"),
+            Cell(text=view.told(each.reason), tone="muted"),
         )
         for each in view.decision.capacity
     )

@@ -20,20 +20,20 @@ def gates(view: View) -> Table:
     return Table(
         title="Gates",
         columns=("gate", "status", "where", "seen", "limit", "what it says"),
-        rows=tuple(_gate(gate) for gate in ordered),
+        rows=tuple(_gate(view, gate) for gate in ordered),
         note="A failed gate makes the figures that rest on it unusable.",
     )
 
 
-def _gate(gate: Gate) -> tuple[Cell, ...]:
+def _gate(view: View, gate: Gate) -> tuple[Cell, ...]:
     where = ", ".join(part for part in (labels.arm(gate.arm) if gate.arm else "", gate.workload or "") if part) or "all"
     return (
-        Cell(text=gate.name),
+        Cell(text=gate.name.replace("_", " ")),
         Cell(text=gate.status, tone=_TONES[gate.status]),
         Cell(text=where),
         Cell(text=_value(gate.observed, gate.unit)),
         Cell(text=_value(gate.limit, gate.unit)),
-        Cell(text=gate.message, tone="muted"),
+        Cell(text=view.told(gate.message), tone="muted"),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from advisor.evidence import Kind
-from advisor.verdict import Capacity, Choice, Leg
+from advisor.verdict import Capacity, Leg
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Answer, Tone
@@ -37,33 +38,21 @@ def layers(view: View) -> str:
     return "multi-head latent attention" if model.attention == "mla" else ""
 
 
-def headline(choice: Choice, reference: str) -> tuple[str, Tone]:
+def headline(view: View) -> tuple[str, Tone]:
     """Say in a few words what to do."""
-    arm = labels.arm(choice.arm)
-    match choice.verdict:
-        case "use":
-            return (f"canary {arm}, then roll out" if choice.canary else f"use {arm}"), "good"
-        case "avoid":
-            return f"stay on {labels.arm(reference)}, avoid {arm}" if choice.arm != reference else f"stay on {arm}", "bad"
-        case "calibrate":
-            return f"calibrate {arm}, then test again", "bad"
-        case "test further":
-            return "test further before you switch", "muted"
-        case "no difference":
-            return f"no difference, stay on {labels.arm(reference)}", "plain"
+    return view.told(view.decision.choice.headline), labels.VERDICT_TONES[view.decision.choice.verdict]
 
 
 def answers(view: View) -> tuple[Answer, ...]:
     """Answer the three questions of the first screen for the arm the report speaks for."""
     verdict = view.verdict(view.focus, None)
-    legs = () if verdict is None else (_leg("Pays", verdict.pays), _leg("Safe", verdict.safe))
+    legs = () if verdict is None else (_leg(view, "Pays", verdict.pays), _leg(view, "Safe", verdict.safe))
     return (*legs, _saved(view))
 
 
-def _leg(question: str, leg: Leg) -> Answer:
+def _leg(view: View, question: str, leg: Leg) -> Answer:
     word, tone = labels.LEG_WORDS[leg.state]
-    figure = labels.leg(leg) if leg.estimate else ""
-    return Answer(question=question, word=word, tone=tone, because="; ".join(part for part in (figure, leg.reason) if part))
+    return Answer(question=question, word=word, tone=tone, because=view.told(leg.reason))
 
 
 def _saved(view: View) -> Answer:
@@ -72,7 +61,7 @@ def _saved(view: View) -> Answer:
     if reference is None or focus is None or reference.replicas_at_peak is None or focus.replicas_at_peak is None:
         reasons = [each.reason for each in (focus, reference) if each is not None and each.replicas_at_peak is None]
         because = reasons[0] if reasons else "capacity was not measured"
-        return Answer(question=question, word="not known", tone="muted", because=because)
+        return Answer(question=question, word="not known", tone="muted", because=view.told(because))
     gpus = view.evidence.deployment.gpus_per_replica
     saved = gpus * (reference.replicas_at_peak - focus.replicas_at_peak)
     return Answer(
@@ -96,11 +85,17 @@ def _due(view: View, reference: Capacity, focus: Capacity) -> str:
 def asides(view: View) -> tuple[tuple[str, str], ...]:
     """Answer what a colleague asks next: one flag or two pools, who came second, what would turn the decision."""
     choice = view.decision.choice
-    runner = f"{labels.arm(choice.runner_up)}: {choice.why_it_lost}" if choice.runner_up and choice.why_it_lost else ""
+    other = labels.arm(choice.runner_up) if choice.runner_up else ""
     pairs = (
         ("One flag for all, or split?", choice.split_pools),
-        ("Runner-up", runner),
+        (f"Why not {other}?", choice.why_it_lost or "" if other else ""),
         ("Flips if", " · ".join(view.decision.flips)),
-        ("Caveats", " · ".join(view.decision.caveats)),
+        ("Caveats", " · ".join(_caveats(view))),
     )
-    return tuple((label, text) for label, text in pairs if text)
+    return tuple((label, view.told(text)) for label, text in pairs if text)
+
+
+def _caveats(view: View) -> Iterator[str]:
+    """Yield what the banner and the failed gates, which are among the reasons to believe, do not say yet."""
+    gates = {f"{gate.name}: {gate.message}." for gate in view.decision.gates}
+    yield from (caveat.rstrip(".") for caveat in view.decision.caveats if caveat not in gates and not caveat.startswith("All figures are"))

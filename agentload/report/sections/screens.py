@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from advisor.estimate import Estimate
 from advisor.verdict import ArmVerdict, BucketResult, LegState
 from agentload.report import format as say
 from agentload.report import labels
@@ -139,22 +138,25 @@ def classes(view: View) -> Table | None:
 def _class_row(view: View, workload: str) -> tuple[Cell, ...]:
     share = next(each.gpu_time_share for each in view.evidence.workloads if each.name == workload)
     name = f"{workload} {say.percent(share)}" if share is not None else workload
-    ttft = view.figure("ttft_ms.p95", view.focus, workload)
     verdict = view.verdict(view.focus, workload)
     return (
         Cell(text=name),
         *(_class_turn_time(view, arm, workload) for arm in view.arms[1:]),
-        ABSENT if ttft is None else _ttft(view, workload, ttft.estimate),
+        _ttft(view, workload),
         ABSENT if verdict is None else Cell(text=words(verdict), tone=labels.VERDICT_TONES[verdict.verdict]),
     )
 
 
-def _ttft(view: View, workload: str, seen: Estimate) -> Cell:
+def _ttft(view: View, workload: str) -> Cell:
+    p95, p50 = (view.figure(f"ttft_ms.{name}", view.focus, workload) for name in ("p95", "p50"))
+    if p95 is None:
+        # Too few sessions for a p95: the median says at least where it lies.
+        return ABSENT if p50 is None else Cell(text=f"p50 {say.duration(p50.estimate.value)}", tone="muted")
     slo = view.policy.slo(workload)
-    text = say.duration(seen.value)
+    text = say.duration(p95.estimate.value)
     if slo is None or slo.ttft_ms is None:
         return Cell(text=text)
-    return Cell(text=f"{text} (SLO {say.duration(slo.ttft_ms)})", tone="bad" if seen.is_above(slo.ttft_ms) else "plain")
+    return Cell(text=f"{text} (SLO {say.duration(slo.ttft_ms)})", tone="bad" if p95.estimate.is_above(slo.ttft_ms) else "plain")
 
 
 def _class_turn_time(view: View, arm: str, workload: str) -> Cell:

@@ -19,24 +19,34 @@ METRICS: Final[tuple[tuple[Metric, str], ...]] = (
     ("tpot_ms", "token latency"),
     ("turn_ms", "turn time"),
 )
-# (name of the figure, what a reader calls it); the order is the table's.
 FIGURES: Final = {
     "ttft_ms": "time to first token",
     "tpot_ms": "token latency",
     "gap_ms": "gap between chunks",
     "turn_ms": "turn time",
+    "queue_wait_p95_ms": "wait in the queue, p95",
+    "within_slo": "turns within the SLO",
+    "dropped_share": "turns that failed",
     "output_tokens_per_s": "output tokens per second",
     "requests_per_s": "requests per second",
-    "goodput": "turns within the SLO",
+    "goodput_per_s": "requests within the SLO per second",
     "hit_rate": "cached prompt share",
     "ideal_hit_rate": "cached prompt share, unbounded cache",
-    "preemptions": "preemptions",
+    "acceptance_rate": "accepted draft tokens",
     "pool_tokens": "KV pool, tokens",
-    "max_concurrency": "largest concurrency",
-    "cost_per_task_usd": "cost of a task",
-    "cost_per_mtok_usd": "cost of a million output tokens",
-    "joules_per_token": "energy of an output token",
+    "page_bytes": "KV page, bytes",
+    "peak_kv_usage": "KV pool in use, peak",
+    "pool_filled_share": "time with the KV pool full",
+    "preemptions": "preemptions",
+    "running_max": "running requests, most",
+    "waiting_max": "waiting requests, most",
+    "max_concurrency": "largest concurrency, as the server says",
+    "usd_per_turn": "cost of a turn",
+    "usd_per_mtok": "cost of a million output tokens",
+    "joule_per_token": "energy of an output token",
+    "watts": "power",
 }
+"""What a reader calls a figure of the evidence; the order is the table's."""
 
 
 def workload(view: View, name: str) -> Group:
