@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from agentload.model.commands import Limits, Outcome, Reply, StampSource, Status
-from agentload.model.stamps import stamps
+from agentload.model.stamps import Stamps, stamps
 from agentload.replay.garbage import garbage
 from agentload.replay.sse import Parsed
 
@@ -112,8 +112,8 @@ class CallMachine:
         else:
             self._end(at_ns, error="the connection ended before the answer did")
 
-    def outcome(self, parsed: Parsed | None = None, *, stamp_source: StampSource = "virtual") -> Outcome:
-        """Judge the ended call by what its answer said."""
+    def outcome(self, parsed: Parsed | None = None, *, stamp_source: StampSource = "virtual", chunks: Stamps | None = None) -> Outcome:
+        """Judge the ended call by what its answer said; *chunks* are its stamps where the shell has packed them already."""
         assert self.stage == "ended", "a call is judged after its end"
         parsed = parsed or Parsed()
         status, error = self._status(parsed)
@@ -125,7 +125,7 @@ class CallMachine:
             first_answer_ns=parsed.first_answer_ns,
             last_ns=parsed.last_ns,
             done_ns=self._heard_ns if status == "ok" and self._heard_ns is not None else self._ended_ns,
-            chunks=stamps(parsed.stamps_ns, parsed.tokens),
+            chunks=chunks or stamps(parsed.stamps_ns, parsed.tokens),
             stamp_source=stamp_source,
             coalesced_reads=parsed.coalesced_reads if parsed.stamps_ns else None,
             token_rule=parsed.token_rule,

@@ -32,13 +32,13 @@ class Sampler:
         self._run_id = run_id
         self._leg = leg
         self._every_ns = every_ns
-        self._next_ns = 0
+        self.next_ns = 0
+        """When the next sample is due."""
 
     def take(self, now_ns: int, engines: Mapping[str, Engine]) -> Iterator[SampleRow]:
-        """Sample if the interval has passed."""
-        if now_ns >= self._next_ns:
-            self._next_ns = now_ns - now_ns % self._every_ns + self._every_ns
-            yield from self.now(now_ns, engines)
+        """Sample, and say when the next one is due."""
+        self.next_ns = now_ns - now_ns % self._every_ns + self._every_ns
+        return self.now(now_ns, engines)
 
     def now(self, now_ns: int, engines: Mapping[str, Engine]) -> Iterator[SampleRow]:
         """Sample now."""

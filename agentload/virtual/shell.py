@@ -80,11 +80,15 @@ class Shell:
             self._next()
 
     def _next(self) -> None:
-        at_ns, arm = min(((at, name) for name, engine in self._engines.items() if (at := engine.next_ns()) is not None), default=(None, ""))
+        at_ns, arm = None, ""
+        for name, engine in self._engines.items():
+            next_ns = engine.next_ns()
+            if next_ns is not None and (at_ns is None or next_ns < at_ns):
+                at_ns, arm = next_ns, name
         limit_ns = self._limits[0][0] if self._limits else None
         wake_ns = self._wake_ns
         if at_ns is not None and (limit_ns is None or at_ns <= limit_ns) and (wake_ns is None or at_ns <= wake_ns):
-            self._rows.extend(self._sampler.take(at_ns, self._engines))
+            self._sample(at_ns)
             for happening in self._engines[arm].advance(at_ns):
                 self._happened(happening)
         elif limit_ns is not None and (wake_ns is None or limit_ns <= wake_ns):
@@ -92,8 +96,12 @@ class Shell:
         else:
             assert wake_ns is not None, "calls are in flight, but nothing is going to happen"
             self._wake_ns = None
-            self._rows.extend(self._sampler.take(wake_ns, self._engines))
+            self._sample(wake_ns)
             self._tell(Woke(at_ns=wake_ns))
+
+    def _sample(self, now_ns: int) -> None:
+        if now_ns >= self._sampler.next_ns:
+            self._rows.extend(self._sampler.take(now_ns, self._engines))
 
     # --- what engines and limits do ---
 
@@ -145,7 +153,7 @@ class Shell:
             outcome = flight.machine.outcome()
         else:
             is_whole = _tokens_wanted(send) == send.call.output
-            outcome = replace(flight.machine.outcome(_parsed(answer, is_whole=is_whole)), chunks=packed(answer))
+            outcome = flight.machine.outcome(_parsed(answer, is_whole=is_whole), chunks=packed(answer))
         outcome = outcome if error is None else replace(outcome, error=error)
         del self._flights[send.request_id]
         self._rows.append(row(send, outcome, run_id=self._plan.run, leg=self._leg))
