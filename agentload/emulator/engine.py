@@ -363,8 +363,9 @@ class Engine:
         server = self.arm.server
         if prompt + output > server.max_model_len:
             return f"{prompt} prompt and {output} output tokens exceed the model length of {server.max_model_len}"
-        if server.max_waiting is not None and len(self._waiting) >= server.max_waiting:
-            return f"the queue is full: {len(self._waiting)} calls are waiting"
+        queued = len(self._calls) - len(self._admitted)
+        if server.max_waiting is not None and queued >= server.max_waiting:
+            return f"the queue is full: {queued} calls are waiting"
         if self._kv.pages_for(prompt + output) > self._kv.capacity:
             return f"{prompt + output} tokens do not fit into the KV pool"
         return None

@@ -3,15 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agentload.builtin import find
 from agentload.emulator.calls import Finished, FirstToken, Request
 from agentload.emulator.engine import Engine
-from agentload.emulator.profile import arm, parse
 from agentload.model.profile import ArmProfile
-
-
-def shipped(profile: str, name: str) -> ArmProfile:
-    return arm(parse(find("profiles", profile).read_text(), name=profile), name)
+from tests.emulator.arms import shipped
 
 
 def closed_loop(of: ArmProfile, lengths: list[tuple[int, int]], clients: int) -> dict[str, float]:
