@@ -1,16 +1,17 @@
-"""Run the server of one arm until it is told to stop."""
+"""Run the server of one arm until it is told to stop, in this process."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from aiohttp import web
 
@@ -53,6 +54,39 @@ class Running:
     facts: Facts
 
 
+def run(
+    arm: ArmProfile,
+    options: Options,
+    *,
+    ready: Callable[[Running], None],
+    seconds: float | None = None,
+    lifeline: BinaryIO | None = None,
+) -> None:
+    """Serve an arm until SIGINT or SIGTERM, until so many seconds are over, or until the lifeline ends: what its holder does by dying."""
+    asyncio.run(_run(arm, options, ready=ready, seconds=seconds, lifeline=lifeline))
+
+
+async def _run(
+    arm: ArmProfile, options: Options, *, ready: Callable[[Running], None], seconds: float | None, lifeline: BinaryIO | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    until = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, until.set)
+    if seconds is not None:
+        loop.call_later(seconds, until.set)
+    if lifeline is not None:
+        loop.add_reader(lifeline, until.set)
+
+    def started(running: Running) -> None:
+        # What lives as long as the process need not be looked at again each time memory is swept.
+        gc.collect()
+        gc.freeze()
+        ready(running)
+
+    await serve(arm, options, until=until, ready=started)
+
+
 async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]) -> None:
     """Serve an arm until the event is set; `ready` hears once requests are taken. Raises LaunchError when the port is taken."""
     arm = arm if options.noise else replace(arm, noise=Noise())
@@ -68,9 +102,6 @@ async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, read
     try:
         listener = _listener(options.host, options.port)
         await web.SockSite(runner, listener, backlog=_BACKLOG).start()
-        # What lives as long as the server need not be looked at again each time memory is swept.
-        gc.collect()
-        gc.freeze()
         host, port = listener.getsockname()[:2]
         ready(Running(url=f"http://{host}:{port}/v1", facts=facts))
         await until.wait()

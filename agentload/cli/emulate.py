@@ -1,0 +1,93 @@
+"""Serve a profile's arms behind an OpenAI-compatible HTTP face like vLLM's, without a GPU.
+
+With PROFILE/ARM one server runs in this process; with PROFILE each arm gets a server process of its own, on consecutive ports.
+Ctrl-C stops them.
+
+For example:
+
+    agentload emulate llama-3.1-8b-h100/fp8 --port 8000
+
+    agentload emulate gpt-oss-20b-h100 --truth truth.jsonl
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from agentload.builtin import find
+from agentload.errors import AgentloadError, LaunchError
+from agentload.experiment.arms import arms_of
+from agentload.model.profile import ArmProfile
+from agentload.serve.processes import Servers, start
+from agentload.serve.server import Options
+from agentload.serve.server import run as serve
+from agentload.serve.startup import write_log
+
+# How often a parent looks whether its servers live.
+_LOOK_S = 0.5
+
+
+def run(
+    profile: Annotated[str, typer.Argument(help="Profile file or the name of a shipped profile, with or without /ARM.")],
+    *,
+    port: Annotated[int, typer.Option(help="First port; 0 takes free ones.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    noise: Annotated[
+        Literal["on", "off"], typer.Option(help="Scatter as real servers do, or follow the profile's formulas exactly.")
+    ] = "on",
+    seed: Annotated[int, typer.Option(help="Seed of noise and answers.")] = 0,
+    speed: Annotated[float, typer.Option(help="How many times faster than real the engine runs.", min=0.001)] = 1.0,
+    truth: Annotated[
+        Path | None, typer.Option(help="File for what really happened: arrival and emission instants of every request.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.", min=0)] = None,
+    api_key: Annotated[str | None, typer.Option(help="Key that clients must send.")] = None,
+) -> None:
+    arms = _arms(profile)
+    is_noisy = noise == "on"
+    if len(arms) == 1:
+        options = Options(host=host, port=port, seed=seed, noise=is_noisy, speed=speed, truth=truth, api_key=api_key)
+        serve(arms[0], options, ready=lambda running: write_log(running, sys.stderr), seconds=seconds)
+        return
+    with start(arms, host=host, port=port, seed=seed, noise=is_noisy, speed=speed, truth=truth, api_key=api_key) as servers:
+        print(_table(servers), flush=True)
+        _wait(servers, seconds)
+
+
+def _arms(name: str) -> tuple[ArmProfile, ...]:
+    # A path has slashes too: only what is no profile as a whole ends in the name of an arm.
+    profile, slash, arm = name.rpartition("/")
+    try:
+        find("profiles", name)
+    except AgentloadError:
+        if not slash:
+            raise
+        return arms_of(profile, (arm,))
+    return arms_of(name)
+
+
+def _table(servers: Servers) -> str:
+    width = max(len(server.arm) for server in servers.servers)
+    rows = [f"{server.arm:<{width}}  {server.url}  pid {server.pid}" for server in servers.servers]
+    endpoints = ",".join(f"{server.arm}={server.url}" for server in servers.servers)
+    return "\n".join([*rows, "", f"--endpoints {endpoints} --model {servers.servers[0].model}"])
+
+
+def _wait(servers: Servers, seconds: float | None) -> None:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    left = seconds
+    while not stop.wait(_LOOK_S if left is None else min(_LOOK_S, left)):
+        if dead := servers.dead():
+            raise LaunchError(f"the server of {dead[0].arm} has ended", hint=f"agentload emulate {dead[0].profile}/{dead[0].arm}")
+        if left is not None:
+            left -= _LOOK_S
+            if left <= 0:
+                return

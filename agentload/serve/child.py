@@ -1,0 +1,71 @@
+"""Serve one arm for a parent: orders come on standard input, the address goes to standard output, the log to standard error.
+
+The parent keeps its end of standard input open for as long as it wants the server: when that closes, because the parent says so or because
+it died, the server ends by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentload.errors import AgentloadError
+from agentload.model.profile import ArmProfile
+from agentload.serve.server import Options, Running, run
+from agentload.serve.startup import write_log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Say what to serve and how."""
+
+    arm: ArmProfile
+    options: Options
+
+    def line(self) -> bytes:
+        """Return the order as one line."""
+        return msgspec.json.encode(self, enc_hook=str) + b"\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Say where the server listens, or why there is none."""
+
+    url: str | None = None
+    model: str | None = None
+    error: str | None = None
+    hint: str | None = None
+
+
+def main() -> int:
+    """Read the order, serve until the parent lets go, and return the exit code."""
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order, dec_hook=_decoded)
+    try:
+        run(order.arm, order.options, ready=_ready, lifeline=sys.stdin.buffer)
+    except AgentloadError as error:
+        _report(Report(error=error.message, hint=error.hint))
+        return 1
+    return 0
+
+
+def _ready(running: Running) -> None:
+    write_log(running, sys.stderr)
+    _report(Report(url=running.url, model=running.facts.model))
+
+
+def _report(report: Report) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+    sys.stdout.flush()
+
+
+def _decoded(kind: type[Any], value: object) -> object:
+    assert kind is Path
+    return Path(str(value))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

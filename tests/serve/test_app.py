@@ -1,0 +1,238 @@
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from openai import AsyncOpenAI, AuthenticationError
+
+from agentload.serve.server import Options, Running
+from agentload.telemetry.prometheus import parse
+from tests.serve.arms import arm
+from tests.serve.recorded_lines import Json, event, text
+from tests.serve.serving import served
+
+pytestmark = pytest.mark.loopback
+
+HELLO: list[Any] = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "what is the news today"}]
+LENGTH = 8192
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with served(arm(step_ms=0.5)) as server:
+        yield server
+
+
+@pytest.fixture
+async def http(running: Running) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(running.url.removesuffix("/v1")) as session:
+        yield session
+
+
+def client(running: Running, key: str = "any") -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=running.url, api_key=key, max_retries=0)
+
+
+@pytest.fixture
+async def openai(running: Running) -> AsyncIterator[AsyncOpenAI]:
+    async with client(running) as openai:
+        yield openai
+
+
+async def test_the_openai_client_lists_the_model_with_its_length(openai: AsyncOpenAI) -> None:
+    listing = await openai.models.list()
+    assert [(model.id, model.model_dump()["max_model_len"]) for model in listing.data] == [("tiny", LENGTH)]
+
+
+async def test_the_openai_client_gets_the_same_chat_answer_whole_and_streamed(openai: AsyncOpenAI) -> None:
+    whole = await openai.chat.completions.create(model="tiny", messages=HELLO, max_tokens=9, extra_body={"ignore_eos": True})
+    stream = await openai.chat.completions.create(
+        model="tiny", messages=HELLO, max_tokens=9, stream=True, stream_options={"include_usage": True}, extra_body={"ignore_eos": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    said = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+    assert said == whole.choices[0].message.content
+    assert len(said.split()) == 9
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason == "length"
+    assert whole.usage is not None
+    assert chunks[-1].usage is not None
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (7, 9)
+    assert (chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens) == (7, 9)
+
+
+async def test_the_openai_client_gets_completions_of_text_and_of_token_ids(openai: AsyncOpenAI) -> None:
+    of_text = await openai.completions.create(model="tiny", prompt="one two three", max_tokens=4, extra_body={"ignore_eos": True})
+    assert of_text.usage is not None
+    assert (of_text.usage.prompt_tokens, of_text.usage.completion_tokens, len(of_text.choices[0].text.split())) == (3, 4, 4)
+    stream = await openai.completions.create(model="tiny", prompt=[1, 2, 3, 4], max_tokens=4, stream=True, extra_body={"ignore_eos": True})
+    assert len("".join([chunk.choices[0].text async for chunk in stream]).split()) == 4
+
+
+def posted(fields: Json, headers: str = "") -> bytes:
+    """Return a request for a chat completion as bytes."""
+    body = json.dumps(fields).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{headers}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def test_a_request_id_is_echoed_and_becomes_the_id_of_the_answer(http: aiohttp.ClientSession) -> None:
+    body = {"messages": HELLO, "max_tokens": 1}
+    async with http.post("/v1/chat/completions", json=body, headers={"X-Request-Id": "run-7.3"}) as answer:
+        assert answer.headers["X-Request-Id"] == "run-7.3"
+        assert (await answer.json())["id"] == "chatcmpl-run-7.3"
+
+
+async def test_a_stream_has_the_head_of_a_real_server(running: Running) -> None:
+    port = int(running.url.split(":")[2].removesuffix("/v1"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = json.dumps({"messages": HELLO, "max_tokens": 2, "stream": True}).encode()
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    )
+    writer.write(body)
+    status, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+    assert status == "HTTP/1.1 200 OK"
+    names = [field.split(": ")[0].lower() for field in fields]
+    assert names == ["date", "server", "content-type", "vary", "transfer-encoding"]
+    assert fields[2] == "content-type: text/event-stream; charset=utf-8"
+    rest = await reader.readuntil(b"0\r\n\r\n")
+    assert rest.endswith(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+    writer.close()
+
+
+async def refused(http: aiohttp.ClientSession, body: Json, *, status: int, path: str = "/v1/chat/completions") -> Json:
+    kind = {"json": body} if isinstance(body, dict) else {"data": body, "headers": {"Content-Type": "application/json"}}
+    async with http.post(path, **kind) as answer:
+        assert (answer.status, answer.content_type) == (status, "application/json")
+        return await answer.json()
+
+
+async def test_errors_come_as_recorded_even_where_a_stream_was_asked_for(http: aiohttp.ClientSession) -> None:
+    model = json.loads(text("error_model.json").replace("tiny-auto", "tiny"))
+    assert await refused(http, {"messages": HELLO, "model": "nope"}, status=404) == model
+    long = {"messages": [{"role": "user", "content": "word " * 9000}], "stream": True}
+    assert await refused(http, long, status=400) == json.loads(text("error_overlong_chat.json"))
+    assert await refused(http, b'{"model":,}', status=400) == json.loads(text("error_badjson.json"))
+    assert await refused(http, {"messages": HELLO, "max_tokens": -1}, status=400) == json.loads(text("error_badparam.json"))
+    assert await refused(http, {"messages": []}, status=400) != {}
+    assert await refused(http, {}, path="/v1/nothing", status=404) == {
+        "error": {"message": "Not Found", "type": "Not Found", "param": None, "code": 404}
+    }
+
+
+async def test_a_body_that_is_not_declared_as_json_is_refused(http: aiohttp.ClientSession) -> None:
+    async with http.post("/v1/completions", data=b'{"prompt":"a"}', headers={"Content-Type": "text/plain"}) as answer:
+        assert answer.status == 400
+        assert "Unsupported Media Type" in (await answer.json())["error"]["message"]
+
+
+async def test_a_full_queue_refuses_with_503_and_says_so_in_its_metrics() -> None:
+    async with (
+        served(arm(step_ms=20, max_waiting=1, max_num_seqs=1)) as running,
+        aiohttp.ClientSession(running.url.removesuffix("/v1")) as http,
+    ):
+        body = {"messages": HELLO, "max_tokens": 50, "ignore_eos": True}
+        first = [asyncio.create_task(http.post("/v1/chat/completions", json=body)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        assert await refused(http, body, status=503) == json.loads(text("error_queue_full.json"))
+        async with http.get("/metrics") as answer:
+            found = parse(await answer.text()).values
+        assert (found["running"], found["waiting"], found["rejections"]) == (1, 1, 1)
+        for task in first:
+            task.cancel()
+
+
+async def test_a_client_that_leaves_frees_its_place_in_the_batch() -> None:
+    async with served(arm(step_ms=5)) as running, aiohttp.ClientSession(running.url.removesuffix("/v1")) as http:
+        body = {"messages": HELLO, "max_tokens": 1000, "stream": True, "ignore_eos": True}
+        async with http.post("/v1/chat/completions", json=body) as answer:
+            await answer.content.readline()
+            assert await load(http) == 1
+            answer.close()
+        for _ in range(100):
+            if await load(http) == 0:
+                break
+            await asyncio.sleep(0.01)
+        assert await load(http) == 0
+
+
+async def load(http: aiohttp.ClientSession) -> float:
+    async with http.get("/metrics") as answer:
+        return parse(await answer.text()).values["running"]
+
+
+async def test_a_reader_that_stops_reading_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    truth = tmp_path / "truth.jsonl"
+    async with served(arm(step_ms=0.25), Options(truth=truth)) as running, aiohttp.ClientSession(running.url + "/") as http:
+        port = int(running.url.split(":")[2].removesuffix("/v1"))
+        lazy = socket.socket()
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(lazy, ("127.0.0.1", port))
+        # 20 alternatives a token make it 3 kB: megabytes more than the kernel takes for a reader that does not read.
+        many = {"messages": HELLO, "max_tokens": 8000, "stream": True, "ignore_eos": True, "logprobs": True, "top_logprobs": 20}
+        await asyncio.get_running_loop().sock_sendall(lazy, posted(many, "X-Request-Id: lazy\r\n"))
+        await asyncio.sleep(1.5)
+        brisk = {"messages": HELLO, "max_tokens": 100, "stream": True, "ignore_eos": True}
+        async with http.post("chat/completions", json=brisk, headers={"X-Request-Id": "brisk"}) as answer:
+            events = [line async for line in answer.content if line.startswith(b"data: {")]
+        lazy.close()
+    logs = {log["request_id"]: log for log in map(json.loads, truth.read_text().splitlines()[1:])}
+    assert sum(len(event(line)["choices"][0]["delta"]["content"].split()) for line in events) == 100
+    assert logs["brisk"]["behind"] == 0
+    # One write was not taken whole; from then on nothing was written, and the tokens waited.
+    assert logs["lazy"]["behind"] == 1
+    assert sum(logs["lazy"]["tokens"]) < 8000
+    assert logs["lazy"]["end"] == "left"
+
+
+async def test_the_truth_log_says_when_each_chunk_was_planned_and_written(tmp_path: Path) -> None:
+    async with served(arm(step_ms=2), Options(truth=tmp_path / "truth.jsonl")) as running, client(running) as openai:
+        stream = await openai.chat.completions.create(
+            model="tiny", messages=HELLO, max_tokens=20, stream=True, extra_body={"ignore_eos": True}, extra_headers={"X-Request-Id": "r1"}
+        )
+        async for _ in stream:
+            pass
+    (log,) = map(json.loads, (tmp_path / "truth.jsonl").read_text().splitlines()[1:])
+    assert (log["request_id"], log["prompt_tokens"], log["output_tokens"], log["end"]) == ("r1", 7, 20, "done")
+    assert sum(log["tokens"]) == 20
+    assert log["arrived_ns"] == log["submitted_ns"]
+    for planned, before, after in zip(log["planned_ns"], log["before_ns"], log["after_ns"], strict=True):
+        assert planned <= before <= after
+    assert log["after_ns"][-1] <= log["ended_ns"]
+
+
+async def test_a_key_guards_the_api_and_nothing_else() -> None:
+    async with served(arm(), Options(api_key="secret")) as running, aiohttp.ClientSession(running.url.removesuffix("/v1")) as http:
+        async with client(running, "wrong") as openai:
+            with pytest.raises(AuthenticationError):
+                await openai.models.list()
+        async with client(running, "secret") as openai:
+            assert (await openai.models.list()).data[0].id == "tiny"
+        for path in ("/health", "/version", "/metrics"):
+            async with http.get(path) as answer:
+                assert answer.status == 200
+
+
+async def test_tokenize_counts_as_prompts_are_counted(http: aiohttp.ClientSession) -> None:
+    async with http.post("/tokenize", json={"messages": HELLO}) as answer:
+        found = await answer.json()
+    assert (found["count"], len(found["tokens"]), found["max_model_len"]) == (7, 7, LENGTH)
+    async with http.post("/tokenize", json={"prompt": "one two three"}) as answer:
+        assert (await answer.json())["count"] == 3
+    assert (await refused(http, {"nothing": 1}, path="/tokenize", status=400))["error"]["param"] == "body.prompt"
+
+
+async def test_speed_plays_the_engine_faster_than_real() -> None:
+    async with served(arm(step_ms=100), Options(speed=1000)) as running, client(running) as openai:
+        async with asyncio.timeout(5):
+            answer = await openai.chat.completions.create(model="tiny", messages=HELLO, max_tokens=1000, extra_body={"ignore_eos": True})
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 1000
