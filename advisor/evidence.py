@@ -110,9 +110,10 @@ class WorkloadClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calls:
-    """Hold the turns of one workload on one arm as equally long columns: one row a turn (its last attempt), no drain tail.
+    """Hold the turns of one workload on one arm as equally long columns: one row a turn (its last attempt).
 
-    Void blocks are left out. (pair, session, turn) names the same bytes on every arm. A float is NaN where a row lacks it.
+    The drain tail is there: its latencies are paired like any other's, only throughput has to leave it out. Void blocks are left out.
+    (pair, session, turn) names the same bytes on every arm. A float is NaN where a row lacks it.
     """
 
     restart: Ints  # which start of the servers; the top level of the bootstrap
@@ -133,6 +134,7 @@ class Calls:
     lag_ms: Floats | None = None  # sent minus released: our own delay
     gap_p99_ms: Floats | None = None  # p99 gap between chunks within the call
     machine: Ints | None = None  # index into Deployment.machines
+    tail: Bools | None = None  # released when the block's load had begun to drain; None: nobody knows
 
     def __post_init__(self) -> None:
         for each in fields(self):

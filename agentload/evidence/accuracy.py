@@ -1,0 +1,51 @@
+"""Graded answers as paired tables: the same items, depths and repetitions on the reference and on another arm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from advisor.evidence import AccuracyBucket
+
+_KEY = ("task", "context_tokens", "item", "depth", "repetition")
+
+
+def accuracy(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str) -> tuple[AccuracyBucket, ...]:
+    """Return one bucket an arm, task and length, over the items that both arms answered."""
+    answers = connection.sql(
+        """
+        SELECT arm, task, context_tokens, item, depth, repetition, score, "right" FROM answers
+        WHERE run_id = $run AND "right" IS NOT NULL
+        """,
+        params={"run": run_id},
+    ).pl()
+    theirs = answers.filter(pl.col("arm") == reference)
+    out = []
+    for arm in arms:
+        if arm == reference:
+            continue
+        paired = theirs.join(answers.filter(pl.col("arm") == arm), on=_KEY, how="inner", nulls_equal=True, suffix="_arm").sort(_KEY)
+        for (task, tokens), rows in paired.group_by("task", "context_tokens", maintain_order=True):
+            out.append(_bucket(arm, str(task), float(str(tokens)), rows))
+    return tuple(out)
+
+
+def _bucket(arm: str, task: str, context_tokens: float, rows: pl.DataFrame) -> AccuracyBucket:
+    left, right = rows["right"].to_numpy(), rows["right_arm"].to_numpy()
+    graded = not rows["score"].has_nulls() and not rows["score_arm"].has_nulls()
+    return AccuracyBucket(
+        arm=arm,
+        task=task,
+        context_tokens=context_tokens,
+        both=int(np.sum(left & right)),
+        reference_only=int(np.sum(left & ~right)),
+        arm_only=int(np.sum(~left & right)),
+        neither=int(np.sum(~left & ~right)),
+        reference_scores=rows["score"].to_numpy() if graded else None,
+        arm_scores=rows["score_arm"].to_numpy() if graded else None,
+        # Repetitions and depths of one item share its text.
+        clusters=rows["item"].rank("dense").cast(pl.Int64).to_numpy(),
+    )

@@ -1,0 +1,126 @@
+"""Gather all that a run's rows say into the advisor's evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import cast
+
+import duckdb
+import polars as pl
+
+from advisor.evidence import Evidence, Kind, Observation, WorkloadClass
+from agentload.errors import EvidenceError
+from agentload.evidence import accuracy, health, notes, observations, plays, rows, servers, telemetry
+from agentload.model.profile import ArmProfile, Price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    kind: Kind
+    model: str | None
+    created_ns: int
+    latency_from: observations.LatencyFrom
+    is_cold: bool
+
+
+def gather(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: str,
+    *,
+    reference: str | None = None,
+    profiles: Mapping[str, ArmProfile] = MappingProxyType({}),
+    price: Price | None = None,
+    ideal_hit_rates: Mapping[str, float] = MappingProxyType({}),
+) -> Evidence:
+    """Read a run from an open database; raise `EvidenceError` when nothing in it can carry a decision.
+
+    `reference` is the arm in use today (default: the first). `profiles`, by arm, add what no server tells: geometry, GPU, page sizes.
+    `ideal_hit_rates`, by workload, come from the trace: what a cache without bounds would hit.
+    """
+    run = _run(connection, run_id)
+    arms = servers.servers(connection, run_id)
+    names = [each.arm for each in arms]
+    first = reference or next(iter(names), None)
+    if first is None or first not in names:
+        raise EvidenceError(f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}")
+    played = plays.plays(connection, run_id)
+    every = observations.timed(rows.rows(connection, run_id, played), played, latency_from=run.latency_from)
+    counted = observations.counted(every, played)
+    told = notes.notes(played, counted)
+    answers = accuracy.accuracy(connection, run_id, names, first)
+    if not counted.height and not answers:
+        raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
+    profile = profiles.get(first) or next(iter(profiles.values()), None)
+    shared = servers.deployment(arms, profile, price)
+    machines = {each.arm: shared.machines.index(each.machine) for each in arms if each.machine is not None}
+    return Evidence(
+        run=run_id,
+        kind=run.kind,
+        model=servers.model(run.model, arms, profile),
+        deployment=shared,
+        reference=first,
+        arms=tuple(servers.described(each, profiles.get(each.arm)) for each in arms),
+        workloads=_workloads(counted, first),
+        observations=_observations(counted, names, machines, ideal_hit_rates),
+        server=telemetry.of_servers(connection, run_id, names, played, counted, is_cold=run.is_cold),
+        accuracy=answers,
+        health=health.health(connection, run_id, names, played, counted),
+        dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
+        notes=told,
+    )
+
+
+def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
+    found = connection.execute("SELECT kind, model, created_ns, options FROM runs WHERE run_id = ?", [run_id]).fetchall()
+    if not found:
+        raise EvidenceError(f"no run '{run_id}' in the database", hint="agentload runs list")
+    ((kind, model, created_ns, text),) = found
+    options = json.loads(text)
+    load = options.get("load", {})
+    # Our own cap, or a session that waits for its turn, is not the server's fault.
+    held_back = load.get("max_in_flight") is not None or load.get("arrivals", {}).get("kind") == "ClosedLoop"
+    return _Run(
+        kind=cast(Kind, kind),
+        model=model,
+        created_ns=created_ns,
+        latency_from="released" if held_back else "due",
+        is_cold=options.get("cache", "cold") == "cold",
+    )
+
+
+def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ...]:
+    names = counted["workload"].unique().sort().to_list()
+    own = counted.filter(pl.col("arm") == reference)
+    busy = rows.total(own, "busy_s")
+    out = []
+    for name in names:
+        calls = own.filter(pl.col("workload") == name)
+        batch = calls["batch_sequences"].fill_nan(None).mean()
+        out.append(
+            WorkloadClass(
+                name=name,
+                gpu_time_share=min(1.0, rows.total(calls, "busy_s") / busy) if busy > 0 else None,
+                batch=float(str(batch)) if batch is not None else None,
+            )
+        )
+    return tuple(out)
+
+
+def _observations(
+    counted: pl.DataFrame, arms: list[str], machines: Mapping[str, int], ideal_hit_rates: Mapping[str, float]
+) -> tuple[Observation, ...]:
+    groups = counted.partition_by("workload", "arm", as_dict=True)
+    order = sorted(groups, key=lambda key: (key[0], arms.index(key[1])))
+    return tuple(
+        Observation(
+            workload=workload,
+            arm=arm,
+            calls=observations.calls(groups[workload, arm], machines),
+            telemetry=telemetry.of_workload(groups[workload, arm], ideal_hit_rates.get(workload)),
+        )
+        for workload, arm in order
+    )

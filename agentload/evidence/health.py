@@ -1,0 +1,44 @@
+"""How well our own side kept up, arm by arm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Literal
+
+import duckdb
+import polars as pl
+
+from advisor.evidence import ClientHealth
+from agentload.evidence.plays import Play
+from agentload.evidence.rows import total
+
+
+def health(
+    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], plays: Sequence[Play], rows: pl.DataFrame
+) -> tuple[ClientHealth, ...]:
+    """Return one health record an arm; *rows* are the counted ones."""
+    stall = _stall_ms(connection, run_id, {play.leg for play in plays if play.left_out is None})
+    return tuple(_health(arm, plays, rows.filter(pl.col("arm") == arm), stall) for arm in arms)
+
+
+def _health(arm: str, plays: Sequence[Play], rows: pl.DataFrame, stall_ms: float | None) -> ClientHealth:
+    own = [play for play in plays if play.arm == arm]
+    reads = rows.filter(pl.col("coalesced_reads").is_not_null() & (pl.col("chunks") > 0))
+    sources = set(rows.filter(pl.col("chunks") > 0)["stamp_source"])
+    source: Literal["kernel", "user"] | None = "user" if "user" in sources else "kernel" if "kernel" in sources else None
+    return ClientHealth(
+        arm=arm,
+        send_lag_p99_ms=rows["lag_ms"].quantile(0.99, interpolation="higher"),
+        loop_stall_max_ms=stall_ms,
+        coalesced_share=total(reads, "coalesced_reads") / total(reads, "chunks") if reads.height else None,
+        stamp_source=source,
+        void_blocks=sum(play.is_void for play in own),
+        blocks=len(own),
+    )
+
+
+def _stall_ms(connection: duckdb.DuckDBPyConnection, run_id: str, legs: set[int]) -> float | None:
+    found = connection.execute("SELECT leg, health FROM legs WHERE run_id = ? AND health IS NOT NULL", [run_id]).fetchall()
+    stalls = [json.loads(text).get("loop_stall_max_ms") for leg, text in found if leg in legs]
+    return max((float(stall) for stall in stalls if stall is not None), default=None)

@@ -1,0 +1,39 @@
+"""What a reader has to know before trusting the figures: blocks left out, and prompts that were not as long as asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import polars as pl
+
+from agentload.evidence.plays import Play
+
+# The rest of a percent is the chat template; beyond two, "a 32k prompt" is no longer what was compared.
+MAX_LENGTH_DEVIATION: Final = 0.02
+
+
+def notes(plays: Sequence[Play], rows: pl.DataFrame) -> tuple[str, ...]:
+    """Return one sentence a fact; *rows* are the counted ones."""
+    return (*_left_out(plays), *_lengths(rows))
+
+
+def _left_out(plays: Sequence[Play]) -> Iterator[str]:
+    reasons = Counter(play.left_out for play in plays if play.left_out is not None)
+    for reason, count in sorted(reasons.items()):
+        yield f"{count} of {len(plays)} blocks left out: {reason}"
+
+
+def _lengths(rows: pl.DataFrame) -> Iterator[str]:
+    known = rows.filter(pl.col("prompt_tokens").is_not_null() & (pl.col("context_tokens") > 0))
+    deviation = known.group_by("workload", "arm").agg(
+        deviation=(pl.col("prompt_tokens") / pl.col("context_tokens")).median() - 1, calls=pl.len()
+    )
+    for workload, arm, share, calls in deviation.sort("workload", "arm").iter_rows():
+        if abs(share) > MAX_LENGTH_DEVIATION:
+            longer = "longer" if share > 0 else "shorter"
+            yield (
+                f"{workload} on {arm}: the server counts prompts {abs(share):.1%} {longer} than asked (median of {calls:,} calls): "
+                "give the served model's own tokenizer"
+            )

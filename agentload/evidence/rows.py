@@ -1,0 +1,62 @@
+"""The calls of a run as one frame of plain columns, a row an attempt, joined with the play that each belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import duckdb
+import polars as pl
+
+from agentload.evidence.plays import Play
+
+# Strings are numbered and lists are reduced inside the database: a million calls leave it as 200 MB of numbers.
+_QUERY: Final = """
+WITH own AS (SELECT * FROM calls_row WHERE run_id = $run),
+sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number FROM (SELECT DISTINCT session FROM own)),
+retried AS (SELECT DISTINCT retry_of FROM own WHERE retry_of IS NOT NULL),
+firsts AS (
+    SELECT again.request_id, min(first.due_ns) AS due_ns, min(first.released_ns) AS released_ns
+    FROM own AS again JOIN own AS first ON (again.leg, again.arm, again.pair, again.session, again.turn)
+        = (first.leg, first.arm, first.pair, first.session, first.turn)
+    JOIN plays AS p ON (p.leg, p.arm, p.pair) = (first.leg, first.arm, first.pair)
+        AND first.released_ns BETWEEN p.started_ns AND p.until_ns AND again.released_ns BETWEEN p.started_ns AND p.until_ns
+    WHERE again.attempt > 0 GROUP BY again.request_id
+),
+streams AS (
+    SELECT call_id, coalesce(tokens[1], 1) AS first_chunk_tokens, coalesce(list_sum(tokens)::BIGINT, len(gap_us)) AS streamed_tokens,
+        len(gap_us) AS chunks, list_aggregate(gap_us, 'quantile_disc', 0.99) AS gap_p99_us
+    FROM chunks WHERE call_id BETWEEN (SELECT min(call_id) FROM own) AND (SELECT max(call_id) FROM own)
+)
+SELECT p.play, c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, r.retry_of IS NULL AS is_last,
+    coalesce(f.due_ns, c.due_ns) AS due_ns, coalesce(f.released_ns, c.released_ns) AS began_ns, c.released_ns, c.sent_ns, c.first_ns,
+    c.last_ns, c.done_ns, c.prompt_tokens, c.context_tokens, c.cached_tokens, c.asked_tokens, c.output_tokens, c.coalesced_reads,
+    c.stamp_source, k.first_chunk_tokens, k.streamed_tokens, k.chunks, k.gap_p99_us
+FROM own AS c
+JOIN sessions AS s USING (session)
+LEFT JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.until_ns
+LEFT JOIN retried AS r ON r.retry_of = c.request_id
+LEFT JOIN firsts AS f USING (request_id)
+LEFT JOIN streams AS k USING (call_id)
+"""
+_FOR_EVER: Final = 2**63 - 1
+
+
+def rows(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> pl.DataFrame:
+    """Read every attempt of a run; `play` is null for a call of a play that was never closed."""
+    table = pl.DataFrame(
+        [(play.number, play.leg, play.arm, play.pair, play.started_ns, play.ended_ns or _FOR_EVER) for play in plays],
+        schema={"play": pl.Int64, "leg": pl.Int64, "arm": pl.String, "pair": pl.Int64, "started_ns": pl.Int64, "until_ns": pl.Int64},
+        orient="row",
+    )
+    connection.register("plays", table)
+    try:
+        found: pl.DataFrame = connection.sql(_QUERY, params={"run": run_id}).pl()
+        return found
+    finally:
+        connection.unregister("plays")
+
+
+def total(frame: pl.DataFrame, column: str) -> float:
+    """Add up a column; as floats, because a sum of 32-bit token counts overflows."""
+    return float(frame[column].cast(pl.Float64).sum())

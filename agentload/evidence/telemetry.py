@@ -1,0 +1,115 @@
+"""Figures from the servers' own samples and from what they said of each call's cache, for the time in which blocks were played."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import duckdb
+import polars as pl
+
+from advisor.evidence import Telemetry
+from agentload.evidence.plays import Play
+from agentload.evidence.rows import total
+
+FULL: Final = 0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
+
+# An arm idles while the other one plays: gauges count inside plays alone, counters where a play lies between two samples.
+_QUERY: Final = """
+WITH own AS (
+    SELECT leg, arm, name, at_ns, value, lag(value) OVER series AS before, lag(at_ns) OVER series AS before_ns,
+        lead(at_ns) OVER series AS next_ns
+    FROM samples WHERE run_id = $run WINDOW series AS (PARTITION BY leg, arm, name, labels ORDER BY at_ns)
+),
+inside AS (
+    SELECT own.*, least(coalesce(next_ns, p.until_ns), p.until_ns) - at_ns AS lasts_ns
+    FROM own JOIN plays AS p ON (p.leg, p.arm) = (own.leg, own.arm) AND at_ns BETWEEN p.started_ns AND p.until_ns
+),
+gauges AS (
+    SELECT arm, name, max(value) AS highest,
+        sum(lasts_ns) FILTER (value >= $full) / nullif(sum(lasts_ns), 0) AS full_share FROM inside GROUP BY ALL
+),
+counters AS (
+    SELECT arm, name, sum(CASE WHEN value < before THEN value ELSE value - before END) AS counted
+    FROM own WHERE before IS NOT NULL AND EXISTS (
+        FROM plays AS p WHERE (p.leg, p.arm) = (own.leg, own.arm) AND p.started_ns < own.at_ns AND p.until_ns > own.before_ns
+    ) GROUP BY ALL
+)
+SELECT arm, name, highest, full_share, counted FROM gauges FULL JOIN counters USING (arm, name)
+"""
+
+
+def of_servers(
+    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], plays: Sequence[Play], rows: pl.DataFrame, *, is_cold: bool
+) -> tuple[tuple[str, Telemetry], ...]:
+    """Return the figures of each arm's whole server; *rows* are the counted ones."""
+    kept = [play for play in plays if play.left_out is None]
+    samples = _samples(connection, run_id, kept)
+    out = []
+    for arm in arms:
+        own = {name: figures for (of, name), figures in samples.items() if of == arm}
+        seconds = sum((play.ended_ns or play.started_ns) - play.started_ns for play in kept if play.arm == arm) / 1e9
+        calls = rows.filter(pl.col("arm") == arm)
+        queries, hits = _counted(own, "prefix_queries"), _counted(own, "prefix_hits")
+        drafts, accepted = _counted(own, "draft_tokens"), _counted(own, "accepted_tokens")
+        figures = Telemetry(
+            peak_kv_usage=_highest(own, "kv_usage"),
+            pool_filled_share=own["kv_usage"][1] or 0.0 if "kv_usage" in own else None,
+            preemptions=_counted(own, "preemptions"),
+            minutes=seconds / 60,
+            hit_rate=hits / queries if queries and hits is not None else _hit_rate(calls),
+            impossible_hits=_impossible_hits(calls) if is_cold else None,
+            running_max=_highest(own, "running"),
+            waiting_max=_highest(own, "waiting"),
+            acceptance_rate=accepted / drafts if drafts and accepted is not None else None,
+        )
+        out.append((arm, figures))
+    return tuple(out)
+
+
+def of_workload(rows: pl.DataFrame, ideal_hit_rate: float | None) -> Telemetry | None:
+    """Return the hit rates of one workload on one arm."""
+    hit_rate = _hit_rate(rows)
+    return None if hit_rate is None and ideal_hit_rate is None else Telemetry(hit_rate=hit_rate, ideal_hit_rate=ideal_hit_rate)
+
+
+_Figures = tuple[float | None, float | None, float | None]
+
+
+def _samples(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[tuple[str, str], _Figures]:
+    table = pl.DataFrame(
+        [(play.leg, play.arm, play.started_ns, play.ended_ns) for play in plays],
+        schema={"leg": pl.Int64, "arm": pl.String, "started_ns": pl.Int64, "until_ns": pl.Int64},
+        orient="row",
+    )
+    connection.register("plays", table)
+    try:
+        found = connection.execute(_QUERY, {"run": run_id, "full": FULL}).fetchall()
+    finally:
+        connection.unregister("plays")
+    return {(arm, name): (highest, full_share, counted) for arm, name, highest, full_share, counted in found}
+
+
+def _highest(samples: Mapping[str, _Figures], name: str) -> float | None:
+    return samples[name][0] if name in samples else None
+
+
+def _counted(samples: Mapping[str, _Figures], name: str) -> float | None:
+    return samples[name][2] if name in samples else None
+
+
+def _hit_rate(rows: pl.DataFrame) -> float | None:
+    known = rows.filter(pl.col("cached_tokens").is_not_null() & (pl.col("prompt_tokens") > 0))
+    return total(known, "cached_tokens") / total(known, "prompt_tokens") if known.height else None
+
+
+def _impossible_hits(rows: pl.DataFrame) -> float | None:
+    """Count the tokens that the first call of each play found in the cache, although no call had its salt before.
+
+    What the server's chat template puts before the salt is the same in every request and may well be cached.
+    """
+    first = rows.filter(pl.col("cached_tokens").is_not_null()).sort("sent_ns", nulls_last=True).group_by("play").first()
+    if not first.height:
+        return None
+    template = (pl.col("prompt_tokens") - pl.col("context_tokens")).clip(lower_bound=0)
+    return float(first.select((pl.col("cached_tokens") - template).clip(lower_bound=0).sum()).item())

@@ -1,0 +1,138 @@
+"""Small runs in a real database, to gather evidence from."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
+from agentload.model.stamps import stamps
+from agentload.store.database import reading
+from agentload.store.journal import Writer
+from agentload.store.loader import load
+
+MS = 1_000_000
+S = 1_000 * MS
+ARMS = ("bf16", "fp8")
+
+
+def run(**options: object) -> RunRow:
+    return RunRow(
+        run_id="r1",
+        kind="emulated",
+        name="rag",
+        created_ns=1_750_000_000 * S,
+        trace_name="rag",
+        trace_hash="abc",
+        model="llama",
+        design="interleaved",
+        seed=7,
+        version="0.1.0",
+        command="agentload replay rag",
+        options=json.dumps({"load": {"arrivals": {"kind": "Recorded"}, "max_in_flight": None}, "cache": "cold", **options}),
+    )
+
+
+def leg(number: int = 1, health: dict[str, object] | None = None) -> LegRow:
+    # Each process has its own monotonic axis; the wall clock orders them.
+    return LegRow(
+        run_id="r1",
+        leg=number,
+        host="h",
+        boot_id="b",
+        monotonic_ns=0,
+        wall_ns=1_750_000_000 * S + number * 10_000 * S,
+        status="done",
+        health=json.dumps(health) if health else None,
+    )
+
+
+def arm(name: str, position: int, **changed: object) -> ArmRow:
+    return replace(ArmRow(run_id="r1", arm=name, position=position, url=f"http://{name}:8000/v1", model="llama"), **changed)  # type: ignore[arg-type]
+
+
+def fingerprint(name: str, at_s: float = 0, **facts: object) -> FingerprintRow:
+    return FingerprintRow(run_id="r1", leg=1, arm=name, at_ns=round(at_s * S), moment="before", round=0, facts=json.dumps(facts))
+
+
+def block(name: str, pair: int, at_s: float, **changed: object) -> BlockRow:
+    started = round(at_s * S)
+    row = BlockRow(
+        run_id="r1",
+        leg=1,
+        pair=pair,
+        block=0,
+        arm=name,
+        round=round(at_s),
+        started_ns=started,
+        drain_ns=started + 50 * S,
+        ended_ns=started + 100 * S,
+        salt=f"{pair}",
+    )
+    return replace(row, **changed)  # type: ignore[arg-type]
+
+
+def call(name: str, pair: int, at_s: float, session: str = "s1", turn: int = 0, **changed: object) -> CallRow:
+    """A call that waited 30 ms, began to answer after 80 more and gave 5 tokens, 20 ms each, ending 1 ms after the last."""
+    due = round(at_s * S)
+    first = due + 30 * MS + 80 * MS
+    row = CallRow(
+        run_id="r1",
+        leg=1,
+        arm=name,
+        block=0,
+        pair=pair,
+        workload="rag",
+        session=session,
+        turn=turn,
+        attempt=0,
+        retry_of=None,
+        request_id=f"{name}-{pair}-{session}-{turn}-{at_s}",
+        due_ns=due,
+        released_ns=due + 30 * MS,
+        context_tokens=1000,
+        asked_tokens=5,
+        status="ok",
+        sent_ns=due + 31 * MS,
+        first_ns=first,
+        last_ns=first + 80 * MS,
+        done_ns=first + 81 * MS,
+        stamp_source="kernel",
+        coalesced_reads=0,
+        prompt_tokens=1000,
+        cached_tokens=0,
+        output_tokens=5,
+        http_status=200,
+        finish_reason="length",
+        chunks=stamps([first + k * 20 * MS for k in range(5)], [1] * 5),
+    )
+    return replace(row, **changed)  # type: ignore[arg-type]
+
+
+NEVER_SENT: dict[str, Any] = {
+    "status": "not_sent", "sent_ns": None, "first_ns": None, "last_ns": None, "done_ns": None, "prompt_tokens": None, "cached_tokens": None,
+    "output_tokens": None, "coalesced_reads": None, "chunks": None, "http_status": None, "finish_reason": None,
+}  # fmt: skip
+
+
+def pair_of_blocks(pair: int = 0, at_s: float = 0) -> list[Row]:
+    """One block on both arms, one call each."""
+    return [
+        row for place, name in enumerate(ARMS) for row in (block(name, pair, at_s + 200 * place), call(name, pair, at_s + 200 * place + 1))
+    ]
+
+
+@contextmanager
+def stored(folder: Path, rows: Iterable[object], *, described: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database that holds these rows, with a run, a leg and both arms before them."""
+    before: list[object] = [run(), leg(), *(arm(name, place) for place, name in enumerate(ARMS))] if described else []
+    with Writer(folder / "a.journal") as journal:
+        for row in (*before, *rows):
+            journal.append(row)  # type: ignore[arg-type]  # lists of several row types are lists of object to mypy
+    load([folder / "a.journal"], folder / "x.duckdb")
+    with reading(folder / "x.duckdb") as connection:
+        yield connection

@@ -1,0 +1,288 @@
+import random
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.evidence import AccuracyBucket, Calls, ClientHealth, Evidence, Telemetry
+from agentload.errors import EvidenceError
+from agentload.evidence.gather import gather
+from agentload.model.rows import AnswerRow, Row, SampleRow
+from agentload.model.stamps import stamps
+from tests.evidence.runs import ARMS, MS, NEVER_SENT, S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
+
+OTHER: list[Row] = [block("fp8", 0, 200), call("fp8", 0, 201)]
+
+
+def evidence(folder: Path, rows: Sequence[object], *, described: bool = True, **options: Any) -> Evidence:
+    with stored(folder, rows, described=described) as connection:
+        return gather(connection, "r1", **options)
+
+
+def calls(found: Evidence, name: str = "bf16") -> Calls:
+    kept = found.calls("rag", name)
+    assert kept is not None
+    return kept
+
+
+def column(values: object) -> list[float | None]:
+    return [None if np.isnan(each) else round(float(each), 6) for each in np.asarray(values, dtype=np.float64)]
+
+
+def test_a_turn_becomes_one_row_with_its_latencies_in_ms(tmp_path: Path) -> None:
+    found = calls(evidence(tmp_path, pair_of_blocks()))
+    row = {each.name: None if (value := getattr(found, each.name)) is None else column(value)[0] for each in fields(found)}
+    assert row == {
+        "restart": 0,
+        "pair": 0,
+        "block": 0,
+        "session": 0,
+        "turn": 0,
+        "start_s": 1.03,
+        "ok": 1,
+        "ttft_ms": 110.0,
+        "tpot_ms": 20.0,
+        "turn_ms": 191.0,
+        "prompt_tokens": 1000,
+        "output_tokens": 5,
+        "computed_tokens": 1000,
+        "asked_tokens": 5,
+        "batch_kv_tokens": 1002.5,
+        "lag_ms": 1.0,
+        "gap_p99_ms": 20.0,
+        "machine": None,
+        "tail": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("load", "ttft_ms", "turn_ms"),
+    [
+        ({"arrivals": {"kind": "Recorded"}, "max_in_flight": None}, 110.0, 191.0),
+        ({"arrivals": {"kind": "OpenLoop"}, "max_in_flight": None}, 110.0, 191.0),
+        ({"arrivals": {"kind": "OpenLoop"}, "max_in_flight": 8}, 80.0, 161.0),
+        ({"arrivals": {"kind": "ClosedLoop"}, "max_in_flight": None}, 80.0, 161.0),
+    ],
+)
+def test_latency_counts_from_due_in_open_loop_and_from_released_where_we_held_it_back(
+    load: object, ttft_ms: float, turn_ms: float, tmp_path: Path
+) -> None:
+    rows = [run(load=load), leg(), *(arm(name, place) for place, name in enumerate(ARMS)), *pair_of_blocks()]
+    found = calls(evidence(tmp_path, rows, described=False))
+    assert (column(found.ttft_ms), column(found.turn_ms)) == ([ttft_ms], [turn_ms])
+
+
+def test_tokens_of_the_first_chunk_took_no_time_between_them(tmp_path: Path) -> None:
+    # Four tokens a chunk, a chunk each 80 ms: a token takes 20 ms, a chunk gap is 80.
+    first = 1 * S + 110 * MS
+    bunched = call(
+        "bf16",
+        0,
+        1,
+        output_tokens=12,
+        last_ns=first + 160 * MS,
+        chunks=stamps([first, first + 80 * MS, first + 160 * MS], [4, 4, 4]),
+    )
+    found = calls(evidence(tmp_path, [block("bf16", 0, 0), bunched, *OTHER]))
+    assert (column(found.tpot_ms), column(found.gap_p99_ms)) == ([20.0], [80.0])
+
+
+def test_a_single_token_has_no_token_latency(tmp_path: Path) -> None:
+    first = 1 * S + 110 * MS
+    short = call("bf16", 0, 1, output_tokens=1, last_ns=first, chunks=stamps([first], [1]))
+    found = calls(evidence(tmp_path, [block("bf16", 0, 0), short, *OTHER]))
+    assert (column(found.tpot_ms), column(found.gap_p99_ms), column(found.batch_kv_tokens)) == ([None], [None], [None])
+
+
+def test_a_turn_sent_again_counts_once_from_the_first_attempt(tmp_path: Path) -> None:
+    busy = call("bf16", 0, 1, **{**NEVER_SENT, "status": "busy", "sent_ns": 1 * S + 31 * MS, "http_status": 503})
+    again = call("bf16", 0, 3, attempt=1, retry_of=busy.request_id)
+    found = calls(evidence(tmp_path, [block("bf16", 0, 0), busy, again, *OTHER]))
+    assert (found.ok.tolist(), column(found.start_s), column(found.turn_ms)) == ([True], [1.03], [2191.0])
+
+
+def test_what_was_not_sent_is_a_dropped_turn_and_what_was_cancelled_by_plan_is_none(tmp_path: Path) -> None:
+    rows = [
+        block("bf16", 0, 0),
+        call("bf16", 0, 1, "s1"),
+        call("bf16", 0, 2, "s2", **NEVER_SENT),
+        call("bf16", 0, 3, "s3", status="cancelled"),
+        *OTHER,
+    ]
+    found = calls(evidence(tmp_path, rows))
+    assert (found.ok.tolist(), column(found.ttft_ms), column(found.prompt_tokens)) == ([True, False], [110.0, None], [1000, None])
+
+
+def test_the_same_turn_has_the_same_names_on_every_arm(tmp_path: Path) -> None:
+    rows: list[Row] = [block("bf16", 0, 0), block("fp8", 0, 200)]
+    rows += [call("bf16", 0, 1 + k, name, turn) for k, (name, turn) in enumerate([("b", 0), ("a", 0), ("a", 1)])]
+    rows += [call("fp8", 0, 201 + k, name, turn) for k, (name, turn) in enumerate([("a", 0), ("c", 0), ("a", 1), ("b", 0)])]
+    found = evidence(tmp_path, rows)
+    assert [calls(found, name).session.tolist() for name in ARMS] == [[0, 0, 1], [0, 0, 1, 2]]
+    assert [calls(found, name).turn.tolist() for name in ARMS] == [[0, 1, 0], [0, 1, 0, 0]]
+
+
+def test_equal_rows_in_any_order_give_equal_evidence(tmp_path: Path) -> None:
+    rows = [row for pair in range(4) for row in pair_of_blocks(pair, 400 * pair)]
+    seen = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        random.Random(number).shuffle(rows)
+        found = calls(evidence(folder, rows))
+        seen.append({each.name: np.asarray(getattr(found, each.name)).tolist() for each in fields(found) if each.name != "machine"})
+    assert seen[0] == seen[1]
+    assert seen[0]["pair"] == [0, 1, 2, 3]
+
+
+def test_calls_of_void_blocks_are_left_out_and_the_blocks_counted(tmp_path: Path) -> None:
+    void = [block("bf16", 1, 400, void="clock drop"), call("bf16", 1, 401), block("fp8", 1, 600), call("fp8", 1, 601)]
+    found = evidence(tmp_path, [*pair_of_blocks(), *void])
+    assert (calls(found).pair.tolist(), found.notes) == ([0], ("2 of 4 blocks left out: clock drop",))
+    assert [(each.arm, each.blocks, each.void_blocks) for each in found.health] == [("bf16", 2, 1), ("fp8", 2, 0)]
+
+
+def test_a_pair_played_twice_on_one_leg_gives_only_the_calls_of_its_second_play(tmp_path: Path) -> None:
+    first = [block("bf16", 0, 0, void="restarted"), call("bf16", 0, 1), block("fp8", 0, 200), call("fp8", 0, 201)]
+    second = [
+        block("fp8", 0, 400, salt="0~1"),
+        call("fp8", 0, 402),
+        block("bf16", 0, 600, salt="0~1"),
+        call("bf16", 0, 602),
+    ]
+    found = evidence(tmp_path, [*first, *second])
+    assert [column(calls(found, name).start_s) for name in ARMS] == [[602.03], [402.03]]
+
+
+def test_the_batch_is_all_that_decodes_on_the_arm_void_or_not(tmp_path: Path) -> None:
+    rows = [block("bf16", 0, 0), call("bf16", 0, 1, "s1"), call("bf16", 0, 1, "s2", workload="chat", prompt_tokens=3000), *OTHER]
+    found = evidence(tmp_path, rows)
+    assert column(calls(found).batch_kv_tokens) == [4005.0]
+    assert [(each.name, each.batch, each.gpu_time_share) for each in found.workloads] == [("chat", 2.0, 0.5), ("rag", 2.0, 0.5)]
+
+
+def test_health_names_our_lag_stalls_and_shared_stamps(tmp_path: Path) -> None:
+    rows = [
+        run(),
+        leg(health={"loop_stall_max_ms": 12.5, "void": None}),
+        *(arm(name, place) for place, name in enumerate(ARMS)),
+        block("bf16", 0, 0),
+        call("bf16", 0, 1, coalesced_reads=2),
+        *OTHER,
+    ]
+    assert evidence(tmp_path, rows, described=False).health[0] == ClientHealth(
+        arm="bf16", send_lag_p99_ms=1.0, loop_stall_max_ms=12.5, coalesced_share=0.4, stamp_source="kernel", void_blocks=0, blocks=1
+    )
+
+
+def test_servers_are_described_by_what_they_said(tmp_path: Path) -> None:
+    facts = {"version": "0.33.0", "kv_cache_dtype": "fp8", "skip_layers": "['sliding_window']", "prefix_caching": "True"}
+    rows = [
+        fingerprint("fp8", 0, **facts, pool_tokens="1048576", max_concurrency="128.0", max_model_len=8192, attention_backend="FLASHINFER"),
+        fingerprint("bf16", 0, skip_layers="None", kv_cache_dtype="auto", prefix_caching="False", max_concurrency="None"),
+        *pair_of_blocks(),
+    ]
+    found = evidence(tmp_path, rows, reference="fp8")
+    fp8, bf16 = found.arm("fp8"), found.arm("bf16")
+    assert (fp8.observed_dtype, fp8.skip_layers, fp8.prefix_caching) == ("fp8", ("sliding_window",), True)
+    assert (fp8.kernel, fp8.pool_tokens, fp8.max_concurrency) == ("FLASHINFER", 1048576.0, 128.0)
+    assert (bf16.observed_dtype, bf16.skip_layers, bf16.prefix_caching, bf16.max_concurrency) == ("auto", (), False, None)
+    assert (found.deployment.version, found.deployment.max_model_len, found.model.name) == ("0.33.0", 8192, "llama")
+    assert (found.reference, [each.name for each in found.challengers], found.dated) == ("fp8", ["bf16"], "2025-06-15")
+
+
+def test_samples_count_only_while_the_arm_was_played(tmp_path: Path) -> None:
+    def sample(at_s: float, name: str, value: float) -> SampleRow:
+        return SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=round(at_s * S), name=name, value=value)
+
+    rows = [
+        *pair_of_blocks(),
+        # The pool is full for 25 of the block's 100 seconds, and again while the other arm plays.
+        *(sample(at, "kv_usage", value) for at, value in ((0, 0.2), (50, 0.97), (75, 0.5), (250, 1.0))),
+        # The server started again between 60 s and 120 s; what others did later is not ours.
+        *(sample(at, "preemptions", value) for at, value in ((0, 5), (60, 8), (120, 2), (300, 90))),
+        *(sample(at, "prefix_queries", value) for at, value in ((0, 0), (100, 400))),
+        *(sample(at, "prefix_hits", value) for at, value in ((0, 0), (100, 100))),
+    ]
+    assert dict(evidence(tmp_path, rows).server)["bf16"] == Telemetry(
+        peak_kv_usage=0.97, pool_filled_share=0.25, preemptions=5.0, minutes=100 / 60, hit_rate=0.25, impossible_hits=0.0
+    )
+
+
+def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call_are_impossible(tmp_path: Path) -> None:
+    rows = [
+        block("bf16", 0, 0),
+        # The first call of a salt may hit the 24 tokens of the chat template before the salt, no more.
+        call("bf16", 0, 1, "s1", prompt_tokens=1024, cached_tokens=32),
+        call("bf16", 0, 2, "s2", prompt_tokens=1024, cached_tokens=512),
+        *OTHER,
+    ]
+    found = evidence(tmp_path, rows, ideal_hit_rates={"rag": 0.5})
+    assert found.telemetry("rag", "bf16") == Telemetry(hit_rate=544 / 2048, ideal_hit_rate=0.5)
+    server = found.telemetry(None, "bf16")
+    assert server is not None
+    assert server.impossible_hits == 8.0
+    assert column(calls(found).computed_tokens) == [992.0, 512.0]
+
+
+def test_prompts_that_are_not_as_long_as_asked_are_told(tmp_path: Path) -> None:
+    rows = [block("bf16", 0, 0), call("bf16", 0, 1, prompt_tokens=1031), *OTHER]
+    assert evidence(tmp_path, rows).notes == (
+        "rag on bf16: the server counts prompts 3.1% longer than asked (median of 1 calls): give the served model's own tokenizer",
+    )
+
+
+def test_answers_are_paired_item_by_item(tmp_path: Path) -> None:
+    def answer(name: str, item: str, *, right: bool | None, repetition: int = 0) -> AnswerRow:
+        return AnswerRow(
+            run_id="r1",
+            arm=name,
+            task="needle",
+            item=item,
+            context_tokens=4000,
+            depth=None,
+            repetition=repetition,
+            score=None if right is None else float(right),
+            right=right,
+            answer="",
+        )
+
+    given = {"bf16": "rrrww?", "fp8": "rrwrwr"}
+    rows = [
+        answer(name, f"i{k}", right={"r": True, "w": False, "?": None}[mark])
+        for name, marks in given.items()
+        for k, mark in enumerate(marks)
+    ]
+    rows += [answer(name, "i0", right=True, repetition=1) for name in ARMS]
+    (bucket,) = evidence(tmp_path, [*pair_of_blocks(), *rows]).accuracy
+    counted = replace(bucket, reference_scores=None, arm_scores=None, clusters=None)
+    assert [getattr(counted, each.name) for each in fields(AccuracyBucket)] == [
+        getattr(AccuracyBucket(arm="fp8", task="needle", context_tokens=4000.0, both=3, reference_only=1, arm_only=1, neither=1), each.name)
+        for each in fields(AccuracyBucket)
+    ]
+    assert bucket.clusters is not None
+    assert bucket.arm_scores is not None
+    assert (bucket.clusters.tolist(), bucket.arm_scores.tolist()) == ([1, 1, 2, 3, 4, 5], [1, 1, 1, 0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([], {}, "holds nothing to decide on: no block was finished"),
+        ([block("bf16", 0, 0, void="clock drop"), *OTHER], {}, "holds nothing to decide on: 2 of 2 blocks left out: clock drop"),
+        (pair_of_blocks(), {"reference": "nvfp4"}, "has no arm 'nvfp4'"),
+    ],
+)
+def test_a_run_that_carries_no_decision_is_refused_with_the_reason(
+    rows: list[Row], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(EvidenceError, match=message):
+        evidence(tmp_path, rows, **options)
+
+
+def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with stored(tmp_path, []) as connection, pytest.raises(EvidenceError, match="no run 'other'"):
+        gather(connection, "other")

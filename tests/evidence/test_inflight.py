@@ -1,0 +1,68 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.evidence import Floats
+from agentload.evidence.inflight import busy_s, shared
+
+SPAN = st.tuples(st.integers(0, 400), st.integers(0, 120), st.integers(0, 50_000), st.integers(1, 2_000))
+STEPS = 3600
+
+
+def columns(spans: list[tuple[int, int, int, int]]) -> tuple[Floats, Floats, Floats, Floats]:
+    table = np.array(spans, dtype=np.float64)
+    return table[:, 0] / 8, (table[:, 0] + table[:, 1]) / 8, table[:, 2], table[:, 3]
+
+
+def brute(at: Floats, first: Floats, last: Floats, prompt: Floats, output: Floats) -> tuple[Floats, Floats]:
+    """Add up at each instant, call by call."""
+    kv, count = np.zeros(at.size), np.zeros(at.size)
+    for start, end, tokens, growth in zip(first, last, prompt, output, strict=True):
+        inside = (start <= at) & (at < end)
+        kv += np.where(inside, tokens + growth * (at - start) / max(end - start, 1e-9), 0)
+        count += inside
+    return kv, count
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(SPAN, min_size=1, max_size=12))
+def test_a_calls_batch_is_the_mean_over_its_own_decoding_of_all_that_decodes(spans: list[tuple[int, int, int, int]]) -> None:
+    first, last, prompt, output = columns(spans)
+    found = shared(first, last, prompt, output)
+    for i in range(len(spans)):
+        if last[i] <= first[i]:
+            assert np.isnan(found.kv_tokens[i])
+            assert np.isnan(found.sequences[i])
+            continue
+        at = first[i] + (np.arange(STEPS) + 0.5) / STEPS * (last[i] - first[i])
+        kv, count = brute(at, first, last, prompt, output)
+        np.testing.assert_allclose(found.kv_tokens[i], kv.mean(), rtol=2e-3)
+        np.testing.assert_allclose(found.sequences[i], count.mean(), rtol=2e-3)
+
+
+def test_a_call_alone_sees_its_prompt_and_half_its_answer() -> None:
+    found = shared(np.array([1e5]), np.array([1e5 + 2]), np.array([1000.0]), np.array([100.0]))
+    np.testing.assert_allclose((found.kv_tokens, found.sequences), ([1050.0], [1.0]), rtol=1e-9)
+
+
+def test_calls_without_an_answer_take_no_part() -> None:
+    nan = np.nan
+    found = shared(np.array([0.0, nan]), np.array([1.0, 0.5]), np.array([10.0, 99.0]), np.array([2.0, 5.0]))
+    np.testing.assert_array_equal(found.kv_tokens, [11.0, nan])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(SPAN, min_size=1, max_size=12))
+def test_busy_time_is_shared_out_exactly(spans: list[tuple[int, int, int, int]]) -> None:
+    sent, done, _, _ = columns(spans)
+    found = busy_s(sent, done)
+    edges = np.unique(np.concatenate([sent, done]))
+    middles = (edges[1:] + edges[:-1]) / 2
+    held = ((sent[:, None] < middles) & (middles < done[:, None])).any(axis=0)
+    np.testing.assert_allclose(found.sum(), np.diff(edges)[held].sum(), atol=1e-9)
+    assert (found <= done - sent + 1e-9).all()
+    assert (found >= 0).all()
+
+
+def test_two_equal_calls_share_their_time_in_halves() -> None:
+    np.testing.assert_allclose(busy_s(np.array([0.0, 1.0, np.nan]), np.array([2.0, 3.0, 4.0])), [1.5, 1.5, 0.0])
