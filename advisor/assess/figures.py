@@ -8,23 +8,15 @@ import numpy as np
 from scipy import special
 
 from advisor.estimate import Estimate
-from advisor.evidence import Arm, Calls, Evidence, Floats, Ints, Telemetry
+from advisor.evidence import Arm, Calls, Evidence, Floats, Telemetry
 from advisor.policy import Policy, Slo
+from advisor.statistics.matching import session_numbers
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Figure
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"))
 LATENCIES: tuple[Metric, ...] = ("ttft_ms", "tpot_ms", "turn_ms")
-
-
-def _sessions(calls: Calls) -> Ints:
-    """Return one number a session, unique over pairs."""
-    low = int(calls.session.min())
-    width = int(calls.session.max()) - low + 1
-    if width < 2**40:
-        return calls.pair * width + (calls.session - low)
-    return np.unique(np.stack([calls.pair, calls.session]), axis=1, return_inverse=True)[1]
 
 
 def _mean(values: Floats, *, unit: str, method: str) -> Estimate | None:
@@ -50,22 +42,23 @@ def _within(calls: Calls, slo: Slo) -> Floats:
 
 
 def _by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
-    """Return the sum of *weights* per second of each block."""
-    block = np.concatenate([each.block for each in calls])
+    """Return the sum of *weights* per second of each block, its drain tail left out."""
+    loaded = np.concatenate([np.ones(len(each), dtype=bool) if each.tail is None else ~each.tail for each in calls])
+    block = np.concatenate([each.block for each in calls])[loaded]
     start = np.concatenate([each.start_s for each in calls])
     end = start + np.nan_to_num(np.concatenate([each.turn_ms for each in calls])) / 1e3
     names, index = np.unique(block, return_inverse=True)
     first, last = np.full(names.size, np.inf), np.full(names.size, -np.inf)
-    np.minimum.at(first, index, start)
-    np.maximum.at(last, index, end)
-    total = np.bincount(index, weights=np.concatenate(weights))
+    np.minimum.at(first, index, start[loaded])
+    np.maximum.at(last, index, end[loaded])
+    total = np.bincount(index, weights=np.concatenate(weights)[loaded], minlength=names.size)
     span = last - first
     rate: Floats = np.divide(total[span > 0], span[span > 0], dtype=np.float64)
     return rate
 
 
 def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
-    sessions = _sessions(calls)
+    sessions = session_numbers(calls)
     for metric in LATENCIES:
         values = np.where(calls.ok, getattr(calls, metric), np.nan)
         for q, name in QUANTILES:

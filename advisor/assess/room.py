@@ -7,6 +7,7 @@ import numpy as np
 from advisor.case import Room
 from advisor.evidence import Calls, Evidence, Telemetry
 from advisor.policy import Policy
+from advisor.statistics.matching import session_numbers
 
 HIT_GAP = 0.05  # cached share lost against a cache without bounds
 FULL = 0.95  # usage at which vLLM starts to evict and preempt
@@ -14,15 +15,15 @@ FULL = 0.95  # usage at which vLLM starts to evict and preempt
 
 def working_set(calls: list[Calls]) -> float:
     """Return the largest sum of contexts of sessions alive at the same time; shared prefixes count once for each."""
-    pair = np.concatenate([each.pair for each in calls])
-    session = np.concatenate([each.session for each in calls])
-    part = np.concatenate([np.full(len(each), index) for index, each in enumerate(calls)])
-    _, index = np.unique(np.stack([pair, session, part]), axis=1, return_inverse=True)
+    numbers, found = [], 0
+    for each in calls:
+        numbers.append(session_numbers(each) + found)
+        found = int(numbers[-1].max()) + 1
+    index = np.concatenate(numbers)
     start = np.concatenate([each.start_s for each in calls])
     end = start + np.nan_to_num(np.concatenate([each.turn_ms for each in calls])) / 1e3
     tokens = np.nan_to_num(np.concatenate([each.prompt_tokens + each.output_tokens for each in calls]))
-    groups = int(index.max()) + 1
-    first, last, most = np.full(groups, np.inf), np.full(groups, -np.inf), np.zeros(groups)
+    first, last, most = np.full(found, np.inf), np.full(found, -np.inf), np.zeros(found)
     np.minimum.at(first, index, start)
     np.maximum.at(last, index, end)
     np.maximum.at(most, index, tokens)

@@ -51,6 +51,13 @@ def _judged(case: Case, arm: str, mine: Estimate, theirs: Estimate) -> Leg:
     return Leg(name="capacity", state=state, estimate=ratio, margin=gain, reason=told, needs=(need,) if state == "unclear" else ())
 
 
+def _fill_minutes(case: Case, workload: str | None) -> float | None:
+    """Return the time the load needs to fill the pool, as the plan told it; for the mix, that of its slowest class."""
+    scopes = [workload] if workload is not None else list(case.scopes())
+    found = (case.evidence.telemetry(scope, case.evidence.reference) for scope in scopes)
+    return max((each.fill_minutes for each in found if each is not None and each.fill_minutes is not None), default=None)
+
+
 def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     """Return whether the arm carries more, fewer or as many agents, or that nothing can be said yet."""
     spoiled, measured = case.spoiled("capacity", arm, workload), _measured(case, arm, workload)
@@ -65,10 +72,9 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     reference = case.evidence.reference
     silent = [found.reason for name in (arm, reference) if (found := case.capacity_of(name, workload)) is not None]
     told = "; ".join([room.reason, *dict.fromkeys(silent)] if spoiled is None else [f"{spoiled.name}: {spoiled.message}"])
-    figures = case.evidence.telemetry(workload, reference)
     need = Need(
         what=f"long primed runs that fill the KV pool, {reference} and {arm}",
-        minutes=None if figures is None else figures.fill_minutes,
+        minutes=_fill_minutes(case, workload),
         command=commands.fill_pool(),
     )
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=(need,))

@@ -7,6 +7,7 @@ import numpy as np
 from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import Calls
+from advisor.statistics.matching import session_numbers
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Finding, Inequality
 
@@ -14,8 +15,7 @@ NEEDS = frozenset({"policy.slos", "speeds"})
 
 
 def _tail(calls: Calls, column: str, share: float) -> Estimate | None:
-    sessions = np.unique(np.stack([calls.pair, calls.session]), axis=1, return_inverse=True)[1]
-    return quantile(np.where(calls.ok, getattr(calls, column), np.nan), sessions, share, unit="ms")
+    return quantile(np.where(calls.ok, getattr(calls, column), np.nan), session_numbers(calls), share, unit="ms")
 
 
 def check(case: Case) -> tuple[Finding, ...]:

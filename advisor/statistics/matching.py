@@ -36,3 +36,17 @@ def same_turns(reference: Calls, arm: Calls) -> tuple[Ints, Ints]:
     _, at_left, at_right = np.intersect1d(left, right, assume_unique=True, return_indices=True)
     both = reference.ok[at_left] & arm.ok[at_right]
     return at_left[both], at_right[both]
+
+
+def session_numbers(calls: Calls) -> Ints:
+    """Return one number a row that names its session within its pair: 0, 1, … without gaps."""
+    low, high = int(calls.session.min()), int(calls.session.max())
+    first, last = int(calls.pair.min()), int(calls.pair.max())
+    width = high - low + 1
+    if width * (last - first + 1) < _KEY_LIMIT:
+        key = (calls.pair - first) * width + (calls.session - low)
+    else:
+        _, session = np.unique(calls.session, return_inverse=True)
+        key = (calls.pair - first) * (int(session.max()) + 1) + session
+    numbers: Ints = np.unique(key, return_inverse=True)[1].astype(np.int64, copy=False)
+    return numbers

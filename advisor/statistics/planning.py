@@ -1,7 +1,7 @@
 """Say how much more evidence settles a question, and never from the observed effect: a plan that chases its own estimate is worth nothing.
 
-The plan asks for enough units that a truth of twice the margin is called different, and a truth of zero is called equal, in four runs
-of five.
+The plan asks for enough units that a truth of twice the margin is called different, and a truth of zero is called equal, in nine runs of
+ten: a verdict stands on two legs, and both then stand in four runs of five.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 
 from scipy import special
 
-POWER = 0.80
+POWER = 0.90
 LEVEL = 0.025  # one-sided, of a single gate
 FAMILY = 2  # gates that Holm usually has to carry: one that pays, one that is safe
 _MOST = 100_000
@@ -37,7 +37,7 @@ def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMI
     return high
 
 
-def items_needed(discordance: float, margin: float, *, level: float = LEVEL, power: float = POWER) -> int:
+def items_needed(discordance: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER) -> int:
     """Return how many paired items show "not worse by *margin*" when the truth is no difference: (z + z)^2 psi / margin^2."""
     z = float(special.ndtri(1 - level) + special.ndtri(power))
     return math.ceil(z * z * discordance / margin**2)

@@ -13,7 +13,8 @@ from scipy import stats
 from advisor.evidence import Floats
 
 BATCH = 5
-LEAST_BATCHES = 12  # fewer cannot be told apart in thirds
+LEAST_BATCHES = 24  # half of them still fill three thirds of four
+COARSE = 4  # means a third
 DRIFT_P = 0.01  # the check runs on every series of a report: rare false alarms
 
 
@@ -26,21 +27,28 @@ class Warmup:
     moved: float | None  # last third minus first third of what is left; None when it was still settling half way
 
 
+def _thirds(means: Floats) -> tuple[float, float]:
+    """Return how far the last third lies from the first, and the p-value of so large a step.
+
+    Neighbouring batches are alike; a few coarse means a third keep the test honest.
+    """
+    third = means.size // 3
+    first, last = (np.array([each.mean() for each in np.array_split(part, COARSE)]) for part in (means[:third], means[-third:]))
+    p = float(stats.ttest_ind(first, last, equal_var=False).pvalue) if np.ptp(means) > 0 else 1.0
+    return float(last.mean() - first.mean()), p
+
+
 def mser5(series: Floats) -> Warmup | None:
     """Return the truncation of *series* (in time order), or None when it is too short to judge."""
     batches = series.size // BATCH
     if batches < LEAST_BATCHES:
         return None
     means = series[: batches * BATCH].reshape(batches, BATCH).mean(axis=1)
-    left = np.arange(batches, 0, -1)
-    tail_sum, tail_square = np.cumsum(means[::-1])[::-1], np.cumsum((means**2)[::-1])[::-1]
-    error = (tail_square - tail_sum**2 / left)[: batches - 2] / left[: batches - 2] ** 2
-    cut = int(np.argmin(error))
-    if cut > batches // 2:
+    half = batches // 2
+    left = np.arange(batches, batches - half, -1)
+    tail_sum, tail_square = (np.cumsum(part[::-1])[::-1][:half] for part in (means, means**2))
+    cut = int(np.argmin((tail_square - tail_sum**2 / left) / left**2))
+    if cut == half - 1 and _thirds(means)[1] < DRIFT_P:
         return Warmup(drop=cut * BATCH, settled=False, moved=None)
-    rest = means[cut:]
-    third = rest.size // 3
-    # Neighbouring batches are alike; a few coarse means per third keep the test honest.
-    first, last = (np.array([each.mean() for each in np.array_split(part, 4)]) for part in (rest[:third], rest[-third:]))
-    p = float(stats.ttest_ind(first, last, equal_var=False).pvalue) if np.ptp(rest) > 0 else 1.0
-    return Warmup(drop=cut * BATCH, settled=p >= DRIFT_P, moved=float(last.mean() - first.mean()))
+    moved, p = _thirds(means[cut:])
+    return Warmup(drop=cut * BATCH, settled=p >= DRIFT_P, moved=moved)

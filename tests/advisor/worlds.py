@@ -23,6 +23,7 @@ class Noise:
     stall: float = 1.0  # size of a stall (exponential)
     second: float = 0.0  # what running second in a pair adds
     restart: float = 0.0  # what a start of the server adds, per arm
+    session_effect: float = 0.0  # how much the arm's effect differs from session to session
 
 
 def simulated_calls(
@@ -49,8 +50,10 @@ def simulated_calls(
     wander = signal.lfilter([np.sqrt(1 - noise.phi**2)], [1, -noise.phi], ability) * noise.wander
     stall = np.where(rng.random(rows.size) < noise.stall_share, rng.exponential(noise.stall, rows.size), 0.0)
     restart = pair * restarts // pairs
+    session = pair * sessions + rows % per // turns
+    own_effect = effect + noise.session_effect * rng.standard_normal(pairs * sessions)
     level = (
-        effect * is_arm
+        own_effect[session] * is_arm
         + noise.drift * rows / rows.size
         + wander
         + noise.call * rng.standard_normal(rows.size)
@@ -72,7 +75,7 @@ def simulated_calls(
             restart=restart[mine],
             pair=pair[mine],
             block=place[mine],
-            session=(pair * sessions + within // turns)[mine],
+            session=session[mine],
             turn=(within % turns)[mine],
             start_s=(rows * 0.5)[mine],
             ok=np.ones(int(mine.sum()), dtype=bool),

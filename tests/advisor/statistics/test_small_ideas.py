@@ -66,7 +66,7 @@ def test_a_warm_up_is_cut_and_a_level_series_is_kept() -> None:
     level = warmup.mser5(1.0 + noise)
     assert level is not None
     assert (level.settled, level.drop <= 100) == (True, True)
-    assert warmup.mser5(np.ones(30)) is None
+    assert warmup.mser5(np.ones(100)) is None
 
 
 def test_a_slow_drift_that_mser_misses_is_seen_in_thirds() -> None:
@@ -78,11 +78,11 @@ def test_a_slow_drift_that_mser_misses_is_seen_in_thirds() -> None:
 
 def test_the_plan_for_items_is_the_textbook_formula() -> None:
     cases = [(0.05, 0.02, 773), (0.05, 0.05, 124), (0.10, 0.02, 1546), (0.20, 0.05, 495)]
-    assert [planning.items_needed(psi, margin, level=0.05) for psi, margin, _ in cases] == [n for *_, n in cases]
+    assert [planning.items_needed(psi, margin, level=0.05, power=0.8) for psi, margin, _ in cases] == [n for *_, n in cases]
 
 
 @pytest.mark.parametrize("deviation", [0.03, 0.06, 0.12])
-def test_the_planned_pairs_settle_an_effect_of_twice_the_margin_in_four_runs_of_five(deviation: float) -> None:
+def test_the_planned_pairs_settle_an_effect_of_twice_the_margin_in_nine_runs_of_ten(deviation: float) -> None:
     rng = np.random.default_rng(5)
     margin, runs = 0.03, 1500
     n = planning.units_needed(deviation, margin)
@@ -91,7 +91,7 @@ def test_the_planned_pairs_settle_an_effect_of_twice_the_margin_in_four_runs_of_
     for row in draws:
         found = Spread(value=float(row.mean()), se=float(row.std(ddof=1)) / n**0.5, df=n - 1, units=n, unit_name="block pairs")
         settled += found.p_below(-margin) <= planning.LEVEL / planning.FAMILY
-    assert 0.76 <= settled / runs <= 0.9
+    assert 0.86 <= settled / runs <= 0.96
 
 
 def test_no_scatter_needs_the_least_and_endless_scatter_is_capped() -> None:

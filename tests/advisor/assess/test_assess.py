@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from advisor.assess import capacity, figures, lines, mix, reach, room
+from advisor.assess.accuracy import pooled
+from advisor.assess.whole import assess
+from advisor.case import missing
+from advisor.evidence import AccuracyBucket, CapacityPoint, Evidence, Observation, Prior, Telemetry, WorkloadClass
+from advisor.policy import Policy, Slo
+from tests.advisor.cases import BF16, FP8, bare, compared, observed, sweeps
+from tests.advisor.worlds import Noise, simulated_calls
+
+
+def _step(agents: int, within: int, turns: int = 1000) -> CapacityPoint:
+    return CapacityPoint(arm="bf16", agents=agents, turns=turns, within_slo=within, minutes=20.0, pool_filled=True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "value", "low", "high"),
+    [
+        ((_step(8, 995), _step(16, 980), _step(24, 800)), 16, 16, 23),
+        ((_step(8, 995), _step(16, 955), _step(24, 800)), 16, 8, 23),  # 95.5 % of 1,000 is not surely 95 %
+        ((_step(8, 995), _step(16, 985)), 16, 16, None),
+    ],
+)
+def test_agents_per_gpu_lie_between_the_last_sure_step_and_the_first_surely_broken_one(
+    steps: tuple[CapacityPoint, ...], value: int, low: int, high: int | None
+) -> None:
+    found = capacity.agents_per_gpu(steps, share=0.95, gpus=1)
+    assert found is not None
+    assert (found.value, found.low, found.high) == (value, low, high)
+
+
+def test_no_step_that_holds_is_no_capacity() -> None:
+    assert capacity.agents_per_gpu((_step(8, 500),), share=0.95, gpus=1) is None
+
+
+def test_sessions_alive_together_add_up_and_others_do_not() -> None:
+    calls = simulated_calls(np.random.default_rng(1), pairs=1, sessions=3, turns=1, effect=0.0, noise=Noise(call=0.0))[0]
+    tokens = np.array([1000.0, 2000.0, 4000.0])
+    together = replace(
+        calls, start_s=np.array([0.0, 1.0, 2.0]), turn_ms=np.full(3, 10_000.0), prompt_tokens=tokens, output_tokens=np.zeros(3)
+    )
+    apart = replace(together, turn_ms=np.full(3, 500.0))
+    assert room.working_set([together]) == 7000.0
+    assert room.working_set([apart]) == 4000.0
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "working_set", "pool", "state"),
+    [
+        (Telemetry(), 100_000.0, 420_000.0, "slack"),
+        (Telemetry(), 400_000.0, 420_000.0, "binds"),
+        (Telemetry(hit_rate=0.7, ideal_hit_rate=0.9), 100_000.0, 420_000.0, "binds"),
+        (Telemetry(peak_kv_usage=0.99), 100_000.0, 420_000.0, "binds"),
+        (Telemetry(), 100_000.0, None, "unknown"),
+        (Telemetry(), None, 420_000.0, "unknown"),
+    ],
+)
+def test_the_pool_binds_by_what_is_alive_or_by_what_the_server_saw(
+    telemetry: Telemetry, working_set: float | None, pool: float | None, state: str
+) -> None:
+    evidence = bare(
+        arms=(replace(BF16, pool_tokens=pool), FP8),
+        workloads=(WorkloadClass(name="chat", working_set_tokens=working_set),),
+        observations=(Observation(workload="chat", arm="bf16", telemetry=telemetry),),
+    )
+    assert room.room(evidence, Policy(), "chat").state == state
+
+
+def test_shares_are_those_of_gpu_time_or_else_of_turn_time() -> None:
+    told = (WorkloadClass(name="a", gpu_time_share=0.6), WorkloadClass(name="b", gpu_time_share=0.2))
+    assert dict(mix.shares(bare(workloads=told))) == pytest.approx({"a": 0.75, "b": 0.25})
+    calls = simulated_calls(np.random.default_rng(1), pairs=3, effect=0.0, noise=Noise())
+    unknown = (WorkloadClass(name="chat"), WorkloadClass(name="idle"))
+    assert mix.shares(bare(workloads=unknown, observations=observed(*calls))) == (("chat", 1.0), ("idle", 0.0))
+    assert mix.shares(bare(workloads=unknown)) == (("chat", 0.5), ("idle", 0.5))
+
+
+def test_answers_count_at_the_lengths_a_workload_has() -> None:
+    evidence = compared(effect=0.0, workloads=(WorkloadClass(name="chat", context_tokens=np.full(9, 20_000.0)),))
+    found = {each.workload: (each.estimate.n, each.tested_to) for each in pooled(evidence, Policy())}
+    assert found == {None: (1200, 131072.0), "chat": (600, 32768.0)}  # 8k, 16k and the first length that covers 20k
+
+
+def test_counted_and_graded_answers_pool() -> None:
+    rng = np.random.default_rng(2)
+    base = rng.uniform(0.2, 0.9, 300)
+    graded = AccuracyBucket(
+        arm="fp8",
+        task="mrcr",
+        context_tokens=8192.0,
+        both=0,
+        reference_only=0,
+        arm_only=0,
+        neither=0,
+        reference_scores=base,
+        arm_scores=base - 0.02 + rng.normal(0, 0.02, 300),
+    )
+    counted = AccuracyBucket(arm="fp8", task="needle", context_tokens=8192.0, both=97, reference_only=2, arm_only=0, neither=1)
+    (server, _) = pooled(bare(accuracy=(graded, counted)), Policy())
+    assert server.estimate.value == pytest.approx(-0.02, abs=0.003)
+    assert server.estimate.n == 400
+
+
+def test_the_reach_of_the_mix_weighs_its_classes() -> None:
+    evidence = compared(
+        effect=0.0,
+        workloads=(
+            WorkloadClass(name="chat", gpu_time_share=0.5, context_tokens=np.full(10, 20_000.0)),
+            WorkloadClass(name="long", gpu_time_share=0.5, context_tokens=np.array([20_000.0, 200_000.0])),
+        ),
+    )
+    found = {each.workload: each.beyond_share for each in assess(evidence, Policy()).reach}
+    assert found == {None: 0.25, "chat": 0.0, "long": 0.5}
+
+
+def test_contexts_fall_back_on_what_was_replayed() -> None:
+    evidence = compared(effect=0.0, workloads=(WorkloadClass(name="chat"),))
+    found = reach.contexts(evidence, "chat")
+    assert found is not None
+    assert found.size == 480
+    assert reach.contexts(bare(workloads=(WorkloadClass(name="idle"),)), "idle") is None
+
+
+def test_break_even_comes_from_the_replay_where_no_sweep_was_made() -> None:
+    rng = np.random.default_rng(3)
+    reference, arm = simulated_calls(rng, pairs=12, sessions=10, turns=10, effect=0.0, noise=Noise())
+    held = np.exp(rng.uniform(np.log(2_000), np.log(200_000), len(arm)))
+    scatter = np.exp(rng.normal(0, 0.01, (2, len(arm))))
+    evidence = compared(
+        effect=0.0,
+        observations=observed(
+            replace(reference, batch_kv_tokens=held, tpot_ms=(6.44 + 4.37e-5 * held) * scatter[0]),
+            replace(arm, batch_kv_tokens=held, tpot_ms=(6.58 + 2.37e-5 * held) * scatter[1]),
+        ),
+        priors=(Prior(what="break_even_tokens", arm="fp8", value=7010.0, unit="tokens", source="vLLM blog 2026-04-22"),),
+    )
+    (found,) = lines.break_evens(evidence, (("chat", 1.0),))
+    assert found.shape == "bounded"
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= 7000 <= found.high
+    assert found.own_tokens == pytest.approx((found.tokens or 0) / 4)
+    assert found.prior_tokens == 7010.0
+
+
+def _named(evidence: Evidence, policy: Policy | None = None) -> dict[tuple[str, str | None], float]:
+    return {(each.name, each.workload): each.estimate.value for each in figures.figures(evidence, policy or Policy()) if each.arm == "fp8"}
+
+
+def test_the_evidence_table_holds_latencies_throughput_cost_and_facts() -> None:
+    evidence = compared(effect=-0.1, pairs=20)
+    found = _named(replace(evidence, server=(("fp8", Telemetry(watts=500.0, hit_rate=0.6)),)), Policy(slos=(Slo(turn_ms=6000.0),)))
+    assert {name for name, workload in found if workload is None} == {
+        "pool_tokens",
+        "output_tokens_per_s",
+        "requests_per_s",
+        "goodput_per_s",
+        "usd_per_mtok",
+        "usd_per_turn",
+        "joule_per_token",
+        "hit_rate",
+        "watts",
+    }
+    assert found["usd_per_mtok", None] == pytest.approx(3.0 / 3600 / found["output_tokens_per_s", None] * 1e6)
+    assert found["joule_per_token", None] == pytest.approx(500 / found["output_tokens_per_s", None])
+    assert found["goodput_per_s", None] == pytest.approx(found["requests_per_s", None] * found["within_slo", "chat"], rel=0.02)
+    calls = evidence.calls("chat", "fp8")
+    assert calls is not None
+    assert found["turn_ms.p50", "chat"] == pytest.approx(float(np.median(calls.turn_ms)), rel=0.01)
+
+
+def test_a_tail_does_not_dilute_throughput() -> None:
+    evidence = compared(effect=0.0, pairs=4)
+    calls = evidence.calls("chat", "fp8")
+    assert calls is not None
+    last = np.arange(len(calls)) % 30 == 29
+    slow = replace(calls, turn_ms=np.where(last, 500_000.0, calls.turn_ms))
+    marked = replace(slow, tail=last)
+    diluted, clean = (_named(replace(evidence, observations=observed(calls, each)))["requests_per_s", None] for each in (slow, marked))
+    assert clean > 10 * diluted
+
+
+def test_too_few_sessions_leave_a_quantile_out_instead_of_guessing_it() -> None:
+    found = _named(compared(effect=0.0, pairs=4))  # 24 sessions: enough for a median, not for a p95
+    assert ("turn_ms.p50", "chat") in found
+    assert ("turn_ms.p95", "chat") not in found
+
+
+def test_needs_are_paths_that_have_to_lead_somewhere() -> None:
+    case = assess(bare(), Policy())
+    assert missing(case, frozenset({"evidence.arms.kernel", "evidence.model.window_layers"})) == ()
+    assert missing(case, frozenset({"itl.bandwidth_tb_s", "evidence.priors"})) == ("evidence.priors", "itl.bandwidth_tb_s")
+    assert missing(assess(bare(sweeps=sweeps()), Policy()), frozenset({"itl.bandwidth_tb_s"})) == ()
