@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote, urlsplit
@@ -31,6 +32,7 @@ class Address:
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
 
+@functools.cache
 def address(url: str) -> Address:
     """Parse `http://host:port/v1`, `https://…` or `http+unix://%2Frun%2Fserver.sock/v1`."""
     try:

@@ -19,7 +19,8 @@ _OFFSETS: Final = 1 << 32
 class Link(Protocol):
     """What an exchange talks through: a plain channel, or TLS over one."""
 
-    sock: socket.socket
+    file: int
+    """The socket's descriptor: where asyncio looks up a socket object, it formats its addresses, which takes 10 µs."""
     peer: str
 
     @property
@@ -47,8 +48,9 @@ class Channel:
     """Read and write a plain socket without blocking; instants are on the monotonic axis."""
 
     def __init__(self, sock: socket.socket, *, clock: Clock, peer: str) -> None:
-        self.sock = sock
+        self.file = sock.fileno()
         self.peer = peer
+        self._sock = sock
         self.is_stamped = stamps.stamp_sent(sock)
         """Whether the kernel stamps this connection."""
         self.unstamped_reads = 0
@@ -64,7 +66,7 @@ class Channel:
     def receive(self) -> tuple[int, bytes] | None:
         """Return when the next bytes arrived and what they are, no bytes at the stream's end; None when nothing is there."""
         try:
-            data, ancillary, _, _ = self.sock.recvmsg(READ_BYTES, stamps.ANCILLARY_BYTES)
+            data, ancillary, _, _ = self._sock.recvmsg(READ_BYTES, stamps.ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
             # A send stamp wakes the selector as bytes do.
             self._take_sent()
@@ -98,33 +100,33 @@ class Channel:
     async def readable(self) -> None:
         """Wait until there may be something to receive."""
         ready = asyncio.Event()
-        self._loop.add_reader(self.sock, ready.set)
+        self._loop.add_reader(self.file, ready.set)
         try:
             await ready.wait()
         finally:
-            self._loop.remove_reader(self.sock)
+            self._loop.remove_reader(self.file)
 
     def close(self) -> None:
         """Close the connection, whatever is under way."""
-        if self.sock.fileno() < 0:
+        if self._sock.fileno() < 0:
             return
-        self._loop.remove_reader(self.sock)
-        self._loop.remove_writer(self.sock)
-        self.sock.close()
+        self._loop.remove_reader(self.file)
+        self._loop.remove_writer(self.file)
+        self._sock.close()
 
     def _flush(self) -> None:
         try:
             while self._unsent:
-                self._advance(self.sock.sendmsg(self._unsent[:MAX_BUFFERS]))
+                self._advance(self._sock.sendmsg(self._unsent[:MAX_BUFFERS]))
         except (BlockingIOError, InterruptedError):
-            self._loop.add_writer(self.sock, self._flush)
+            self._loop.add_writer(self.file, self._flush)
             return
         except OSError:
             # The reading side tells what happened; the server may have answered before it hung up.
             self._unsent.clear()
         else:
             self._left_ns = self._clock.now_ns()
-        self._loop.remove_writer(self.sock)
+        self._loop.remove_writer(self.file)
 
     def _advance(self, count: int) -> None:
         self._written += count
@@ -140,6 +142,6 @@ class Channel:
         if not self.is_stamped:
             return
         with contextlib.suppress(OSError):
-            for offset, wall_ns in stamps.sent_ns(self.sock):
+            for offset, wall_ns in stamps.sent_ns(self._sock):
                 self._stamped_bytes = (offset + 1) % _OFFSETS
                 self._stamped_ns = wall_ns - self._clock.offset_ns

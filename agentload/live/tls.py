@@ -38,7 +38,7 @@ class TlsChannel:
     """Speak TLS through a channel; a read is stamped with the arrival of the record that completed it."""
 
     def __init__(self, channel: Channel, trusted: ssl.SSLContext, *, host: str) -> None:
-        self.sock = channel.sock
+        self.file = channel.file
         self.peer = channel.peer
         self._channel = channel
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

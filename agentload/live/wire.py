@@ -15,8 +15,8 @@ from agentload.live.clock import Clock
 from agentload.live.connections import Connections
 from agentload.live.dial import RefusedError
 from agentload.live.exchange import SECOND, Exchange
+from agentload.live.pump import Pump
 from agentload.live.target import Target, head
-from agentload.live.transcript import Pump, Transcript
 from agentload.model.commands import Limits, Outcome, StampSource
 from agentload.replay.call import Asked, CallMachine, Halt
 
@@ -77,7 +77,9 @@ class Wire:
     async def call(self, request: WireRequest) -> Outcome:
         """Send a request and follow its answer to its end; failures are outcomes."""
         arm = self._arms[request.arm]
-        asked = replace(request.asked, ends_with_mark=arm.ends_with_mark)
+        asked = request.asked
+        if asked.ends_with_mark != arm.ends_with_mark:
+            asked = replace(asked, ends_with_mark=arm.ends_with_mark)
         machine = CallMachine(released_ns=request.released_ns, limits=request.limits, asked=asked)
         try:
             return await self._call(arm, request, machine)
@@ -113,6 +115,7 @@ class Wire:
             halt("stopped")
         for connections in self._arms.values():
             connections.close()
+        self._pump.close()
         self._asking.close()
 
     async def _call(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Outcome:
@@ -122,25 +125,27 @@ class Wire:
         unstamped_before = link.unstamped_reads
         is_reusable = False
         try:
-            exchange, transcript = await self._exchange(arm, request, machine, link)
+            exchange = await self._exchange(arm, request, machine, link)
             is_reusable = exchange.is_reusable
         finally:
             if is_reusable:
                 arm.keep(link, request.session)
             else:
                 link.close()
+        if exchange.status is not None and arm.target.replica_headers:
+            machine.head(exchange.status, replica=_replica(link.peer, arm.target, exchange.headers))
         arm.take_cookies(request.session, exchange.headers)
-        parsed = await transcript.parsed
-        if arm.target.ends_with_mark is None and parsed.has_end_mark:
+        parsed = exchange.parsed()
+        if arm.target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
             arm.ends_with_mark = True
         unstamped = link.unstamped_reads - unstamped_before
         self._unstamped_reads += unstamped if link.is_stamped else 0
         source: StampSource = "kernel" if link.is_stamped and not unstamped else "user"
-        return replace(machine.outcome(parsed, stamp_source=source), replica=_replica(arm.target, link, exchange))
+        return machine.outcome(parsed, stamp_source=source)
 
     async def _link(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Link | None:
         if (link := arm.idle(request.session)) is not None:
-            machine.opened(self.clock.now_ns(), is_new=False)
+            machine.opened(self.clock.now_ns(), is_new=False, replica=link.peer)
             return link
         deadline_ns = machine.deadline_ns()
         assert deadline_ns is not None
@@ -163,18 +168,17 @@ class Wire:
             else:
                 machine.expired(max(deadline_ns, self.clock.now_ns()))
             return None
-        machine.opened(self.clock.now_ns())
+        machine.opened(self.clock.now_ns(), replica=link.peer)
         return link
 
-    async def _exchange(self, arm: Connections, request: WireRequest, machine: CallMachine, link: Link) -> tuple[Exchange, Transcript]:
+    async def _exchange(self, arm: Connections, request: WireRequest, machine: CallMachine, link: Link) -> Exchange:
         target = arm.target
         first = target.address.path + request.path
         length = sum(map(len, request.body))
         expects = target.expect_bytes is not None and length >= target.expect_bytes
         for _ in range(MAX_REDIRECTS + 1):
             path = arm.paths.get(first, first)
-            transcript = Transcript(self._pump, on_tokens=request.on_tokens)
-            exchange = Exchange(link, machine, transcript, clock=self.clock)
+            exchange = Exchange(link, machine, clock=self.clock, pump=self._pump, on_tokens=request.on_tokens)
             self._halts[request.request_id] = exchange.halt
             lines = head(
                 target,
@@ -198,7 +202,7 @@ class Wire:
             arm.paths[first] = onward
         if not machine.has_ended:
             machine.closed(self.clock.now_ns())
-        return exchange, transcript
+        return exchange
 
     def _beat(self) -> None:
         self.clock.sample()
@@ -218,7 +222,6 @@ def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
     return parts.path + (f"?{parts.query}" if parts.query else "")
 
 
-def _replica(target: Target, link: Link, exchange: Exchange) -> str:
+def _replica(peer: str, target: Target, headers: list[tuple[str, str]]) -> str:
     wanted = {name.lower() for name in target.replica_headers}
-    told = [f"{name}={value}" for name, value in exchange.headers if name in wanted]
-    return "; ".join([link.peer, *told])
+    return "; ".join([peer, *(f"{name}={value}" for name, value in headers if name in wanted)])

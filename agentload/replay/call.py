@@ -60,8 +60,9 @@ class CallMachine:
         """Tell whether nothing more can happen to the call."""
         return self.stage == "ended"
 
-    def opened(self, at_ns: int, *, is_new: bool = True) -> None:
+    def opened(self, at_ns: int, *, is_new: bool = True, replica: str | None = None) -> None:
         """Note that a connection is there: a new one, or one that was open before."""
+        self._replica = replica
         if self.stage == "connecting":
             self.stage = "waiting"
             self._opened_ns = at_ns if is_new else None
@@ -71,9 +72,9 @@ class CallMachine:
         self._sent_ns = at_ns
 
     def head(self, status: int, *, replica: str | None = None) -> None:
-        """Note the head of the answer. It is no byte of the answer itself."""
+        """Note the head of the answer, which may tell more of the replica. It is no byte of the answer itself."""
         self._http_status = status
-        self._replica = replica
+        self._replica = replica or self._replica
 
     def heard(self, at_ns: int) -> None:
         """Note that bytes of the body arrived; a shell may leave out all but the last before a deadline."""

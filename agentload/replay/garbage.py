@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 # Forced lengths make healthy models loop over whole sentences and blank lines, so only what they never do counts.
 REPEATS = 16  # of a unit, from the first character of the answer to its last
 UNIT_CHARS = 8
 RUN_CHARS = 128  # of one sign, up to the answer's end: logits that turn NaN decode to the same token for ever, often "!"
 NOISE_SHARE = 0.3  # of control and replacement characters; random byte-level tokens stay below it
 NOISE_CHARS = 64  # fewer say nothing
+_NOISE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
 
 
 def garbage(text: str) -> str | None:
@@ -16,8 +19,7 @@ def garbage(text: str) -> str | None:
         return f"repetition: nothing but {unit!r}"
     if text and not text[-1].isspace() and len(text) - len(text.rstrip(text[-1])) >= RUN_CHARS:
         return f"repetition: ends with {RUN_CHARS} and more of {text[-1]!r}"
-    noise = sum(1 for char in text if char == "\ufffd" or not (char.isprintable() or char in "\n\r\t"))
-    if len(text) >= NOISE_CHARS and noise >= NOISE_SHARE * len(text):
+    if len(text) >= NOISE_CHARS and (noise := len(_NOISE.findall(text))) >= NOISE_SHARE * len(text):
         return f"unprintable: {noise} of {len(text)} characters"
     return None
 
