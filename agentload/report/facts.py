@@ -41,6 +41,8 @@ class Made:
     minutes: float | None = None
     """How long the run took; of its virtual time when it was simulated."""
     servers: tuple[Served, ...] = ()
+    compared_with: str | None = None
+    """The earlier run, when the document compares two; its arms are then runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from advisor.evidence import Evidence
+from advisor.evidence import Arm, Evidence
 from advisor.verdict import Leg, LegState, Word
 from agentload.report import format as say
 from agentload.report.parts import Tone
@@ -68,9 +68,12 @@ def slots(evidence: Evidence) -> Slots:
 
 
 def is_fp8(evidence: Evidence) -> bool:
-    """Say whether the run is about an FP8 KV cache, by what its arms declare, report or are called."""
-    declared = (f"{each.name} {each.expected_dtype} {each.observed_dtype}" for each in evidence.challengers)
-    return any("fp8" in words.lower() for words in declared)
+    """Say whether the run is about an FP8 KV cache: some challenger has one, by dtype or by name, and the reference has not."""
+    return any(map(_has_fp8, evidence.challengers)) and not _has_fp8(evidence.arm(evidence.reference))
+
+
+def _has_fp8(each: Arm) -> bool:
+    return "fp8" in f"{each.name} {each.expected_dtype} {each.observed_dtype}".lower()
 
 
 def slug(name: str) -> str:

@@ -17,14 +17,14 @@ def text(document: Document) -> str:
         lists.append(f"No difference for: {'; '.join(document.no_difference)}")
     blocks = (
         [document.banner],
-        [f"{document.title} for {document.model}, {document.where}: {document.headline}"],
+        [f"{document.title} {document.model}, {document.where}: {document.headline}"],
         [f"{answer.question}: {answer.word}{f', {answer.because}' if answer.because else ''}" for answer in document.answers],
         _table(document.server),
         _table(document.classes) if document.classes else [],
         lists,
         [f"{label}{'' if label.endswith('?') else ':'} {words}" for label, words in document.asides],
         ["Why believe it:", *(f"  {_MARKS[check.state]} {check.text}" for check in document.belief)],
-        ["Do now:", *(f"  {step.text}{f' {step.command}' if step.command else ''}" for step in document.do_now)],
+        ["Do now:", *(f"  {step.text}{f' {step.command}' if step.command else ''}" for step in document.do_now)] if document.do_now else [],
         [f"Roll back if: {document.roll_back}"] if document.roll_back else [],
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"

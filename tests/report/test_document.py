@@ -79,7 +79,7 @@ def test_arms_that_are_not_about_fp8_give_the_headings_their_own_name() -> None:
         accuracy=(),
     )
     told = made(decision, evidence, RunFacts(made=Made(run="r", tool_version="0.1.0")))
-    assert told.title == "new against old"
+    assert told.title == "new against old on"
     assert told.lists[0].heading == "Use new for"
 
 
@@ -283,7 +283,7 @@ def test_names_of_charts_are_safe_and_differ_even_where_workloads_look_alike() -
 def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a_count_alone() -> None:
     assert [step for step in made().do_now if step.text.startswith("To settle")] == [
         Step(
-            text="To settle it, paired calls of multimodal on FP8; paired calls of multimodal on FP8 skip-SW (260 calls, 7 min):",
+            text="To settle what is open (260 calls, 7 min), paired calls of multimodal on FP8; paired calls of multimodal on FP8 skip-SW:",
             command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30",
         )
     ]

@@ -30,7 +30,8 @@ def do_now(view: View) -> tuple[Step, ...]:
     """List the next steps, the most urgent first."""
     choice = view.decision.choice
     steps: list[Step] = []
-    if view.decision.kind != "measured":
+    compares = view.facts.made.compared_with is not None
+    if view.decision.kind != "measured" and not compares:
         endpoints = ",".join(f"{arm}=URL" for arm in view.arms)
         steps.append(
             Step(
@@ -42,8 +43,10 @@ def do_now(view: View) -> tuple[Step, ...]:
         steps.append(
             Step(text=f"Canary {CANARY_PERCENT} %, {CANARY_HOURS} h: canary.yaml, alerts.yaml and rollback.md lie beside this report.")
         )
-    elif choice.verdict in ("avoid", "no difference"):
+    elif choice.verdict in ("avoid", "no difference") and not compares:
         steps.append(Step(text=f"Leave the servers on {labels.arm(view.evidence.reference)}."))
+    elif choice.verdict == "avoid":
+        steps.append(Step(text="Find what changed between the two runs: the servers' identities are under How to reproduce."))
     return (*steps, *_settling(view), *_calibrating(view))
 
 
@@ -58,7 +61,7 @@ def _settling(view: View) -> Iterator[Step]:
         largest = max(needs, key=lambda need: (need.pairs or 0, need.calls or 0, need.minutes or 0.0))
         what = "; ".join(dict.fromkeys(view.told(need.what) for need in needs))
         assert largest.command is not None
-        yield Step(text=f"To settle it, {what}{_cost(largest)}:", command=view.typed(largest.command))
+        yield Step(text=f"To settle what is open{_cost(largest)}, {what}:", command=view.typed(largest.command))
 
 
 def _cost(need: Need) -> str:
@@ -82,7 +85,7 @@ def roll_back(view: View) -> str:
 def rollout(view: View) -> Rollout | None:
     """Plan the canary of the chosen arm; None unless the decision is to use it."""
     choice = view.decision.choice
-    if choice.verdict != "use" or choice.arm == view.evidence.reference:
+    if choice.verdict != "use" or choice.arm == view.evidence.reference or view.facts.made.compared_with is not None:
         return None
     deployment = view.evidence.deployment
     arm = view.evidence.arm(choice.arm)

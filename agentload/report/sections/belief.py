@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from advisor.dtypes import canonical
 from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels
@@ -49,7 +50,7 @@ def _dtype(view: View) -> Iterable[Check]:
     other = [
         f"{labels.arm(arm.name)} ({arm.observed_dtype} for {arm.expected_dtype})"
         for arm in arms
-        if arm.observed_dtype and arm.expected_dtype not in (None, "auto", arm.observed_dtype)
+        if arm.observed_dtype and arm.expected_dtype and not _fits(arm.expected_dtype, arm.observed_dtype)
     ]
     if other:
         yield Check(state="bad", text=f"KV dtype is not what was asked: {', '.join(other)}")
@@ -57,6 +58,11 @@ def _dtype(view: View) -> Iterable[Check]:
         yield Check(state="unknown", text=f"KV dtype not read from {', '.join(unread)}")
     else:
         yield Check(state="ok", text="KV dtype and skip list read from each server")
+
+
+def _fits(expected: str, observed: str) -> bool:
+    # `auto` follows the checkpoint: any answer fits it.
+    return expected == "auto" or canonical(expected) == canonical(observed)
 
 
 def _kernel(view: View) -> Iterable[Check]:

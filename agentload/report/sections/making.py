@@ -15,6 +15,7 @@ def reproduction(view: View) -> Table:
     model = evidence.model.name + (f" at {evidence.model.checkpoint}" if evidence.model.checkpoint else "")
     pairs = (
         ("run", made.run),
+        ("compared with", made.compared_with),
         ("kind", view.decision.kind),
         ("date", made.created),
         ("agentload", made.tool_version),
@@ -60,4 +61,7 @@ def commands(view: View) -> tuple[Step, ...]:
     database = made.database or "agentload.duckdb"
     run = Step(text="The run:", command=made.command) if made.command else None
     report = Step(text="This report, from the database:", command=f"agentload report {database} --run {made.run} -o FOLDER")
+    if made.compared_with is not None:
+        command = f"agentload compare {database} --runs {made.compared_with},{made.run} -o FOLDER"
+        report = Step(text="This comparison, from the database:", command=command)
     return (run, report) if run else (report,)

@@ -7,6 +7,7 @@ from typing import Final
 
 from advisor.evidence import Kind
 from advisor.verdict import Capacity, Leg
+from agentload.evidence.servers import UNKNOWN_GPU
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Answer, Tone
@@ -24,7 +25,8 @@ BANNERS: Final[dict[Kind, str]] = {
 def where(view: View) -> str:
     """Name hardware and engine, as far as they are known."""
     deployment = view.evidence.deployment
-    gpus = f"{deployment.gpus_per_replica} × {deployment.gpu.name}" if deployment.gpus_per_replica > 1 else deployment.gpu.name
+    name = "" if deployment.gpu.name == UNKNOWN_GPU else deployment.gpu.name
+    gpus = f"{deployment.gpus_per_replica} × {name}" if name and deployment.gpus_per_replica > 1 else name
     machines = f"{len(deployment.machines)} machines" if len(deployment.machines) > 1 else ""
     engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(deployment.engine, deployment.engine)
     return ", ".join(part for part in (gpus, machines, f"{engine} {deployment.version or ''}".strip()) if part)

@@ -45,8 +45,8 @@ class View:
     def title(self) -> str:
         """Name what was compared."""
         if labels.is_fp8(self.evidence):
-            return "FP8 KV cache"
-        return f"{' and '.join(labels.arm(arm) for arm in self.arms[1:])} against {labels.arm(self.evidence.reference)}"
+            return "FP8 KV cache for"
+        return f"{' and '.join(labels.arm(arm) for arm in self.arms[1:])} against {labels.arm(self.evidence.reference)} on"
 
     @property
     def subject(self) -> str:

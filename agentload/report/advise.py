@@ -1,0 +1,105 @@
+"""Read a run, decide, and say it: what every verb that shows a decision does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from advisor.decide import decide
+from advisor.evidence import Evidence
+from agentload.builtin import find
+from agentload.emulator import profile as profiles
+from agentload.errors import AgentloadError
+from agentload.evidence.gather import gather
+from agentload.model.profile import ArmProfile, Price, Profile
+from agentload.model.rows import VerdictRow
+from agentload.report.document import document
+from agentload.report.json import json
+from agentload.report.parts import Document
+from agentload.report.policy import Setting
+from agentload.report.read import facts, run_id
+from agentload.store.database import reading
+from agentload.store.journal import Writer
+from agentload.store.loader import load
+from agentload.store.places import journal_folder
+
+JOURNAL: Final = "verdicts.journal"
+
+
+def advise(database: Path, run: str | None, *, setting: Setting, reference: str | None = None, profile: str | None = None) -> Document:
+    """Decide on a run (None: the one stored last) and return the document.
+
+    `profile` describes the hardware and the model where no server tells, for arms that did not come from a profile themselves.
+    """
+    wanted = run_id(database, run)
+    with reading(database) as connection:
+        evidence = evidence_of(connection, wanted, setting=setting, reference=reference, profile=profile)
+    return document(decide(evidence, setting.policy), evidence, facts(database, wanted), policy=setting.policy)
+
+
+def evidence_of(
+    connection: duckdb.DuckDBPyConnection, run: str, *, setting: Setting, reference: str | None = None, profile: str | None = None
+) -> Evidence:
+    """Gather a run's evidence, with what profiles and the user's own load add to it."""
+    rows = connection.execute("SELECT arm, profile FROM arms WHERE run_id = ? ORDER BY position", [run]).fetchall()
+    known, missing = _profiles(rows, profile)
+    evidence = gather(
+        connection,
+        run,
+        reference=reference,
+        profiles={arm: found for arm, (_, found) in known.items()},
+        price=setting.price or _price(whole for whole, _ in known.values()),
+    )
+    deployment = replace(
+        evidence.deployment,
+        peak_agents=setting.load.peak_agents,
+        load_growth_per_month=setting.load.load_growth_per_month,
+        spare_replicas=setting.load.spare_replicas,
+        gpus_per_replica=setting.load.gpus_per_replica,
+        tensor_parallel=setting.load.tensor_parallel,
+    )
+    notes = tuple(f"profile '{name}' was not found: hardware and geometry of its arms are not known" for name in missing)
+    return replace(evidence, deployment=deployment, notes=(*evidence.notes, *notes))
+
+
+def _profiles(
+    arms: Iterable[tuple[str, str | None]], fallback: str | None
+) -> tuple[dict[str, tuple[Profile, ArmProfile]], tuple[str, ...]]:
+    """Return the profile of each arm that names one, and the names that were not found."""
+    read: dict[str, Profile] = {}
+    found, missing = {}, []
+    for arm, named in arms:
+        name, _, own = (named or f"{fallback or ''}/{arm}").rpartition("/")
+        if not name:
+            continue
+        if name not in read:
+            try:
+                path = find("profiles", name)
+            except AgentloadError:
+                if named is None:  # asked for by the user, just now
+                    raise
+                missing.append(name)
+                continue
+            read[name] = profiles.parse(path.read_text(encoding="utf-8"), name=name)
+        each = next((each for each in read[name].arms if each.name == own), None)
+        if each is not None:
+            found[arm] = (read[name], each)
+    return found, tuple(dict.fromkeys(missing))
+
+
+def _price(read: Iterable[Profile]) -> Price | None:
+    return next((each.price for each in read if each.price is not None), None)
+
+
+def keep(document: Document, database: Path, *, setting: Setting) -> None:
+    """Store a decision as a row of `verdicts`: journal first, as everything, so that a database can be made again from its journals."""
+    path = journal_folder(database, document.run) / JOURNAL
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with Writer(path) as journal:
+        journal.append(VerdictRow(run_id=document.run, at_ns=time.time_ns(), policy=setting.name, decision=json(document)))
+    load([path], database)

@@ -1,0 +1,173 @@
+"""Compare two runs of the same plan: last night's servers against tonight's.
+
+An arm of the later run is held against the same arm of the earlier one, turn by turn on the same bytes. What lies between the runs in
+time is in the difference, and the document says so.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+
+from advisor.decide import decide
+from advisor.evidence import Arm, Calls, ClientHealth, Evidence, Ints
+from agentload.errors import EvidenceError
+from agentload.report.advise import evidence_of
+from agentload.report.document import document
+from agentload.report.facts import RunFacts
+from agentload.report.parts import Document
+from agentload.report.policy import Setting
+from agentload.report.read import facts, run_id
+from agentload.store.database import reading
+
+IN_TIME: Final = "The runs were made one after the other: whatever else changed between them is in the difference"
+# What has to be equal, in the words of a reader.
+_EQUAL: Final = {
+    "trace_hash": "trace",
+    "model": "model",
+    "kind": "kind of evidence",
+    "design": "design",
+    "seed": "seed",
+    "load": "load",
+    "cache": "cache setting",
+    "token_rule": "tokenizer",
+    "sessions": "set of sessions",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    run: str
+    settings: dict[str, Any]
+    evidence: Evidence
+
+
+def compare(database: Path, before: str, after: str, *, setting: Setting, arm: str | None = None, profile: str | None = None) -> Document:
+    """Decide whether *after* is better or worse than *before* on one arm (default: the first that both have)."""
+    names = (run_id(database, before), run_id(database, after))
+    with reading(database) as connection:
+        settings = [_settings(connection, name) for name in names]
+        _check_comparable(names, settings)
+        sides = [
+            _Side(run=name, settings=known, evidence=evidence_of(connection, name, setting=setting, profile=profile))
+            for name, known in zip(names, settings, strict=True)
+        ]
+    earlier, later = sides
+    chosen = _common_arm(earlier, later, arm)
+    evidence = joined(earlier.evidence, later.evidence, chosen)
+    return document(decide(evidence, setting.policy), evidence, _facts(database, earlier.run, later.run, chosen), policy=setting.policy)
+
+
+def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:
+    query = "SELECT trace_hash, model, kind, design, seed, options FROM runs WHERE run_id = ?"
+    row = connection.execute(query, [run]).fetchone()
+    assert row is not None, run
+    options = json.loads(row[-1])
+    rules = connection.execute("SELECT DISTINCT token_rule FROM calls_row WHERE run_id = ? ORDER BY ALL", [run]).fetchall()
+    sessions = "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session FROM calls_row WHERE run_id = ?)"
+    return {
+        **dict(zip(("trace_hash", "model", "kind", "design", "seed"), row, strict=False)),
+        "load": options.get("load"),
+        "cache": options.get("cache"),
+        "token_rule": [rule for (rule,) in rules],
+        "sessions": connection.execute(sessions, [run]).fetchone(),
+    }
+
+
+def _check_comparable(runs: tuple[str, str], settings: list[dict[str, Any]]) -> None:
+    before, after = settings
+    for key, words in _EQUAL.items():
+        if before[key] != after[key]:
+            seen = f"{_short(before[key])} and {_short(after[key])}"
+            hint = "replay the later run with the options of the earlier one: agentload runs show " + runs[0]
+            raise EvidenceError(f"runs {runs[0]} and {runs[1]} cannot be compared: another {words} ({seen})", hint=hint)
+
+
+def _short(value: object) -> str:
+    text = str(value[0] if isinstance(value, tuple) else value)
+    return text if len(text) <= 60 else f"{text[:12]}…"
+
+
+def _common_arm(earlier: _Side, later: _Side, wanted: str | None) -> str:
+    theirs = [arm.name for arm in later.evidence.arms]
+    common = [arm.name for arm in earlier.evidence.arms if arm.name in theirs]
+    if not common or (wanted is not None and wanted not in common):
+        hint = f"both have: {', '.join(common)}" if common else "compare runs with an arm of the same name"
+        raise EvidenceError(f"runs {earlier.run} and {later.run} have no arm '{wanted or theirs[0]}' in common", hint=hint)
+    return wanted or common[0]
+
+
+def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
+    """Put one arm of two runs side by side, each called by its run; raise `EvidenceError` when too few pairs are left in both."""
+    _check_pairs(before, after, arm)
+    sides = (before, after)
+    played = [each.calls for each in before.observations if each.calls is not None and len(each.calls)]
+    blocks = max(int(calls.block.max()) for calls in played) + 1
+    end_s = max(float(calls.start_s.max()) for calls in played)
+    observations = [replace(each, arm=before.run) for each in before.observations if each.arm == arm]
+    observations += [
+        replace(each, arm=after.run, calls=None if each.calls is None else _later(each.calls, blocks, end_s))
+        for each in after.observations
+        if each.arm == arm
+    ]
+    return replace(
+        before,
+        run=after.run,
+        reference=before.run,
+        arms=tuple(_named(side, arm) for side in sides),
+        deployment=replace(before.deployment, version=_versions(before, after)),
+        observations=tuple(observations),
+        server=tuple((side.run, figures) for side in sides for name, figures in side.server if name == arm),
+        sweeps=tuple(replace(sweep, arm=side.run) for side in sides for sweep in side.sweeps if sweep.arm == arm),
+        capacity=tuple(replace(point, arm=side.run) for side in sides for point in side.capacity if point.arm == arm),
+        accuracy=(),
+        health=tuple(_health(side, each) for side in sides for each in side.health if each.arm in (None, arm)),
+        dated=after.dated,
+        notes=(IN_TIME, *(f"{side.run}: {note}" for side in sides for note in side.notes)),
+    )
+
+
+def _facts(database: Path, before: str, after: str, arm: str) -> RunFacts:
+    """Join the facts of both runs about the arm: the later run's making, and each run's server and series under its own name."""
+    sides = tuple((run, facts(database, run)) for run in (before, after))
+    servers = tuple(replace(each, arm=run) for run, side in sides for each in side.made.servers if each.arm == arm)
+    timelines = tuple(replace(each, arm=run) for run, side in sides for each in side.timelines if each.arm == arm)
+    return RunFacts(made=replace(sides[1][1].made, servers=servers, compared_with=before), timelines=timelines)
+
+
+def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
+    pairs = [
+        {int(pair) for each in side.observations if each.arm == arm and each.calls is not None for pair in np.unique(each.calls.pair)}
+        for side in (before, after)
+    ]
+    common, played = pairs[0] & pairs[1], pairs[0] | pairs[1]
+    if len(common) < max(1, len(played) / 2):
+        told = " and ".join(f"{len(own)} in {side.run}" for own, side in zip(pairs, (before, after), strict=True))
+        raise EvidenceError(
+            f"runs {before.run} and {after.run} cannot be compared: of {len(played)} block pairs {len(common)} are whole in both ({told})",
+            hint="void blocks are listed by: agentload runs show RUN",
+        )
+
+
+def _named(side: Evidence, arm: str) -> Arm:
+    return replace(side.arm(arm), name=side.run)
+
+
+def _health(side: Evidence, each: ClientHealth) -> ClientHealth:
+    return replace(each, arm=side.run)
+
+
+def _versions(before: Evidence, after: Evidence) -> str | None:
+    versions = [side.deployment.version for side in (before, after)]
+    return versions[1] if versions[0] == versions[1] or None in versions else f"{versions[0]} and {versions[1]}"
+
+
+def _later(calls: Calls, blocks: int, seconds: float) -> Calls:
+    """Move calls behind those of another run: later blocks, later instants, another start of the servers."""
+    other_start: Ints = calls.restart + 1_000_000
+    return replace(calls, block=calls.block + blocks, start_s=calls.start_s + seconds, restart=other_start)

@@ -1,0 +1,104 @@
+"""Read a policy file: thresholds, service levels, the load at the user's peak and the price of a GPU.
+
+```yaml
+min_change: 0.03
+accuracy_margin: 0.02
+slos:
+  - {ttft_ms: 3000, share: 0.95}
+  - {workload: chat, ttft_ms: 800, tpot_ms: 30}
+load: {peak_agents: 42, spare_replicas: 1}
+price: {usd_per_gpu_hour: 2.5, source: our contract}
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from advisor.policy import Policy, Slo
+from agentload.errors import AgentloadError
+from agentload.model.profile import Price
+
+Made = TypeVar("Made")
+SECTIONS = ("slos", "load", "price")
+SHOWN = "`agentload advise --help` shows a policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What the servers have to carry, and how a replica is built."""
+
+    peak_agents: int | None = None
+    load_growth_per_month: float | None = None
+    spare_replicas: int = 0
+    gpus_per_replica: int = 1
+    tensor_parallel: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """All that a user decides on beyond the run."""
+
+    policy: Policy = field(default_factory=Policy)
+    load: Load = field(default_factory=Load)
+    price: Price | None = None
+    name: str = "default"
+    """The file, for the record."""
+
+
+def read_policy(path: Path) -> Setting:
+    """Read a policy file; raise `AgentloadError` that names the key that is wrong."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise AgentloadError(
+            f"{path}: not YAML: {' '.join(str(error).split())}", hint="`agentload advise --help` shows a policy"
+        ) from error
+    return parse({} if content is None else content, at=str(path))
+
+
+def parse(content: object, *, at: str) -> Setting:
+    """Turn a policy file's content into a setting; `at` is where it came from."""
+    whole = _section(content, at, (*_names(Policy), *SECTIONS))
+    levels, load, price = whole.pop("slos", ()), whole.pop("load", {}), whole.pop("price", None)
+    if not isinstance(levels, list | tuple):
+        raise AgentloadError(f"{at}: slos: expected a list", hint="slos: [{workload: chat, ttft_ms: 800}]")
+    slos = tuple(_made(Slo, each, f"{at}: slos[{index}]") for index, each in enumerate(levels))
+    return Setting(
+        policy=replace(_made(Policy, whole, at), slos=slos),
+        load=_made(Load, load, f"{at}: load"),
+        price=None if price is None else _made(Price, price, f"{at}: price"),
+        name=at,
+    )
+
+
+def _made(kind: type[Made], content: object, at: str) -> Made:
+    section = _section(content, at, _names(kind))
+    try:
+        return msgspec.convert(section, kind)
+    except msgspec.ValidationError as error:
+        raise AgentloadError(f"{at}: {str(error).replace(' - at `$.', ': `')}", hint=SHOWN) from error
+
+
+def _section(content: object, at: str, known: Iterable[str]) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise AgentloadError(f"{at}: expected keys and values", hint=f"its keys: {', '.join(known)}")
+    names = tuple(known)
+    for key in content:
+        if key not in names:
+            near = get_close_matches(str(key), names, n=1)
+            raise AgentloadError(
+                f"{at}: unknown key '{key}'", hint=f"did you mean '{near[0]}'?" if near else f"its keys: {', '.join(names)}"
+            )
+    return dict(content)
+
+
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))

@@ -1,0 +1,94 @@
+"""The verbs that decide: advise, report, compare."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentload.cli import main as cli
+from tests.report.conftest import simulated
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("decide") / "sim.duckdb"
+    simulated(path)
+    simulated(path, "--no-noise")
+    return path
+
+
+def agentload(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["agentload", *arguments])
+    capsys.readouterr()
+    code = cli.main()
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_advise_prints_the_decision_and_fails_the_gate_that_was_asked_for(
+    database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, error = agentload(monkeypatch, capsys, "advise", str(database), "--fail-on", "avoid,test-further")
+    assert code == 3
+    assert out.startswith("Simulated:")
+    assert "Need further testing for:" in out
+    assert error.startswith("error: the verdict is 'test further': stay on BF16")
+
+
+def test_advise_prints_json_and_passes_a_gate_of_another_verdict(
+    database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, error = agentload(monkeypatch, capsys, "advise", str(database), "--fail-on", "avoid,gates", "--json")
+    assert (code, error) == (0, "")
+    assert json.loads(out)["format"] == "agentload-decision/1"
+
+
+def test_a_verdict_that_does_not_exist_is_a_usage_error(
+    database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, error = agentload(monkeypatch, capsys, "advise", str(database), "--fail-on", "maybe")
+    assert code == 2
+    assert error == ("error: --fail-on: 'maybe' is no verdict\nhint: one of: use, avoid, calibrate, test-further, no-difference, gates\n")
+
+
+def test_report_writes_the_formats_asked_for_and_names_them(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = agentload(monkeypatch, capsys, "report", str(database), "-o", str(tmp_path / "r"), "--format", "json,md")
+    headline, *paths = out.splitlines()
+    assert code == 0
+    assert headline.startswith("stay on BF16")
+    assert paths == [str(tmp_path / "r" / "decision.md"), str(tmp_path / "r" / "decision.json")]
+    assert all(Path(path).is_file() for path in paths)
+
+
+def test_report_refuses_a_format_it_does_not_know(
+    database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, error = agentload(monkeypatch, capsys, "report", str(database), "--format", "pdf")
+    assert (code, error) == (2, "error: --format: no format 'pdf'\nhint: any of: md,html,json\n")
+
+
+def test_compare_prints_the_verdict_on_the_later_run_and_writes_it(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = sorted(folder.name for folder in database.with_suffix(".journal").iterdir())
+    code, out, _ = agentload(monkeypatch, capsys, "compare", str(database), "--runs", ",".join(names), "-o", str(tmp_path))
+    assert code == 0
+    assert f"{names[1]} against {names[0]} on gpt-oss-20b" in out
+    assert (tmp_path / "decision.html").is_file()
+
+
+@pytest.mark.parametrize("runs", ["a", "a,a", "a,", "a,b,c"])
+def test_compare_wants_two_runs(database: Path, runs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, error = agentload(monkeypatch, capsys, "compare", str(database), "--runs", runs)
+    assert (code, error) == (2, f"error: --runs: expected two runs, got '{runs}'\nhint: --runs BEFORE,AFTER\n")
+
+
+def test_a_database_that_is_not_there_is_an_error_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, error = agentload(monkeypatch, capsys, "report", str(tmp_path / "none.duckdb"))
+    assert code == 1
+    assert error.startswith(f"error: {tmp_path / 'none.duckdb'}: no such database\nhint: ")

@@ -1,0 +1,105 @@
+import json
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from agentload.errors import AgentloadError, EvidenceError, StoreError
+from agentload.report.advise import advise, keep
+from agentload.report.compare import IN_TIME, compare
+from agentload.report.html import html
+from agentload.report.json import json as as_json
+from agentload.report.markdown import markdown
+from agentload.report.policy import Setting, parse
+from tests.report.test_json import valid
+
+Runs = tuple[Path, str, str, str]
+
+
+def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) -> None:
+    database, run, *_ = runs
+    told = advise(database, run, setting=parse({"load": {"peak_agents": 42}}, at="p.yaml"))
+    assert (told.kind, told.model, told.where) == ("simulated", "gpt-oss-20b", "H100-SXM, vLLM 0.19.1")
+    assert told.layers == "12 window : 12 full layers"
+    assert [column for column in told.server.columns if column] == ["BF16", "FP8", "FP8 skip-SW"]
+    assert told.classes is not None
+    assert {row[0].text.split()[0] for row in told.classes.rows} == {"chat", "rag"}
+    assert told.do_now[0].text == "Measure on your own servers before you act: this run was simulated."
+    assert told.do_now[0].command is not None
+    assert told.do_now[0].command.startswith("agentload replay demo-rag demo-chat --endpoints bf16=URL,fp8=URL,fp8-skip-sw=URL")
+
+
+def test_what_the_real_advisor_says_fits_every_format(runs: Runs) -> None:
+    database, run, *_ = runs
+    told = advise(database, run, setting=Setting())
+    assert valid(as_json(told))["decision"]["reference"] == "bf16"
+    assert "**Use FP8 KV-cache for:**" in markdown(told)
+    assert "<h2>Need further testing for</h2>" in html(told)
+
+
+def test_the_reference_is_the_users_to_choose(runs: Runs) -> None:
+    database, run, *_ = runs
+    assert advise(database, run, setting=Setting(), reference="fp8").server.columns[1] == "FP8"
+    with pytest.raises(EvidenceError, match="no arm 'int4'"):
+        advise(database, run, setting=Setting(), reference="int4")
+
+
+def test_a_profile_that_is_gone_is_a_caveat_and_one_that_was_asked_for_an_error(runs: Runs, tmp_path: Path) -> None:
+    database = tmp_path / "moved.duckdb"
+    shutil.copy(runs[0], database)
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("UPDATE arms SET profile = 'gone/' || arm")
+    told = advise(database, runs[1], setting=Setting())
+    assert "profile 'gone' was not found" in dict(told.asides)["Caveats"]
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("UPDATE arms SET profile = NULL")
+    assert advise(database, runs[1], setting=Setting()).where == "vLLM 0.19.1"
+    assert advise(database, runs[1], setting=Setting(), profile="gpt-oss-20b-h100").where == "H100-SXM, vLLM 0.19.1"
+    with pytest.raises(AgentloadError, match="no profile 'gone'"):
+        advise(database, runs[1], setting=Setting(), profile="gone")
+
+
+def test_a_decision_is_kept_in_the_database_and_in_its_journal(runs: Runs, tmp_path: Path) -> None:
+    database = tmp_path / "kept.duckdb"
+    shutil.copy(runs[0], database)
+    told = advise(database, runs[1], setting=Setting())
+    keep(told, database, setting=Setting(name="policy.yaml"))
+    with duckdb.connect(str(database), read_only=True) as connection:
+        rows = connection.execute("SELECT run_id, policy, decision FROM verdicts").fetchall()
+    assert [(run, policy) for run, policy, _ in rows] == [(runs[1], "policy.yaml")]
+    assert json.loads(rows[0][2]) == json.loads(as_json(told))
+    assert (tmp_path / "kept.journal" / runs[1] / "verdicts.journal").is_file()
+
+
+def test_two_runs_of_one_plan_are_compared_turn_by_turn(runs: Runs) -> None:
+    database, before, after, _ = runs
+    told = compare(database, before, after, setting=Setting(), arm="fp8")
+    assert told.title == f"{after} against {before} on"
+    assert told.server.columns == ("", before, after)
+    assert dict(told.asides)["Caveats"].startswith(IN_TIME)
+    assert told.rollout is None
+    assert told.commands[-1].command == f"agentload compare {database} --runs {before},{after} -o FOLDER"
+    assert {row[0].text for row in told.servers.rows} == {before, after}
+
+
+@pytest.mark.parametrize("arm", ["int4", None])
+def test_runs_that_cannot_be_compared_are_refused_with_the_difference_named(runs: Runs, arm: str | None) -> None:
+    database, before, after, faster = runs
+    said, other = ("no arm 'int4' in common", after) if arm else ("cannot be compared: another load", faster)
+    with pytest.raises(EvidenceError, match=said):
+        compare(database, before, other, setting=Setting(), arm=arm)
+
+
+def test_runs_with_too_few_whole_pairs_in_common_are_refused(runs: Runs, tmp_path: Path) -> None:
+    database = tmp_path / "void.duckdb"
+    shutil.copy(runs[0], database)
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("UPDATE blocks SET void = 'clock drop' WHERE run_id = ? AND pair > 0", [runs[2]])
+    with pytest.raises(EvidenceError, match="of 3 block pairs 1 are whole in both"):
+        compare(database, runs[1], runs[2], setting=Setting())
+
+
+def test_a_run_that_is_not_there_is_named(runs: Runs) -> None:
+    with pytest.raises(StoreError, match="no run 'r9'"):
+        advise(runs[0], "r9", setting=Setting())

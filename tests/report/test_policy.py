@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from advisor.policy import Policy, Slo
+from agentload.errors import AgentloadError
+from agentload.model.profile import Price
+from agentload.report.policy import SHOWN, Load, Setting, parse, read_policy
+
+
+def test_a_policy_file_moves_thresholds_and_names_load_and_price(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        "min_change: 0.05\nslos:\n  - {ttft_ms: 3000, share: 0.9}\n  - {workload: chat, tpot_ms: 30}\n"
+        "load: {peak_agents: 42, spare_replicas: 1}\nprice: {usd_per_gpu_hour: 2.5, source: our contract}\n"
+    )
+    assert read_policy(file) == Setting(
+        policy=Policy(min_change=0.05, slos=(Slo(ttft_ms=3_000.0, share=0.9), Slo(workload="chat", tpot_ms=30.0))),
+        load=Load(peak_agents=42, spare_replicas=1),
+        price=Price(usd_per_gpu_hour=2.5, source="our contract"),
+        name=str(file),
+    )
+
+
+def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("# nothing\n")
+    assert read_policy(tmp_path / "p.yaml").policy == Policy()
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "hint"),
+    [
+        ({"min_chance": 0.1}, "p: unknown key 'min_chance'", "did you mean 'min_change'?"),
+        ({"load": {"agents": 3}}, "p: load: unknown key 'agents'", "did you mean 'peak_agents'?"),
+        ({"slos": [{"ttft_ms": 3}, {"x": 1}]}, "p: slos[1]: unknown key 'x'", "its keys: workload, ttft_ms, tpot_ms, turn_ms, share"),
+        ({"slos": {"ttft_ms": 3}}, "p: slos: expected a list", "slos: [{workload: chat, ttft_ms: 800}]"),
+        ({"min_change": "much"}, "p: Expected `float`, got `str`: `min_change`", SHOWN),
+        (
+            {"price": {"usd_per_gpu_hour": 2}},
+            "p: price: Object missing required field `source`",
+            SHOWN,
+        ),
+        (["min_change"], "p: expected keys and values", None),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(content: object, said: str, hint: str | None) -> None:
+    with pytest.raises(AgentloadError) as caught:
+        parse(content, at="p")
+    assert caught.value.message == said
+    assert hint is None or caught.value.hint == hint
+
+
+def test_what_is_no_yaml_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("a: [1\n")
+    with pytest.raises(AgentloadError, match="not YAML"):
+        read_policy(tmp_path / "p.yaml")
