@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 PYTEST := $(BIN)/python -m pytest --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types layers unit wheel clean
+.PHONY: help setup demo test lint format types layers unit bench traces wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) with $$($(BIN)/python --version)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,images,tokenizers]'
 	@touch $@
+
+demo: $(READY) ## compare three KV-cache configurations on emulated servers, in under a minute
+	@$(BIN)/agentload demo --out reports/demo
 
 test: lint types layers unit ## lint, format check, types, layers, tests
 
@@ -43,6 +46,12 @@ layers: $(READY) ## check which room imports which
 
 unit: $(READY) ## run the tests
 	$(PYTEST) --durations=10
+
+bench: $(READY) ## measure what the documentation claims (some minutes)
+	@for each in benchmarks/[a-z]*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
+
+traces: $(READY) ## write the shipped traces anew, to the byte
+	$(BIN)/python -m agentload.workloads.shipped traces
 
 wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build --no-isolation

@@ -14,9 +14,7 @@ For example:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +25,7 @@ import typer
 from agentload.cli import _load as opt
 from agentload.cli._dry import describe
 from agentload.cli._output import print_json
+from agentload.cli._playing import played
 from agentload.cli._progress import Progress
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated, read
@@ -36,7 +35,7 @@ from agentload.experiment.emulated import emulated
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.record import new_run_id, typed_command
-from agentload.experiment.replay import Leg, Played, Replay
+from agentload.experiment.replay import Played, Replay
 from agentload.experiment.summary import summarise
 from agentload.model.commands import Limits
 from agentload.model.rows import Kind
@@ -122,8 +121,8 @@ def run(
             is_resumed=resume is not None,
             settings={"traces": traces, "pairs": pairs, "noise": noise if kind == "emulated" else None},
         )
-        played = _play(replay, Progress(expected.calls_by_arm))
-    _report(played, db, as_json=json)
+        ended = played(replay, Progress(expected.calls_by_arm))
+    _report(ended, db, as_json=json)
 
 
 @contextlib.contextmanager
@@ -135,31 +134,18 @@ def _served(wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, 
         yield served
 
 
-def _play(replay: Replay, progress: Progress) -> Played:
-    leg = Leg(replay, listener=progress, notice=lambda text: print(text, file=sys.stderr))
-
-    async def play() -> Played:
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, leg.stop)
-        return await leg.play()
-
-    with progress.shown():
-        return asyncio.run(play())
-
-
-def _report(played: Played, db: Path, *, as_json: bool) -> None:
-    if played.load_error is not None:
-        print(f"warning: the run is in its journal but not in {db}: {played.load_error}", file=sys.stderr)
-        print(f"hint: agentload runs load {played.run_id} --db {db}", file=sys.stderr)
+def _report(ended: Played, db: Path, *, as_json: bool) -> None:
+    if ended.load_error is not None:
+        print(f"warning: the run is in its journal but not in {db}: {ended.load_error}", file=sys.stderr)
+        print(f"hint: agentload runs load {ended.run_id} --db {db}", file=sys.stderr)
     else:
-        summary = summarise(db, played.run_id)
+        summary = summarise(db, ended.run_id)
         print_json(summary) if as_json else print(summary.text())
-    if played.health.void is not None:
-        print(f"warning: timings are void: {played.health.void}", file=sys.stderr)
-    if played.was_stopped:
+    if ended.health.void is not None:
+        print(f"warning: timings are void: {ended.health.void}", file=sys.stderr)
+    if ended.was_stopped:
         raise InterruptError(
-            f"run {played.run_id} was stopped; what was measured is stored", hint=f"agentload replay … --resume {played.run_id}"
+            f"run {ended.run_id} was stopped; what was measured is stored", hint=f"agentload replay … --resume {ended.run_id}"
         )
     if not as_json:
-        print(f"\nNext: agentload report {db} --run {played.run_id}")
+        print(f"\nNext: agentload report {db} --run {ended.run_id}")

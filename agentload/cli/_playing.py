@@ -1,0 +1,24 @@
+"""Play a replay in the foreground: progress drawn, Ctrl-C heeded."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from agentload.cli._progress import Progress
+from agentload.experiment.replay import Leg, Played, Replay
+
+
+def played(replay: Replay, progress: Progress) -> Played:
+    """Play one leg. A first Ctrl-C lets what is in flight come to its end, a second cancels it."""
+    leg = Leg(replay, listener=progress, notice=lambda text: print(text, file=sys.stderr))
+
+    async def play() -> Played:
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, leg.stop)
+        return await leg.play()
+
+    with progress.shown():
+        return asyncio.run(play())
