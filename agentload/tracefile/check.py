@@ -1,0 +1,156 @@
+"""Check that a trace can be played: what it refers to exists, nothing waits for itself, lengths and keys make sense.
+
+Every session is read once. Keys and names are remembered as eight bytes each; only if some clash is the trace read again, to say which.
+"""
+
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from agentload.model.check import Matches
+from agentload.model.trace import Header, Role, Segment, Session, Trace, Turn
+from agentload.tracefile.problem import Problem
+from agentload.tracefile.references import References
+
+MOST_PROBLEMS: Final = 100
+CONTEXT_TOLERANCE: Final = 0.02
+"""How far a context may lie from the recorded one: what a calibrated tokenizer ratio is held to as well."""
+
+_ROLES: Final = {role: number for number, role in enumerate(get_args(Role))}
+_ROLE_BITS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a check found."""
+
+    sessions: int
+    turns: int
+    off_context: int
+    """Turns whose context lies more than 2 % from the recorded one."""
+    problem_count: int
+    problems: tuple[Problem, ...]
+    """At most the first hundred."""
+
+
+def check(trace: Trace) -> Report:
+    """Read a trace and report what is wrong with it; what cannot be read at all raises `TraceError`."""
+    reading = _Reading(trace.header)
+    kept: list[Problem] = []
+    count = 0
+    for problem in chain(_prefixes(trace.header), reading.problems(trace), _clashes(trace, reading)):
+        count += 1
+        if len(kept) < MOST_PROBLEMS:
+            kept.append(problem)
+    return Report(
+        sessions=len(reading.names), turns=reading.turns, off_context=reading.off_context, problem_count=count, problems=tuple(kept)
+    )
+
+
+class _Reading:
+    """One pass over a trace."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.turns = 0
+        self.off_context = 0
+        self.names = array("q")
+        self.keys = array("q", (_key(segment) for segments in header.prefixes.values() for segment in segments))
+
+    def problems(self, trace: Trace) -> Iterator[Problem]:
+        references = References()
+        for session in trace.sessions:
+            self.turns += len(session.turns)
+            self.names.append(hash(session.session))
+            yield from references.meet(session)
+            yield from self._session(session)
+        yield from references.finish()
+
+    def _session(self, session: Session) -> Iterator[Problem]:
+        if session.prefix is not None and session.prefix not in self.header.prefixes:
+            known = ", ".join(self.header.prefixes) or "none"
+            yield Problem(session=session.session, what=f"starts with prefix '{session.prefix}', which the header lacks (it has {known})")
+            return
+        prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
+        lengths = [segment.tokens for segment in prefix]
+        for index, turn in enumerate(session.turns):
+            if turn.keep is not None and turn.keep > len(lengths):
+                what = f"keeps {turn.keep} segments of a context of {len(lengths)}"
+                yield Problem(session=session.session, turn=index, what=what)
+            del lengths[len(lengths) if turn.keep is None else turn.keep :]
+            for segment in turn.add:
+                lengths.append(segment.tokens)
+                self.keys.append(_key(segment))
+                if segment.tokens < 0 or segment.plant is not None:
+                    yield from (Problem(session=session.session, turn=index, what=what) for what in _segment(segment))
+            yield from (Problem(session=session.session, turn=index, what=what) for what in _turn(turn, lengths))
+            if turn.context is not None and abs(sum(lengths) - turn.context) > CONTEXT_TOLERANCE * turn.context:
+                self.off_context += 1
+
+
+def _turn(turn: Turn, lengths: list[int]) -> Iterator[str]:
+    if not lengths:
+        yield "sends nothing"
+    if turn.output < 1:
+        yield f"asks for {turn.output} tokens"
+    if turn.thinking is not None and turn.thinking > turn.output:
+        yield f"thinks {turn.thinking} of {turn.output} tokens"
+    if turn.wait_s < 0:
+        yield f"waits {turn.wait_s:g} s"
+    for check in turn.check:
+        if isinstance(check, Matches):
+            try:
+                re.compile(check.pattern)
+            except re.error as error:
+                yield f"checks for '{check.pattern}', which is no regular expression: {error}"
+
+
+def _segment(segment: Segment) -> Iterator[str]:
+    if segment.tokens < 0:
+        yield f"segment {segment.key!r} has {segment.tokens} tokens"
+    if segment.plant is not None and segment.role in {"tools", "image"}:
+        yield f"segment {segment.key!r}: nothing can be planted in {segment.role}"
+    if segment.plant is not None and len(segment.plant.split()) > segment.tokens:
+        yield f"segment {segment.key!r}: the plant has more words than the segment tokens ({segment.tokens})"
+
+
+def _prefixes(header: Header) -> Iterator[Problem]:
+    for name, segments in header.prefixes.items():
+        for segment in segments:
+            yield from (Problem(session=f"(prefix {name})", what=what) for what in _segment(segment))
+
+
+def _key(segment: Segment) -> int:
+    """Return the hash of a key with the role in its lowest bits."""
+    return hash(segment.key) >> _ROLE_BITS << _ROLE_BITS | _ROLES[segment.role]
+
+
+def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
+    """Read the trace again for names and keys that are used twice, if there are such."""
+    names = _repeated(np.asarray(reading.names))
+    keys = _repeated(np.unique(np.asarray(reading.keys)) >> _ROLE_BITS)
+    if not names and not keys:
+        return
+    named: set[str] = set()
+    roles = {segment.key: segment.role for segments in trace.header.prefixes.values() for segment in segments}
+    for session in trace.sessions:
+        if hash(session.session) in names:
+            if session.session in named:
+                yield Problem(session=session.session, what="has the name of an earlier session")
+            named.add(session.session)
+        for index, turn in enumerate(session.turns):
+            for segment in turn.add:
+                if hash(segment.key) >> _ROLE_BITS in keys and roles.setdefault(segment.key, segment.role) != segment.role:
+                    what = f"key {segment.key!r} is {segment.role} here and {roles[segment.key]} before"
+                    yield Problem(session=session.session, turn=index, what=what)
+
+
+def _repeated(values: npt.NDArray[np.int64]) -> set[int]:
+    distinct, counts = np.unique(values, return_counts=True)
+    return set(distinct[counts > 1].tolist())

@@ -1,0 +1,154 @@
+"""Follow what sessions refer to: those they spawn, turns they wait for, answers they take.
+
+Sessions come one by one. A reference reaches back at most 10,000 sessions, or forward if it is met within as many. A circle needs a
+forward reference, so whole sessions are kept only from the first open reference until all are met, and examined then.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Final, NamedTuple
+
+from agentload.model.trace import Session, TurnRef
+from agentload.tracefile.problem import Problem
+
+REACH: Final = 10_000
+
+
+class _Place(NamedTuple):
+    session: str
+    turn: int
+
+
+class _Awaited(NamedTuple):
+    """A turn that waits for a turn of a session that has not come."""
+
+    by: _Place
+    turn: int
+    since: int
+
+
+class References:
+    """Remember the sessions within reach and what is open."""
+
+    def __init__(self) -> None:
+        self._lengths: OrderedDict[str, int] = OrderedDict()
+        self._spawned: dict[str, _Place] = {}
+        self._awaited: dict[str, list[_Awaited]] = {}
+        self._entangled: list[tuple[Session, _Place | None]] = []
+        self._met = 0
+        self._last_start_s = 0.0
+
+    def meet(self, session: Session) -> Iterator[Problem]:
+        """Take in the next session and yield what is wrong with it, or with what waited for it."""
+        self._met += 1
+        self._lengths[session.session] = len(session.turns)
+        if len(self._lengths) > REACH:
+            self._lengths.popitem(last=False)
+        parent = self._spawned.pop(session.session, None)
+        yield from self._started(session, parent)
+        for awaited in self._awaited.pop(session.session, ()):
+            yield from self._exists(awaited.by, TurnRef(session=session.session, turn=awaited.turn))
+        for index, turn in enumerate(session.turns):
+            for ref in turn.after:
+                yield from self._depends(_Place(session.session, index), ref)
+            for child in turn.spawn:
+                yield from self._spawns(_Place(session.session, index), child)
+        yield from self._takes(session, parent)
+        yield from self._disentangled(session, parent)
+        yield from self._lost(REACH)
+
+    def finish(self) -> Iterator[Problem]:
+        """Yield what is still open when the last session has come."""
+        yield from self._orphaned()
+        yield from self._lost(-1)
+
+    def _started(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
+        if session.start_s is None:
+            if parent is None:
+                yield Problem(session=session.session, what="has no start_s, and no turn before it spawns it")
+            return
+        if parent is not None:
+            what = f"starts by the clock but is spawned by session {parent.session}, turn {parent.turn}"
+            yield Problem(session=session.session, what=what)
+        yield from self._orphaned()
+        if session.start_s < self._last_start_s:
+            what = f"starts at {session.start_s:g} s, before the session in front of it ({self._last_start_s:g} s)"
+            yield Problem(session=session.session, what=what)
+        self._last_start_s = max(self._last_start_s, session.start_s)
+
+    def _orphaned(self) -> Iterator[Problem]:
+        for child, parent in self._spawned.items():
+            yield Problem(session=parent.session, turn=parent.turn, what=f"spawns session {child}, which does not follow it")
+        self._spawned.clear()
+
+    def _spawns(self, parent: _Place, child: str) -> Iterator[Problem]:
+        if child in self._spawned:
+            yield Problem(session=parent.session, turn=parent.turn, what=f"spawns session {child} once more")
+        elif child in self._lengths:
+            yield Problem(session=parent.session, turn=parent.turn, what=f"spawns session {child}, which came before it")
+        else:
+            self._spawned[child] = parent
+
+    def _depends(self, by: _Place, ref: TurnRef) -> Iterator[Problem]:
+        if ref.session in self._lengths:
+            yield from self._exists(by, ref)
+        else:
+            self._awaited.setdefault(ref.session, []).append(_Awaited(by, ref.turn, self._met))
+
+    def _exists(self, by: _Place, ref: TurnRef) -> Iterator[Problem]:
+        length = self._lengths[ref.session]
+        if ref.turn >= length:
+            what = f"waits for turn {ref.turn} of session {ref.session}, which has {length}"
+            yield Problem(session=by.session, turn=by.turn, what=what)
+
+    def _takes(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
+        """Yield the answers that a turn takes without anything making it wait for them."""
+        done = {} if parent is None else {parent.session: parent.turn}
+        for index, turn in enumerate(session.turns):
+            done[session.session] = index - 1
+            for ref in turn.after:
+                last = self._lengths.get(ref.session, REACH) - 1 if ref.turn == -1 else ref.turn
+                done[ref.session] = max(done.get(ref.session, -1), last)
+            for segment in turn.add:
+                if (source := segment.source) is None:
+                    continue
+                wanted = self._lengths.get(source.session, REACH) - 1 if source.turn == -1 else source.turn
+                if done.get(source.session, -1) < wanted:
+                    what = f"takes the answer of turn {source.turn} of session {source.session} without waiting for it: name it in 'after'"
+                    yield Problem(session=session.session, turn=index, what=what)
+
+    def _disentangled(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
+        own = any(ref.session == session.session for turn in session.turns for ref in turn.after)
+        if self._entangled or self._awaited or self._spawned or own:
+            self._entangled.append((session, parent))
+        if self._awaited or self._spawned:
+            return
+        try:
+            TopologicalSorter(_dependencies(self._entangled)).prepare()
+        except CycleError as error:
+            circle = " → ".join(f"{place.session}/{place.turn}" for place in error.args[1])
+            yield Problem(session=session.session, what=f"waits for itself: {circle}")
+        self._entangled.clear()
+
+    def _lost(self, reach: int) -> Iterator[Problem]:
+        while self._awaited:
+            missing, waiting = next(iter(self._awaited.items()))
+            if self._met - waiting[0].since <= reach:
+                return
+            del self._awaited[missing]
+            for awaited in waiting:
+                what = f"waits for session {missing}, which does not come"
+                yield Problem(session=awaited.by.session, turn=awaited.by.turn, what=what)
+
+
+def _dependencies(sessions: list[tuple[Session, _Place | None]]) -> dict[_Place, list[_Place]]:
+    lengths = {session.session: len(session.turns) for session, _ in sessions}
+    graph: dict[_Place, list[_Place]] = {}
+    for session, parent in sessions:
+        for index, turn in enumerate(session.turns):
+            before = [_Place(session.session, index - 1)] if index else [parent] if parent is not None else []
+            # Sessions that came before the first open reference cannot wait for anything here.
+            before += [_Place(ref.session, ref.turn % lengths[ref.session]) for ref in turn.after if ref.session in lengths]
+            graph[_Place(session.session, index)] = before
+    return graph
