@@ -18,6 +18,7 @@ import msgspec
 from agentload.errors import UsageError
 from agentload.model.trace import Header, Segment, Session, Trace
 from agentload.workloads.parts.scale import scaled_segment, scaled_session
+from agentload.workloads.parts.target import Range, Target
 
 _NO_WORKLOADS: Final = frozenset({"catalog", "shipped"})
 
@@ -39,6 +40,10 @@ class Workload:
     help: str
     options: tuple[Option, ...]
     prefixes: Mapping[str, tuple[Segment, ...]]
+    targets: Mapping[str, Target | Range]
+    """What its lengths and waits were measured to be, by the names of `tracefile.fields`."""
+    variants: tuple[Mapping[str, object], ...]
+    """Options under which all of the targets show."""
     generate: Callable[..., Iterator[Session]]
 
 
@@ -58,6 +63,8 @@ def workload(name: str) -> Workload:
         help=inspect.cleandoc(module.__doc__ or ""),
         options=_options(module),
         prefixes=module.PREFIXES,
+        targets=module.TARGETS,
+        variants=getattr(module, "VARIANTS", ({},)),
         generate=module.generate,
     )
 
@@ -71,6 +78,7 @@ def trace(name: str, *, seed: int, options: Mapping[str, object] | None = None, 
     given = _checked(made, options or {})
     if not 0 < ctx_scale <= 100:
         raise UsageError(f"ctx_scale must lie in (0, 100], got {ctx_scale:g}")
+    made.generate(seeded(seed, name), **given)  # says at once what the options do together
     said = {"workload": name, "options": given} | ({"ctx_scale": ctx_scale} if ctx_scale != 1 else {})
     return Trace(
         header=Header(
@@ -117,11 +125,22 @@ def _checked(made: Workload, options: Mapping[str, object]) -> dict[str, object]
         if name not in known:
             raise UsageError(f"workload '{made.name}' has no option '{name}'", hint=_nearest(name, tuple(known)))
         try:
-            given[name] = msgspec.convert(value, known[name].type, strict=False)
+            given[name] = msgspec.convert(_weights(value) if _is_mapping(known[name]) else value, known[name].type, strict=False)
         except msgspec.ValidationError as error:
             what = str(error).partition(" - at ")[0]
             raise UsageError(f"{made.name}: {name}: {what}, got {value!r}", hint=f"the default is {known[name].default}") from error
     return given
+
+
+def _is_mapping(option: Option) -> bool:
+    return typing.get_origin(option.type) is Mapping
+
+
+def _weights(value: object) -> object:
+    """Read `chat:2,rag:1`; anything but text is left as it is."""
+    if not isinstance(value, str):
+        return value
+    return {name.strip(): weight for name, _, weight in (part.partition(":") for part in value.split(","))}
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

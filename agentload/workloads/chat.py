@@ -9,13 +9,14 @@ changes now and then, which makes everything behind it new to the prefix cache.
 from collections.abc import Iterator
 from itertools import islice
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
 from agentload.workloads.parts.arrivals import starts
-from agentload.workloads.parts.distributions import Geometric, Lognormal, Uniform, happens, seconds, tokens
+from agentload.workloads.parts.distributions import Distribution, Geometric, Lognormal, Uniform, happens, inverse_gaussian, seconds, tokens
 from agentload.workloads.parts.options import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
+from agentload.workloads.parts.target import Target
 from agentload.workloads.parts.waits import OPENCLAW_TOOL, PI_USER
 
 # First prompts of OpenClaw: 10.2-10.7k tokens in measured sessions (chus-chus/blogpost_agentic_workloads), 17.6k in OpenClaw's
@@ -33,6 +34,11 @@ _STEP: Final = Lognormal(130, 0.93)  # what a call that goes on to a tool writes
 _STEPS: Final = Geometric(2, low=1)  # a mean of 3 where there are any: judgement, as is the share without
 _WITHOUT_TOOLS: Final = 0.4
 _RESULT: Final = Lognormal(150, 1.6, 1, 4_000)  # pi q50 29-50, agentcgroup q50 156-165, q90 990-2,366; OpenClaw caps 16k characters
+# The best single fits to 988 calls of OpenClaw sessions, by their author (chus-chus/blogpost_agentic_workloads): heavier than pi's.
+_PRESETS: Final[dict[str, tuple[Distribution, Distribution]]] = {
+    "pi": (_STEP, _RESULT),
+    "openclaw": (inverse_gaussian(615, 145, 10, 8_000), inverse_gaussian(815, 200, 10, 8_000)),
+}
 _MESSAGES: Final = Lognormal(40, 0.9, 1, 400)  # pi sessions: 55 and 88 user messages; OpenClaw resets no session by itself
 
 # OpenClaw docs/reference/session-management-compaction.md: 20k tokens reserved, the last 20k kept, memory flush 4k before.
@@ -57,6 +63,17 @@ def _profile(number: int) -> tuple[Segment, ...]:
 
 PREFIXES: Final = {f"chat{number}": _profile(number) for number in range(_PROFILES)}
 
+TARGETS: Final = {
+    "prefix": Target(16_000, 25_050),
+    "user": Target(_ENVELOPE + 20, _ENVELOPE + 82),
+    "output.reply": Target(350, 597),
+    "output.step": Target(130, 428),
+    "tool": Target(150, 1_165),
+    "messages": Target(40, 127),
+    "wait.user": Target(45, 162),
+    "wait.tool": Target(0.05, 2.3),
+}
+
 
 def generate(
     rng: Random,
@@ -67,18 +84,20 @@ def generate(
     peak: Peak = 1.0,
     window: Positive = 128_000,
     suffix_changes: Share = 0.02,
+    preset: Literal["pi", "openclaw"] = "pi",
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions; `suffix_changes` is the share of user messages before which the system message's suffix changes."""
+    """Yield `sessions` sessions; before a share of user messages the system message's suffix changes (`suffix_changes`)."""
     # contextWindow 128000 is the example of OpenClaw's docs/providers/vllm.md; how often the suffix changes is judgement.
     for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
         profile = f"chat{int(rng.random() * _PROFILES)}"
         talk = Talk(f"chat-{number}", workload="chat", prefix=profile, leads=PREFIXES[profile])
+        step, result = _PRESETS[preset]
         flushed = False
         for message in range(tokens(rng, _MESSAGES)):
             if message and happens(rng, suffix_changes):
                 tools = PREFIXES[profile][2]
                 talk.reset(1, Segment(role="system", tokens=_SUFFIX, key=talk.key()), tools, *talk.rest(3))
-            _answer(rng, talk, Pause("user", seconds(rng, PI_USER)) if message else NO_PAUSE)
+            _answer(rng, talk, Pause("user", seconds(rng, PI_USER)) if message else NO_PAUSE, step, result)
             if not flushed and talk.tokens > window - _RESERVE - _FLUSH_BEFORE:
                 _flush(rng, talk)
                 flushed = True
@@ -88,12 +107,12 @@ def generate(
         yield talk.session(start_s)
 
 
-def _answer(rng: Random, talk: Talk, pause: Pause) -> None:
+def _answer(rng: Random, talk: Talk, pause: Pause, step: Distribution, result: Distribution) -> None:
     steps = 0 if happens(rng, _WITHOUT_TOOLS) else round(_STEPS.at(rng.random()))
     talk.add("user", _ENVELOPE + tokens(rng, _USER))
     for _ in range(steps):
-        talk.call(tokens(rng, _STEP), pause)
-        talk.add("tool", tokens(rng, _RESULT))
+        talk.call(tokens(rng, step), pause)
+        talk.add("tool", tokens(rng, result))
         pause = Pause("tool", seconds(rng, OPENCLAW_TOOL))
     talk.call(tokens(rng, _REPLY), pause)
 

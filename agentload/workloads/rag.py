@@ -29,6 +29,7 @@ from agentload.workloads.parts.distributions import (
 )
 from agentload.workloads.parts.options import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
+from agentload.workloads.parts.target import Range, Target
 
 # RAGPulse (flashserve/RAGPulse, one week of a university's assistant): two system blocks of 512 tokens that all requests share and
 # one of 437 of the request's own; three variants of it; six passages of 1,521 tokens; questions and answers as below.
@@ -36,6 +37,7 @@ _SHARED: Final = 1_024
 _OWN: Final = 437
 _VARIANTS: Final = Choice((0.77, 0.19, 0.04))
 _PASSAGE: Final = Lognormal(250, 0.35)
+_BARE: Final = 0.2  # asked without retrieval: 1,465 of 7,106 requests
 _QUESTION: Final = Lognormal(7, 0.7)
 _ANSWER: Final = Quantiles(((0, 40), (0.10, 83), (0.25, 131), (0.50, 234), (0.75, 385), (0.90, 563), (0.99, 891), (1, 1_600)))
 # 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1 % 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
@@ -54,6 +56,16 @@ Passages: TypeAlias = Annotated[int, Meta(ge=1, le=100)]
 
 PREFIXES: Final = {
     f"rag{variant}": (Segment(role="system", tokens=_SHARED, key=f"rag.system{variant}"),) for variant in range(len(_VARIANTS.weights))
+}
+
+TARGETS: Final = {
+    "context": Target(3_140, 3_959),
+    "output": Target(234, 563),
+    "calls": Target(1, 3),
+    "wait.user": Target(40, 273),
+    "reuse": Range(0.32, 0.38),
+    "first@document": Target(3_500, 42_000),
+    "output@document": Target(500, 884),
 }
 
 
@@ -77,13 +89,15 @@ def generate(
         if happens(rng, documents):
             _read(rng, talk, turns)
         else:
-            _ask(rng, talk, [[library[rank] for rank in _picked(rng, passages)] for _ in range(turns)])
+            _ask(rng, talk, [[] if happens(rng, _BARE) else [library[rank] for rank in _picked(rng, passages)] for _ in range(turns)])
         yield talk.session(start_s)
 
 
 def _ask(rng: Random, talk: Talk, passages: list[list[Segment]]) -> None:
+    before = 0
     for turn, found in enumerate(passages):
-        spoken = talk.rest(2 + len(found)) if turn else []
+        spoken = talk.rest(2 + before) if turn else []
+        before = len(found)
         talk.reset(1, Segment(role="system", tokens=_OWN, key=talk.key()), *found, *spoken)
         talk.add("user", tokens(rng, _QUESTION))
         talk.call(tokens(rng, _ANSWER), _gap(rng, turn))

@@ -36,14 +36,14 @@ RECIPES: Final = (
         workload="chat",
         options={"sessions": 5_000},
         ctx_scale=0.24,
-        excerpt=Excerpt(sessions=24, calls=4, context=(2_100, 24_000), output=(16, 160), wait_s=1.0),
+        excerpt=Excerpt(sessions=16, calls=3, context=(2_100, 24_000), output=(16, 160), wait_s=1.0),
     ),
     Recipe(
         name="demo-rag",
         workload="rag",
         options={"documents": 0.0},
         variants=tuple({"passages": count} for count in (3, 5, 7, 10, 14, 18, 23, 30, 38, 48, 60, 76)),
-        excerpt=Excerpt(sessions=48, calls=3, context=(2_000, 24_000), output=(16, 160), wait_s=1.0),
+        excerpt=Excerpt(sessions=30, calls=3, context=(2_000, 24_000), output=(16, 160), wait_s=1.0),
     ),
 )
 

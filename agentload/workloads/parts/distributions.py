@@ -116,6 +116,32 @@ class LogUniform:
 
 
 @dataclass(frozen=True, slots=True)
+class Exponential:
+    """Waiting times without memory."""
+
+    mean: float
+    low: float = 0.0
+    high: float = math.inf
+
+    def at(self, share: float) -> float:
+        """Return the quantile, clipped."""
+        return min(self.high, max(self.low, -self.mean * math.log1p(-share)))
+
+
+def inverse_gaussian(mean: float, shape: float, low: float, high: float) -> Quantiles:
+    """Tabulate an inverse Gaussian between two values: its inverse CDF has no closed form, its CDF has."""
+
+    def below(x: float) -> float:
+        root = math.sqrt(shape / x)
+        return _phi(root * (x / mean - 1)) + math.exp(2 * shape / mean) * _phi(-root * (x / mean + 1))
+
+    steps = 200  # half a per cent apart in value for two orders of magnitude: finer than a rounded token
+    values = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
+    inner = [(below(value), value) for value in values[1:-1]]
+    return Quantiles(((0.0, low), *inner, (1.0, high)))
+
+
+@dataclass(frozen=True, slots=True)
 class Geometric:
     """How many tries until the first success, at least `low`; `mean` counts from `low`."""
 
@@ -180,11 +206,8 @@ def gamma(rng: Random, *, shape: float) -> float:
             return d * v
 
 
-def inverse_gaussian(rng: Random, *, mean: float, shape: float) -> float:
-    """Draw from an inverse Gaussian, by the transformation of Michael, Schucany and Haas (1976)."""
-    y = normal(rng.random()) ** 2
-    root = mean + mean * mean * y / (2 * shape) - mean / (2 * shape) * math.sqrt(4 * mean * shape * y + (mean * y) ** 2)
-    return root if rng.random() <= mean / (mean + root) else mean * mean / root
+def _phi(x: float) -> float:
+    return math.erfc(-x / math.sqrt(2)) / 2
 
 
 def normal(share: float) -> float:
