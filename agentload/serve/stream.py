@@ -19,7 +19,7 @@ _RETRY_S = 0.005
 class Stream:
     """Carry the tokens of one answer to its transport."""
 
-    __slots__ = ("_cached_tokens", "_face", "_is_chunked", "_log", "_planned_ns", "_sent", "_total", "_transport", "emissions", "ready")
+    __slots__ = ("_cached_tokens", "_face", "_is_chunked", "_log", "_planned_ns", "_sent", "_total", "_transport", "ready")
 
     def __init__(self, face: Face, transport: asyncio.WriteTransport, log: Log, *, tokens: int, is_chunked: bool) -> None:
         self._face = face
@@ -30,10 +30,8 @@ class Stream:
         self._sent = 0
         self._planned_ns = 0
         self._cached_tokens = 0
-        self.emissions = 0
-        """How many of the engine's emissions have been offered."""
         self.ready = 0
-        """How many tokens these carried."""
+        """How many tokens the engine has emitted."""
 
     @property
     def is_behind(self) -> bool:

@@ -9,6 +9,7 @@ their rest left later than `after_ns`.
 from __future__ import annotations
 
 import time
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,10 +30,10 @@ class Log:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
-    planned_ns: list[int] = field(default_factory=list)
-    before_ns: list[int] = field(default_factory=list)
-    after_ns: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
+    planned_ns: array[int] = field(default_factory=lambda: array("q"))
+    before_ns: array[int] = field(default_factory=lambda: array("q"))
+    after_ns: array[int] = field(default_factory=lambda: array("q"))
+    tokens: array[int] = field(default_factory=lambda: array("H"))
     behind: int = 0
     fault: str | None = None
     end: str | None = None
@@ -66,5 +67,5 @@ class Truth:
         self._file.close()
 
     def _write(self, value: object) -> None:
-        self._file.write(msgspec.json.encode(value) + b"\n")
+        self._file.write(msgspec.json.encode(value, enc_hook=list) + b"\n")
         self._file.flush()

@@ -62,7 +62,7 @@ def test_each_step_is_one_write_and_the_last_one_carries_usage_and_the_end_mark(
         stream.offer(ready, ready * 10)
     assert [contents(write) for write in pipe.written] == [["", "a"], [" b"], [" c"], [" d"]]
     assert pipe.written[-1].endswith(b"data: [DONE]\n\n\r\n")
-    assert (log.planned_ns, log.tokens, log.behind) == ([10, 20, 30, 40], [1, 1, 1, 1], 0)
+    assert (list(log.planned_ns), list(log.tokens), log.behind) == ([10, 20, 30, 40], [1, 1, 1, 1], 0)
     assert all(before <= after for before, after in zip(log.before_ns, log.after_ns, strict=True))
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_written_while_the_reader_lags_and_then_all_tokens_ride_in_on
     pipe.stuck = 0
     stream.push()
     assert contents(pipe.written[1]) == [" b c"]
-    assert (log.planned_ns, log.tokens) == ([10, 30], [1, 2])
+    assert (list(log.planned_ns), list(log.tokens)) == ([10, 30], [1, 2])
 
 
 def test_a_write_that_the_kernel_did_not_take_at_once_is_told() -> None:

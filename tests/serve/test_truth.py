@@ -1,4 +1,5 @@
 import json
+from array import array
 from pathlib import Path
 
 from agentload.serve.truth import Log, Truth
@@ -6,7 +7,7 @@ from agentload.serve.truth import Log, Truth
 
 def test_a_truth_file_is_a_header_with_anchors_and_one_line_a_request(tmp_path: Path) -> None:
     truth = Truth(tmp_path / "truth.jsonl", arm="p/a", speed=2.0)
-    truth.add(Log(request_id="1", id="chatcmpl-1", arrived_ns=5, planned_ns=[7], before_ns=[8], after_ns=[9], tokens=[1], end="done"))
+    truth.add(Log(request_id="1", id="chatcmpl-1", arrived_ns=5, planned_ns=array("q", [7]), end="done"))
     truth.add(Log(request_id="2", id="chatcmpl-2", arrived_ns=6, end="left"))
     assert truth.write_one()
     assert not truth.write_one()

@@ -1,0 +1,108 @@
+import asyncio
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from agentload.emulator.calls import Finished, Rejected, Request
+from agentload.emulator.engine import Engine
+from agentload.model.profile import ArmProfile, Speculation
+from agentload.serve.chat_face import ChatFace
+from agentload.serve.exchange import Exchange
+from agentload.serve.pacing import Flight, Pacer
+from agentload.serve.script import plain
+from agentload.serve.stream import Stream
+from agentload.serve.truth import Log
+from agentload.serve.wanted import Wanted
+from tests.serve.arms import arm
+from tests.serve.test_stream import Pipe
+
+OUTPUT = 200
+
+
+def submitted(pacer: Pacer, name: str, *, prompt: int = 16) -> tuple[Flight, Log]:
+    exchange = Exchange(
+        id=name,
+        created=1,
+        model="tiny",
+        fingerprint="vllm",
+        wanted=Wanted(face="chat", model=None, stream=True),
+        script=plain((" a",) * OUTPUT, finish="length"),
+        prompt_tokens=prompt,
+    )
+    log = Log(request_id=name, id=name, arrived_ns=time.monotonic_ns())
+    stream = Stream(ChatFace(exchange), Pipe(), log, tokens=OUTPUT, is_chunked=True)
+    return pacer.submit(Request(name, ((name, prompt),), OUTPUT), arrived_ns=log.arrived_ns, stream=stream), log
+
+
+async def ended(*flights: Flight) -> list[Finished]:
+    async with asyncio.timeout(20):
+        ends = await asyncio.gather(*(flight.end for flight in flights))
+    assert all(isinstance(end, Finished) for end in ends)
+    return [end for end in ends if isinstance(end, Finished)]
+
+
+def planned(pacer: Pacer, end: Finished) -> set[int]:
+    return {pacer.wall_ns(int(at)) for at in end.token_ns}
+
+
+SMALL_POOL = replace(arm(step_ms=1), server=replace(arm().server, max_model_len=512, kv_cache_memory_bytes=256 * 600))
+DRAFTING = replace(arm(step_ms=1), speculation=Speculation(drafts=3, acceptance=0.7))
+
+
+@pytest.mark.parametrize("served", [arm(step_ms=1), SMALL_POOL, DRAFTING], ids=["even", "preempting", "drafting"])
+async def test_every_token_is_sent_once_and_at_an_instant_at_which_the_engine_emitted(served: ArmProfile) -> None:
+    pacer = Pacer(Engine(served), speed=2)
+    calls = [submitted(pacer, f"c{index}", prompt=100) for index in range(4)]
+    ends = await ended(*(flight for flight, _ in calls))
+    assert (sum(end.preemptions for end in ends) > 0) == (served is SMALL_POOL)
+    assert (len(ends[0].token_ns) < OUTPUT) == (served is DRAFTING)
+    for end, (_, log) in zip(ends, calls, strict=True):
+        assert sum(log.tokens) == OUTPUT
+        assert set(log.planned_ns) <= planned(pacer, end)
+        assert all(earlier < later for earlier, later in pairwise(log.planned_ns))
+        assert all(before >= at for before, at in zip(log.before_ns, log.planned_ns, strict=True))
+    pacer.close()
+
+
+async def test_a_call_that_joins_later_has_its_own_count() -> None:
+    pacer = Pacer(Engine(arm(step_ms=1)), speed=2)
+    first, _ = submitted(pacer, "first")
+    await asyncio.sleep(0.02)
+    second, log = submitted(pacer, "second")
+    await ended(first, second)
+    assert sum(log.tokens) == OUTPUT
+    pacer.close()
+
+
+async def test_an_aborted_call_never_ends_and_the_others_go_on() -> None:
+    pacer = Pacer(Engine(arm(step_ms=1)), speed=2)
+    kept, _ = submitted(pacer, "kept")
+    left, log = submitted(pacer, "left")
+    await asyncio.sleep(0.02)
+    pacer.abort("left")
+    pacer.abort("unknown")
+    await ended(kept)
+    assert not left.end.done()
+    assert sum(log.tokens) < OUTPUT
+    assert pacer.gauges().running == 0
+    pacer.close()
+
+
+async def test_a_refusal_arrives_without_anything_else_happening() -> None:
+    pacer = Pacer(Engine(arm()))
+    flight, _ = submitted(pacer, "long", prompt=9000)
+    async with asyncio.timeout(1):
+        assert isinstance(await flight.end, Rejected)
+    pacer.close()
+
+
+async def test_a_request_counts_from_its_arrival_not_from_when_it_was_read() -> None:
+    pacer = Pacer(Engine(arm(step_ms=1)))
+    arrived = time.monotonic_ns()
+    time.sleep(0.005)  # noqa: ASYNC251  # reading a long prompt holds up the loop
+    flight = pacer.submit(Request("late", (("late", 16),), 1), arrived_ns=arrived)
+    assert pacer.wall_ns(flight.submitted_ns) == pytest.approx(arrived, abs=2)
+    await ended(flight)
+    pacer.close()
