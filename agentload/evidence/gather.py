@@ -25,6 +25,7 @@ class _Run:
     created_ns: int
     latency_from: observations.LatencyFrom
     is_cold: bool
+    ideal_hit_rates: Mapping[str, float]
 
 
 def gather(
@@ -39,7 +40,7 @@ def gather(
     """Read a run from an open database; raise `EvidenceError` when nothing in it can carry a decision.
 
     `reference` is the arm in use today (default: the first). `profiles`, by arm, add what no server tells: geometry, GPU, page sizes.
-    `ideal_hit_rates`, by workload, come from the trace: what a cache without bounds would hit.
+    `ideal_hit_rates`, by workload, come from the trace: what a cache without bounds would hit (default: those in the run's options).
     """
     run = _run(connection, run_id)
     arms = servers.servers(connection, run_id)
@@ -65,7 +66,7 @@ def gather(
         reference=first,
         arms=tuple(servers.described(each, profiles.get(each.arm)) for each in arms),
         workloads=_workloads(counted, first),
-        observations=_observations(counted, names, machines, ideal_hit_rates),
+        observations=_observations(counted, names, machines, ideal_hit_rates or run.ideal_hit_rates),
         server=telemetry.of_servers(connection, run_id, names, played, counted, is_cold=run.is_cold),
         accuracy=answers,
         health=health.health(connection, run_id, names, played, counted),
@@ -89,6 +90,7 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
         created_ns=created_ns,
         latency_from="released" if held_back else "due",
         is_cold=options.get("cache", "cold") == "cold",
+        ideal_hit_rates=options.get("ideal_hit_rates", {}),
     )
 
 

@@ -112,9 +112,10 @@ def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     except duckdb.CatalogException as error:
         raise StoreError(f"{path}: a DuckDB file, but not one of agentload", hint="name another with --db") from error
     if found != VERSION:
+        again = f"agentload runs load {path.with_suffix('.journal')} --db NEW"
         raise StoreError(
             f"{path}: database version {found}, this agentload reads version {VERSION}",
-            hint="read it with the agentload that wrote it, or load its journals into a new one: agentload runs load RUN --db NEW",
+            hint=f"read it with the agentload that wrote it, or load its journals into a new one: {again}",
         )
 
 

@@ -225,6 +225,12 @@ def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call
     server = found.telemetry(None, "bf16")
     assert server is not None
     assert server.impossible_hits == 8.0
+    described = [run(ideal_hit_rates={"rag": 0.4}, cache="warm"), leg(), *(arm(name, place) for place, name in enumerate(ARMS))]
+    (tmp_path / "warm").mkdir()
+    warm = evidence(tmp_path / "warm", [*described, *rows], described=False)
+    assert warm.telemetry("rag", "bf16") == Telemetry(hit_rate=544 / 2048, ideal_hit_rate=0.4)
+    # One salt for the whole run: the first call of a block may well hit.
+    assert [figures.impossible_hits for _, figures in warm.server] == [None, None]
     assert column(calls(found).computed_tokens) == [992.0, 512.0]
 
 

@@ -48,7 +48,9 @@ def run_row(run: str = "r1") -> RunRow:
     )
 
 
-def block_row(run: str = "r1", *, arm: str = "bf16", pair: int = 0, round_: int = 0, void: str | None = None) -> BlockRow:
+def block_row(
+    run: str = "r1", *, arm: str = "bf16", pair: int = 0, round_: int = 0, drain_ns: int | None = None, void: str | None = None
+) -> BlockRow:
     return BlockRow(
         run_id=run,
         leg=0,
@@ -57,7 +59,7 @@ def block_row(run: str = "r1", *, arm: str = "bf16", pair: int = 0, round_: int 
         arm=arm,
         round=round_,
         started_ns=10 * S,
-        drain_ns=None,
+        drain_ns=drain_ns,
         ended_ns=20 * S,
         salt=f"{pair}",
         void=void,

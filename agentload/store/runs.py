@@ -1,0 +1,240 @@
+"""The runs of a database: which there are, how each went, and how to be rid of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+
+from agentload.errors import StoreError
+
+# `verdicts` and `samples` of a run go with it; jobs and alarms belong to a schedule.
+TABLES: Final = ("legs", "arms", "fingerprints", "blocks", "samples", "answers", "probes", "verdicts", "runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """One run at a glance."""
+
+    run_id: str
+    kind: str
+    name: str
+    created_ns: int | None
+    """Wall clock; None for a simulation, which has no date."""
+    model: str | None
+    arms: tuple[str, ...]
+    status: str
+    """Of its latest leg."""
+    blocks: int
+    void_blocks: int
+    calls: int
+    ok: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegLine:
+    """One process of a run, with what it noticed of its own health."""
+
+    leg: int
+    host: str
+    status: str
+    seconds: float | None
+    health: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmLine:
+    """One arm: where it was and how its calls ended."""
+
+    arm: str
+    url: str | None
+    profile: str | None
+    model: str | None
+    machine: str | None
+    statuses: Mapping[str, int]
+    """How many attempts ended how, the most frequent first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockLine:
+    """One play of a block; rates leave out its drain tail."""
+
+    leg: int
+    round: int
+    pair: int
+    block: int
+    arm: str
+    seconds: float | None
+    drain_share: float | None
+    """Share of that time in which the load was draining."""
+    calls: int
+    ok: int
+    output_tokens_per_s: float | None
+    requests_per_s: float | None
+    warmup: bool
+    void: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run in full."""
+
+    run: RunLine
+    trace: str | None
+    trace_hash: str | None
+    design: str | None
+    seed: int
+    version: str
+    command: str
+    legs: tuple[LegLine, ...]
+    arms: tuple[ArmLine, ...]
+    blocks: tuple[BlockLine, ...]
+
+
+_LINES: Final = """
+SELECT run_id, r.kind, r.name, nullif(r.created_ns, 0), r.model,
+    (SELECT coalesce(list(arm ORDER BY position), []) FROM arms AS a WHERE a.run_id = r.run_id),
+    coalesce((SELECT arg_max(status, leg) FROM legs AS l WHERE l.run_id = r.run_id), 'unknown'),
+    (SELECT count(*) FROM blocks AS b WHERE b.run_id = r.run_id), (SELECT count(void) FROM blocks AS b WHERE b.run_id = r.run_id),
+    coalesce(c.calls, 0), coalesce(c.ok, 0)
+FROM runs AS r
+LEFT JOIN (SELECT run_id, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok FROM calls_row GROUP BY run_id) AS c USING (run_id)
+ORDER BY r.rowid
+"""
+
+# A stream that the drain cuts counts for what it had given by then, as if its tokens came evenly.
+_BLOCKS: Final = """
+WITH played AS (
+    SELECT *, coalesce(drain_ns, ended_ns) AS until_ns, (coalesce(drain_ns, ended_ns) - started_ns) / 1e9 AS seconds
+    FROM blocks WHERE run_id = $run
+),
+counted AS (
+    SELECT p.leg, p.arm, p.round, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok,
+        count(*) FILTER (status = 'ok' AND done_ns <= until_ns) AS finished,
+        sum(output_tokens * CASE WHEN last_ns <= until_ns THEN 1.0 WHEN first_ns >= until_ns THEN 0.0
+            ELSE (until_ns - first_ns) / (last_ns - first_ns) END) AS tokens
+    FROM played AS p JOIN calls_row AS c ON (c.run_id, c.leg, c.arm, c.pair) = (p.run_id, p.leg, p.arm, p.pair)
+        AND c.released_ns BETWEEN p.started_ns AND coalesce(p.ended_ns, c.released_ns)
+    GROUP BY ALL
+)
+SELECT leg, round, pair, block, arm, (ended_ns - started_ns) / 1e9, (ended_ns - drain_ns) / nullif(ended_ns - started_ns, 0),
+    coalesce(calls, 0), coalesce(ok, 0), tokens / nullif(seconds, 0), finished / nullif(seconds, 0), warmup, void
+FROM played LEFT JOIN counted USING (leg, arm, round) ORDER BY leg, round, arm
+"""
+
+
+def lines(connection: duckdb.DuckDBPyConnection) -> tuple[RunLine, ...]:
+    """List all runs in the order in which they were stored."""
+    return tuple(
+        RunLine(
+            run_id=run_id,
+            kind=kind,
+            name=name,
+            created_ns=created_ns,
+            model=model,
+            arms=tuple(arms),
+            status=status,
+            blocks=blocks,
+            void_blocks=void,
+            calls=calls,
+            ok=ok,
+        )
+        for run_id, kind, name, created_ns, model, arms, status, blocks, void, calls, ok in connection.execute(_LINES).fetchall()
+    )
+
+
+def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
+    """Return the run of that name, or the only one whose name begins so; raise `StoreError` otherwise."""
+    runs = lines(connection)
+    found = [each for each in runs if each.run_id == name] or [each for each in runs if each.run_id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise StoreError(f"'{name}' begins the names of {len(found)} runs", hint=", ".join(each.run_id for each in found[-8:]))
+    known = ", ".join(each.run_id for each in runs[-8:])
+    raise StoreError(f"no run '{name}' in the database", hint=f"its runs: {known}" if known else "agentload runs load brings journals in")
+
+
+def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
+    """Describe a run in full; raise `StoreError` if there is none of that name."""
+    line = named(connection, name)
+    query = "SELECT trace_name, trace_hash, design, seed, version, command FROM runs WHERE run_id = ?"
+    ((trace, trace_hash, design, seed, version, command),) = connection.execute(query, [line.run_id]).fetchall()
+    return RunSummary(
+        run=line,
+        trace=trace,
+        trace_hash=trace_hash,
+        design=design,
+        seed=seed,
+        version=version,
+        command=command,
+        legs=_legs(connection, line.run_id),
+        arms=_arms(connection, line.run_id),
+        blocks=_blocks(connection, line.run_id),
+    )
+
+
+def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
+    """Remove every row of a run, in one transaction."""
+    connection.begin()
+    try:
+        connection.execute("DELETE FROM chunks WHERE call_id IN (SELECT call_id FROM calls_row WHERE run_id = ?)", [run_id])
+        for table in ("calls_row", *TABLES):
+            connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])  # noqa: S608  # our own names
+        # Whatever journal held the run is read from its start if it is ever loaded again; the others lose nothing but a bookmark.
+        connection.execute("DELETE FROM journals")
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _legs(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[LegLine, ...]:
+    query = "SELECT leg, host, status, (ended_ns - monotonic_ns) / 1e9, health FROM legs WHERE run_id = ? ORDER BY leg"
+    return tuple(
+        LegLine(leg=leg, host=host, status=status, seconds=seconds, health=None if health is None else json.loads(health))
+        for leg, host, status, seconds, health in connection.execute(query, [run_id]).fetchall()
+    )
+
+
+def _arms(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[ArmLine, ...]:
+    counted = connection.execute(
+        "SELECT arm, status, count(*) FROM calls_row WHERE run_id = ? GROUP BY arm, status ORDER BY count(*) DESC, status", [run_id]
+    ).fetchall()
+    rows = connection.execute("SELECT arm, url, profile, model, machine FROM arms WHERE run_id = ? ORDER BY position", [run_id]).fetchall()
+    return tuple(
+        ArmLine(
+            arm=arm,
+            url=url,
+            profile=profile,
+            model=model,
+            machine=machine,
+            statuses={status: count for of, status, count in counted if of == arm},
+        )
+        for arm, url, profile, model, machine in rows
+    )
+
+
+def _blocks(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[BlockLine, ...]:
+    rows = connection.execute(_BLOCKS, {"run": run_id}).fetchall()
+    return tuple(
+        BlockLine(
+            leg=leg,
+            round=round_,
+            pair=pair,
+            block=block,
+            arm=arm,
+            seconds=seconds,
+            drain_share=drain,
+            calls=calls,
+            ok=ok,
+            output_tokens_per_s=tokens,
+            requests_per_s=requests,
+            warmup=warmup,
+            void=void,
+        )
+        for leg, round_, pair, block, arm, seconds, drain, calls, ok, tokens, requests, warmup, void in rows
+    )
