@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, Literal
 
 import yaml
 
@@ -40,7 +40,7 @@ _BOUNDS: Final[Bounds] = {
     **dict.fromkeys(
         ("max_model_len", "block_tokens", "max_num_batched_tokens", "max_num_seqs", "requests", "concurrency", "drafts"), _MANY
     ),
-    **dict.fromkeys(("acceptance", "tail_share", "gpu_memory_utilization", "quantile"), _SHARE),
+    **dict.fromkeys(("acceptance", "tail_share", "gpu_memory_utilization", "share"), _SHARE),
     "phi": (0.0, 0.999),
     "percent": (0.0, 100.0),
     "factor": (SMALLEST, 1e6),
@@ -56,6 +56,7 @@ class _Arm:
     skip_layers: tuple[str, ...] = ()
     speculation: Speculation | None = None
     accuracy: tuple[Accuracy, ...] = ()
+    failure: Literal["miss", "repetition"] = "miss"
     load_tests: tuple[LoadTest, ...] = ()
     synthetic: bool = False
     note: str | None = None
@@ -147,6 +148,7 @@ def _arm(value: object, key: str, head: _Head, profile: str, shared: Mapping[str
         noise=build(Noise, merged["noise"] or {}, f"{at}.noise", bounds=_BOUNDS),
         speculation=own.speculation,
         accuracy=own.accuracy,
+        failure=own.failure,
         load_tests=own.load_tests,
         synthetic=own.synthetic,
         note=own.note,

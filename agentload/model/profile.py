@@ -63,9 +63,10 @@ class ModelShape:
 
     name: str
     groups: tuple[LayerGroup, ...]
-    heads: int
-    """Query heads of a full-attention layer."""
+    """() where the geometry is not known; nothing can be computed from it then."""
     max_len: int
+    heads: int | None = None
+    """Query heads of a full-attention layer."""
     weight_gib: float | None = None
     """Loaded weights on one GPU; None: unknown, the pool must then be given in bytes."""
     active_parameters: float | None = None
@@ -203,6 +204,8 @@ class ArmProfile:
     noise: Noise = field(default_factory=Noise)
     speculation: Speculation | None = None
     accuracy: tuple[Accuracy, ...] = ()
+    failure: Literal["miss", "repetition"] = "miss"
+    """What an emulated answer that fails looks like: a wrong value, or garbage as a broken kernel makes it."""
     load_tests: tuple[LoadTest, ...] = ()
     synthetic: bool = False
     """Invented for demonstrations; no deployment was ever measured."""
@@ -211,13 +214,15 @@ class ArmProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """Limits that an interactive service sets itself, at a quantile."""
+    """A service level that others have set, to begin with."""
 
     name: str
-    quantile: float
+    source: str
     ttft_ms: float | None = None
-    itl_ms: float | None = None
-    e2e_s: float | None = None
+    tpot_ms: float | None = None
+    turn_ms: float | None = None
+    share: float = 0.95
+    """Of the calls that have to hold it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,11 +245,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Say which numbers were published, which were fitted to them, which are predicted, and where the model extrapolates."""
+    """Say which numbers were published, fitted, predicted or assumed, and where the model extrapolates."""
 
     published: str
     fitted: str
     predicted: str
+    assumed: str
     extrapolates: str
 
 
