@@ -84,6 +84,8 @@ class _Routes:
         return _json(request, answer)
 
     async def reset_prefix_cache(self, request: web.Request) -> web.Response:
+        # vLLM answers 200 even where calls are running and nothing was reset.
+        self._service.pacer.reset_prefix_cache()
         return web.Response(headers=headers(request, _JSON))
 
 

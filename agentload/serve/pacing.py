@@ -60,9 +60,13 @@ class Pacer:
 
     def gauges(self) -> Gauges:
         """Return the engine's gauges as of now."""
-        self._play(time.monotonic_ns())
-        self._sleep()
+        self._ring()
         return self._engine.gauges()
+
+    def reset_prefix_cache(self) -> bool:
+        """Empty the prefix cache, unless calls are running; tell whether it was done."""
+        self._ring()
+        return self._engine.reset_prefix_cache()
 
     def close(self) -> None:
         """Stop the clock."""

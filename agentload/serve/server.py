@@ -28,6 +28,8 @@ from agentload.serve.tally import Tally
 from agentload.serve.truth import Truth
 
 _BACKLOG: Final = 2048
+# uvicorn's default, which vLLM keeps: clients must not count on connections that were idle for longer.
+_KEEP_ALIVE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, read
     metrics = registry(EngineMetrics(model=facts.model, gauges=pacer.gauges, tally=tally, cache_config=facts.cache_config()))
     service = Service(facts, pacer, tally, seed=options.seed, truth=truth)
     app = application(service, metrics, api_key=options.api_key)
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0, keepalive_timeout=_KEEP_ALIVE_S)
     await runner.setup()
     try:
         listener = _listener(options.host, options.port)

@@ -221,6 +221,19 @@ async def test_a_key_guards_the_api_and_nothing_else() -> None:
                 assert answer.status == 200
 
 
+async def test_a_prompt_is_cached_in_whole_blocks_until_the_cache_is_reset(http: aiohttp.ClientSession) -> None:
+    async def cached(body: Json) -> int:
+        async with http.post("/v1/chat/completions", json=body) as answer:
+            return int((await answer.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    ask = {"messages": [{"role": "user", "content": " ".join(f"w{i}" for i in range(100))}], "max_tokens": 1}
+    longer = {"messages": [*ask["messages"], {"role": "user", "content": "and more"}], "max_tokens": 1}  # type: ignore[misc]  # a list
+    assert [await cached(ask), await cached(ask), await cached(longer)] == [0, 96, 96]
+    async with http.post("/reset_prefix_cache") as answer:
+        assert answer.status == 200
+    assert await cached(ask) == 0
+
+
 async def test_tokenize_counts_as_prompts_are_counted(http: aiohttp.ClientSession) -> None:
     async with http.post("/tokenize", json={"messages": HELLO}) as answer:
         found = await answer.json()
