@@ -9,16 +9,17 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from aiohttp import web
 
 from agentload.emulator.engine import Engine
+from agentload.emulator.noise import off
 from agentload.errors import LaunchError
 from agentload.kvmath.pool import pool_of
-from agentload.model.profile import ArmProfile, Noise
+from agentload.model.profile import ArmProfile
 from agentload.serve.app import application
 from agentload.serve.facts import Facts
 from agentload.serve.metrics import EngineMetrics, registry
@@ -91,7 +92,7 @@ async def _run(
 
 async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]) -> None:
     """Serve an arm until the event is set; `ready` hears once requests are taken. Raises LaunchError when the port is taken."""
-    arm = arm if options.noise else replace(arm, noise=Noise())
+    arm = arm if options.noise else off(arm)
     facts = Facts(arm=arm, pool=pool_of(arm), created=int(time.time()))
     pacer = Pacer(Engine(arm, seed=options.seed), speed=options.speed)
     tally = Tally(max_model_len=arm.server.max_model_len)

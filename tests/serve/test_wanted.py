@@ -3,7 +3,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from agentload.serve.content import content, token_ids
 from agentload.serve.refusal import RefusedError
 from agentload.serve.wanted import Wanted, chat, completion
 from tests.serve.recorded_lines import text
@@ -109,3 +112,25 @@ def test_a_prompt_that_is_not_one_prompt_is_refused(prompt: object) -> None:
 
 def test_missing_messages_are_named() -> None:
     assert refused(chat, b"{}")["param"] == "body.messages"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 9000) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["role", "content", "function", "name", "type"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from(
+    "messages prompt model stream stream_options max_tokens max_completion_tokens min_tokens stop n logprobs top_logprobs tools tool_choice "
+    "ignore_eos return_token_ids".split()
+)
+
+
+@given(st.dictionaries(FIELDS, JSON, max_size=6), st.sampled_from([chat, completion]))
+def test_whatever_json_comes_is_served_or_refused_never_crashed_on(fields: dict[str, object], read: Callable[..., Wanted]) -> None:
+    try:
+        found = read(json.dumps({"messages": [{"role": "user", "content": "a"}], "prompt": "a", **fields}).encode(), max_model_len=LENGTH)
+    except RefusedError:
+        return
+    assert content(found, block=16).tokens == len(token_ids(found))
