@@ -76,7 +76,7 @@ def spread(estimate: Estimate | None, print_number: PrintNumber, *, factor: floa
     value = factor * estimate.value
     low, high = (None if end is None or not math.isfinite(end) else factor * end for end in (estimate.low, estimate.high))
     if low is None and high is None:
-        return f"{print_number(value, _places(value))}{unit}"
+        return f"{_without_zeros(print_number(value, _places(value)))}{unit}"
     ends = [abs(value - end) for end in (low, high) if end is not None]
     places = decimals(sum(ends) / len(ends)) if any(ends) else _places(value)
     left = f"({MINUS}∞" if low is None else f"[{print_number(low, places)}"
@@ -105,13 +105,21 @@ def estimate(each: Estimate | None) -> str:
             return spread(each, number, factor=1 / size, unit=f" {unit}")
         case "count":
             return spread(each, whole)
-        case "tokens":
-            ends = "" if each.low is None and each.high is None else f" [{tokens(each.low)}, {tokens(each.high)}]"
-            return f"{tokens(each.value)}{ends}"
+        case "tokens" | "KV tokens":
+            return token_range(each.value, each.low, each.high)
         case unit:
             power = _power(each.value)
             times = f" ×10⁻{str(power).translate(_RAISED)}" if power else ""
             return spread(each, number, factor=10.0**power, unit=f"{times} {unit}".rstrip())
+
+
+def token_range(value: float | None, low: float | None, high: float | None) -> str:
+    """Print token counts with their interval: `7.0k [2.4k, 10k]`."""
+    if low is None and high is None:
+        return tokens(value)
+    left = f"({MINUS}∞" if low is None else f"[{tokens(low)}"
+    right = "∞)" if high is None else f"{tokens(high)}]"
+    return f"{tokens(value)} {left}, {right}"
 
 
 def _power(value: float) -> int:
@@ -164,7 +172,10 @@ def minutes(count: float | None) -> str:
 
 
 def _trimmed(value: float, *, digits: int = 3) -> str:
-    text = significant(value, digits)
+    return _without_zeros(significant(value, digits))
+
+
+def _without_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

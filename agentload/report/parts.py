@@ -73,7 +73,6 @@ class Reason:
     """One finding as a reader meets it: what was concluded, the inequality that decided, and what would turn it."""
 
     title: str
-    scope: str
     tone: Tone
     badges: tuple[str, ...]
     message: str

@@ -6,6 +6,7 @@ import pytest
 from advisor.evidence import Arm, ClientHealth, Deployment, Evidence
 from advisor.policy import Policy, Slo
 from advisor.verdict import Capacity, Choice, Decision, Figure, Gate
+from agentload.report.charts.spec import Plot
 from agentload.report.document import document
 from agentload.report.facts import Made, RunFacts, Served
 from agentload.report.parts import Cell, Check, Document, Step
@@ -261,9 +262,9 @@ def test_the_inequality_that_decided_is_written_out() -> None:
 
 def test_findings_that_block_come_first_and_screening_and_priors_carry_a_badge() -> None:
     assert [(reason.title, reason.badges) for reason in made().findings] == [
-        ("systematic shift", ("opposes", "screening, unadjusted")),
-        ("window layers", ("supports",)),
-        ("published break even", ("informs", "published figures, not this run")),
+        ("FP8 on the whole server", ("opposes", "rule: systematic shift", "screening, unadjusted")),
+        ("FP8 skip-SW on the whole server", ("supports", "rule: window layers")),
+        ("FP8 skip-SW on the whole server", ("informs", "rule: published break even", "published figures, not this run")),
     ]
 
 
@@ -283,7 +284,8 @@ def test_names_of_charts_are_safe_and_differ_even_where_workloads_look_alike() -
 def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a_count_alone() -> None:
     assert [step for step in made().do_now if step.text.startswith("To settle")] == [
         Step(
-            text="To settle what is open (260 calls, 7 min), paired calls of multimodal on FP8; paired calls of multimodal on FP8 skip-SW:",
+            text="To settle what is open: 180 paired calls of multimodal on FP8, 5 min; "
+            "260 paired calls of multimodal on FP8 skip-SW, 7 min.",
             command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30",
         )
     ]
@@ -320,3 +322,27 @@ def test_too_few_sessions_for_a_p95_show_the_median() -> None:
     told = made(replace(decision, figures=figures))
     assert told.classes is not None
     assert told.classes.rows[0][3] == Cell(text="p50 1.95 s", tone="muted")
+
+
+def test_verdicts_that_read_the_same_are_told_once() -> None:
+    decision = sample.decision()
+    alike = tuple(
+        replace(each, verdict="test further", reason="nobody looked", inequality=None, flips=(), needs=())
+        for each in (*decision.server, *decision.classes)
+        if each.workload != "rag" or each.arm == "fp8"
+    )
+    told = made(replace(decision, server=alike[:2], classes=alike[2:]))
+    places = "the whole server, code, long_chat"
+    title = f"FP8 skip-SW on {places}, multimodal; FP8 on {places}, rag, multimodal: test further"
+    assert [(reason.title, reason.message) for reason in told.verdicts] == [(title, "nobody looked")]
+
+
+def test_calls_far_above_the_others_are_counted_not_drawn() -> None:
+    evidence = sample.evidence()
+    sweep = evidence.sweeps[0]
+    slow = replace(sweep, itl_ms=np.where(np.arange(36) == 3, 900.0, sweep.itl_ms))
+    groups = made(evidence=replace(evidence, sweeps=(slow, *evidence.sweeps[1:]))).groups
+    chart = next(chart for group in groups for chart in group.charts if chart.name == "itl")
+    assert isinstance(chart, Plot)
+    assert max(max(series.ys) for series in chart.series) < 20
+    assert chart.caption.endswith("1 slower call not drawn, above the frame.")

@@ -43,7 +43,7 @@ def test_a_difference_of_shares_is_told_in_points() -> None:
         (estimate(0.813, 0.79, 0.84, "share"), "81.3 % [79.0, 84.0]"),
         (estimate(-1.9, -3.9, 0.1, "points"), "−1.9 pp [−3.9, +0.1]"),
         (estimate(450.3, 440.2, 460.1, "tokens/s"), "450 tokens/s [440, 460]"),
-        (estimate(12.0, None, None, ""), "12.0"),
+        (estimate(12.0, None, None, ""), "12"),
     ],
 )
 def test_an_estimate_is_told_in_the_unit_it_is_read_in(each: Estimate, text: str) -> None:

@@ -52,7 +52,8 @@ def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, end
         low, high = (low, high) if high > low else (low / 2, low * 2)
         return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
     if high <= low:
-        low, high = low - (abs(low) or 1) / 2, low + (abs(low) or 1) / 2
+        half = (abs(low) or 1) / 2
+        low, high = (low, low + 2 * half) if axis.low is not None else (low - half, low + half)
     step = round_step((high - low) / 4)
     low_end, high_end = low - EDGE * (high - low), high + EDGE * (high - low)
     if ends == "ticks":

@@ -11,6 +11,7 @@ from advisor.verdict import Need
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Limit, Rollout, Step
+from agentload.report.sections.costs import sentence
 from agentload.report.sections.view import View
 
 # One part in ten is seen in the tail of a day's latencies and still bounds the harm; a day holds one cycle of the load.
@@ -59,15 +60,9 @@ def _settling(view: View) -> Iterator[Step]:
             by_command.setdefault(re.sub(r"\d+", "N", need.command), []).append(need)
     for needs in sorted(by_command.values(), key=lambda each: not any(focus in view.told(need.what) for need in each)):
         largest = max(needs, key=lambda need: (need.pairs or 0, need.calls or 0, need.minutes or 0.0))
-        what = "; ".join(dict.fromkeys(view.told(need.what) for need in needs))
+        what = "; ".join(dict.fromkeys(view.told(sentence(need)) for need in needs))
         assert largest.command is not None
-        yield Step(text=f"To settle what is open{_cost(largest)}, {what}:", command=view.typed(largest.command))
-
-
-def _cost(need: Need) -> str:
-    parts = (say.plural(need.calls, "call") if need.calls else "", say.minutes(need.minutes) if need.minutes else "")
-    cost = ", ".join(part for part in parts if part)
-    return f" ({cost})" if cost else ""
+        yield Step(text=f"To settle what is open: {what}.", command=view.typed(largest.command))
 
 
 def _calibrating(view: View) -> Iterator[Step]:

@@ -124,7 +124,8 @@ def _lag(view: View) -> Iterable[Check]:
         stamps = (
             f", stamps by the {' and '.join(sorted({'kernel': 'kernel', 'user': 'program'}[name] for name in sources))}" if sources else ""
         )
-        yield Check(state="ok", text=f"timing lag p99 {say.duration(max(lags))}{stamps}")
+        late = max(lags) > view.policy.max_send_lag_ms
+        yield Check(state="bad" if late else "ok", text=f"timing lag p99 {say.duration(max(lags))}{stamps}")
 
 
 def _gates(view: View) -> Iterable[Check]:

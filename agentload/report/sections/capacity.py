@@ -107,7 +107,7 @@ def _usage(view: View) -> Plot:
     return Plot(
         name="kv-usage",
         title="KV pool in use over time",
-        caption="1 is a full pool. Only a pool that fills can show what a larger one is worth.",
+        caption="100 % is a full pool. Only a pool that fills can show what a larger one is worth.",
         x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
         y=Axis(label="share of the KV pool", quantity="share", low=0.0, high=1.0),
         series=tuple(_gauge(view, each, each.kv_usage) for each in view.facts.timelines),
@@ -121,7 +121,7 @@ def _preemptions(view: View) -> Plot:
         caption="Counted since the run's start; a preempted call computes its prompt again.",
         x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
         y=Axis(label="preemptions", quantity="count", low=0.0),
-        series=tuple(_gauge(view, each, each.preemptions) for each in view.facts.timelines if each.preemptions),
+        series=tuple(_gauge(view, each, each.preemptions) for each in view.facts.timelines if any(each.preemptions)),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from advisor.verdict import ArmVerdict, Finding, Inequality, Need, Weight
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Reason, Step, Tone
+from agentload.report.sections.costs import sentence
 from agentload.report.sections.screens import words
 from agentload.report.sections.view import View
 
@@ -18,24 +21,38 @@ _HOLDS: Final = {True: "holds", False: "does not hold", None: "not settled"}
 
 
 def verdicts(view: View) -> tuple[Reason, ...]:
-    """Tell every verdict, the whole server's first, each with its deciding inequality."""
+    """Tell every verdict, the whole server's first, each with its deciding inequality; those that read the same are told once."""
     order = {name: index for index, name in enumerate(view.workloads)}
     classes = sorted(view.decision.classes, key=lambda each: (order.get(each.workload or "", len(order)), each.arm != view.focus))
     server = sorted(view.decision.server, key=lambda each: each.arm != view.focus)
-    return tuple(_verdict(view, each) for each in (*server, *classes))
+    same: dict[Reason, list[ArmVerdict]] = {}
+    for each in (*server, *classes):
+        same.setdefault(_verdict(view, each), []).append(each)
+    return tuple(replace(reason, title=f"{_where(each)}: {reason.title}") for reason, each in same.items())
+
+
+def _where(verdicts: Sequence[ArmVerdict]) -> str:
+    """Name arms and classes: `FP8 on rag, chat; FP8 skip-SW on rag`."""
+    by_arm: dict[str, list[str]] = {}
+    for each in verdicts:
+        by_arm.setdefault(labels.arm(each.arm), []).append(each.workload or "the whole server")
+    arms: dict[tuple[str, ...], list[str]] = {}
+    for arm, places in by_arm.items():
+        arms.setdefault(tuple(places), []).append(arm)
+    return "; ".join(f"{' and '.join(names)} on {', '.join(places)}" for places, names in arms.items())
 
 
 def _verdict(view: View, each: ArmVerdict) -> Reason:
+    # Of several commands the first: what the legs ask for comes before what the rules do.
     need = next((need for need in each.needs if need.command), None)
     return Reason(
-        title=f"{each.workload or 'Whole server'}: {words(each)}",
-        scope=labels.arm(each.arm),
+        title=words(each),
         tone=labels.VERDICT_TONES[each.verdict],
         badges=(),
         message=view.told(each.reason),
         inequality=inequality(view, each.inequality),
         flips=view.told("; ".join(each.flips)) or None,
-        next=None if need is None or need.command is None else Step(text=_cost(view, need), command=view.typed(need.command)),
+        next=_step(view, need, None) if need is not None else None,
     )
 
 
@@ -45,21 +62,24 @@ def findings(view: View) -> tuple[Reason, ...]:
 
 
 def _finding(view: View, each: Finding) -> Reason:
-    scope = ", ".join(part for part in (labels.arm(each.arm) if each.arm else "all arms", each.workload or "whole server") if part)
     marks = (("published figures, not this run", each.prior), ("screening, unadjusted", each.screening))
-    need = _cost(view, each.need) if each.need else ""
-    command = view.typed(each.next_command) if each.next_command else None
     return Reason(
-        title=each.rule.replace("_", " "),
-        scope=scope,
+        title=f"{labels.arm(each.arm) if each.arm else 'All arms'} on {each.workload or 'the whole server'}",
         tone=_TONES[each.kind],
-        badges=(each.kind, *(text for text, holds in marks if holds)),
+        badges=(each.kind, f"rule: {each.rule.replace('_', ' ')}", *(text for text, holds in marks if holds)),
         message=view.told(each.message),
         inequality=inequality(view, each.inequality),
         flips=view.told(each.flips) if each.flips else None,
         source=each.source,
-        next=Step(text=need, command=command) if command or need else None,
+        next=_step(view, each.need, each.next_command),
     )
+
+
+def _step(view: View, need: Need | None, command: str | None) -> Step | None:
+    command = command or (need.command if need else None)
+    if need is None and command is None:
+        return None
+    return Step(text=view.told(sentence(need)) if need else "", command=view.typed(command) if command else None)
 
 
 def inequality(view: View, each: Inequality | None) -> str | None:
@@ -70,13 +90,3 @@ def inequality(view: View, each: Inequality | None) -> str | None:
     in_points = each.observed is not None and each.observed.unit == "share" and right.endswith("pp")
     observed = "not observed" if each.observed is None else say.points(each.observed) if in_points else say.estimate(each.observed)
     return f"{left}: {observed} {_RELATIONS[each.relation]} {right} ({_HOLDS[each.holds]})"
-
-
-def _cost(view: View, need: Need) -> str:
-    parts = (
-        say.plural(need.calls, "call") if need.calls else "",
-        say.plural(need.pairs, "pair") if need.pairs else "",
-        say.minutes(need.minutes) if need.minutes else "",
-    )
-    cost = ", ".join(part for part in parts if part)
-    return f"{view.told(need.what)}: {cost}" if cost else view.told(need.what)

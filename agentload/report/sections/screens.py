@@ -9,6 +9,7 @@ from advisor.verdict import ArmVerdict, BucketResult, LegState
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Table, Tone
+from agentload.report.sections.costs import cost
 from agentload.report.sections.view import View
 
 _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {"yes": (" ✓", "good"), "equal": (" ✓", "good"), "no": (" ✗", "bad")}
@@ -93,31 +94,24 @@ def _verdict(view: View, arm: str) -> Cell:
     verdict = view.verdict(arm, None)
     if verdict is None:
         return ABSENT
-    return Cell(text=words(verdict), tone=labels.VERDICT_TONES[verdict.verdict])
+    return Cell(text=f"{words(verdict)}{need(verdict)}", tone=labels.VERDICT_TONES[verdict.verdict])
 
 
 def words(verdict: ArmVerdict) -> str:
-    """Say a verdict in a few words, with what is still needed."""
+    """Say a verdict in a few words."""
     match verdict.verdict:
         case "use":
             return "use, canary first" if verdict.canary else "use"
         case "calibrate":
             return "calibrate, then re-test"
-        case "test further":
-            return f"test further{need(verdict)}"
-        case "avoid" | "no difference":
+        case "avoid" | "no difference" | "test further":
             return verdict.verdict
 
 
 def need(verdict: ArmVerdict) -> str:
     """Say what the missing evidence costs: `: +260 calls, 7 min`."""
-    needs = [each for each in verdict.needs if each.calls or each.pairs or each.minutes]
-    if not needs:
-        return ""
-    first = needs[0]
-    count = say.plural(first.calls, "call") if first.calls else say.plural(first.pairs, "pair") if first.pairs else ""
-    parts = [f"+{count}" if count else "", say.minutes(first.minutes) if first.minutes else ""]
-    return f": {', '.join(part for part in parts if part)}"
+    costs = [told for each in verdict.needs if (told := cost(each))]
+    return f": +{costs[0]}" if costs and verdict.verdict == "test further" else ""
 
 
 def classes(view: View) -> Table | None:
@@ -143,7 +137,7 @@ def _class_row(view: View, workload: str) -> tuple[Cell, ...]:
         Cell(text=name),
         *(_class_turn_time(view, arm, workload) for arm in view.arms[1:]),
         _ttft(view, workload),
-        ABSENT if verdict is None else Cell(text=words(verdict), tone=labels.VERDICT_TONES[verdict.verdict]),
+        ABSENT if verdict is None else Cell(text=f"{words(verdict)}{need(verdict)}", tone=labels.VERDICT_TONES[verdict.verdict]),
     )
 
 

@@ -19,34 +19,34 @@ METRICS: Final[tuple[tuple[Metric, str], ...]] = (
     ("tpot_ms", "token latency"),
     ("turn_ms", "turn time"),
 )
-FIGURES: Final = {
-    "ttft_ms": "time to first token",
-    "tpot_ms": "token latency",
-    "gap_ms": "gap between chunks",
-    "turn_ms": "turn time",
-    "queue_wait_p95_ms": "wait in the queue, p95",
-    "within_slo": "turns within the SLO",
-    "dropped_share": "turns that failed",
-    "output_tokens_per_s": "output tokens per second",
-    "requests_per_s": "requests per second",
-    "goodput_per_s": "requests within the SLO per second",
-    "hit_rate": "cached prompt share",
-    "ideal_hit_rate": "cached prompt share, unbounded cache",
-    "acceptance_rate": "accepted draft tokens",
-    "pool_tokens": "KV pool, tokens",
-    "page_bytes": "KV page, bytes",
-    "peak_kv_usage": "KV pool in use, peak",
-    "pool_filled_share": "time with the KV pool full",
-    "preemptions": "preemptions",
-    "running_max": "running requests, most",
-    "waiting_max": "waiting requests, most",
-    "max_concurrency": "largest concurrency, as the server says",
-    "usd_per_turn": "cost of a turn",
-    "usd_per_mtok": "cost of a million output tokens",
-    "joule_per_token": "energy of an output token",
-    "watts": "power",
+FIGURES: Final[dict[str, tuple[str, float | None]]] = {
+    "ttft_ms": ("time to first token", None),
+    "tpot_ms": ("token latency", None),
+    "gap_ms": ("gap between chunks", None),
+    "turn_ms": ("turn time", None),
+    "queue_wait_p95_ms": ("wait in the queue, p95", None),
+    "within_slo": ("turns within the SLO", None),
+    "dropped_share": ("turns that failed", None),
+    "output_tokens_per_s": ("output tokens per second", 1),
+    "requests_per_s": ("requests per second", 1),
+    "goodput_per_s": ("requests within the SLO per second", 1),
+    "hit_rate": ("cached prompt share", None),
+    "ideal_hit_rate": ("cached prompt share, unbounded cache", None),
+    "acceptance_rate": ("accepted draft tokens", None),
+    "pool_tokens": ("KV pool, tokens", None),
+    "page_bytes": ("KV page, KiB", 1 / 1024),
+    "peak_kv_usage": ("KV pool in use, peak", None),
+    "pool_filled_share": ("time with the KV pool full", None),
+    "preemptions": ("preemptions", 1),
+    "running_max": ("running requests, most", 1),
+    "waiting_max": ("waiting requests, most", 1),
+    "max_concurrency": ("largest concurrency, as the server says", 1),
+    "usd_per_turn": ("cost of 1,000 turns, USD", 1_000),
+    "usd_per_mtok": ("cost of a million output tokens, USD", 1),
+    "joule_per_token": ("energy of an output token, J", 1),
+    "watts": ("power, W", 1),
 }
-"""What a reader calls a figure of the evidence; the order is the table's."""
+"""What a reader calls a figure, and by what it is multiplied where its name says the unit; the order is the table's."""
 
 
 def workload(view: View, name: str) -> Group:
@@ -124,13 +124,16 @@ def _figures(view: View, name: str | None) -> Table:
 
 
 def _field(figure: Figure | None) -> Cell:
-    return Cell(text=say.ABSENT, tone="muted") if figure is None else Cell(text=say.estimate(figure.estimate))
+    if figure is None:
+        return Cell(text=say.ABSENT, tone="muted")
+    _, factor = FIGURES.get(figure.name.partition(".")[0], ("", None))
+    return Cell(text=say.estimate(figure.estimate) if factor is None else say.spread(figure.estimate, say.number, factor=factor))
 
 
 def called(figure: str) -> str:
     """Return what a reader calls a figure: `ttft_ms.p95` is `time to first token, p95`."""
     stem, _, part = figure.partition(".")
-    words = FIGURES.get(stem, stem.replace("_", " "))
+    words, _ = FIGURES.get(stem, (stem.replace("_", " "), None))
     return f"{words}, {part}" if part else words
 
 
