@@ -122,8 +122,8 @@ JSON = st.recursive(
     max_leaves=6,
 )
 FIELDS = st.sampled_from(
-    "messages prompt model stream stream_options max_tokens max_completion_tokens min_tokens stop n logprobs top_logprobs tools tool_choice "
-    "ignore_eos return_token_ids".split()
+    ["messages", "prompt", "model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "stop", "n"]
+    + ["logprobs", "top_logprobs", "tools", "tool_choice", "ignore_eos", "return_token_ids"]
 )
 
 
