@@ -11,9 +11,8 @@ from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.statistics.paired import Metric
 from advisor.statistics.resampling import Spread
-from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, TtftCurve
+from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Spoiled, TtftCurve
 
-Spoiled = Literal["ttft", "itl", "turn", "hits", "accuracy", "capacity"]
 SPOILED_BY: dict[Metric, Spoiled] = {"ttft_ms": "ttft", "tpot_ms": "itl", "turn_ms": "turn"}
 
 

@@ -32,7 +32,6 @@ class Gpu:
     hbm_tb_s: float | None = None
     memory_gb: float | None = None
     usd_per_hour: float | None = None
-    watts: float | None = None  # mean draw during the run, when it was sampled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +88,6 @@ class Arm:
     expected_pool_tokens: float | None = None  # KV pool as the page formula gives it
     max_concurrency: float | None = None  # as the server reports it
     machine: str | None = None  # None when the arm moved between machines
-    replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +100,6 @@ class WorkloadClass:
     batch: float | None = None  # sequences that decode together under this user's load
     working_set_tokens: float | None = None  # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
     image_tokens_share: float | None = None  # share of prompt tokens that come from images
-    stream_share: float | None = None  # share of turns that a person watches token by token
 
     def __post_init__(self) -> None:
         assert self.gpu_time_share is None or 0 <= self.gpu_time_share <= 1, self.gpu_time_share

@@ -10,6 +10,7 @@ from advisor.evidence import Kind
 
 Word = Literal["use", "avoid", "calibrate", "test further", "no difference"]
 Weight = Literal["supports", "opposes", "blocks", "informs"]
+Spoiled = Literal["ttft", "itl", "turn", "hits", "accuracy", "capacity", "prefill sweep", "decode sweep"]
 LegState = Literal["yes", "no", "equal", "unclear", "untested"]
 """yes: shown to pay (or to be safe); no: shown not to; equal: shown to differ by less than the margin; unclear: looked at, not settled."""
 
@@ -77,7 +78,7 @@ class Gate:
     observed: float | None = None
     limit: float | None = None
     unit: str = ""
-    spoils: tuple[Literal["ttft", "itl", "turn", "hits", "accuracy", "capacity"], ...] = ()  # evidence that a failure makes unusable
+    spoils: tuple[Spoiled, ...] = ()  # evidence that a failure makes unusable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,19 @@ from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
 from advisor.policy import Policy
 from advisor.statistics import accuracy, holm
-from advisor.statistics.resampling import Spread
 from advisor.verdict import BucketResult
 
 _LEVEL = 0.95
 
 
-def _graded(buckets: list[AccuracyBucket]) -> Spread | None:
-    """Return the graded difference over *buckets*; counted buckets enter as zeros and ones."""
+def _is_binary(bucket: AccuracyBucket) -> bool:
+    """Say whether answers are right or wrong and nothing between, so that counts tell all."""
+    scores = (bucket.reference_scores, bucket.arm_scores)
+    return all(each is None or bool(np.isin(each, (0.0, 1.0)).all()) for each in scores)
+
+
+def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
+    """Return reference scores, arm scores and clusters of all rows; counted buckets enter as zeros and ones."""
     reference: list[Floats] = []
     arm: list[Floats] = []
     clusters: list[Ints] = []
@@ -24,69 +29,56 @@ def _graded(buckets: list[AccuracyBucket]) -> Spread | None:
         if each.reference_scores is not None and each.arm_scores is not None:
             reference.append(each.reference_scores)
             arm.append(each.arm_scores)
-            own = np.arange(each.reference_scores.size) if each.clusters is None else np.unique(each.clusters, return_inverse=True)[1]
         else:
             counts = (each.both, each.reference_only, each.arm_only, each.neither)
             reference.append(np.repeat([1.0, 1.0, 0.0, 0.0], counts))
             arm.append(np.repeat([1.0, 0.0, 1.0, 0.0], counts))
-            own = np.arange(each.items)
-        clusters.append(own + (index << 32))
-    return accuracy.graded(np.concatenate(reference), np.concatenate(arm), np.concatenate(clusters))
-
-
-def _counts(buckets: list[AccuracyBucket]) -> tuple[int, int, int, int]:
-    return (
-        sum(each.both for each in buckets),
-        sum(each.reference_only for each in buckets),
-        sum(each.arm_only for each in buckets),
-        sum(each.neither for each in buckets),
-    )
+        size = reference[-1].size
+        given = each.clusters if each.clusters is not None and each.clusters.size == size else np.arange(size)
+        own = np.unique(given, return_inverse=True)[1]
+        clusters.append(own.astype(np.int64) + (index << 32))
+    return np.concatenate(reference), np.concatenate(arm), np.concatenate(clusters)
 
 
 def _judged(buckets: list[AccuracyBucket], margin: float) -> tuple[Estimate, float, float] | None:
     """Return the difference with the p-values of "not worse" and of "worse" by *margin*."""
-    if any(each.reference_scores is not None for each in buckets):
-        found = _graded(buckets)
-        if found is None:
-            return None
-        low, high = found.interval(_LEVEL)
-        difference = Estimate(
-            value=found.value,
-            low=low,
-            high=high,
-            n=found.units,
-            unit="share",
-            method="paired graded scores, contexts as clusters",
-            level=_LEVEL,
-        )
-        return difference, found.p_above(-margin), found.p_below(-margin)
-    both, lost, won, neither = _counts(buckets)
-    n = both + lost + won + neither
-    if n == 0:
+    reference, arm, clusters = _rows(buckets)
+    if not reference.size:
         return None
-    difference = accuracy.tango(both=both, reference_only=lost, arm_only=won, neither=neither, level=_LEVEL)
-    return (
-        difference,
-        accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
-        accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
-    )
+    if all(_is_binary(each) for each in buckets):
+        difference = arm - reference
+        effect = accuracy.design_effect(difference, clusters)
+        lost, won, n = float(np.sum(difference < 0)) / effect, float(np.sum(difference > 0)) / effect, difference.size / effect
+        return (
+            accuracy.tango(reference_only=lost, arm_only=won, n=n, level=_LEVEL),
+            accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
+            accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
+        )
+    found = accuracy.graded(reference, arm, clusters)
+    if found is None:
+        return None
+    low, high = found.interval(_LEVEL)
+    method = "paired graded scores, contexts as clusters"
+    shown = Estimate(value=found.value, low=low, high=high, n=found.units, unit="share", method=method, level=_LEVEL)
+    return shown, found.p_above(-margin), found.p_below(-margin)
 
 
-def _reference(bucket: AccuracyBucket) -> float:
-    if bucket.reference_scores is not None:
-        return float(bucket.reference_scores.mean())
-    return (bucket.both + bucket.reference_only) / bucket.items
+def _changed_p(bucket: AccuracyBucket) -> float | None:
+    """Return exact McNemar's p-value where items are right or wrong and independent."""
+    _, _, clusters = _rows([bucket])
+    if not _is_binary(bucket) or np.unique(clusters).size < clusters.size:
+        return None
+    return accuracy.mcnemar(reference_only=bucket.reference_only, arm_only=bucket.arm_only)
 
 
 def _result(bucket: AccuracyBucket, difference: Estimate) -> BucketResult:
-    counted = bucket.reference_scores is None
     return BucketResult(
         arm=bucket.arm,
         task=bucket.task,
         context_tokens=bucket.context_tokens,
         difference=difference,
-        reference=_reference(bucket),
-        changed_p=accuracy.mcnemar(reference_only=bucket.reference_only, arm_only=bucket.arm_only) if counted else None,
+        reference=float(_rows([bucket])[0].mean()),
+        changed_p=_changed_p(bucket),
     )
 
 
@@ -142,10 +134,6 @@ def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
 
 
 def _discordance(buckets: list[AccuracyBucket]) -> float:
-    """Return the share of items that differ between the arms; for graded scores the variance of the difference, which plays its part."""
-    graded = [each for each in buckets if each.reference_scores is not None and each.arm_scores is not None]
-    if graded:
-        differences = np.concatenate([each.arm_scores - each.reference_scores for each in graded])  # type: ignore[operator]  # filtered above
-        return float(np.var(differences))
-    both, lost, won, neither = _counts(buckets)
-    return (lost + won) / (both + lost + won + neither)
+    """Return the mean square difference, which for right and wrong answers is the share of items that differ."""
+    reference, arm, _ = _rows(buckets)
+    return float(np.mean((arm - reference) ** 2))

@@ -16,6 +16,7 @@ from advisor.statistics.quantiles import quantile
 from advisor.verdict import Figure
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"))
+MOST_TAIL = 0.5  # share of turns in the drain tail above which no throughput is stated
 LATENCIES: tuple[Metric, ...] = ("ttft_ms", "tpot_ms", "turn_ms")
 
 
@@ -68,11 +69,17 @@ def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
     yield "dropped_share", _counted(1 - float(calls.ok.mean()), unit="share", method="counted turns", n=len(calls))
 
 
+def _under_load(calls: list[Calls]) -> bool:
+    """Say whether most turns were released before their block began to drain; else a rate says how sessions end, not what a server does."""
+    tail = sum(int(each.tail.sum()) for each in calls if each.tail is not None)
+    return tail <= MOST_TAIL * sum(len(each) for each in calls)
+
+
 def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
     observed = [(each.name, found) for each in evidence.workloads if (found := evidence.calls(each.name, arm.name)) is not None]
-    if not observed:
-        return
     calls = [found for _, found in observed]
+    if not calls or not _under_load(calls):
+        return
     tokens = _mean(
         _by_block(calls, [np.where(each.ok, np.nan_to_num(each.output_tokens), 0.0) for each in calls]), unit="tokens/s", method="blocks"
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from advisor import gates, plugins
 from advisor.assess import accuracy, capacity, lines, mix, reach, room, speed
 from advisor.case import Case
 from advisor.evidence import Evidence
 from advisor.policy import Policy
-from advisor.verdict import Gate
+from advisor.verdict import Gate, Spoiled
 
 
 def gate_results(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
@@ -17,19 +20,27 @@ def gate_results(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
     return tuple(sorted(found, key=lambda gate: order[gate.status]))
 
 
+def _unspoiled(evidence: Evidence, seen: Sequence[Gate], what: Spoiled) -> Evidence:
+    """Return *evidence* without the sweeps of arms that failed a gate."""
+    failed = {gate.arm for gate in seen if gate.status == "fail" and what in gate.spoils}
+    return replace(evidence, sweeps=tuple(sweep for sweep in evidence.sweeps if sweep.arm not in failed))
+
+
 def assess(evidence: Evidence, policy: Policy) -> Case:
     """Return the case that *evidence* makes under *policy*."""
     shares = mix.shares(evidence)
+    gates_seen = gate_results(evidence, policy)
+    decoded, prefilled = _unspoiled(evidence, gates_seen, "decode sweep"), _unspoiled(evidence, gates_seen, "prefill sweep")
     judged = accuracy.pooled(evidence, policy)
     return Case(
         evidence=evidence,
         policy=policy,
         shares=shares,
-        gates=gate_results(evidence, policy),
+        gates=gates_seen,
         speeds=speed.speeds(evidence, shares),
-        itl=lines.itl_lines(evidence),
-        ttft=lines.ttft_curves(evidence),
-        break_even=lines.break_evens(evidence, shares),
+        itl=lines.itl_lines(decoded),
+        ttft=lines.ttft_curves(prefilled),
+        break_even=lines.break_evens(decoded, shares),
         buckets=accuracy.bucket_results(evidence, policy),
         accuracy=judged,
         capacity=capacity.capacities(evidence, policy),

@@ -42,7 +42,7 @@ def _gate(evidence: Evidence, sweep: Sweep, users: int) -> Gate | None:
         observed=bandwidth.value,
         limit=limit,
         unit="TB/s",
-        spoils=("itl",) if impossible else (),
+        spoils=("decode sweep",) if impossible else (),
     )
 
 

@@ -59,7 +59,7 @@ def _gate(evidence: Evidence, arm: Arm, workload: str | None, *, computed: Float
         observed=observed,
         limit=limit,
         unit="ms",
-        spoils=("ttft", "turn"),
+        spoils=("prefill sweep",) if workload is None else ("ttft", "turn"),
     )
 
 

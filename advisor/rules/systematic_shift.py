@@ -14,6 +14,7 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"buckets"})
 
+SCALES = {"default": "scales of 1.0", None: "scales of unknown origin"}
 SCREENING_P = 0.05
 RECIPE = "llm-compressor kv_cache_scheme, calibrated on prompts as long as yours"
 
@@ -34,7 +35,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 message=(
                     f"{signs.down} of {signs.down} buckets fell (sign test p {signs.p:.3f}, screening), the worst by {-100 * worst:.1f} "
                     "pp, "
-                    "with scales of 1.0: that is what uncalibrated scales look like."
+                    f"with {SCALES[arm.scales]}: that is what uncalibrated scales look like."
                 ),
                 flips="calibrated scales under which the signs are mixed",
                 next_command=commands.launch(RECIPE),

@@ -17,7 +17,7 @@ from advisor.statistics.resampling import Spread
 MIN_CLUSTERS = 3
 
 
-def tango_z(*, reference_only: int, arm_only: int, n: int, difference: float) -> float:
+def tango_z(*, reference_only: float, arm_only: float, n: float, difference: float) -> float:
     """Return Tango's score statistic for the hypothesis that arm - reference equals *difference*."""
     gap = arm_only - reference_only - n * difference
     if gap == 0:
@@ -30,9 +30,8 @@ def tango_z(*, reference_only: int, arm_only: int, n: int, difference: float) ->
     return math.copysign(math.inf, gap) if variance <= 0 else gap / math.sqrt(variance)
 
 
-def tango(*, both: int, reference_only: int, arm_only: int, neither: int, level: float = 0.95) -> Estimate:
-    """Return the difference in the share of right answers, arm minus reference, with Tango's interval."""
-    n = both + reference_only + arm_only + neither
+def tango(*, reference_only: float, arm_only: float, n: float, level: float = 0.95) -> Estimate:
+    """Return the difference in the share of right answers, arm minus reference, with Tango's interval; counts may be effective ones."""
     assert n > 0, "no paired items"
     value = (arm_only - reference_only) / n
     z = float(special.ndtri(0.5 + level / 2))
@@ -48,16 +47,16 @@ def tango(*, both: int, reference_only: int, arm_only: int, neither: int, level:
         return float(optimize.brentq(excess, min(inside, outside), max(inside, outside), xtol=1e-10))
 
     return Estimate(
-        value=value, low=end(z, -1.0), high=end(-z, 1.0), n=n, unit="share", method="paired items, Tango score interval", level=level
+        value=value, low=end(z, -1.0), high=end(-z, 1.0), n=round(n), unit="share", method="paired items, Tango score interval", level=level
     )
 
 
-def p_not_worse(*, reference_only: int, arm_only: int, n: int, margin: float) -> float:
+def p_not_worse(*, reference_only: float, arm_only: float, n: float, margin: float) -> float:
     """Return the one-sided p-value of the claim that the arm loses less than *margin*."""
     return float(special.ndtr(-tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin)))
 
 
-def p_worse(*, reference_only: int, arm_only: int, n: int, margin: float) -> float:
+def p_worse(*, reference_only: float, arm_only: float, n: float, margin: float) -> float:
     """Return the one-sided p-value of the claim that the arm loses more than *margin*."""
     return float(special.ndtr(tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin)))
 
@@ -68,10 +67,29 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
     return 1.0 if changed == 0 else float(stats.binomtest(arm_only, changed).pvalue)
 
 
+def design_effect(difference: Floats, clusters: Ints) -> float:
+    """Return how many times fewer independent items stand behind *difference* than rows: 1 without clusters.
+
+    Where no answer differs there is no variance to compare, and the clusters themselves are counted.
+    """
+    index = np.unique(clusters, return_inverse=True)[1]
+    groups = int(index.max()) + 1
+    centred = difference - difference.mean()
+    alone = float(centred @ centred)
+    if groups == difference.size:
+        return 1.0
+    if alone == 0 or groups < MIN_CLUSTERS:
+        return difference.size / groups
+    sums = np.bincount(index, weights=centred)
+    return max(1.0, groups / (groups - 1) * float(sums @ sums) / alone)
+
+
 def graded(reference: Floats, arm: Floats, clusters: Ints | None = None) -> Spread | None:
     """Return the mean difference of graded scores over contexts, arm minus reference, or None with fewer than three contexts.
 
-    Items of one context share its luck, so the cluster is the unit; the mean stays a mean over items (Miller 2024, arXiv 2411.00640).
+    Items of one context share its luck, so the cluster is the unit; the mean stays a mean over items (Miller 2024, arXiv 2411.00640). The
+    error is never taken below that of one more context with the largest change seen, or with a full one where all scores agree: agreement
+    has not shown that none can differ.
     """
     difference = arm - reference
     index = np.arange(difference.size) if clusters is None else np.unique(clusters, return_inverse=True)[1]
@@ -82,4 +100,5 @@ def graded(reference: Floats, arm: Floats, clusters: Ints | None = None) -> Spre
     deviation = np.bincount(index, weights=difference - mean)
     groups = sizes.size
     se = math.sqrt(groups / (groups - 1) * float(deviation @ deviation)) / difference.size
-    return Spread(value=mean, se=se, df=groups - 1, units=groups, unit_name="contexts")
+    largest = float(np.abs(difference).max()) or 1.0
+    return Spread(value=mean, se=max(se, largest / groups), df=groups - 1, units=groups, unit_name="contexts")

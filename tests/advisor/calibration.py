@@ -1,7 +1,8 @@
 """Grade the advisor on simulated deployments whose truth is known: `python -m tests.advisor.calibration --deployments 2000`.
 
-Each deployment draws its noise (autocorrelation, drift, heavy tails, second place, effects that differ by session), its true effects from
-none to large, the planned size for that noise, and asks `decide`. The table prints each rate with its one-sided 95 % bound and its goal.
+Each deployment draws its noise (autocorrelation, drift, heavy tails, second place, restarts, effects that differ by session), its machines
+(one, two swapped, two that were not), its true effects from none to large, the planned size for that noise, and asks `decide`. The table
+prints each rate with its one-sided 95 % bound and its goal.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 from advisor.decide import decide
-from advisor.evidence import AaControl, Calls, ClientHealth, Evidence, Observation, Telemetry, WorkloadClass
+from advisor.evidence import AaControl, Calls, ClientHealth, Deployment, Evidence, Observation, Telemetry, WorkloadClass
 from advisor.policy import Policy
 from advisor.statistics import paired
 from advisor.statistics.break_even import break_even
 from advisor.statistics.planning import items_needed, units_needed
 from advisor.verdict import ArmVerdict, Word
-from tests.advisor.cases import BUCKETS, bare
+from tests.advisor.cases import BF16, BUCKETS, FP8, H100, bare
 from tests.advisor.worlds import Noise, answers, simulated_calls, simulated_sweep
 
 POLICY = Policy()
@@ -31,6 +33,7 @@ EFFECTS = (0.0, 0.0, -0.5, 0.5, -0.9, 0.9, -1.5, 1.5, -2.0, 2.0, -3.0, 3.0, -6.0
 LOSSES = (0.0, 0.0, 0.0, 0.0, -0.5, -1.0, -2.0, -4.0)  # of the accuracy margin
 CLASSES = ("chat", "code")
 SHARES = (0.6, 0.4)
+MACHINE_SPREAD = 0.015  # standard deviation between two GPUs of one type, log units
 MOST_PAIRS = 60
 PILOT_PAIRS = 12
 
@@ -46,6 +49,8 @@ class World:
     items: int
     discordance: float
     control: bool
+    machines: Literal["one", "swapped", "apart"]
+    machine_effect: float  # log ratio between the two machines
 
     @property
     def mixed(self) -> float:
@@ -60,6 +65,7 @@ class Graded:
     verdict: Word
     change: float
     loss: float
+    apart: bool = False  # on machines that were not swapped: nothing can be planned to settle it
 
     @property
     def wrong(self) -> bool:
@@ -77,6 +83,8 @@ class Graded:
     @property
     def wanted(self) -> Word | None:
         """Return the verdict that a large truth calls for, None where the truth is not large."""
+        if self.apart:
+            return None
         if self.loss <= -2 * POLICY.accuracy_margin or self.change >= 2 * MARGIN * 0.999:
             return "avoid"
         return "use" if self.loss == 0 and self.change <= -2 * MARGIN * 0.999 else None
@@ -105,13 +113,14 @@ def noise(rng: np.random.Generator) -> Noise:
     """Draw how disturbed a deployment is."""
     return Noise(
         call=rng.uniform(0.03, 0.15),
-        phi=rng.choice([0.0, 0.3, 0.6, 0.9]),
+        phi=rng.choice([0.0, 0.3, 0.6, 0.9, 0.98]),
         wander=rng.uniform(0.01, 0.08),
         block=rng.uniform(0.0, 0.02),
         drift=rng.choice([0.0, 0.05, 0.15]),
         stall_share=rng.choice([0.0, 0.005, 0.02]),
         stall=rng.uniform(0.5, 1.5),
         second=rng.choice([0.0, 0.02]),
+        restart=rng.choice([0.0, 0.005]),  # each server is started once, so no interval can contain it
         session_effect=rng.uniform(0.0, 0.04),
     )
 
@@ -142,13 +151,17 @@ def world(rng: np.random.Generator) -> tuple[World, float]:
         items=items_needed(discordance, POLICY.accuracy_margin),
         discordance=max(discordance, -loss * 1.2),
         control=bool(rng.random() < 0.5),
+        machines=rng.choice(["one", "one", "swapped", "apart"]),
+        machine_effect=MACHINE_SPREAD * rng.standard_normal(),
     )
     return drawn, deviation
 
 
 def _calls(rng: np.random.Generator, drawn: World, index: int, pairs: int) -> tuple[Calls, Calls]:
     effect = math.log1p(drawn.changes[index])
-    return simulated_calls(rng, pairs=pairs, effect=effect, noise=drawn.noise, swapped=False)
+    between = 0.0 if drawn.machines == "one" else drawn.machine_effect
+    swapped = drawn.machines == "swapped"
+    return simulated_calls(rng, pairs=pairs, effect=effect, noise=drawn.noise, machine_effect=between, swapped=swapped)
 
 
 def evidence(rng: np.random.Generator, drawn: World) -> Evidence:
@@ -163,7 +176,11 @@ def evidence(rng: np.random.Generator, drawn: World) -> Evidence:
         first, second = simulated_calls(rng, pairs=drawn.pairs, effect=0.0, noise=drawn.noise, swapped=False)
         controls.append(AaControl(workload="chat", first=first, second=second))
     per_bucket = math.ceil(drawn.items / len(BUCKETS))
+    two = drawn.machines != "one"
+    arms = (replace(BF16, machine="a"), replace(FP8, machine="b")) if drawn.machines == "apart" else (BF16, FP8)
     return bare(
+        deployment=Deployment(version="0.33.0", gpu=H100, machines=("a", "b") if two else ("a",), swapped=drawn.machines == "swapped"),
+        arms=arms,
         workloads=tuple(WorkloadClass(name=name, gpu_time_share=share) for name, share in zip(CLASSES, SHARES, strict=True)),
         observations=tuple(observations),
         accuracy=tuple(
@@ -211,7 +228,7 @@ def needed_ratio(rng: np.random.Generator, drawn: World, deviation: float) -> fl
 def graded(verdict: ArmVerdict, drawn: World) -> Graded:
     """Hold *verdict* against the truth of *drawn*."""
     change = drawn.mixed if verdict.workload is None else drawn.changes[CLASSES.index(verdict.workload)]
-    return Graded(verdict=verdict.verdict, change=change, loss=drawn.loss)
+    return Graded(verdict=verdict.verdict, change=change, loss=drawn.loss, apart=drawn.machines == "apart")
 
 
 def simulate(deployments: int, *, seed: int = 7) -> Results:

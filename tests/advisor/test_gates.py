@@ -59,7 +59,7 @@ def test_the_published_prompts_up_to_16k_are_faster_than_the_gpu() -> None:
     assert floor is not None
     assert floor == pytest.approx([67, 104, 142, 183, 320], rel=0.01)  # the floors that the post's own peak gives
     (gate,) = compute_floor.check(bare(sweeps=(sweep,)), Policy())
-    assert (gate.status, gate.spoils) == ("fail", ("ttft", "turn"))
+    assert (gate.status, gate.spoils) == ("fail", ("prefill sweep",))
     assert gate.message == (
         "TTFT of 15 ms for 4,096 computed tokens: the GPU's peak allows no less than 64 ms (5 of 5 calls); the prompts were cached, "
         "or the stamps are wrong"

@@ -107,6 +107,29 @@ def test_counted_and_graded_answers_pool() -> None:
     assert server.estimate.n == 400
 
 
+def test_answers_that_all_agree_on_a_handful_of_items_are_no_proof() -> None:
+    def bucket(items: int) -> AccuracyBucket:
+        scores = np.ones(items * 4)
+        clusters = np.repeat(np.arange(items), 4)
+        return AccuracyBucket(
+            arm="fp8",
+            task="needle",
+            context_tokens=8192.0,
+            both=items * 4,
+            reference_only=0,
+            arm_only=0,
+            neither=0,
+            reference_scores=scores,
+            arm_scores=scores,
+            clusters=clusters,
+        )
+
+    few, many = (pooled(bare(accuracy=(bucket(items),)), Policy())[0] for items in (10, 400))
+    assert (few.estimate.n, many.estimate.n) == (10, 400)  # items, not depths and repetitions
+    assert few.p_not_worse > 0.2
+    assert many.p_not_worse < 0.01
+
+
 def test_the_reach_of_the_mix_weighs_its_classes() -> None:
     evidence = compared(
         effect=0.0,
@@ -184,6 +207,26 @@ def test_a_tail_does_not_dilute_throughput() -> None:
     marked = replace(slow, tail=last)
     diluted, clean = (_named(replace(evidence, observations=observed(calls, each)))["requests_per_s", None] for each in (slow, marked))
     assert clean > 10 * diluted
+
+
+def test_blocks_that_only_drain_state_no_throughput() -> None:
+    evidence = compared(effect=0.0, pairs=4)
+    calls = evidence.calls("chat", "fp8")
+    assert calls is not None
+    draining = replace(calls, tail=np.arange(len(calls)) % 10 > 0)
+    found = _named(replace(evidence, observations=observed(calls, draining)))
+    assert ("output_tokens_per_s", None) not in found
+    assert ("turn_ms.p50", "chat") in found
+
+
+def test_a_sweep_that_fails_its_gate_gives_no_line_and_spoils_no_replay() -> None:
+    evidence = compared(effect=-0.1)
+    reference, arm = sweeps()
+    halved = replace(reference, itl_ms=6.4 + (reference.itl_ms - 6.4) / 2)
+    case = assess(replace(evidence, sweeps=(halved, arm)), Policy())
+    assert [line.arm for line in case.itl] == ["fp8"]
+    assert case.break_even == ()
+    assert case.speed("fp8", "chat") is not None
 
 
 def test_too_few_sessions_leave_a_quantile_out_instead_of_guessing_it() -> None:

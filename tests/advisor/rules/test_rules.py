@@ -18,6 +18,7 @@ from advisor.rules import (
     capacity_bound,
     draft_acceptance,
     gain_lost_under_load,
+    garbage_answers,
     head_dim_256,
     idle_bandwidth,
     kernel_changed,
@@ -29,6 +30,7 @@ from advisor.rules import (
     not_a_line,
     one_of_two,
     other_gpu,
+    pool_never_filled,
     prefix_break,
     slo_broken,
     systematic_shift,
@@ -65,7 +67,7 @@ def _with(evidence: Evidence, arm: str, telemetry: Telemetry) -> Evidence:
 
 def test_every_rule_is_one_file_with_a_message_its_needs_and_a_check() -> None:
     found = plugins.modules(rules)
-    assert len(found) >= 24
+    assert len(found) >= 26
     for module in found:
         assert plugins.first_sentence(module).endswith("."), module.__name__
         assert module.NEEDS
@@ -295,6 +297,23 @@ def test_missing_evidence_is_priced() -> None:
     (open_question,) = _findings(missing_evidence, compared(effect=-0.03, pairs=5))
     assert "is not settled against 3%" in open_question.message
     assert _findings(missing_evidence, compared(effect=-0.2)) == []
+
+
+def test_more_garbage_than_on_the_reference_is_a_veto() -> None:
+    buckets = compared(effect=0.0).accuracy
+    clean = tuple(replace(each, garbage=1, reference_garbage=0) for each in buckets)
+    assert _findings(garbage_answers, compared(effect=0.0, accuracy=clean)) == []
+    broken = (*clean[:-1], replace(clean[-1], garbage=60))
+    (found,) = _findings(garbage_answers, compared(effect=0.0, accuracy=broken))
+    assert found.asks_for == "avoid"
+    assert found.message == "60 of 200 answers to needle at 128k are garbage on fp8, 0 on bf16."
+
+
+def test_a_pool_that_stayed_empty_says_nothing_about_capacity() -> None:
+    seen = (("bf16", Telemetry(pool_filled_share=0.9)), ("fp8", Telemetry(pool_filled_share=0.1)))
+    (found,) = _findings(pool_never_filled, bare(server=seen))
+    assert found.message.startswith("The KV pool was full for 10% of the run on fp8")
+    assert _findings(pool_never_filled, bare(server=seen, workloads=(_chat(working_set_tokens=1000.0),))) == []
 
 
 def test_drafts_that_are_accepted_less_often_are_told() -> None:

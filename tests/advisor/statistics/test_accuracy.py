@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar  # type: ignore[import-untyped]  # ships no types
 
 from advisor.statistics import accuracy
 
@@ -12,7 +11,7 @@ COUNTS = st.integers(min_value=0, max_value=60)
 
 
 def test_tango_gives_the_published_interval() -> None:
-    found = accuracy.tango(both=1, arm_only=1, reference_only=7, neither=12)  # Fagerland, Lydersen & Laake 2014
+    found = accuracy.tango(arm_only=1, reference_only=7, n=21)  # Fagerland, Lydersen & Laake 2014
     assert found.low == pytest.approx(-0.517, abs=5e-4)
     assert found.high == pytest.approx(-0.026, abs=5e-4)
 
@@ -21,8 +20,9 @@ def test_tango_gives_the_published_interval() -> None:
 def test_tango_holds_its_value_and_mirrors_when_the_arms_change_places(both: int, lost: int, won: int, neither: int) -> None:
     if both + lost + won + neither == 0:
         return
-    there = accuracy.tango(both=both, reference_only=lost, arm_only=won, neither=neither)
-    back = accuracy.tango(both=both, reference_only=won, arm_only=lost, neither=neither)
+    n = both + lost + won + neither
+    there = accuracy.tango(reference_only=lost, arm_only=won, n=n)
+    back = accuracy.tango(reference_only=won, arm_only=lost, n=n)
     assert there.low is not None
     assert there.high is not None
     assert -1 <= there.low <= there.value <= there.high <= 1
@@ -34,7 +34,7 @@ def test_tango_holds_its_value_and_mirrors_when_the_arms_change_places(both: int
 @given(COUNTS, COUNTS, st.integers(min_value=1, max_value=400), st.floats(min_value=0.005, max_value=0.2))
 def test_the_interval_clears_the_margin_exactly_when_the_test_does(lost: int, won: int, same: int, margin: float) -> None:
     n = lost + won + same
-    interval = accuracy.tango(both=same, reference_only=lost, arm_only=won, neither=0)
+    interval = accuracy.tango(reference_only=lost, arm_only=won, n=n)
     assert interval.low is not None
     assert interval.high is not None
     if abs(interval.low + margin) > 1e-6:
@@ -47,15 +47,16 @@ def test_the_interval_clears_the_margin_exactly_when_the_test_does(lost: int, wo
 def test_tango_covers_the_true_difference_in_small_samples(n: int, least: float, most: float) -> None:
     rng = np.random.default_rng(1)
     runs, covered = 1000, 0
-    for lost, won, same in rng.multinomial(n, [0.03, 0.01, 0.96], size=runs):
-        found = accuracy.tango(both=int(same), reference_only=int(lost), arm_only=int(won), neither=0)
+    for lost, won, _ in rng.multinomial(n, [0.03, 0.01, 0.96], size=runs):
+        found = accuracy.tango(reference_only=int(lost), arm_only=int(won), n=n)
         covered += (found.low or -1) <= -0.02 <= (found.high or 1)
     assert least <= covered / runs <= most
 
 
-@given(COUNTS, COUNTS)
+@pytest.mark.parametrize(("lost", "won"), [(0, 0), (0, 5), (7, 1), (12, 12), (30, 18)])
 def test_mcnemar_is_statsmodels_exact_one(lost: int, won: int) -> None:
-    theirs = statsmodels_mcnemar([[5, lost], [won, 5]], exact=True).pvalue
+    oracle = pytest.importorskip("statsmodels.stats.contingency_tables")
+    theirs = oracle.mcnemar([[5, lost], [won, 5]], exact=True).pvalue
     assert accuracy.mcnemar(reference_only=lost, arm_only=won) == pytest.approx(theirs)
 
 
@@ -71,4 +72,27 @@ def test_graded_scores_count_contexts_not_items() -> None:
         low, high = found.interval()
         covered += low <= -0.02 <= high
     assert 0.92 <= covered / runs <= 0.98
+    agreed = accuracy.graded(np.ones(20), np.ones(20))
+    assert agreed is not None
+    assert agreed.se == 0.05  # as if one context in twenty had changed: agreement is not proof
     assert accuracy.graded(np.ones(4), np.ones(4), np.array([0, 0, 1, 1])) is None
+
+
+def test_repeated_items_count_once_where_they_agree() -> None:
+    clusters = np.repeat(np.arange(20), 5)
+    same = np.repeat(np.random.default_rng(3).choice([-1.0, 0.0, 1.0], 20), 5)
+    assert accuracy.design_effect(same, clusters) == pytest.approx(5.0, rel=0.06)
+    assert accuracy.design_effect(np.zeros(100), clusters) == 5.0
+    assert accuracy.design_effect(same, np.arange(100)) == 1.0
+
+
+def test_tango_on_effective_counts_covers_where_items_repeat() -> None:
+    rng = np.random.default_rng(4)
+    runs, covered, clusters = 400, 0, np.repeat(np.arange(80), 5)
+    for _ in range(runs):
+        tendency = rng.choice([-1.0, 0.0, 1.0], size=80, p=[0.10, 0.86, 0.04])  # an item turns wrong, stays, turns right
+        difference = np.where(rng.random(400) < 0.8, tendency[clusters], 0.0)
+        effect = accuracy.design_effect(difference, clusters)
+        found = accuracy.tango(reference_only=np.sum(difference < 0) / effect, arm_only=np.sum(difference > 0) / effect, n=400 / effect)
+        covered += (found.low or -1) <= -0.048 <= (found.high or 1)
+    assert 0.91 <= covered / runs <= 0.99

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import statsmodels.api as sm  # type: ignore[import-untyped]  # ships no types
 
 from advisor.statistics.grid import on_grid
 from advisor.statistics.itl import itl_line
@@ -31,6 +30,7 @@ def test_the_slope_is_recovered_covered_and_turned_into_bandwidth() -> None:
 
 
 def test_the_weighted_fit_is_statsmodels_weighted_fit() -> None:
+    sm = pytest.importorskip("statsmodels.api")
     points = ITL_MS["llama-h100", "bf16"]
     x, y = np.array(list(points), dtype=np.float64), np.array(list(points.values()))
     theirs = sm.WLS(y, sm.add_constant(x), weights=1 / y**2).fit()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import signal
-from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]  # ships no types
 
 from advisor.statistics import floor, holm, planning, quantiles, signs, warmup
 from advisor.statistics.resampling import Spread
@@ -11,8 +10,14 @@ from advisor.statistics.resampling import Spread
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_holm_is_statsmodels_holm(count: int) -> None:
+    oracle = pytest.importorskip("statsmodels.stats.multitest")
     for p_values in np.random.default_rng(count).random((5, count)) ** 3:
-        assert holm.adjusted(p_values.tolist()) == pytest.approx(multipletests(p_values, method="holm")[1])
+        assert holm.adjusted(p_values.tolist()) == pytest.approx(oracle.multipletests(p_values, method="holm")[1])
+
+
+def test_holm_multiplies_by_the_claims_that_are_left_and_never_falls() -> None:
+    assert holm.adjusted([0.01, 0.04, 0.03]) == pytest.approx((0.03, 0.06, 0.06))
+    assert holm.adjusted([]) == ()
 
 
 def test_six_of_six_buckets_down_is_no_chance() -> None:

@@ -1,0 +1,48 @@
+"""Answers that are no language: repetition, non-printing characters, an early end. A broken cache does this before accuracy falls."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from advisor import commands, words
+from advisor.case import Case
+from advisor.evidence import AccuracyBucket
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"evidence.accuracy.garbage", "evidence.accuracy.reference_garbage"})
+
+
+def _p_more(bucket: AccuracyBucket) -> float:
+    """Return Fisher's one-sided p-value that the arm gives garbage more often than the reference."""
+    if bucket.garbage is None or bucket.reference_garbage is None or not bucket.items:
+        return 1.0
+    mine, theirs = bucket.garbage, bucket.reference_garbage
+    table = np.array([[mine, bucket.items - mine], [theirs, bucket.items - theirs]])
+    return float(stats.fisher_exact(table, alternative="greater").pvalue)
+
+
+def check(case: Case) -> tuple[Finding, ...]:
+    """Return one finding an arm whose worst bucket surely holds more garbage than the reference (Bonferroni over its buckets)."""
+    out = []
+    for arm in case.evidence.challengers:
+        buckets = [each for each in case.evidence.accuracy if each.arm == arm.name]
+        worst = min(buckets, key=_p_more, default=None)
+        if worst is None or _p_more(worst) * len(buckets) > case.policy.alpha / 2:
+            continue
+        where = words.bucket(worst.task, worst.context_tokens)
+        out.append(
+            Finding(
+                kind="blocks",
+                arm=arm.name,
+                message=(
+                    f"{worst.garbage} of {worst.items} answers to {where} are garbage on {arm.name}, "
+                    f"{worst.reference_garbage} on {case.evidence.reference}."
+                ),
+                flips="a version, kernel or flag under which the garbage is gone",
+                next_command=commands.probe(),
+                leg="safe",
+                asks_for="avoid",
+            )
+        )
+    return tuple(out)

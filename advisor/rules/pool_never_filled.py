@@ -1,0 +1,27 @@
+"""The pool was not full for long enough: this run says nothing about capacity, whichever arm has the larger pool."""
+
+from __future__ import annotations
+
+from advisor import commands
+from advisor.case import Case
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"evidence.server"})
+
+
+def check(case: Case) -> Finding | None:
+    """Return the arms whose pool was full for too little of the run, where the load could need it."""
+    if case.room(None).state == "slack":
+        return None
+    seen = {arm: figures.pool_filled_share for arm, figures in case.evidence.server if figures.pool_filled_share is not None}
+    idle = {arm: share for arm, share in seen.items() if share < case.policy.min_filled_share}
+    if not idle:
+        return None
+    told = ", ".join(f"{share:.0%} of the run on {arm}" for arm, share in idle.items())
+    return Finding(
+        kind="informs",
+        message=f"The KV pool was full for {told}: no statement on capacity follows from this run.",
+        flips="long primed runs that keep the pool full",
+        next_command=commands.fill_pool(),
+        leg="capacity",
+    )
