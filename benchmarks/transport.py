@@ -3,31 +3,37 @@
     python benchmarks/transport.py [--seconds 15] [--clients agentload,aiohttp,openai] [--json]
 
 Error of a gap: what the client says lies between two chunks, less what lay between the server's writes. Error of the TTFT: from the
-sending of the request to the first chunk, as the client says, less from the server's reading of it to its first write.
+sending of the request to the first chunk, as the client says, less from its arrival at the server to the server's first write.
+
+What else runs on the machine makes clients late, so its share is printed too: a line is worth little where it is not small.
 """  # noqa: INP001 - a folder of scripts, no package
 
 import argparse
+import os
+import resource
 import subprocess
 import sys
+import time
 import urllib.request
-from contextlib import contextmanager
 from collections.abc import Iterator
-from itertools import pairwise
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from transport_client import CLIENTS, Measured, Run
 
 HERE = Path(__file__).parent
 US, MS = 1e3, 1e6
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Truth(msgspec.Struct, array_like=True):
     """What the server says of one stream."""
 
     id: str
-    read_ns: int
+    arrived_ns: int
     before_ns: list[int]
     after_ns: list[int]
 
@@ -53,32 +59,52 @@ class Figures(msgspec.Struct):
     lag_ms_max: float
     cpu_us_per_chunk: float
     cpu_share: float
+    cores_elsewhere: float
     note: str = ""
 
 
 @contextmanager
-def truth_server(*, tokens: int) -> Iterator[str]:
-    """Run the server in a process of its own; give its base URL."""
+def truth_server(*, tokens: int) -> Iterator[tuple[str, int]]:
+    """Run the server in a process of its own; give its base URL and its process."""
     command = [sys.executable, str(HERE / "truth_server.py"), "--tokens", str(tokens)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1", process.pid
         finally:
             process.kill()
 
 
-def played(client: str, *, tokens: int, load: list[str]) -> tuple[Run, dict[str, Truth]]:
-    """Run a client against a fresh server; return what each says."""
-    with truth_server(tokens=tokens) as url:
+def played(client: str, *, tokens: int, load: list[str]) -> tuple[Run, dict[str, Truth], float]:
+    """Run a client against a fresh server; return what each says, and how many cores were busy with something else."""
+    with truth_server(tokens=tokens) as (url, server):
+        began, busy_s, children_s = time.monotonic(), _busy_s(), _children_s()
         command = [sys.executable, str(HERE / "transport_client.py"), client, url, *load]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        own_s = _children_s() - children_s + _process_s(server)
+        elsewhere = max(0.0, _busy_s() - busy_s - own_s) / (time.monotonic() - began)
+        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - our own server
             log = msgspec.msgpack.decode(answer.read(), type=list[Truth])
-    return msgspec.msgpack.decode(done.stdout, type=Run), {truth.id: truth for truth in log}
+    return msgspec.msgpack.decode(done.stdout, type=Run), {truth.id: truth for truth in log}, elsewhere
 
 
-def figures(client: str, load: str, run: Run, truths: dict[str, Truth], *, tokens: int) -> Figures:
+def _busy_s() -> float:
+    # user, nice, system, idle, iowait, irq, softirq, steal
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / TICKS
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _process_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def figures(client: str, load: str, run: Run, truths: dict[str, Truth], elsewhere: float, *, tokens: int) -> Figures:
     """Join what the client says with the truth. A session's first call opens a connection and is no steady state."""
     pairs = [(call, truths[call.id]) for call in run.calls if call.id in truths]
     steady = [(call, truth) for call, truth in pairs if load.startswith("open") or not call.id.endswith("-0")]
@@ -105,33 +131,51 @@ def figures(client: str, load: str, run: Run, truths: dict[str, Truth], *, token
         lag_ms_max=_q(lags, 100) / MS,
         cpu_us_per_chunk=run.cpu_s * 1e6 / chunks,
         cpu_share=run.cpu_s / run.wall_s,
+        cores_elsewhere=elsewhere,
         note=run.note,
     )
 
 
-def _gap_errors(call: Measured, truth: Truth) -> np.ndarray:
+def _gap_errors(call: Measured, truth: Truth) -> NDArray[np.float64]:
     middle = (np.array(truth.before_ns) + np.array(truth.after_ns)) / 2
-    return np.diff(np.array(call.stamps_ns)) - np.diff(middle)
+    errors: NDArray[np.float64] = np.diff(np.array(call.stamps_ns)) - np.diff(middle)
+    return errors
 
 
 def _ttft_error(call: Measured, truth: Truth) -> float:
     sent_ns = call.released_ns if call.sent_ns is None else call.sent_ns
-    return (call.stamps_ns[0] - sent_ns) - (truth.before_ns[0] - truth.read_ns)
+    return (call.stamps_ns[0] - sent_ns) - (truth.before_ns[0] - truth.arrived_ns)
 
 
-def _q(values: np.ndarray, percent: float) -> float:
+def _q(values: NDArray[np.float64], percent: float) -> float:
     return float(np.percentile(values, percent))
 
 
 def table(lines: list[Figures]) -> str:
     """Return the figures as a Markdown table."""
-    head = ["load", "client", "chunks", "lost", "gap error p50", "p99", "max", "TTFT error p50", "p99", "send lag p50", "p99", "CPU a chunk"]
+    head = [
+        "load",
+        "client",
+        "chunks",
+        "lost",
+        "coalesced",
+        "gap error p50",
+        "p99",
+        "max",
+        "TTFT error p50",
+        "p99",
+        "send lag p50",
+        "p99",
+        "CPU a chunk",
+        "cores busy elsewhere",
+    ]
     rows = [
         [
             line.load,
             line.client,
             f"{line.chunks:,}",
             str(line.lost),
+            f"{line.coalesced:,}" if line.client == "agentload" else "?",
             f"{line.gap_error_us_p50:,.1f} µs",
             f"{line.gap_error_us_p99:,.1f} µs",
             f"{line.gap_error_us_max:,.0f} µs",
@@ -140,6 +184,7 @@ def table(lines: list[Figures]) -> str:
             f"{line.lag_ms_p50:.3f} ms",
             f"{line.lag_ms_p99:.3f} ms",
             f"{line.cpu_us_per_chunk:.1f} µs",
+            f"{line.cores_elsewhere:.2f}",
         ]
         for line in lines
     ]
@@ -158,11 +203,11 @@ def main() -> None:
     lines: list[Figures] = []
     for client in chosen.clients.split(","):
         for streams in filter(None, chosen.streams.split(",")):
-            run, truths = played(client, tokens=100, load=["--streams", streams, "--seconds", str(chosen.seconds)])
-            lines.append(figures(client, f"{streams} streams x 50/s", run, truths, tokens=100))
+            played_ = played(client, tokens=100, load=["--streams", streams, "--seconds", str(chosen.seconds)])
+            lines.append(figures(client, f"{streams} streams x 50/s", *played_, tokens=100))
         for rate in filter(None, chosen.rates.split(",")):
-            run, truths = played(client, tokens=10, load=["--rate", rate, "--seconds", str(chosen.seconds)])
-            lines.append(figures(client, f"open loop {rate}/s", run, truths, tokens=10))
+            played_ = played(client, tokens=10, load=["--rate", rate, "--seconds", str(chosen.seconds)])
+            lines.append(figures(client, f"open loop {rate}/s", *played_, tokens=10))
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines)).decode() + "\n" if chosen.json else table(lines))
 
 

@@ -1,12 +1,14 @@
 """A server that knows when it really wrote each chunk: raw sockets, bytes encoded beforehand, a clock read around each write.
 
 Each POST is answered with a stream of vLLM's form: the first token so long after the request was read, the others at a fixed pace. GET
-hands out the log: for every finished stream when its request had been read, and when each of its writes began and ended.
+hands out the log: for every finished stream when its request had arrived (as the kernel says: how soon this server reads it is no error of
+the client), and when each of its writes began and ended.
 """  # noqa: INP001 - a folder of scripts, no package
 
 import argparse
 import select
 import socket
+import struct
 import sys
 import time
 from collections import deque
@@ -15,6 +17,8 @@ import msgspec
 
 clock = time.monotonic_ns
 MS = 1_000_000
+SO_TIMESTAMPNS = 35
+timespec = struct.Struct("@ll").unpack_from
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 WORDS = ("status", " escape", " closed", " public", " numerator", " the", " of", " unit")
 
@@ -48,12 +52,12 @@ def writes(tokens: int) -> list[bytes]:
 class Stream:
     """One answer under way."""
 
-    __slots__ = ("after", "before", "due", "id", "read_ns", "sock")
+    __slots__ = ("after", "arrived_ns", "before", "due", "id", "sock")
 
-    def __init__(self, sock: socket.socket, id: str, read_ns: int, due: int) -> None:
+    def __init__(self, sock: socket.socket, id: str, arrived_ns: int, due: int) -> None:
         self.sock = sock
         self.id = id
-        self.read_ns = read_ns
+        self.arrived_ns = arrived_ns
         self.due = due
         self.before: list[int] = []
         self.after: list[int] = []
@@ -70,6 +74,7 @@ class TruthServer:
         self._connections: dict[int, tuple[socket.socket, bytearray]] = {}
         self._first: deque[Stream] = deque()
         self._next: deque[Stream] = deque()
+        self._wall_ahead_ns = time.time_ns() - clock()
         self._log: list[tuple[str, int, list[int], list[int]]] = []
 
     def serve(self) -> None:
@@ -100,7 +105,7 @@ class TruthServer:
                 stream.due += self._period_ns
                 self._next.append(stream)
             else:
-                self._log.append((stream.id, stream.read_ns, stream.before, stream.after))
+                self._log.append((stream.id, stream.arrived_ns, stream.before, stream.after))
 
     def _heard(self, file: int) -> None:
         if file == self.listening.fileno():
@@ -110,14 +115,19 @@ class TruthServer:
                 except BlockingIOError:
                     return
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
                 self._connections[sock.fileno()] = (sock, bytearray())
                 self._poll.register(sock, select.EPOLLIN)
         sock, got = self._connections[file]
         try:
-            data = sock.recv(1 << 20)
+            data, ancillary, _, _ = sock.recvmsg(1 << 20, 64)
         except OSError:
-            data = b""
-        read_ns = clock()
+            data, ancillary = b"", []
+        arrived_ns = read_ns = clock()
+        for _, kind, stamp in ancillary:
+            if kind == SO_TIMESTAMPNS:
+                seconds, nanoseconds = timespec(stamp)
+                arrived_ns = seconds * 1_000_000_000 + nanoseconds - self._wall_ahead_ns
         if not data:
             self._poll.unregister(sock)
             del self._connections[file]
@@ -133,7 +143,7 @@ class TruthServer:
         if lines[0].startswith("GET"):
             self._tell(sock)
         else:
-            self._first.append(Stream(sock, headers.get("x-request-id", ""), read_ns, read_ns + self._ttft_ns))
+            self._first.append(Stream(sock, headers.get("x-request-id", ""), arrived_ns, read_ns + self._ttft_ns))
 
     def _tell(self, sock: socket.socket) -> None:
         log = msgspec.msgpack.encode(self._log)
