@@ -92,7 +92,9 @@ async def live(made: Plan) -> list[CallRow]:
         async with Wire([Target(arm=name, url=url) for name, url in urls.items()]) as wire:
             speech = {name: Speech(model=arm.model.name) for name, arm in ARMS.items()}
             caller = PromptCaller(wire, speech, Renderer(seed=SEED), seed=0)
+            cooking = tasks.create_task(caller.cook())
             health = await Runner(made, caller, barrier, leg=1, write=rows.append, flush=lambda: None).play()
+            cooking.cancel()
         until.set()
     assert health.calls > 0
     return [row for row in rows if isinstance(row, CallRow)]

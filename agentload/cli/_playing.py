@@ -7,6 +7,7 @@ import signal
 import sys
 
 from agentload.cli._progress import Progress
+from agentload.errors import AgentloadError
 from agentload.experiment.replay import Leg, Played, Replay
 
 
@@ -21,4 +22,19 @@ def played(replay: Replay, progress: Progress) -> Played:
         return await leg.play()
 
     with progress.shown():
-        return asyncio.run(play())
+        try:
+            return asyncio.run(play())
+        except BaseExceptionGroup as group:
+            mendable, bugs = group.split(AgentloadError)
+            if mendable is None or bugs is not None:
+                raise
+            raise _first(mendable) from group
+
+
+def _first(group: BaseExceptionGroup[AgentloadError]) -> AgentloadError:
+    """Return what the user can mend of what tasks that ran side by side raised."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, AgentloadError)
+    return found

@@ -28,7 +28,7 @@ from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
-from agentload.telemetry.watch import Watch
+from agentload.telemetry.watch import Source, Watch
 
 SAMPLE_S = 5.0
 
@@ -103,7 +103,7 @@ class Leg:
     ) -> Health:
         replay, plan = self._replay, self._replay.plan
         endpoints = {e.name: e for e in replay.endpoints}
-        watch = Watch(endpoints, every_s=SAMPLE_S)
+        watch = Watch({e.name: Source(url=f"{e.root}/metrics", headers=e.request_headers()) for e in replay.endpoints}, every_s=SAMPLE_S)
 
         async def pair_done(_: int) -> None:
             writer.sync()
@@ -122,10 +122,11 @@ class Leg:
         speech = {name: Speech(model=models[name], aliases=e.aliases, extra=e.extra_body) for name, e in endpoints.items()}
         renderer = Renderer(seed=plan.header.seed, block=plan.header.block)
         async with Wire([_target(e) for e in replay.endpoints]) as wire, asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(watch.run())
+            caller = PromptCaller(wire, speech, renderer, seed=plan.seed)
+            beside = (tasks.create_task(watch.run()), tasks.create_task(caller.cook()))
             self._runner = Runner(
                 plan,
-                PromptCaller(wire, speech, renderer, seed=plan.seed),
+                caller,
                 barrier,
                 leg=leg.leg,
                 write=writer.append,
@@ -135,7 +136,8 @@ class Leg:
                 voided=before.lost,
             )
             health = await self._runner.play()
-            watching.cancel()
+            for task in beside:
+                task.cancel()
         return health
 
     def _opening(self, leg: LegRow, before: Past, identities: Mapping[str, Identity], models: Mapping[str, str]) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -50,14 +50,11 @@ class PromptCaller:
         self._seed = seed
         self._ready: OrderedDict[str, _Ready] = OrderedDict()
         self._ready_bytes = 0
-        self._orders: deque[Prepare] = deque()
-        self._kitchen: asyncio.Task[None] | None = None
+        self._orders: asyncio.Queue[Prepare] = asyncio.Queue()
 
     def prepare(self, command: Prepare) -> None:
-        """Render soon, behind the calls that are due now."""
-        self._orders.append(command)
-        if self._kitchen is None or self._kitchen.done():
-            self._kitchen = asyncio.get_running_loop().create_task(self._cook())
+        """Render soon, behind the calls that are due now; `cook` must be running."""
+        self._orders.put_nowait(command)
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
         """Send a call and follow it to its end; return its outcome and the hash of its prompt."""
@@ -87,10 +84,11 @@ class PromptCaller:
         """Close a call's connection."""
         self._wire.cancel(request_id)
 
-    async def _cook(self) -> None:
-        while self._orders:
-            await asyncio.sleep(0)
-            order = self._orders.popleft()
+    async def cook(self) -> None:
+        """Make ready what was ordered, one at a time, until cancelled."""
+        while True:
+            order = await self._orders.get()
+            await asyncio.sleep(0)  # let calls that are due go first
             ready = self._render(order.call.context, order.salt)
             self._ready[order.request_id] = ready
             self._ready_bytes += ready.size

@@ -6,31 +6,39 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import aiohttp
 
-from agentload.endpoints.endpoint import Endpoint
 from agentload.model.rows import SampleRow
 from agentload.telemetry.prometheus import parse
 
 PATIENCE = aiohttp.ClientTimeout(total=5)
 
 
-class Watch:
-    """Keep what `/metrics` of every endpoint says at an interval."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where an arm's metrics are."""
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], *, every_s: float) -> None:
-        self._endpoints = endpoints
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class Watch:
+    """Keep what `/metrics` of every arm says at an interval."""
+
+    def __init__(self, sources: Mapping[str, Source], *, every_s: float) -> None:
+        self._sources = sources
         self._every_s = every_s
         self._pages: list[tuple[int, str, str]] = []
         self._silent: set[str] = set()
 
     async def run(self) -> None:
-        """Fetch until cancelled. An endpoint without metrics is asked once."""
+        """Fetch until cancelled. An arm without metrics is asked once."""
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
             while True:
                 await asyncio.sleep(self._every_s)
-                asked = [name for name in self._endpoints if name not in self._silent]
+                asked = [name for name in self._sources if name not in self._silent]
                 await asyncio.gather(*(self._fetch(session, name) for name in asked))
 
     def rows(self, *, run_id: str, leg: int) -> Iterator[SampleRow]:
@@ -42,9 +50,9 @@ class Watch:
                     yield SampleRow(run_id=run_id, leg=leg, arm=arm, at_ns=at_ns, name=name, value=value)
 
     async def _fetch(self, session: aiohttp.ClientSession, name: str) -> None:
-        endpoint = self._endpoints[name]
+        source = self._sources[name]
         try:
-            async with session.get(f"{endpoint.root}/metrics", headers=endpoint.request_headers()) as response:
+            async with session.get(source.url, headers=source.headers) as response:
                 if response.status == 404:
                     self._silent.add(name)
                 elif response.status == 200:

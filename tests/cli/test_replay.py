@@ -191,3 +191,14 @@ def assert_whole(folder: Path, run: str) -> None:
         assert sorted(row[0] for row in whole) == [0, 1, 2]
         assert sum(row[3] for row in whole) == 24
         assert database.execute("SELECT count(*) - count(DISTINCT request_id) FROM calls_row").fetchone() == (0,)
+
+
+def test_a_full_disk_is_an_error_with_a_hint_and_keeps_what_was_measured(servers: Servers, trace: Path, tmp_path: Path) -> None:
+    # A file size limit stands in for a full disk: the journal may not grow beyond its first reserve.
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 20}, {4 << 20})); {AGENTLOAD[2]}"
+    command = [sys.executable, "-c", limited, "replay", str(trace), "--endpoints", endpoints(servers), "--db", "x.duckdb"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "error: " in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
