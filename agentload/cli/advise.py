@@ -24,8 +24,8 @@ import typer
 
 from agentload.cli import _decide as opt
 from agentload.report.advise import advise, keep
-from agentload.report.json import json as as_json
-from agentload.report.text import text
+from agentload.report.formats.json import json as as_json
+from agentload.report.formats.txt import text
 
 
 def run(

@@ -16,8 +16,8 @@ import typer
 from agentload.cli import _decide as opt
 from agentload.errors import UsageError
 from agentload.report.compare import compare
-from agentload.report.json import json as as_json
-from agentload.report.text import text
+from agentload.report.formats.json import json as as_json
+from agentload.report.formats.txt import text
 from agentload.report.write import write
 
 

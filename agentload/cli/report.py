@@ -15,9 +15,8 @@ from typing import Annotated
 import typer
 
 from agentload.cli import _decide as opt
-from agentload.errors import UsageError
 from agentload.report.advise import advise
-from agentload.report.write import FORMATS, Format, write
+from agentload.report.write import USUAL, write
 
 
 def run(
@@ -25,24 +24,15 @@ def run(
     *,
     run: Annotated[str | None, typer.Option(help="Run to report on; the one stored last when omitted.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write into; reports/RUN when omitted.")] = None,
-    format: Annotated[str, typer.Option(help="Any of md,html,json.")] = ",".join(FORMATS),
+    format: Annotated[str, typer.Option(help="Any of md,html,json,txt.")] = ",".join(USUAL),
     reference: Annotated[str | None, typer.Option(help="Arm in use today; the run's first when omitted.")] = None,
     policy: opt.Policy = None,
     profile: opt.Profile = None,
 ) -> None:
-    wanted = _formats(format)
     document = advise(database, run, setting=opt.setting(policy), reference=reference, profile=profile)
     folder = out or Path("reports") / document.run
-    paths = write(document, folder, formats=wanted)
+    paths = write(document, folder, formats=[name.strip() for name in format.split(",")])
     print(document.headline)
     for path in paths:
         if path.parent == folder:
             print(path)
-
-
-def _formats(text: str) -> tuple[Format, ...]:
-    names = [name.strip() for name in text.split(",")]
-    unknown = [name for name in names if name not in FORMATS]
-    if unknown:
-        raise UsageError(f"--format: no format '{unknown[0]}'", hint=f"any of: {','.join(FORMATS)}")
-    return tuple(each for each in FORMATS if each in names)

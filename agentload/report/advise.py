@@ -19,7 +19,7 @@ from agentload.evidence.gather import gather
 from agentload.model.profile import ArmProfile, Price, Profile
 from agentload.model.rows import VerdictRow
 from agentload.report.document import document
-from agentload.report.json import json
+from agentload.report.formats.json import json
 from agentload.report.parts import Document
 from agentload.report.policy import Setting
 from agentload.report.read import facts, run_id

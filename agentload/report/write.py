@@ -1,25 +1,28 @@
-"""Write a report's files into a folder; the only file here that touches the disk."""
+"""Write a report's files into a folder; the only file here that writes to disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pkgutil
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
+from agentload.errors import UsageError
+from agentload.report import formats as package
 from agentload.report.beside import MARK, NAMES, beside
-from agentload.report.charts.draw import picture
-from agentload.report.html import html
-from agentload.report.json import json
-from agentload.report.markdown import chart_path, markdown
 from agentload.report.parts import Document
 
-Format: TypeAlias = Literal["md", "html", "json"]
-FORMATS: Final[tuple[Format, ...]] = ("md", "html", "json")
-STEM: Final = "decision"
+USUAL: Final = ("md", "html", "json")
 
 
-def write(document: Document, folder: Path, *, formats: tuple[Format, ...] = FORMATS) -> tuple[Path, ...]:
-    """Write `decision.md`, `.html`, `.json`, the charts of the first, and the canary's files if there is one; return the paths."""
+def formats() -> tuple[str, ...]:
+    """List the formats, sorted."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(package.__path__)))
+
+
+def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
+    """Write the report, and the canary's files if there is one; return the paths. Raises `UsageError` on a format that does not exist."""
     out = []
     for name, text in _files(document, formats):
         path = folder / name
@@ -31,16 +34,13 @@ def write(document: Document, folder: Path, *, formats: tuple[Format, ...] = FOR
     return tuple(out)
 
 
-def _files(document: Document, formats: tuple[Format, ...]) -> Iterator[tuple[str, str]]:
-    for wanted in formats:
-        match wanted:
-            case "md":
-                yield f"{STEM}.md", markdown(document)
-                yield from ((chart_path(chart), picture(chart)) for group in document.groups for chart in group.charts)
-            case "html":
-                yield f"{STEM}.html", html(document)
-            case "json":
-                yield f"{STEM}.json", json(document)
+def _files(document: Document, wanted: Sequence[str]) -> Iterator[tuple[str, str]]:
+    known = formats()
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise UsageError(f"no format '{unknown[0]}'", hint=f"any of: {','.join(known)}")
+    for name in wanted:
+        yield from import_module(f"{package.__name__}.{name}").files(document)
     if document.rollout is not None:
         yield from beside(document.rollout)
 

@@ -59,7 +59,7 @@ def test_report_writes_the_formats_asked_for_and_names_them(
     headline, *paths = out.splitlines()
     assert code == 0
     assert headline.startswith("stay on BF16")
-    assert paths == [str(tmp_path / "r" / "decision.md"), str(tmp_path / "r" / "decision.json")]
+    assert paths == [str(tmp_path / "r" / "decision.json"), str(tmp_path / "r" / "decision.md")]
     assert all(Path(path).is_file() for path in paths)
 
 
@@ -67,7 +67,7 @@ def test_report_refuses_a_format_it_does_not_know(
     database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, error = agentload(monkeypatch, capsys, "report", str(database), "--format", "pdf")
-    assert (code, error) == (2, "error: --format: no format 'pdf'\nhint: any of: md,html,json\n")
+    assert (code, error) == (2, "error: no format 'pdf'\nhint: any of: html,json,md,txt\n")
 
 
 def test_compare_prints_the_verdict_on_the_later_run_and_writes_it(

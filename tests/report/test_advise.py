@@ -8,11 +8,11 @@ import pytest
 from agentload.errors import AgentloadError, EvidenceError, StoreError
 from agentload.report.advise import advise, keep
 from agentload.report.compare import IN_TIME, compare
-from agentload.report.html import html
-from agentload.report.json import json as as_json
-from agentload.report.markdown import markdown
+from agentload.report.formats.html import html
+from agentload.report.formats.json import json as as_json
+from agentload.report.formats.md import markdown
 from agentload.report.policy import Setting, parse
-from tests.report.test_json import valid
+from tests.report.formats.test_json import valid
 
 Runs = tuple[Path, str, str, str]
 

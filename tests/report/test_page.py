@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from advisor.policy import Policy
 from agentload.report.document import document
-from agentload.report.html import html
+from agentload.report.formats.html import html
 from tests.report import sample
 from tests.report.chromium import PROGRAM, Page, browser
 

@@ -1,10 +1,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from advisor.policy import Policy
+from agentload.errors import UsageError
 from agentload.report.document import document
 from agentload.report.parts import Document
-from agentload.report.write import write
+from agentload.report.write import formats, write
 from tests.report import sample
 
 
@@ -36,3 +39,13 @@ def test_a_canary_does_not_outlive_its_verdict_but_files_of_yours_do(tmp_path: P
 def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
     first, second = (write(told(), tmp_path / name) for name in ("a", "b"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_a_format_is_a_file_of_its_name() -> None:
+    assert formats() == ("html", "json", "md", "txt")
+
+
+def test_a_format_that_does_not_exist_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no format 'pdf'"):
+        write(told(), tmp_path / "r", formats=("json", "pdf"))
+    assert not (tmp_path / "r").exists()

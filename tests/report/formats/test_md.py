@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from advisor.policy import Policy
 from agentload.report.document import document
-from agentload.report.markdown import escaped, markdown
+from agentload.report.formats.md import escaped, markdown
 from agentload.report.parts import Cell, Document, Table
 from tests.report import sample
 from tests.report.golden import assert_golden

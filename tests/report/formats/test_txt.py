@@ -1,6 +1,6 @@
 from advisor.policy import Policy
 from agentload.report.document import document
-from agentload.report.text import text
+from agentload.report.formats.txt import text
 from tests.report import sample
 from tests.report.golden import assert_golden
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from importlib.resources import files
+from collections.abc import Iterator
+from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -17,6 +18,11 @@ from agentload.report.parts import Document
 
 _UNIT = re.compile(r"(?<=[0-9∞]) (?=(?:%|pp|ms|s|min|h|USD|TB/s|calls?|agents?)(?:\W|$))")
 _INSIDE = re.compile(r", (?=[^\[(]*[\])])")
+
+
+def files(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the page; it needs no other file."""
+    yield "decision.html", html(document)
 
 
 def html(document: Document) -> str:
@@ -68,4 +74,4 @@ def _swatch(slot: int) -> Markup:
 
 
 def _text(name: str) -> str:
-    return (files("agentload.report") / "templates" / name).read_text(encoding="utf-8")
+    return (resources.files("agentload.report") / "templates" / name).read_text(encoding="utf-8")

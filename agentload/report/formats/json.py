@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -44,6 +45,11 @@ class Report:
     decision: Decision
     policy: Policy
     made: Made
+
+
+def files(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the decision file."""
+    yield "decision.json", json(document)
 
 
 def json(document: Document) -> str:

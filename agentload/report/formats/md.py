@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from agentload.report.charts.draw import picture
 from agentload.report.charts.spec import Chart
 from agentload.report.parts import Cell, Check, Document, Table
 
@@ -19,6 +21,14 @@ class Ready(str):
     """Markdown that is not escaped again."""
 
     __slots__ = ()
+
+
+def files(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the report and the pictures that it shows."""
+    yield "decision.md", markdown(document)
+    for group in document.groups:
+        for chart in group.charts:
+            yield chart_path(chart), picture(chart)
 
 
 def markdown(document: Document) -> str:
@@ -51,7 +61,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  # Markdown: `finalize` escapes, in Markdown's own way
     )
-    environment.filters |= {"table": _table, "picture": _picture, "code": _code, "mark": _mark}
+    environment.filters |= {"table": _table, "picture": _shown, "code": _code, "mark": _mark}
     return environment
 
 
@@ -68,7 +78,7 @@ def _cell(cell: Cell) -> str:
     return f"**{escaped(cell.text)}**" if cell.tone == "strong" else escaped(cell.text)
 
 
-def _picture(chart: Chart) -> Ready:
+def _shown(chart: Chart) -> Ready:
     return Ready(f"![{escaped(chart.title)}]({chart_path(chart)})")
 
 

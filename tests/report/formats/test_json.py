@@ -8,12 +8,12 @@ import numpy as np
 
 from advisor.policy import Policy, Slo
 from advisor.verdict import Decision
-from agentload.report import json as rendered
 from agentload.report.document import document
+from agentload.report.formats import json as rendered
 from tests.report import sample
 from tests.report.golden import assert_golden
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "decision.schema.json"
+SCHEMA = Path(__file__).parents[3] / "docs" / "decision.schema.json"
 
 
 def text(decision: Decision | None = None) -> str:

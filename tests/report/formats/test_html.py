@@ -6,7 +6,7 @@ import pytest
 
 from advisor.policy import Policy
 from agentload.report.document import document
-from agentload.report.html import html, tied
+from agentload.report.formats.html import html, tied
 from agentload.report.parts import Document, Group, Step
 from tests.report import sample
 from tests.report.charts.test_draw import MAP, PLOT

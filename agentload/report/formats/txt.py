@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final
 
 from agentload.report.parts import Document, Table
 
 _MARKS: Final = {"ok": "✓", "bad": "✗", "unknown": "?"}
+
+
+def files(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the text as a file."""
+    yield "decision.txt", text(document)
 
 
 def text(document: Document) -> str:
