@@ -1,0 +1,226 @@
+"""What goes wrong, from a script: which request meets which fault, and what the machine suffers as a whole.
+
+```yaml
+faults:
+  - {kind: busy, status: 429, retry_after_s: 2, every: 10}
+  - {kind: cut, after_tokens: 20, share: 0.05}
+  - {kind: neighbour, from_s: 60, until_s: 120, factor: 1.5}
+```
+Whoever serves the engine carries a fault out; here is only decided which. Equal seeds give equal faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from math import inf
+from typing import Final, TypeAlias, assert_never
+
+import yaml
+
+from agentload.emulator.reader import Bounds, ComplaintError, build
+from agentload.errors import ProfileError
+from agentload.model.profile import ArmProfile, Episode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Some:
+    """Which requests a fault meets: all that fit every condition given. Requests are numbered from 1."""
+
+    every: int | None = None
+    """The n-th, the 2n-th, …"""
+    only: int | None = None
+    """This one alone."""
+    share: float | None = None
+    """A drawn share."""
+    from_s: float = 0.0
+    """Seconds since the first request."""
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy(Some):
+    """Decline the request: 429 or 503, with how long to wait."""
+
+    status: int = 503
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(Some):
+    """Close the connection in mid-stream: no finish reason, no end mark."""
+
+    after_tokens: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall(Some):
+    """Fall silent in mid-stream, for a while or for ever."""
+
+    after_tokens: int = 1
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trickle(Some):
+    """Send the answer byte by byte: a slow loris in reverse."""
+
+    ms_per_byte: float = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InBand(Some):
+    """Send an error inside the stream, under HTTP 200, and end the stream properly, as vLLM does when its engine dies."""
+
+    after_tokens: int = 0
+    message: str = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash(Some):
+    """Kill the server in mid-stream; it comes back after a while, or never."""
+
+    after_tokens: int = 1
+    down_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Start the server anew at some time: every call and the cache are lost, and it is down for a while."""
+
+    at_s: float
+    down_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """Lose every running call once so many tokens are in the KV cache at a time."""
+
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongDtype:
+    """Run another arm of the profile behind this one's name, as when a flag was lost on the way."""
+
+    really: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Get slower with time, as a machine that heats up."""
+
+    per_hour: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """Be slower for a while, because somebody else uses the machine."""
+
+    from_s: float
+    until_s: float
+    factor: float
+
+
+OfRequest: TypeAlias = Busy | Cut | Stall | Trickle | InBand | Crash
+OfServer: TypeAlias = Restart | OutOfMemory
+OfArm: TypeAlias = WrongDtype | Drift | Neighbour
+Fault: TypeAlias = OfRequest | OfServer | OfArm
+
+KINDS: Final[Mapping[str, type[Fault]]] = {
+    "busy": Busy,
+    "cut": Cut,
+    "stall": Stall,
+    "trickle": Trickle,
+    "in_band": InBand,
+    "crash": Crash,
+    "restart": Restart,
+    "out_of_memory": OutOfMemory,
+    "wrong_dtype": WrongDtype,
+    "drift": Drift,
+    "neighbour": Neighbour,
+}
+_BOUNDS: Final[Bounds] = {
+    "every": (1, inf),
+    "only": (1, inf),
+    "share": (0, 1),
+    "status": (400, 599),
+    "tokens": (1, inf),
+    "factor": (1e-3, 1e3),
+}
+
+
+def parse(text: str, *, name: str) -> tuple[Fault, ...]:
+    """Parse a script of faults. Raises ProfileError with the place and what was expected there."""
+    try:
+        return _parsed(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise ProfileError(f"{name}: not YAML: {' '.join(str(error).split())}", hint=f"known faults: {', '.join(KINDS)}") from error
+    except ComplaintError as error:
+        raise ProfileError(f"{name}: {error}", hint=f"known faults: {', '.join(KINDS)}") from error
+
+
+def met(faults: tuple[Fault, ...], *, seed: int, number: int, at_s: float) -> tuple[OfRequest, ...]:
+    """Return the faults that a request meets: the *number*-th, `at_s` seconds after the first."""
+    return tuple(
+        fault
+        for index, fault in enumerate(faults)
+        if isinstance(fault, OfRequest) and _fits(fault, number, at_s) and _is_drawn(fault, f"{seed}:{index}:{number}")
+    )
+
+
+def suffered(faults: tuple[Fault, ...], arm: ArmProfile, *, others: Sequence[ArmProfile] = ()) -> ArmProfile:
+    """Return the arm as its faults make it: slower for a while or with time, or one of the *others* under its name."""
+    for fault in faults:
+        match fault:
+            case WrongDtype(really=really):
+                arm = replace(_named(others, really), name=arm.name)
+            case Drift(per_hour=per_hour):
+                arm = replace(arm, noise=replace(arm.noise, drift_per_hour=arm.noise.drift_per_hour + per_hour))
+            case Neighbour(from_s=from_s, until_s=until_s, factor=factor):
+                episode = Episode(from_s=from_s, until_s=until_s, factor=factor)
+                arm = replace(arm, noise=replace(arm.noise, episodes=(*arm.noise.episodes, episode)))
+            case Busy() | Cut() | Stall() | Trickle() | InBand() | Crash() | Restart() | OutOfMemory():
+                pass  # whoever serves carries these out
+            case _:
+                assert_never(fault)
+    return arm
+
+
+def _fits(some: Some, number: int, at_s: float) -> bool:
+    return (
+        (some.every is None or number % some.every == 0)
+        and (some.only is None or number == some.only)
+        and some.from_s <= at_s
+        and (some.until_s is None or at_s < some.until_s)
+    )
+
+
+def _is_drawn(some: Some, key: str) -> bool:
+    if some.share is None:
+        return True
+    return int.from_bytes(blake2b(key.encode(), digest_size=6).digest(), "big") < some.share * (1 << 48)
+
+
+def _named(arms: Sequence[ArmProfile], name: str) -> ArmProfile:
+    for arm in arms:
+        if arm.name == name:
+            return arm
+    known = ", ".join(arm.name for arm in arms) or "none"
+    raise ProfileError(f"no arm '{name}' to run behind another's name: there is {known}", hint="wrong_dtype: {really: ARM}")
+
+
+def _parsed(value: object) -> tuple[Fault, ...]:
+    if not isinstance(value, Mapping) or set(value) != {"faults"} or not isinstance(value["faults"], list):
+        raise ComplaintError("", "a mapping with one list, 'faults'", value)
+    return tuple(_fault(item, f"faults[{index}]") for index, item in enumerate(value["faults"]))
+
+
+def _fault(value: object, at: str) -> Fault:
+    if not isinstance(value, Mapping):
+        raise ComplaintError(at, "a mapping", value)
+    kind = KINDS.get(value.get("kind"))  # type: ignore[arg-type]  # whatever was written there
+    if kind is None:
+        raise ComplaintError(f"{at}.kind", f"one of {', '.join(KINDS)}", value.get("kind"))
+    return build(kind, {key: item for key, item in value.items() if key != "kind"}, at, bounds=_BOUNDS)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from agentload.emulator.calls import Finished, Request
+from agentload.emulator.engine import TRIM_STEPS, Engine
+from agentload.emulator.jumps import span, steps_to_reach, steps_within
+from agentload.emulator.steplog import StepLog
+from tests.emulator.arms import small
+
+PARTS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 10**10), st.integers(0, 10**6)), max_size=20)
+
+
+@given(parts=PARTS, forget=st.integers(0, 3000))
+def test_runs_of_steps_end_when_single_steps_would(parts: list[tuple[int, int, int]], forget: int) -> None:
+    log = StepLog()
+    ends: list[int] = []
+    now = 0
+    for steps, first, growth in parts:
+        log.append_run(now, steps, first, growth)
+        for step in range(steps):
+            now += first + step * growth
+            ends.append(now)
+        now += 5
+        log.append(now)
+        ends.append(now)
+    log.forget_before(forget)
+    first = min(max(forget, 1), log.last + 1)
+    assert log.last == len(ends)
+    assert log.ends_ps(first, log.last).tolist() == ends[first - 1 :]
+
+
+@given(steps=st.integers(1, 10**6), first=st.integers(1, 10**11), growth=st.integers(0, 10**7), off=st.integers(-3, 3))
+def test_counting_steps_inverts_summing_them(steps: int, first: int, growth: int, off: int) -> None:
+    wait = max(1, span(steps, first, growth) + off)
+    reached = steps_to_reach(wait, first, growth)
+    assert span(reached - 1, first, growth) < wait <= span(reached, first, growth)
+    within = steps_within(wait, first, growth)
+    assert span(within, first, growth) <= wait < span(within + 1, first, growth)
+
+
+def test_memory_grows_with_what_is_in_flight_and_not_with_what_is_done() -> None:
+    engine = Engine(small(blocks=200))
+    at = calls = 0
+    while calls < 1500:
+        engine.submit(Request(str(calls), (("shared", 40), (f"own{calls}", 100)), 200), at)
+        while (nxt := engine.next_ns()) is not None:
+            for event in engine.advance(nxt):
+                if isinstance(event, Finished):
+                    at, calls = event.at_ns, calls + 1
+    assert engine._steps.log.held <= TRIM_STEPS + 200
+    assert len(engine._kv._cache._queue) < 500
+    assert not engine._calls
+    assert not engine._external
