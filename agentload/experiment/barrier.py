@@ -122,6 +122,7 @@ class Barrier:
             drain_ns=end.drain_ns,
             ended_ns=end.ended_ns,
             salt=end.play.salt,
+            warmup=end.play.warmup,
             void=void,
         )
 

@@ -20,12 +20,16 @@ def plan(
     run: str,
     seed: int = 0,
     pairs: int = 6,
+    warmup: bool = False,
     design: Design = "interleaved",
     cache: Cache = "cold",
     load: Load | None = None,
     limits: Limits | None = None,
 ) -> Plan:
-    """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt."""
+    """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt.
+
+    With *warmup* every arm first plays the first block once more, to be left out.
+    """
     if not arms:
         raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")
     if len(set(arms)) < len(arms):
@@ -47,6 +51,9 @@ def plan(
             rounds = [tuple(plays[pair][arm] for arm in arms) for pair in range(pairs)]
         case "sequential":
             rounds = [(plays[pair][arm],) for arm in arms for pair in range(pairs)]
+    if warmup:
+        first = blocks[0].index
+        rounds = [(Play(block=first, arm=arm, pair=pairs, salt=_salt(run, pairs, cache), warmup=True),) for arm in arms] + rounds
     return Plan(
         run=run,
         seed=seed,

@@ -231,4 +231,14 @@ class Stopped:
     drain: bool = True
 
 
-Event: TypeAlias = Started | Woke | Chunks | Ended | Settled | Stopped
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """An arm's endpoint is dead: release nothing more on it in this round."""
+
+    at_ns: int
+    arm: str
+    for_good: bool = False
+    """Never play on it again, instead of in a later round."""
+
+
+Event: TypeAlias = Started | Woke | Chunks | Ended | Settled | Stopped | Lost

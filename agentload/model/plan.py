@@ -81,8 +81,6 @@ class Block:
     index: int
     sessions: Iterable[Session]
     """Iterated once a play."""
-    warmup: bool = False
-    """Played but left out of the evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +91,8 @@ class Play:
     arm: str
     pair: int
     salt: str
+    warmup: bool = False
+    """Played but left out of the evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

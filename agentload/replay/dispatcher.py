@@ -11,7 +11,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from agentload.model.commands import Cancel, Chunks, Command, Ended, Event, Finish, Send, Settle, Settled, Started, Stopped, Wake, Woke
+from agentload.model.commands import (
+    Cancel,
+    Chunks,
+    Command,
+    Ended,
+    Event,
+    Finish,
+    Lost,
+    Send,
+    Settle,
+    Settled,
+    Started,
+    Stopped,
+    Wake,
+    Woke,
+)
 from agentload.model.plan import Plan, Play, Round
 from agentload.replay.block import BlockPlay
 
@@ -46,6 +61,7 @@ class Dispatcher:
         self._arm_of: dict[str, str] = {}
         self._ends: list[PlayEnd] = []
         self._wake_ns: int | None = None
+        self._gone: set[str] = set()
         self._is_stopped = False
         self._is_settling = False
 
@@ -77,6 +93,8 @@ class Dispatcher:
                 return self._next_round(at_ns)
             case Stopped():
                 return self._stop(event)
+            case Lost():
+                return self._lose(event)
             case _:
                 assert_never(event)
 
@@ -148,7 +166,7 @@ class Dispatcher:
             self._replays[pair] += 1
             self._rounds = deque(r for r in (_without(r, pair) for r in self._rounds) if r.plays)
             for round_ in self._plan.rounds:
-                plays = tuple(self._salted(play) for play in round_.plays if play.pair == pair)
+                plays = tuple(self._salted(play) for play in self._present(round_).plays if play.pair == pair)
                 if plays:
                     self._rounds.append(Round(index=self._next_index, plays=plays))
                     self._next_index += 1
@@ -160,6 +178,19 @@ class Dispatcher:
             playing.close()
         cancels: tuple[Command, ...] = () if event.drain else tuple(Cancel(request_id=name) for name in self._arm_of)
         return cancels + self._step(event.at_ns)
+
+    def _lose(self, event: Lost) -> tuple[Command, ...]:
+        """Close the arm's block; when it is lost for good, leave it out of every later round."""
+        if event.for_good:
+            self._gone.add(event.arm)
+            self._rounds = deque(r for r in (self._present(r) for r in self._rounds) if r.plays)
+        playing = self._playing.get(event.arm)
+        if playing is not None:
+            playing.close()
+        return () if self._is_settling else self._step(event.at_ns)
+
+    def _present(self, round_: Round) -> Round:
+        return replace(round_, plays=tuple(play for play in round_.plays if play.arm not in self._gone))
 
 
 def _without(round_: Round, pair: int) -> Round:

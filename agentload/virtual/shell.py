@@ -216,6 +216,7 @@ class Shell:
                     drain_ns=end.drain_ns,
                     ended_ns=end.ended_ns,
                     salt=end.play.salt,
+                    warmup=end.play.warmup,
                 )
             )
         self._rows.extend(self._sampler.now(now_ns, self._engines))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentload.model.check import Has
-from agentload.model.commands import Ended, Outcome, Reply, Send, Started, Stopped
+from agentload.model.commands import Ended, Lost, Outcome, Reply, Send, Started, Stopped
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop, WaitScale
 from agentload.model.plan import Recorded as AsRecorded
 from agentload.model.trace import Segment, Session, Turn, TurnRef
@@ -262,3 +262,17 @@ def test_ended_twice_is_our_bug_and_crashes() -> None:
     dispatcher.handle(ended)
     with pytest.raises(KeyError):
         dispatcher.handle(ended)
+
+
+def test_a_lost_arm_releases_nothing_more_in_its_round_and_plays_on_in_the_next() -> None:
+    plan = one_block((talk("s", 3),), arms=("a", "b"), pairs=2)
+    log = play(plan, inject={1: Lost(at_ns=S, arm="a")})
+    assert [(s.arm, s.pair, s.call.turn) for s in log.sent if s.pair == 0] == [("a", 0, 0), ("b", 0, 0), ("b", 0, 1), ("b", 0, 2)]
+    assert [(s.arm, s.call.turn) for s in log.sent if s.pair == 1] == [(arm, turn) for arm in "ab" for turn in range(3)]
+
+
+def test_an_arm_that_is_lost_for_good_is_never_played_again() -> None:
+    plan = one_block((talk("s", 2),), arms=("a", "b"), pairs=3)
+    log = play(plan, inject={1: Lost(at_ns=S, arm="a", for_good=True)}, void={1: ((0, "dead"),)})
+    assert [(s.arm, s.pair) for s in log.sent if s.arm == "a"] == [("a", 0)]
+    assert len([s for s in log.sent if s.arm == "b"]) == 2 * 4
