@@ -31,6 +31,10 @@ class Link(Protocol):
     def unstamped_reads(self) -> int:
         """Return how many reads the kernel gave no stamp."""
 
+    @property
+    def is_sent_stamped(self) -> bool:
+        """Tell whether the kernel stamped the last byte written so far."""
+
     def receive(self) -> tuple[int, bytes] | None:
         """Return when the next bytes arrived and what they are, no bytes at the stream's end; None when nothing is there."""
 
@@ -58,6 +62,7 @@ class Channel:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._unsent: list[memoryview] = []
+        self._heard_ns = 0
         self._written = 0
         self._left_ns: int | None = None
         self._stamped_bytes = -1
@@ -77,10 +82,11 @@ class Channel:
             self.unstamped_reads += 1 if data else 0
             return now_ns, data
         at_ns = wall_ns - self._clock.offset_ns
-        if at_ns > now_ns:
-            # Bytes from the future: the wall clock was stepped since its offset was measured.
+        if not self._heard_ns <= at_ns <= now_ns:
+            # Bytes from the future, or older than those before them: the wall clock was stepped since its offset was measured.
             self._clock.sample()
-            at_ns = min(wall_ns - self._clock.offset_ns, now_ns)
+            at_ns = max(self._heard_ns, min(wall_ns - self._clock.offset_ns, now_ns))
+        self._heard_ns = at_ns
         return at_ns, data
 
     def write(self, parts: Iterable[bytes]) -> None:
@@ -93,9 +99,14 @@ class Channel:
         """Return when the last byte written so far had left; None while some are still to leave."""
         if self._left_ns is None:
             return None
-        if self.is_stamped and self._stamped_bytes != self._written % _OFFSETS:
+        if self.is_stamped and not self.is_sent_stamped:
             self._take_sent()
-        return self._stamped_ns if self._stamped_bytes == self._written % _OFFSETS else self._left_ns
+        return self._stamped_ns if self.is_sent_stamped else self._left_ns
+
+    @property
+    def is_sent_stamped(self) -> bool:
+        """Tell whether the kernel stamped the last byte written so far."""
+        return self._stamped_bytes == self._written % _OFFSETS
 
     async def readable(self) -> None:
         """Wait until there may be something to receive."""

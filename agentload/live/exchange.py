@@ -142,7 +142,9 @@ class Exchange:
         is_chunked = "chunked" in named.get("transfer-encoding", "")
         self._is_framed = is_chunked or "content-length" in named or status in {204, 304}
         self._machine.head(status)
-        self._transcript = Transcript(status, named.get("content-type", ""))
+        self._transcript = Transcript(
+            status, content_type=named.get("content-type", ""), encoding=named.get("content-encoding", "identity")
+        )
         # Only chunks show their end to a glance; and who watches wants to see each.
         self._is_eager = not is_chunked or self._on_tokens is not None
 

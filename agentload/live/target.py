@@ -17,6 +17,7 @@ Policy: TypeAlias = Literal["session", "pool", "call"]
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+SECRET_CHARS = 6  # a shorter header value is no secret, and would be found in any text
 OURS = frozenset({"host", "content-length", "transfer-encoding", "accept-encoding", "connection", "x-request-id", "expect"})
 
 
@@ -55,6 +56,13 @@ class Target:
     def address(self) -> Address:
         """Return the parts of the URL."""
         return address(self.url)
+
+    def masked(self, text: str) -> str:
+        """Return a text without what is secret about this target: servers echo headers in their errors."""
+        for secret in (self.api_key, *self.headers.values()):
+            if secret and len(secret) >= SECRET_CHARS:
+                text = text.replace(secret, "***")
+        return text
 
 
 def head(target: Target, path: str, *, request_id: str, session: str, length: int, cookies: str, expects: bool) -> bytes:

@@ -54,6 +54,11 @@ class TlsChannel:
         """Return how many reads the kernel gave no stamp."""
         return self._channel.unstamped_reads
 
+    @property
+    def is_sent_stamped(self) -> bool:
+        """Tell whether the kernel stamped the last byte written so far."""
+        return self._channel.is_sent_stamped
+
     async def handshake(self) -> None:
         """Agree on keys; raises `ssl.SSLError` when the server is not who it should be."""
         while True:

@@ -15,9 +15,9 @@ Form: TypeAlias = Literal["stream", "answer", "fault", "other"]
 class Transcript:
     """Read a body by what the answer's head says of it."""
 
-    def __init__(self, status: int, content_type: str) -> None:
-        self._content_type = content_type
-        self._form = _form(status, content_type)
+    def __init__(self, status: int, *, content_type: str, encoding: str = "identity") -> None:
+        self._what = f"of type '{content_type}'" if encoding == "identity" else f"encoded as '{encoding}', which was not asked for"
+        self._form = _form(status, content_type) if encoding == "identity" else "other"
         self._stream = StreamParser()
         self._body = bytearray()
         self._last_ns = 0
@@ -50,7 +50,7 @@ class Transcript:
             case "fault":
                 return Parsed(fault=body_fault(bytes(self._body))) if self._body else Parsed()
             case "other":
-                return Parsed(unreadable=f"the answer is of type '{self._content_type}'")
+                return Parsed(unreadable=f"the answer is {self._what}")
 
 
 def _form(status: int, content_type: str) -> Form:

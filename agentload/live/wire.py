@@ -47,7 +47,9 @@ class WireFacts:
     """What the transport says of itself."""
 
     unstamped_reads: int
-    """Reads that the kernel should have stamped and did not."""
+    """Reads that the kernel should have stamped and did not: their calls have 'user' stamps."""
+    unstamped_sends: int
+    """Requests whose leaving it should have stamped and did not: the end of our own write stands in."""
     clock_steps: int
     """How often the wall clock was stepped: stamps around such a moment are off by as much."""
     largest_step_ns: int
@@ -61,6 +63,7 @@ class Wire:
         self._arms = {target.arm: Connections(target, clock=self.clock) for target in targets}
         self._halts: dict[str, Callable[[Halt], None]] = {}
         self._unstamped_reads = 0
+        self._unstamped_sends = 0
         self._pump = Pump()
         self._loop = asyncio.get_running_loop()
         # The kernel begins to stamp some time after the first socket asks for it: ask once, before the first call.
@@ -106,7 +109,12 @@ class Wire:
 
     def facts(self) -> WireFacts:
         """Return what went wrong on our side so far."""
-        return WireFacts(unstamped_reads=self._unstamped_reads, clock_steps=self.clock.steps, largest_step_ns=self.clock.largest_step_ns)
+        return WireFacts(
+            unstamped_reads=self._unstamped_reads,
+            unstamped_sends=self._unstamped_sends,
+            clock_steps=self.clock.steps,
+            largest_step_ns=self.clock.largest_step_ns,
+        )
 
     def close(self) -> None:
         """Close every idle connection and stop every call in flight."""
@@ -139,9 +147,12 @@ class Wire:
         if arm.target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
             arm.ends_with_mark = True
         unstamped = link.unstamped_reads - unstamped_before
-        self._unstamped_reads += unstamped if link.is_stamped else 0
         source: StampSource = "kernel" if link.is_stamped and not unstamped else "user"
-        return machine.outcome(parsed, stamp_source=source)
+        outcome = machine.outcome(parsed, stamp_source=source)
+        if link.is_stamped:
+            self._unstamped_reads += unstamped
+            self._unstamped_sends += outcome.sent_ns is not None and not link.is_sent_stamped
+        return outcome if outcome.error is None else replace(outcome, error=arm.target.masked(outcome.error))
 
     async def _link(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Link | None:
         if (link := arm.idle(request.session)) is not None:

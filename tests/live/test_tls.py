@@ -11,7 +11,7 @@ import pytest
 from agentload.errors import EndpointError
 from agentload.live.target import Target
 from agentload.live.tls import context
-from agentload.live.wire import Wire
+from agentload.live.wire import Wire, WireFacts
 from tests.live.calls import MS, request
 from tests.live.certificates import Certificates, made
 from tests.live.scripted import END, STREAM, Peer, good, serving
@@ -39,6 +39,7 @@ async def test_a_stream_over_tls_is_read_and_its_connection_used_again(certifica
     assert (server.connections, len(server.requests[1].body)) == (1, 300_000)
     assert outcomes[0].stamp_source == ("kernel" if sys.platform == "linux" else "user")
     assert outcomes[0].sent_ns is not None
+    assert wire.facts() == WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps")

@@ -38,7 +38,7 @@ async def test_a_good_call_is_stamped_by_the_kernel_in_the_order_of_events() -> 
         called = request()
         outcome = await wire.call(called)
         now_ns = time.monotonic_ns()
-        assert wire.facts() == WireFacts(unstamped_reads=0, clock_steps=0, largest_step_ns=0)
+        assert wire.facts() == WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0)
     assert (outcome.status, outcome.error, outcome.http_status, outcome.finish_reason) == ("ok", None, 200, "length")
     assert (outcome.prompt_tokens, outcome.output_tokens, outcome.token_rule, outcome.coalesced_reads) == (5, 3, "token_ids", 0)
     assert outcome.stamp_source == ("kernel" if LINUX else "user")
@@ -172,6 +172,10 @@ async def sends_a_page(peer: Peer) -> None:
     await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>")
 
 
+async def compresses(peer: Peer) -> None:
+    await peer.send(STREAM.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n") + b"2\r\n\x1f\x8b\r\n" + END)
+
+
 async def stops_early(peer: Peer) -> None:
     await peer.answer(2)
 
@@ -204,6 +208,7 @@ FAILURES: list[tuple[Callable[[Peer], Awaitable[None]], Status, str | None]] = [
     (redirects_elsewhere, "http_error", "HTTP 307"),
     (speaks_no_http, "unreadable", "this is not HTTP: Expected HTTP/, RTSP/ or ICE/"),
     (sends_a_page, "unreadable", "the answer is of type 'text/html'"),
+    (compresses, "unreadable", "the answer is encoded as 'gzip', which was not asked for"),
     (stops_early, "short", "2 tokens where 3 were forced (length)"),
     (goes_on, "long", "4 tokens where 3 were asked"),
     (repeats_itself, "garbage", "repetition: nothing but '!'"),
@@ -243,6 +248,18 @@ async def test_a_server_that_accepts_nobody_runs_into_the_connect_limit() -> Non
             waiting.connect_ex(deaf.getsockname())
         outcome = await one_call(f"http://127.0.0.1:{deaf.getsockname()[1]}/v1")
     assert (outcome.status, outcome.error) == ("connect_timeout", "no connection in time")
+
+
+async def test_a_secret_that_the_server_echoes_is_not_kept() -> None:
+    async def answer(peer: Peer) -> None:
+        said = f"no such key: {peer.request.headers['authorization']} {peer.request.headers['x-tenant']}"
+        body = json.dumps({"error": {"message": said, "type": "AuthError"}}).encode()
+        await peer.send(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+    secrets = {"X-Tenant": "forty thieves", "X-Priority": "e"}
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url, api_key="opensesame", headers=secrets)]) as wire:
+        outcome = await wire.call(request())
+    assert (outcome.status, outcome.error) == ("http_error", "AuthError: no such key: *** ***")
 
 
 # --- cancelling ---
