@@ -23,7 +23,7 @@ streams AS (
     FROM calls_row AS c JOIN groups AS g USING (workload, arm) JOIN chunks AS k USING (call_id)
     WHERE c.run_id = $run AND c.status = 'ok'
 ),
-counted AS (SELECT number, gap_us, coalesce(tokens, 1) AS tokens, count(*) AS times FROM streams WHERE gap_us IS NOT NULL GROUP BY ALL)
+counted AS (SELECT number, gap_us, tokens, count(*) AS times FROM streams WHERE gap_us IS NOT NULL GROUP BY ALL)
 SELECT workload, arm, gap_us, tokens, times FROM counted JOIN groups USING (number) ORDER BY workload, arm, gap_us, tokens
 """
 

@@ -24,8 +24,8 @@ firsts AS (
     WHERE again.attempt > 0 GROUP BY again.request_id
 ),
 streams AS (
-    SELECT call_id, coalesce(tokens[1], 1) AS first_chunk_tokens, coalesce(list_sum(tokens)::BIGINT, len(gap_us)) AS streamed_tokens,
-        len(gap_us) AS chunks, list_aggregate(gap_us, 'quantile_disc', 0.99) AS gap_p99_us
+    SELECT call_id, tokens[1] AS first_chunk_tokens, list_sum(tokens)::BIGINT AS streamed_tokens, len(gap_us) AS chunks,
+        list_aggregate(gap_us, 'quantile_disc', 0.99) AS gap_p99_us
     FROM chunks WHERE call_id BETWEEN (SELECT min(call_id) FROM own) AND (SELECT max(call_id) FROM own)
 )
 SELECT p.play, c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, r.retry_of IS NULL AS is_last,

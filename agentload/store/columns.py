@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from agentload.store import codec
 
 CHUNKS: Final = pa.schema(
-    [("call_id", pa.int64()), ("start_ns", pa.int64()), ("gap_us", pa.list_(pa.int32())), ("tokens", pa.list_(pa.uint16()))]
+    [
+        ("call_id", pa.int64()),
+        ("start_ns", pa.int64()),
+        ("gap_us", pa.list_(pa.int32())),
+        ("late_at", pa.list_(pa.int32())),
+        ("late_us", pa.list_(pa.int32())),
+        ("tokens", pa.list_(pa.uint16())),
+    ]
 )
+GROUP: Final = 2048  # DuckDB packs so many integers together, with as many bits each as the widest needs
+LATE_BITS: Final = 48  # what one late gap costs beside its place among the others
+WIDTHS: Final = range(9, 21)  # 0.5 ms to 1 s
+
+Gaps: TypeAlias = npt.NDArray[np.int32]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def by_name(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> dict[str, Sequence[Any]]:
@@ -29,32 +43,61 @@ def table(kind: int, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) ->
 
 
 def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) -> pa.Table:
-    """Turn the packed stamps of calls into rows of `chunks`; a call without stamps has none."""
-    kept = [(call_id, each) for call_id, each in zip(call_ids, stamps, strict=True) if each is not None]
+    """Turn the packed stamps of calls into rows of `chunks_row`; a call without stamps has none."""
+    kept = [(call_id, each) for call_id, each in zip(call_ids, stamps, strict=True) if each and each["gap_us"]]
     lengths = np.fromiter((len(each["gap_us"]) // 4 for _, each in kept), dtype=np.int64, count=len(kept))
-    ends = np.cumsum(lengths)
-    offsets = np.concatenate(([0], ends)).astype(np.int32)
-    gaps = np.frombuffer(b"".join([each["gap_us"] for _, each in kept]), dtype=np.int32)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    gaps: Gaps = np.frombuffer(b"".join([each["gap_us"] for _, each in kept]), dtype=np.int32)
     tokens = np.frombuffer(b"".join([each["tokens"] for _, each in kept]), dtype=np.uint16)
     is_first = np.zeros(len(gaps), dtype=np.bool_)
     is_first[offsets[:-1]] = True
+    late = is_late(gaps, is_first)
+    at = np.flatnonzero(late)
+    places = at - offsets[np.searchsorted(offsets, at, side="right") - 1] + 1
     return pa.table(
         {
             "call_id": pa.array([call_id for call_id, _ in kept], pa.int64()),
             "start_ns": pa.array([each["first_ns"] for _, each in kept], pa.int64()),
-            # No gap lies before the first chunk: NULL, which also keeps it out of every statistic.
-            "gap_us": pa.ListArray.from_arrays(pa.array(offsets), pa.array(gaps, mask=is_first)),
-            "tokens": _token_lists(tokens, offsets),
+            "gap_us": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(gaps, mask=is_first | late)),
+            "late_at": _lists(places.astype(np.int32), _counts(late, offsets)),
+            "late_us": _lists(gaps[late], _counts(late, offsets)),
+            "tokens": _token_lists(tokens, lengths, offsets),
         },
         schema=CHUNKS,
     )
 
 
-def _token_lists(tokens: np.ndarray[tuple[int], np.dtype[np.uint16]], offsets: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pa.Array:
-    """Keep a call's list unless every chunk carried one token, as nearly all do."""
-    other = np.concatenate(([0], np.cumsum(tokens != 1)))
-    is_plain = other[offsets[1:]] == other[offsets[:-1]]
-    lengths = np.where(is_plain, 0, np.diff(offsets))
-    kept = np.repeat(~is_plain, np.diff(offsets))
-    ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), pa.array(tokens[kept]), mask=pa.array(is_plain))
+def is_late(gaps: Gaps, is_first: Mask) -> Mask:
+    """Say which gaps are better kept apart: those that would widen their group by more bits than they cost on their own."""
+    if not len(gaps):
+        return is_first
+    starts = np.arange(0, len(gaps), GROUP)
+    size = np.diff(np.append(starts, len(gaps)))
+    lowest = np.minimum.reduceat(np.where(is_first, np.iinfo(np.int32).max, gaps), starts)
+    padded = np.zeros(len(starts) * GROUP, dtype=np.int32)
+    padded[: len(gaps)] = np.where(is_first, 0, gaps - np.repeat(lowest, size))
+    span = padded.reshape(-1, GROUP)
+    best, cost = np.full(len(starts), np.iinfo(np.int64).max), np.ceil(np.log2(span.max(axis=1) + 1.0)) * size
+    for width in WIDTHS:
+        apart = width * size + LATE_BITS * (span >= 1 << width).sum(axis=1)
+        best, cost = np.where(apart < cost, 1 << width, best), np.minimum(apart, cost)
+    late: Mask = (span >= best[:, None]).ravel()[: len(gaps)]
+    return late
+
+
+def _token_lists(tokens: npt.NDArray[np.uint16], lengths: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> pa.Array:
+    """Keep a call's token counts unless every chunk carried one token, as nearly all do."""
+    kept = np.where(_counts(tokens != 1, offsets), lengths, 0)
+    return _lists(tokens[np.repeat(kept > 0, lengths)], kept)
+
+
+def _counts(mask: Mask, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Count what is set in each call."""
+    counts: npt.NDArray[np.int64] = np.add.reduceat(mask, offsets[:-1], dtype=np.int64) if len(mask) else offsets[:-1]
+    return counts
+
+
+def _lists(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> pa.Array:
+    """Cut values into a list a call; NULL where its length is 0."""
+    ends = np.concatenate(([0], np.cumsum(lengths)))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values), mask=pa.array(lengths == 0))

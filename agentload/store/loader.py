@@ -172,7 +172,7 @@ def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], n
     connection.register("batch", columns.table(codec.CALL, found, _schema(connection, "calls_row")))
     connection.execute("INSERT INTO calls_row FROM batch")
     connection.register("batch", chunks)
-    connection.execute("INSERT INTO chunks FROM batch")
+    connection.execute("INSERT INTO chunks_row FROM batch")
     connection.unregister("batch")
     return len(fresh), len(chunks["gap_us"].combine_chunks().values)
 

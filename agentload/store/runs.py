@@ -181,7 +181,7 @@ def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
     """Remove every row of a run, in one transaction."""
     connection.begin()
     try:
-        connection.execute("DELETE FROM chunks WHERE call_id IN (SELECT call_id FROM calls_row WHERE run_id = ?)", [run_id])
+        connection.execute("DELETE FROM chunks_row WHERE call_id IN (SELECT call_id FROM calls_row WHERE run_id = ?)", [run_id])
         for table in ("calls_row", *TABLES):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])  # noqa: S608  # our own names
         # Whatever journal held the run is read from its start if it is ever loaded again; the others lose nothing but a bookmark.

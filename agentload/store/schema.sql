@@ -42,8 +42,13 @@ CREATE TABLE calls_row (
     prompt_hash VARCHAR
 );
 
--- One row a call that streamed. gap_us has one element a chunk; the first chunk has no gap before it. tokens is NULL when all chunks carried one.
-CREATE TABLE chunks (call_id BIGINT NOT NULL, start_ns BIGINT NOT NULL, gap_us INTEGER[] NOT NULL, tokens USMALLINT[]);
+-- One row a call that streamed; `chunks` is the view to read. gap_us has an element a chunk, NULL for the first, which has no gap before it, and
+-- for the few gaps that are far longer than their neighbours: those lie in late_us, their places (from 1) in late_at. Packed with the others
+-- they would cost all of them their bits: 2.2 bytes a stamp on a loaded server instead of 1.6. late_* is NULL where there is none, tokens
+-- where all chunks carried one.
+CREATE TABLE chunks_row (
+    call_id BIGINT NOT NULL, start_ns BIGINT NOT NULL, gap_us INTEGER[] NOT NULL, late_at INTEGER[], late_us INTEGER[], tokens USMALLINT[]
+);
 
 CREATE TABLE samples (
     run_id VARCHAR NOT NULL, leg INTEGER NOT NULL, arm VARCHAR NOT NULL, at_ns BIGINT NOT NULL, name VARCHAR NOT NULL, value DOUBLE NOT NULL,
@@ -86,9 +91,19 @@ CREATE MACRO chunk_stamps(start_ns, gap_us) AS list_transform(
     list_transform(piecewise_sums(cut), lambda offset_us: (start_ns + 1000 * offset_us)::BIGINT)
 )[1];
 
+CREATE VIEW chunks AS
+SELECT
+    call_id, start_ns,
+    CASE
+        WHEN late_us IS NULL THEN gap_us
+        ELSE list_transform(gap_us, lambda gap, i: CASE WHEN gap IS NULL THEN late_us[list_position(late_at, i)] ELSE gap END)
+    END AS gap_us,
+    coalesce(tokens, list_transform(gap_us, lambda gap: 1::USMALLINT)) AS tokens
+FROM chunks_row;
+
 CREATE VIEW calls AS
 SELECT
     c.* EXCLUDE (call_id),
     CASE WHEN k.call_id IS NOT NULL THEN chunk_stamps(k.start_ns, k.gap_us) END AS chunk_ns,
-    coalesce(k.tokens, list_transform(k.gap_us, lambda gap: 1::USMALLINT)) AS chunk_tokens
+    k.tokens AS chunk_tokens
 FROM calls_row AS c LEFT JOIN chunks AS k ON k.call_id = c.call_id;

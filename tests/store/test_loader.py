@@ -48,7 +48,10 @@ def test_every_row_lands_in_its_table_with_absent_as_null(tmp_path: Path) -> Non
         ("r1-bf16-0-2", "refused", None, None, True, "nobody listens"),
     ]
     assert query(database, "SELECT facts->>'version' FROM fingerprints") == [("0.33.0",)]
-    assert query(database, "SELECT gap_us, tokens FROM chunks") == [([None, 20000, 20000, 20000, 20000], None)]
+    assert query(database, "SELECT gap_us, tokens FROM chunks") == [([None, 20000, 20000, 20000, 20000], [1, 1, 1, 1, 1])]
+    assert query(database, "SELECT gap_us, late_at, late_us, tokens FROM chunks_row") == [
+        ([None, 20000, 20000, 20000, 20000], None, None, None)
+    ]
 
 
 def test_loading_again_changes_nothing_whatever_the_journal_is_called(tmp_path: Path) -> None:
@@ -173,4 +176,4 @@ def test_a_load_killed_anywhere_is_completed_by_the_next(tmp_path: Path) -> None
             process.kill()
     load([journal], database)
     assert query(database, "SELECT count(*), count(DISTINCT request_id), sum(len(chunk_ns)) FROM calls") == [(2002, 2002, 2001 * 5)]
-    assert query(database, "SELECT count(*), count(DISTINCT call_id) FROM chunks") == [(2001, 2001)]
+    assert query(database, "SELECT count(*), count(DISTINCT call_id) FROM chunks_row") == [(2001, 2001)]

@@ -135,9 +135,9 @@ def test_deleting_a_run_leaves_nothing_of_it_and_all_of_the_others(tmp_path: Pat
         runs.delete(connection, "r1")
         left = {
             table: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-            for table in ("runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks", "samples", "answers", "verdicts")
+            for table in ("runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks_row", "samples", "answers", "verdicts")
         }
-    assert left == dict.fromkeys(left, 0) | {"runs": 1, "calls_row": 2, "chunks": 2}
+    assert left == dict.fromkeys(left, 0) | {"runs": 1, "calls_row": 2, "chunks_row": 2}
     # Its journal can bring it back, without doubling what is there.
     assert load([tmp_path / "a.journal"], path).calls == 2
     with reading(path) as connection:

@@ -2,12 +2,14 @@ import tempfile
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentload.model.stamps import stamps
 from agentload.store import codec
+from agentload.store.columns import is_late
 from agentload.store.database import reading, writing
 from agentload.store.journal import Writer
 from agentload.store.loader import TARGETS, load
@@ -26,9 +28,9 @@ CALLS = {
 
 def test_the_tables_are_those_that_are_promised(tmp_path: Path) -> None:
     with writing(tmp_path / "x.duckdb") as connection:
-        tables = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+        tables = connection.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'").fetchall()
         calls = dict(connection.execute("SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'calls'").fetchall())
-    assert {name for (name,) in tables} - {"schema_version", "journals"} == TABLES
+    assert {name for (name,) in tables} - {"schema_version", "journals", "calls", "chunks_row"} == TABLES
     assert set(calls) >= CALLS
     assert (calls["chunk_ns"], calls["chunk_tokens"]) == ("BIGINT[]", "USMALLINT[]")
 
@@ -76,3 +78,38 @@ def test_stamps_are_the_running_sum_of_gaps_for_any_length(length: int, tmp_path
         assert gap is not None
         expected.append(expected[-1] + 1000 * gap)
     assert found == expected
+
+
+def test_a_few_long_gaps_cost_the_others_no_bits_and_are_read_in_their_places(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    calls, chunks = 60, 200
+    gaps = rng.integers(19_000, 21_000, (calls, chunks))
+    gaps[rng.random(gaps.shape) < 0.01] = 400_000
+    gaps[:, 0] = 0
+    with Writer(tmp_path / "a.journal") as journal:
+        for number, row in enumerate(gaps):
+            journal.append(call(number, chunks=stamps((np.cumsum(row) * 1000).tolist(), [1] * chunks)))
+    load([tmp_path / "a.journal"], tmp_path / "x.duckdb")
+    with reading(tmp_path / "x.duckdb") as connection:
+        packed = connection.execute("SELECT max(list_max(gap_us)), sum(len(late_us)), min(list_min(late_us)) FROM chunks_row").fetchall()
+        whole = connection.execute("SELECT gap_us FROM chunks ORDER BY call_id").fetchall()
+    late = int((gaps == 400_000).sum())
+    assert packed == [(20_999, late, 400_000)]
+    assert [row for (row,) in whole] == [[None, *row[1:]] for row in gaps.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("gaps", "late"),
+    [
+        ([], []),
+        ([5], []),
+        ([0, 20_000], []),
+        ([20_000] * 3000, []),
+        ([20_000] * 3000 + [900_000] + [20_000] * 2000, [3000]),
+        # Two kinds of gap, half and half: nothing is unusual.
+        ([8_000, 60_000] * 1500, []),
+    ],
+)
+def test_a_gap_is_late_when_it_would_widen_its_group_by_more_than_it_costs(gaps: list[int], late: list[int]) -> None:
+    found = is_late(np.array(gaps, dtype=np.int32), np.zeros(len(gaps), dtype=np.bool_))
+    assert np.flatnonzero(found).tolist() == late
