@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from advisor.decide import decide
 from advisor.evidence import Arm, ClientHealth, Deployment, Evidence
 from advisor.policy import Policy, Slo
 from advisor.verdict import Capacity, Choice, Decision, Figure, Gate
@@ -346,3 +347,24 @@ def test_calls_far_above_the_others_are_counted_not_drawn() -> None:
     assert isinstance(chart, Plot)
     assert max(max(series.ys) for series in chart.series) < 20
     assert chart.caption.endswith("1 slower call not drawn, above the frame.")
+
+
+def test_graded_answers_count_in_part() -> None:
+    scores = np.array([1.0, 0.5, 0.0, 0.7])
+    graded = tuple(
+        replace(each, both=0, reference_only=0, arm_only=0, neither=0, reference_scores=scores, arm_scores=scores)
+        for each in sample.evidence().accuracy
+    )
+    told = made(evidence=replace(sample.evidence(), accuracy=graded))
+    assert row(told, "answers right, 16 pairs")[0] == Cell(text="55.0 %")
+
+
+def test_a_run_of_one_arm_is_told_without_a_comparison() -> None:
+    evidence = sample.evidence()
+    alone = replace(
+        evidence, arms=evidence.arms[:1], observations=evidence.observations[:1], server=(), sweeps=(), capacity=(), accuracy=(), aa=()
+    )
+    told = document(decide(alone), alone, RunFacts(made=Made(run="r", tool_version="0.1.0")), policy=POLICY)
+    assert (told.title, told.headline) == ("BF16 alone on", "stay on BF16: nothing was compared with it")
+    assert [answer.question for answer in told.answers] == ["GPUs saved today"]
+    assert told.rollout is None

@@ -10,8 +10,9 @@ from agentload.report.charts.plot import HEIGHT, WIDTH, marker
 from agentload.report.charts.spec import Chart, HeatMap, Plot, legend
 from agentload.report.charts.svg import element, text
 
-HEAD = 44
-"""Height of a picture's own title and legend."""
+TITLE, ROW = 26, 18
+"""Heights of a picture's own title, and of each row of its legend."""
+TITLE_CHARS = 60
 PAD = 18
 
 
@@ -33,26 +34,33 @@ def inline(chart: Chart) -> str:
 def picture(chart: Chart) -> str:
     """Draw a file that stands alone, on its own ground in light and dark."""
     style = "".join((files("agentload.report") / "templates" / name).read_text(encoding="utf-8") for name in ("palette.css", "chart.css"))
+    names, rows = _legend(chart)
+    head = TITLE + ROW * rows
     return (
         element(
             "svg",
             element("title", text_of(chart.title), id="title"),
             element("desc", text_of(chart.caption), id="desc"),
             element("style", style),
-            element("rect", class_="ground", width=WIDTH, height=HEIGHT + HEAD),
-            text(chart.title, class_="title", x=4.0, y=17.0),
-            _legend(chart),
-            element("g", body(chart), transform=f"translate(0,{HEAD})"),
+            element("rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=HEIGHT + head + PAD),
+            text(shortened(chart.title), class_="title", x=4.0, y=17.0),
+            names,
+            element("g", body(chart), transform=f"translate(0,{head})"),
             xmlns="http://www.w3.org/2000/svg",
             class_="chart",
-            viewBox=f"{-PAD} {-PAD / 2:g} {WIDTH + 2 * PAD} {HEIGHT + HEAD + PAD}",
+            viewBox=f"{-PAD} {-PAD / 2:g} {WIDTH + 2 * PAD} {HEIGHT + head + PAD}",
             width=WIDTH + 2 * PAD,
-            height=HEIGHT + HEAD + PAD,
+            height=HEIGHT + head + PAD,
             role="img",
             aria_labelledby="title desc",
         )
         + "\n"
     )
+
+
+def shortened(title: str) -> str:
+    """Return as much of a title as fits above the frame; the whole is in the picture's own title."""
+    return title if len(title) <= TITLE_CHARS else f"{title[: TITLE_CHARS - 1]}…"
 
 
 def body(chart: Chart) -> str:
@@ -71,10 +79,15 @@ def text_of(words: str) -> str:
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _legend(chart: Chart) -> str:
-    out, at = "", 8.0
+def _legend(chart: Chart) -> tuple[str, int]:
+    """Draw the arms' names, in as many rows as they need, and return how many those are."""
+    out, at, rows = "", 8.0, 0
     for label, slot in legend(chart):
-        out += element("g", marker((at, 34.0), slot, "mark"), class_=f"series arm-{slot}")
-        out += text(label, class_="tick", x=at + 9, y=38.0)
-        at += 30 + len(label) * plot.CHAR
-    return out
+        wide = 30 + len(label) * plot.CHAR
+        if rows == 0 or at + wide > WIDTH + PAD:
+            at, rows = 8.0, rows + 1
+        y = TITLE + ROW * rows - 6.0
+        out += element("g", marker((at, y - 4), slot, "mark"), class_=f"series arm-{slot}")
+        out += text(label, class_="tick", x=at + 9, y=y)
+        at += wide
+    return out, rows

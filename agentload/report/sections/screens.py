@@ -58,15 +58,24 @@ def _pool(view: View, arm: str) -> Cell:
 
 
 def _items(view: View) -> str:
+    items, _ = _asked(view)
+    return say.plural(items, "pair") if items else "not tested"
+
+
+def _asked(view: View) -> tuple[int, float]:
+    """Return how many items both arms were asked, and how many of them the reference got right; a graded one counts in part."""
     buckets = [bucket for bucket in view.evidence.accuracy if bucket.arm == view.focus]
-    return say.plural(sum(bucket.items for bucket in buckets), "pair") if buckets else "not tested"
+    items = sum(bucket.items if bucket.reference_scores is None else len(bucket.reference_scores) for bucket in buckets)
+    right = sum(
+        bucket.both + bucket.reference_only if bucket.reference_scores is None else float(bucket.reference_scores.sum())
+        for bucket in buckets
+    )
+    return items, right
 
 
 def _answers(view: View, arm: str) -> Cell:
     if arm == view.evidence.reference:
-        buckets = [bucket for bucket in view.evidence.accuracy if bucket.arm == view.focus]
-        items = sum(bucket.items for bucket in buckets)
-        right = sum(bucket.both + bucket.reference_only for bucket in buckets)
+        items, right = _asked(view)
         return Cell(text=f"{say.number(100 * right / items, 1)} %") if items else ABSENT
     verdict = view.verdict(arm, None)
     if verdict is None or verdict.safe.estimate is None:

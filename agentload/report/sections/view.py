@@ -25,9 +25,12 @@ class View:
 
     @property
     def focus(self) -> str:
-        """Return the challenger that the report speaks for: the chosen arm, or the best of those that lost to the reference."""
+        """Return the challenger that the report speaks for: the chosen arm, or the best of those that lost to the reference.
+
+        A run of one arm has none: then the reference speaks for itself.
+        """
         choice = self.decision.choice
-        names = [arm.name for arm in self.evidence.challengers]
+        names = [arm.name for arm in self.evidence.challengers] or [self.evidence.reference]
         return next((name for name in (choice.arm, choice.runner_up) if name in names), names[0])
 
     @property
@@ -46,6 +49,8 @@ class View:
         """Name what was compared."""
         if labels.is_fp8(self.evidence):
             return "FP8 KV cache for"
+        if not self.evidence.challengers:
+            return f"{labels.arm(self.evidence.reference)} alone on"
         return f"{' and '.join(labels.arm(arm) for arm in self.arms[1:])} against {labels.arm(self.evidence.reference)} on"
 
     @property

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from agentload.report.charts.draw import inline, picture
@@ -98,3 +99,14 @@ def test_stairs_go_across_before_they_go_up() -> None:
 
 def test_a_field_without_items_stays_empty() -> None:
     assert len(drawn(MAP).findall(f".//{SVG}g[@class='field']")) == 2
+
+
+def test_the_names_of_many_arms_take_the_rows_they_need() -> None:
+    arms = tuple(Series(label=f"a rather long name {slot}", slot=slot, mark="points", xs=(1.0,), ys=(1.0,)) for slot in range(6))
+    svg = ET.fromstring(picture(replace(PLOT, title="t" * 200, series=arms)))
+    frame = [float(part) for part in (svg.get("viewBox") or "").split()]
+    words = [text for text in svg.iter(f"{SVG}text") if (text.text or "").startswith("a rather")]
+    assert len({text.get("y") for text in words}) == 2
+    assert all(float(text.get("x") or 0) + 6.2 * len(text.text or "") <= frame[0] + frame[2] for text in words)
+    assert frame[3] == 300 + 26 + 2 * 18 + 18
+    assert [len(text.text or "") for text in svg.iter(f"{SVG}text") if text.get("class") == "title"] == [60]
