@@ -13,8 +13,7 @@ GROWS = 0.05  # two-sided level of the slope over length
 
 
 def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm with a significant slope downwards, and one for its worst bucket beyond the margin."""
-    margin = case.policy.accuracy_margin
+    """Return one finding an arm with a significant slope downwards or a worst bucket whose interval lies below zero."""
     out = []
     for arm in case.evidence.challengers:
         buckets = [each for each in case.buckets if each.arm == arm.name]
@@ -23,7 +22,7 @@ def check(case: Case) -> tuple[Finding, ...]:
         worst = min(buckets, key=lambda each: each.difference.value)
         trend = slope_per_doubling([each.context_tokens for each in buckets], [each.difference.value for each in buckets])
         falls = trend is not None and trend[0] < 0 and trend[1] < GROWS
-        if not falls and worst.difference.value > -margin:
+        if not falls and not worst.difference.is_below(0.0):
             continue
         told = f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, {words.points(worst.difference)}."
         if trend is not None and falls:
