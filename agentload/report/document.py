@@ -69,6 +69,7 @@ def _groups(view: View) -> tuple[Group, ...]:
         capacity.capacity(view),
         accuracy.accuracy(view),
         *(workloads.workload(view, name) for name in view.workloads),
+        checks.probes(view),
         checks.priors(view),
     )
     return tuple(group for group in found if group is not None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.decide import decide
-from advisor.evidence import Arm, ClientHealth, Deployment, Evidence
+from advisor.evidence import Arm, ClientHealth, Deployment, Evidence, Probe
 from advisor.policy import Policy, Slo
 from advisor.verdict import Capacity, Choice, Decision, Figure, Gate
 from agentload.report.charts.spec import Plot
@@ -368,3 +368,17 @@ def test_a_run_of_one_arm_is_told_without_a_comparison() -> None:
     assert (told.title, told.headline) == ("BF16 alone on", "stay on BF16: nothing was compared with it")
     assert [answer.question for answer in told.answers] == ["GPUs saved today"]
     assert told.rollout is None
+
+
+def test_probed_combinations_stand_in_a_table() -> None:
+    probes = (
+        Probe(arm="fp8", prefix_caching=True, cuda_graphs=False, outcome="ok"),
+        Probe(arm="fp8", outcome="garbage", detail="repeats itself"),
+    )
+    group = next(
+        group for group in made(evidence=replace(sample.evidence(), probes=probes)).groups if group.title == "Feature combinations"
+    )
+    assert [[cell.text for cell in cells] for cells in group.tables[0].rows] == [
+        ["FP8", "on", "off", "ok", ""],
+        ["FP8", "–", "–", "garbage", "repeats itself"],
+    ]

@@ -11,6 +11,7 @@ from agentload.report.parts import Cell, Group, Table, Tone
 from agentload.report.sections.view import View
 
 _TONES: Final[dict[str, Tone]] = {"pass": "good", "fail": "bad", "not observed": "muted"}
+_ON: Final = {True: "on", False: "off", None: say.ABSENT}
 _ORDER: Final = ("fail", "not observed", "pass")
 
 
@@ -55,6 +56,22 @@ def skipped(view: View) -> Table:
     """List the rules that lacked an input, and which."""
     rows = tuple((Cell(text=each.rule.replace("_", " ")), Cell(text=", ".join(each.missing))) for each in view.decision.skipped)
     return Table(title="Rules that could not look", columns=("rule", "missing"), rows=rows)
+
+
+def probes(view: View) -> Group | None:
+    """List which combinations of features started, answered right and hit their cache."""
+    rows = tuple(
+        (
+            Cell(text=labels.arm(probe.arm)),
+            Cell(text=_ON[probe.prefix_caching]),
+            Cell(text=_ON[probe.cuda_graphs]),
+            Cell(text=probe.outcome, tone="good" if probe.outcome == "ok" else "bad"),
+            Cell(text=view.told(probe.detail), tone="muted"),
+        )
+        for probe in view.evidence.probes
+    )
+    table = Table(title="Probed one by one", columns=("arm", "prefix caching", "CUDA graphs", "outcome", "what was seen"), rows=rows)
+    return Group(title="Feature combinations", tables=(table,)) if rows else None
 
 
 def priors(view: View) -> Group | None:
