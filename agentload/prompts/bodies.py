@@ -1,6 +1,6 @@
 """Write the words of one segment: drawn from its key, cut to its tokens, salted, and with its plant inside."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,16 +10,20 @@ from agentload.prompts.cache import Piece
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.prompts.words import WIDTH, draw
 
-SALT_TOKENS = 8
+SALT_TOKENS: Final = 8
 
 
 class Slot(NamedTuple):
     """A segment and the place it takes in a prompt."""
 
     segment: Segment
-    frame: int
+    frame: int = 0
     """Tokens of the template that count as this segment's."""
-    salt: str | None
+    newline: int = 0
+    """Tokens of the newline after it; the one at the end of a message belongs to the message's frame."""
+    owed: int = 0
+    """Tokens by which earlier segments were longer than asked: a frame may be larger than what it holds."""
+    salt: str | None = None
     """Replaces the first 8 tokens; None for all but the context's first segment."""
 
 
@@ -34,37 +38,52 @@ class Bodies:
 
     def text(self, slot: Slot) -> Piece:
         """Write a text that ends in a newline, escaped for JSON."""
-        text = slot.segment.text
-        if text is not None and slot.segment.source is None:
-            return self._literal(text, slot)
-        spare = slot.frame + self._tokenizer.frame("newline")
-        if text is not None:
-            return self._fitted(text, slot, spare)
-        if slot.segment.plant is not None:
-            return self._planted(slot.segment.plant, slot, spare)
-        words = self.words(slot, spare)
-        return Piece(words[:-1] + rb"\n" if words else b"", self._tokenizer.cost(len(words) // WIDTH) + (spare if words else slot.frame))
+        segment = slot.segment
+        if segment.text is not None:
+            return self._literal(segment.text, slot) if segment.source is None else self._fitted(segment.text, slot)
+        if segment.plant is not None:
+            return self._planted(segment.plant, slot)
+        words = self.words(slot)
+        return self.piece(words[:-1] + rb"\n" if words else b"", self.cost(words), slot)
 
-    def words(self, slot: Slot, spare: int) -> bytes:
-        """Draw bare words, a space after each, in the place of all tokens but the spare ones."""
-        count = max(0, self._tokenizer.fit(slot.segment.tokens - spare))
-        drawn = draw(self._seed, slot.segment.key, count, block=self._block, table=self._table)
+    def words(self, slot: Slot, *, taken: int = 0, least: int = 1) -> bytes:
+        """Draw bare words, a space after each, for the tokens that nothing else takes.
+
+        Where the template has frames there are at least so many: a frame was measured around text, and none may be framed otherwise.
+        """
+        drawn = self._drawn(slot, taken, least)
         if slot.salt is None:
             return drawn
-        salted = draw(self._seed, f"salt {slot.salt}", min(count, SALT_TOKENS), table=self._table)
-        return salted + drawn[len(salted) :]
+        salt = self._salt(slot.salt)[: len(drawn)]
+        return salt + drawn[len(salt) :]
+
+    def cost(self, words: bytes) -> int:
+        """Count the tokens of drawn words."""
+        return self._tokenizer.cost(len(words) // WIDTH)
+
+    def piece(self, json: bytes, tokens: int, slot: Slot) -> Piece:
+        """Return a segment's piece, its frame included and compared with what was asked."""
+        tokens += slot.frame + (slot.newline if json else 0)
+        return Piece(json, tokens, tokens - slot.segment.tokens)
+
+    def _drawn(self, slot: Slot, taken: int, least: int) -> bytes:
+        fitting = self._tokenizer.fit(slot.segment.tokens - slot.frame - slot.newline - slot.owed - taken)
+        count = max(least if slot.frame else 0, fitting)
+        return draw(self._seed, slot.segment.key, count, block=self._block, table=self._table)
+
+    def _salt(self, salt: str) -> bytes:
+        return draw(self._seed, f"salt {salt}", SALT_TOKENS, table=self._table)
 
     def _literal(self, text: str, slot: Slot) -> Piece:
         if slot.salt is not None:
-            salt = draw(self._seed, f"salt {slot.salt}", SALT_TOKENS, table=self._table).decode()
-            text = salt + "".join(text.split(None, SALT_TOKENS)[SALT_TOKENS:])
+            text = self._salt(slot.salt).decode() + "".join(text.split(None, SALT_TOKENS)[SALT_TOKENS:])
         # A word must not grow together with the next segment's first.
         text = text if not text or text[-1].isspace() else text + "\n"
         return Piece(_escaped(text), self._tokenizer.count(text) + slot.frame)
 
-    def _fitted(self, text: str, slot: Slot, spare: int) -> Piece:
+    def _fitted(self, text: str, slot: Slot) -> Piece:
         # A live answer in the place of `tokens` tokens: cut where it is longer, filled with the key's words where it is shorter.
-        room = max(0, slot.segment.tokens - spare)
+        room = max(0, slot.segment.tokens - slot.frame - slot.newline - slot.owed)
         words = text.split()
         low, high = 0, len(words)
         while low < high:  # the longest run of leading words that fits
@@ -72,17 +91,16 @@ class Bodies:
             low, high = (middle, high) if self._tokenizer.count(" ".join(words[:middle])) <= room else (low, middle - 1)
         kept = " ".join(words[:low])
         used = self._tokenizer.count(kept)
-        filler = draw(self._seed, slot.segment.key, max(0, self._tokenizer.fit(room - used)), block=self._block, table=self._table)
+        filler = self._drawn(slot, used, 0)
         whole = f"{kept} {filler.decode()}".strip()
-        cost = used + self._tokenizer.cost(len(filler) // WIDTH)
-        return Piece(_escaped(whole + "\n") if whole else b"", cost + (spare if whole else slot.frame))
+        return self.piece(_escaped(whole + "\n") if whole else b"", used + self.cost(filler), slot)
 
-    def _planted(self, plant: str, slot: Slot, spare: int) -> Piece:
+    def _planted(self, plant: str, slot: Slot) -> Piece:
         cost = self._tokenizer.count(plant)
-        words = self.words(slot, spare + cost)
+        words = self.words(slot, taken=cost, least=0)
         at = WIDTH * round((0.5 if slot.segment.at is None else slot.segment.at) * (len(words) // WIDTH))
         whole = words[:at] + _escaped(plant) + b" " + words[at:]
-        return Piece(whole[:-1] + rb"\n", self._tokenizer.cost(len(words) // WIDTH) + cost + spare)
+        return self.piece(whole[:-1] + rb"\n", self.cost(words) + cost, slot)
 
 
 def _escaped(text: str) -> bytes:

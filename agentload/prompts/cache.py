@@ -9,6 +9,8 @@ class Piece(NamedTuple):
 
     json: bytes
     tokens: int
+    over: int = 0
+    """How many more tokens than were asked for."""
 
 
 class Cache:

@@ -4,7 +4,7 @@ A context grows by a few segments a turn, so every segment's JSON text is kept a
 segments are drawn. What is kept is bounded in bytes; the segments used longest ago go first.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -13,7 +13,7 @@ from agentload.prompts import images, tools
 from agentload.prompts.bodies import Bodies, Slot
 from agentload.prompts.cache import Cache, Piece
 from agentload.prompts.messages import Message, messages
-from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Part, Tokenizer
+from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer
 from agentload.prompts.words import WIDTH
 
 
@@ -41,58 +41,72 @@ class Renderer:
 
     def render(self, context: tuple[Segment, ...], *, salt: str) -> Prompt:
         """Render a context; the salt replaces its first 8 tokens."""
+        grouped = list(messages(context))
         described = [segment for segment in context if segment.role == "tools"]
-        leads = bool(described) and context[0] is described[0]
-        schemas = [self._schemas(segment, number, salt if leads and number == 0 else None) for number, segment in enumerate(described)]
-        grouped = enumerate(messages(context))
-        spoken = [self._message(message, salt if not leads and number == 0 else None) for number, message in grouped]
+        around = self._tokenizer.frame("prompt")
+        if not (grouped and grouped[0].role == "system"):
+            around += self._tokenizer.frame("systemless")
+        # The first segment bears the salt and what the template puts around all messages.
+        tools_lead = bool(described) and context[0] is described[0]
+        written, owed = [], 0
+        for number, segment in enumerate(described):
+            first = Slot(segment, frame=around, salt=salt) if tools_lead and number == 0 else Slot(segment)
+            written.append(self._schemas(first, number))
+            owed += written[-1].over
+        spoken = []
+        for number, message in enumerate(grouped):
+            leads = number == 0 and not tools_lead
+            first = Slot(message.segments[0], frame=around if leads else 0, owed=owed, salt=salt if leads else None)
+            spoken.append(self._message(message, first))
+            owed += spoken[-1].over
         return Prompt(
             messages=b"[%b]" % b",".join(piece.json for piece in spoken),
-            tools=b"[%b]" % b",".join(piece.json for piece in schemas) if schemas else None,
-            tokens=sum(piece.tokens for piece in spoken) + sum(piece.tokens for piece in schemas),
-            exact=self._tokenizer.exact,
+            tools=b"[%b]" % b",".join(piece.json for piece in written) if written else None,
+            tokens=sum(piece.tokens for piece in spoken) + sum(piece.tokens for piece in written),
+            exact=self._exactness(context),
         )
 
-    def _message(self, message: Message, salt: str | None) -> Piece:
-        slots = list(self._slots(message.role, message.segments, salt))
+    def _exactness(self, context: tuple[Segment, ...]) -> Exactness:
+        if self._tokenizer.exact == "exact" == self._tokenizer.counts:
+            return "exact"
+        is_drawn = all(segment.text is None and segment.plant is None for segment in context)
+        return self._tokenizer.exact if is_drawn else self._tokenizer.counts
+
+    def _message(self, message: Message, first: Slot) -> Piece:
+        slots = self._slots(message, first)
         match message.role:
             case "assistant" if message.results:
                 *before, last = slots
-                said = [*(self._text(slot) for slot in before), *self._calling(last, message.results)]
-                calls = said.pop()
-                body = b'{"role":"assistant","content":"%b","tool_calls":[%b]}' % (b"".join(piece.json for piece in said), calls.json)
-                return Piece(body, sum(piece.tokens for piece in said) + calls.tokens)
+                body, calls = self._calling(last, message.results)
+                said = [*map(self._text, before), body]
+                return _joined(b'{"role":"assistant","content":"', said, b'","tool_calls":[%b]}' % calls, b"")
             case "tool":
-                content = self._text(slots[0])
-                identity = tools.call_id(message.segments[0].key, seed=self._seed, index=message.position)
-                return Piece(b'{"role":"tool","tool_call_id":"%b","content":"%b"}' % (identity, content.json), content.tokens)
-            case _ if any(segment.role == "image" for segment in message.segments):
-                parts = [self._part(is_image, list(run)) for is_image, run in groupby(slots, lambda slot: slot.segment.role == "image")]
-                body = b'{"role":"%b","content":[%b]}' % (message.role.encode(), b",".join(part.json for part in parts))
-                return Piece(body, sum(part.tokens for part in parts))
-            case _:
-                texts = [self._text(slot) for slot in slots]
-                body = b'{"role":"%b","content":"%b"}' % (message.role.encode(), b"".join(text.json for text in texts))
-                return Piece(body, sum(text.tokens for text in texts))
+                identity = tools.call_id(message.segments[0].key, seed=self._seed, position=message.position)
+                return _joined(b'{"role":"tool","tool_call_id":"%b","content":"' % identity, map(self._text, slots), b'"}', b"")
+            case role if any(segment.role == "image" for segment in message.segments):
+                runs = groupby(slots, lambda slot: slot.segment.role == "image")
+                parts = [
+                    self._images(run) if is_image else _joined(b'{"type":"text","text":"', map(self._text, run), b'"}', b"")
+                    for is_image, run in runs
+                ]
+                return _joined(b'{"role":"%b","content":[' % role.encode(), parts, b"]}", b",")
+            case role:
+                return _joined(b'{"role":"%b","content":"' % role.encode(), map(self._text, slots), b'"}', b"")
 
-    def _slots(self, part: Part, segments: Sequence[Segment], salt: str | None) -> Iterator[Slot]:
-        # The first segment of a message pays for the message's frame, the first of the context for the prompt's.
-        frame = self._tokenizer.frame(part) + (0 if salt is None else self._tokenizer.frame("prompt"))
-        for segment in segments:
-            yield Slot(segment, frame, salt)
-            frame, salt = 0, None
+    def _slots(self, message: Message, first: Slot) -> list[Slot]:
+        """Give each segment its place; the first pays for the message's frame and for what is owed."""
+        framed = first._replace(frame=first.frame + self._tokenizer.frame("next_tool" if message.position else message.role))
+        newline = self._tokenizer.frame("newline")
+        slots = [framed, *(Slot(segment) for segment in message.segments[1:])]
+        return [*(slot._replace(newline=newline) for slot in slots[:-1]), slots[-1]]
 
     def _text(self, slot: Slot) -> Piece:
         segment = slot.segment
-        key = ("text", segment.key, segment.tokens, slot.frame, slot.salt, segment.text, segment.plant, segment.at)
+        key = ("text", segment.key, segment.tokens, slot[1:], segment.text, segment.plant, segment.at)
         return self._cache.piece(key, lambda: self._bodies.text(slot))
 
-    def _part(self, is_image: bool, slots: Sequence[Slot]) -> Piece:  # noqa: FBT001  # what groupby grouped by
-        if is_image:
-            drawn = [self._image(slot) for slot in slots]
-            return Piece(b",".join(image.json for image in drawn), sum(image.tokens for image in drawn))
-        texts = [self._text(slot) for slot in slots]
-        return Piece(b'{"type":"text","text":"%b"}' % b"".join(text.json for text in texts), sum(text.tokens for text in texts))
+    def _images(self, slots: Iterable[Slot]) -> Piece:
+        return _joined(b"", map(self._image, slots), b"", b",")
 
     def _image(self, slot: Slot) -> Piece:
         size = slot.segment.size
@@ -100,45 +114,49 @@ class Renderer:
 
         def drawn() -> Piece:
             url = images.data_url(self._seed, slot.segment.key, size, salt=slot.salt or "")
-            return Piece(b'{"type":"image_url","image_url":{"url":"%b"}}' % url.encode(), image_tokens(size) + slot.frame)
+            tokens = image_tokens(size) + slot.frame
+            return Piece(b'{"type":"image_url","image_url":{"url":"%b"}}' % url.encode(), tokens, slot.frame)
 
-        return self._cache.piece(("image", slot.segment.key, size, slot.frame, slot.salt), drawn)
+        return self._cache.piece(("image", slot.segment.key, size, slot[1:]), drawn)
 
-    def _calling(self, slot: Slot, results: Sequence[Segment]) -> tuple[Piece, Piece]:
+    def _calling(self, slot: Slot, results: Sequence[Segment]) -> tuple[Piece, bytes]:
         """Return what an assistant says and the calls it makes."""
         segment = slot.segment
-        frame = self._tokenizer.frame("call") * len(results)
         if segment.text is not None or segment.plant is not None:  # real words stay together
-            return self._text(slot._replace(frame=slot.frame + frame)), self._calls(b"", results)
-
-        def drawn() -> Piece:
-            return Piece(self._bodies.words(slot, slot.frame + frame + self._tokenizer.frame("newline")), 0)
-
-        key = ("words", segment.key, segment.tokens, slot.frame + frame, slot.salt)
-        words = self._cache.piece(key, drawn).json
+            return self._text(slot), self._calls(b"", results)
+        least = 1 + len(results)  # a word to say and one for each call
+        key = ("words", segment.key, segment.tokens, slot[1:], least)
+        words = self._cache.piece(key, lambda: Piece(self._bodies.words(slot, least=least), 0)).json
         count = len(words) // WIDTH
         # Half of an assistant's tokens are what it passes to its tools: judgement, any split counts the same.
-        passed = WIDTH * (count // 2)
-        said = words[: len(words) - passed]
-        tokens = self._tokenizer.cost(count) + slot.frame + frame + (self._tokenizer.frame("newline") if said else 0)
-        return Piece(said[:-1] + rb"\n" if said else b"", tokens), self._calls(words[len(said) :], results)
+        passed = max(len(results), count // 2) if count >= least else count // 2
+        said = words[: WIDTH * (count - passed)]
+        body = self._bodies.piece(said[:-1] + rb"\n" if said else b"", self._bodies.cost(words), slot)
+        return body, self._calls(words[len(said) :], results)
 
-    def _calls(self, words: bytes, results: Sequence[Segment]) -> Piece:
+    def _calls(self, words: bytes, results: Sequence[Segment]) -> bytes:
         count = len(words) // WIDTH
         cuts = [WIDTH * (count * index // len(results)) for index in range(len(results) + 1)]
         calls = (
-            tools.call(result.key, words[cuts[index] : cuts[index + 1]], seed=self._seed, index=index)
+            tools.call(result.key, words[cuts[index] : cuts[index + 1]], seed=self._seed, position=index)
             for index, result in enumerate(results)
         )
-        return Piece(b",".join(calls), 0)
+        return b",".join(calls)
 
-    def _schemas(self, segment: Segment, position: int, salt: str | None) -> Piece:
+    def _schemas(self, slot: Slot, position: int) -> Piece:
         """Write the schemas of a segment; their descriptions hold its words."""
 
         def written() -> Piece:
-            count = tools.schema_count(segment.tokens)
-            frame = self._tokenizer.frame("schema") * count + (0 if salt is None else self._tokenizer.frame("prompt"))
-            words = self._bodies.words(Slot(segment, frame, salt), frame)
-            return Piece(tools.schemas(words, count, position=position), self._tokenizer.cost(len(words) // WIDTH) + frame)
+            count = tools.schema_count(slot.segment.tokens)
+            frame = self._tokenizer.frame("schema") * count + (0 if position else self._tokenizer.frame("tools"))
+            framed = slot._replace(frame=slot.frame + frame)
+            words = self._bodies.words(framed)
+            return self._bodies.piece(tools.schemas(words, count, position=position), self._bodies.cost(words), framed)
 
-        return self._cache.piece(("tools", segment.key, segment.tokens, position, salt), written)
+        return self._cache.piece(("tools", slot.segment.key, slot.segment.tokens, position, slot[1:]), written)
+
+
+def _joined(start: bytes, pieces: Iterable[Piece], end: bytes, separator: bytes) -> Piece:
+    pieces = list(pieces)
+    whole = b"%b%b%b" % (start, separator.join(piece.json for piece in pieces), end)
+    return Piece(whole, sum(piece.tokens for piece in pieces), sum(piece.over for piece in pieces))

@@ -6,8 +6,19 @@ from typing import Final, Literal, Protocol, TypeAlias
 from agentload.prompts.words import WORDS
 
 Exactness: TypeAlias = Literal["exact", "ratio"]
-Part: TypeAlias = Literal["prompt", "system", "user", "assistant", "tool", "call", "schema", "newline"]
-"""What a chat template wraps: the prompt once, each message by its role, each tool call, each tool schema; and a text's last newline."""
+Part: TypeAlias = Literal[
+    "prompt",  # whatever stands around all messages
+    "systemless",  # more of it where no system message leads: a system prompt of the template's own
+    "tools",  # what introduces the tool schemas
+    "schema",  # around each of them
+    "system",  # around each message, the newline at its end included
+    "user",
+    "assistant",
+    "tool",  # around a tool's result and the call it answers
+    "next_tool",  # the same, where another result is in front of it
+    "newline",  # between two texts of one message
+]
+"""What a chat template wraps around content, in tokens that do not depend on the content."""
 
 
 class Tokenizer(Protocol):
@@ -18,6 +29,10 @@ class Tokenizer(Protocol):
         """Say whether lengths are the target's own tokens or come from a measured ratio."""
 
     @property
+    def counts(self) -> Exactness:
+        """Say the same of texts that are not drawn: literal ones, live answers and plants."""
+
+    @property
     def words(self) -> tuple[str, ...]:
         """The words that may be drawn."""
 
@@ -25,7 +40,7 @@ class Tokenizer(Protocol):
         """Count the tokens that the template puts around a part, whatever it holds."""
 
     def fit(self, tokens: int) -> int:
-        """Return how many drawn words come nearest to this many tokens, never more where the count is exact."""
+        """Return how many drawn words come nearest to this many tokens."""
 
     def cost(self, words: int) -> int:
         """Count the tokens of this many drawn words."""
@@ -39,6 +54,7 @@ class WordTokens:
     """The emulator's tokenizer: a word is a token, the template adds none."""
 
     exact: Exactness = "exact"
+    counts: Exactness = "exact"
     words: tuple[str, ...] = WORDS
 
     def frame(self, part: Part) -> int:  # noqa: ARG002  # the protocol's signature

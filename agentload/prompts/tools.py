@@ -4,20 +4,17 @@ import hashlib
 from typing import Final
 
 from agentload.model.trace import Key
-from agentload.prompts.words import WIDTH
+from agentload.prompts.words import WIDTH, WORDS
 
-# Words of the table, so that every name costs the same.
-NAMES: Final = (
-    "read", "send", "find", "list", "call", "look", "plan", "test", "copy", "move", "save", "load", "sort", "note", "page", "task",
-)  # fmt: skip
 _SCHEMA_WORDS: Final = 600
 """About the mean of OpenClaw's schemas: 8.0k tokens for some 14 tools (its docs/concepts/context.md)."""
-_ID_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SEGMENT_TOOLS: Final = 64
+"""Most tools that one segment describes; four such segments in a context have names of their own."""
 
 
 def schema_count(tokens: int) -> int:
     """Return how many tools a segment of schemas of this length describes."""
-    return max(1, round(tokens / _SCHEMA_WORDS))
+    return min(_SEGMENT_TOOLS, max(1, round(tokens / _SCHEMA_WORDS)))
 
 
 def schemas(words: bytes, tools: int, *, position: int) -> bytes:
@@ -27,18 +24,21 @@ def schemas(words: bytes, tools: int, *, position: int) -> bytes:
     return b",".join(_schema(words[cuts[tool] : cuts[tool + 1]], _schema_name(position, tool)) for tool in range(tools))
 
 
-def call(key: Key, words: bytes, *, seed: int, index: int) -> bytes:
+def call(key: Key, words: bytes, *, seed: int, position: int) -> bytes:
     """Write the call that the tool result of this key answers; the words are its argument."""
     arguments = rb"{\"input\":\"" + words.rstrip() + rb"\"}" if words else b"{}"
-    name = NAMES[_digest(seed, key)[0] % len(NAMES)].encode()
-    identity = call_id(key, seed=seed, index=index)
+    name = WORDS[_digest(seed, key)[0] % _SEGMENT_TOOLS].encode()
+    identity = call_id(key, seed=seed, position=position)
     return b'{"id":"%b","type":"function","function":{"name":"%b","arguments":"%b"}}' % (identity, name, arguments)
 
 
-def call_id(key: Key, *, seed: int, index: int) -> bytes:
-    """Return the id that ties a call to its result: nine letters and digits, which is what Mistral's template insists on."""
-    digits = [_ID_DIGITS[byte % len(_ID_DIGITS)] for byte in _digest(seed, key)[1:]]
-    return ("".join(digits) + _ID_DIGITS[index % len(_ID_DIGITS)]).encode()
+def call_id(key: Key, *, seed: int, position: int) -> bytes:
+    """Return the id that ties a call to its result, by what the result says and which of the message's calls it answers.
+
+    Nine characters, which is what Mistral's template insists on, and all digits, so that every id costs the same.
+    """
+    number = int.from_bytes(_digest(seed, key)[1:]) % 10**7
+    return b"%07d%02d" % (number, position % 100)
 
 
 def _schema(words: bytes, name: str) -> bytes:
@@ -51,9 +51,8 @@ def _schema(words: bytes, name: str) -> bytes:
 
 
 def _schema_name(position: int, tool: int) -> str:
-    page, index = divmod(tool, len(NAMES))
-    number = page + position * 64
-    return NAMES[index] if number == 0 else f"{NAMES[index]}_{number}"
+    # Words of the table, so that every name costs the same.
+    return WORDS[(position * _SEGMENT_TOOLS + tool) % len(WORDS)]
 
 
 def _digest(seed: int, key: Key) -> bytes:

@@ -1,0 +1,121 @@
+"""Measure a target's tokenizer and chat template by having it count a few requests.
+
+Whoever can count will do: a server's /tokenize, `usage.prompt_tokens` of real requests, or a tokenizer file with a template. A request
+is made of words of the table; what a count exceeds its words by is the template's. The frames are solved from eight requests, words
+that cost more than one token are sought by halves, and the result is tried on three whole contexts: if each is counted as rendered,
+lengths are exact; if not, the mean cost of a word stands in and lengths are a ratio.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from agentload.model.trace import Role, Segment
+from agentload.prompts.measured import MeasuredTokens
+from agentload.prompts.renderer import Renderer
+from agentload.prompts.tokenizer import Part
+from agentload.prompts.words import WORDS
+
+Message: TypeAlias = Mapping[str, object]
+Counter: TypeAlias = Callable[[Sequence[Message], Sequence[Message] | None], int | None]
+"""Counts the prompt tokens of a request; None where the target refuses it, as templates without tools do."""
+
+_FEWEST_WORDS: Final = 64  # fewer would make texts too much alike
+_PROBE: Final = ("also", "area", "arts", "auto")
+_TEXT: Final = " ".join(_PROBE) + "\n"
+
+
+def calibrate(count: Counter, *, count_text: Callable[[str], int] | None = None) -> MeasuredTokens:
+    """Measure the target; a counter that refuses even a plain question is a bug of the caller."""
+    frames = _frames(count)
+    words = _single(count, WORDS)
+    measured = MeasuredTokens(exact="exact", words=words if len(words) >= _FEWEST_WORDS else WORDS, frames=frames, count_text=count_text)
+    if len(words) >= _FEWEST_WORDS and all(_is_exact(count, measured, context) for context in _contexts(frames)):
+        return measured
+    return replace(measured, exact="ratio", words=WORDS, tokens_a_word=_tokens_a_word(count))
+
+
+def _frames(count: Counter) -> dict[Part, int]:
+    system, user, assistant = _said("system"), _said("user"), _said("assistant")
+    base = _counted(count, [system, user])
+    # Messages take turns, so only the sum of a user's and an assistant's frame can be told, and only it matters.
+    pair = _counted(count, [system, user, assistant, user]) - base - 2 * len(_PROBE)
+    frames: dict[Part, int] = {"assistant": pair // 2, "user": pair - pair // 2, "system": 0}
+    frames["prompt"] = base - 2 * len(_PROBE) - frames["user"]
+    frames["systemless"] = _counted(count, [user]) - len(_PROBE) - frames["user"] - frames["prompt"]
+    frames["newline"] = _counted(count, [system, {"role": "user", "content": _TEXT + _TEXT}]) - base - len(_PROBE)
+    # A call and its result come together as well; templates may join the results of one message.
+    called = [count([system, user, *_called(results)], None) for results in (1, 2)]
+    if called[0] is not None and called[1] is not None:
+        frames["tool"] = called[0] - base - 3 * len(_PROBE) - frames["assistant"]
+        frames["next_tool"] = called[1] - called[0] - 2 * len(_PROBE)
+    one, two = (count([system, user], [_schema(name) for name in names]) for names in (("read",), ("read", "send")))
+    if one is not None and two is not None:
+        frames["schema"] = two - one - 2 * len(_PROBE)
+        frames["tools"] = one - base - 2 * len(_PROBE) - frames["schema"]
+    return frames
+
+
+def _single(count: Counter, words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words that cost one token, after a space and at the start of a line."""
+    base = _counted(count, [_said("user")])
+    newline = _counted(count, [{"role": "user", "content": _TEXT + _TEXT}]) - base - len(_PROBE)
+
+    def sift(some: Sequence[str]) -> tuple[str, ...]:
+        content = " ".join(some) + "\n" + "\n".join(some) + "\n" + _TEXT
+        extra = _counted(count, [{"role": "user", "content": content}]) - base
+        if extra == 2 * len(some) + (len(some) + 1) * newline:
+            return tuple(some)
+        if len(some) == 1 or extra > 3 * (2 + newline) * len(some):
+            return ()
+        half = len(some) // 2
+        return sift(some[:half]) + sift(some[half:])
+
+    return sift(words)
+
+
+def _tokens_a_word(count: Counter) -> float:
+    few, many = (" ".join(WORDS) * 1, " ".join(WORDS * 5))
+    counts = [_counted(count, [{"role": "user", "content": content}]) for content in (few, many)]
+    return (counts[1] - counts[0]) / (4 * len(WORDS))
+
+
+def _contexts(frames: Mapping[Part, int]) -> list[tuple[Segment, ...]]:
+    plain = _context(("system", 300), ("user", 40), ("assistant", 80), ("user", 900), ("user", 30))
+    tools = _context(("system", 300), ("tools", 2_000), ("user", 40))
+    calls = _context(("system", 300), ("user", 40), ("assistant", 90), ("tool", 400), ("tool", 100), ("assistant", 60), ("user", 40))
+    return [plain, *([tools] if "schema" in frames else []), *([calls] if "tool" in frames else [])]
+
+
+def _context(*parts: tuple[Role, int]) -> tuple[Segment, ...]:
+    return tuple(Segment(role=role, tokens=tokens, key=f"calibrate{number}") for number, (role, tokens) in enumerate(parts))
+
+
+def _is_exact(count: Counter, measured: MeasuredTokens, context: tuple[Segment, ...]) -> bool:
+    prompt = Renderer(seed=0, tokenizer=measured).render(context, salt="calibrate")
+    counted = count(json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools))
+    return counted == prompt.tokens == sum(segment.tokens for segment in context)
+
+
+def _said(role: str) -> Message:
+    return {"role": role, "content": _TEXT}
+
+
+def _called(results: int) -> list[Message]:
+    arguments = json.dumps({"input": " ".join(_PROBE)}, separators=(",", ":"))
+    calls = [{"id": f"{call:09}", "type": "function", "function": {"name": "read", "arguments": arguments}} for call in range(results)]
+    answers = [{"role": "tool", "tool_call_id": f"{call:09}", "content": _TEXT} for call in range(results)]
+    return [{"role": "assistant", "content": _TEXT, "tool_calls": calls}, *answers]
+
+
+def _schema(name: str) -> Message:
+    text = " ".join(_PROBE)
+    parameters = {"type": "object", "properties": {"input": {"type": "string", "description": text}}, "required": ["input"]}
+    return {"type": "function", "function": {"name": name, "description": text, "parameters": parameters}}
+
+
+def _counted(count: Counter, messages: Sequence[Message]) -> int:
+    counted = count(messages, None)
+    assert counted is not None, messages
+    return counted

@@ -1,0 +1,87 @@
+"""Count with a tokenizer from files: `tokenizer.json` and the chat template beside it, as model repositories keep them."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from jinja2 import TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from agentload.errors import UsageError
+from agentload.prompts.calibrate import Message, calibrate
+from agentload.prompts.measured import MeasuredTokens
+
+_TEMPLATE: Final = "chat_template.jinja"
+_CONFIG: Final = "tokenizer_config.json"
+
+
+def from_file(path: Path) -> MeasuredTokens:
+    """Measure the tokenizer of a `tokenizer.json`, with the chat template beside it; needs the extra `tokenizers`."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise UsageError("a tokenizer file needs the package 'tokenizers'", hint="pip install 'agentload[tokenizers]'") from error
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise UsageError(f"{path}: no tokenizer: {error}", hint="name the tokenizer.json of the served model") from error
+    config = json.loads((path.parent / _CONFIG).read_text()) if (path.parent / _CONFIG).is_file() else {}
+    render = _environment().from_string(_template(path.parent, config)).render
+    specials = {name: _special(config.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+
+    def count_text(text: str) -> int:
+        return len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def count(messages: Sequence[Message], tools: Sequence[Message] | None) -> int | None:
+        try:
+            text = render(messages=[_called(message) for message in messages], tools=tools, add_generation_prompt=True, **specials)
+        except TemplateError:  # `raise_exception`: this template takes no such messages
+            return None
+        return count_text(text)
+
+    return calibrate(count, count_text=count_text)
+
+
+def _template(folder: Path, config: dict[str, Any]) -> str:
+    if (folder / _TEMPLATE).is_file():
+        return (folder / _TEMPLATE).read_text()
+    match config.get("chat_template"):
+        case str(template):
+            return template
+        case [*named]:
+            return str(next(each["template"] for each in named if each["name"] == "default"))
+        case _:
+            hint = f"put {_TEMPLATE} or {_CONFIG} of the served model there"
+            raise UsageError(f"{folder}: no chat template beside the tokenizer", hint=hint)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    # What templates may rely on, as in `transformers`: these names, and JSON without escaped characters.
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = datetime.now(UTC).strftime
+    return environment
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _called(message: Message) -> dict[str, Any]:
+    """Decode the arguments of tool calls, as servers do before they render."""
+    decoded: dict[str, Any] = json.loads(json.dumps(message))
+    for call in decoded.get("tool_calls") or ():
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return decoded
+
+
+def _special(token: object) -> str:
+    return token["content"] if isinstance(token, dict) else token if isinstance(token, str) else ""
