@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from agentload.errors import UsageError
+from agentload.experiment.vigil import OnDead
 from agentload.model.plan import Arrivals, Budget, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
 from agentload.model.plan import Cache as CacheName
 from agentload.model.plan import Design as DesignName
@@ -123,3 +124,12 @@ def cache(text: str) -> CacheName:
             return text
         case _:
             raise UsageError(f"--cache is cold or warm, got '{text}'")
+
+
+def on_dead(text: str) -> OnDead:
+    """Read `--on-dead`."""
+    match text:
+        case "wait" | "skip" | "stop":
+            return text
+        case _:
+            raise UsageError(f"--on-dead is wait, skip or stop, got '{text}'")

@@ -30,6 +30,7 @@ from agentload.cli._progress import Progress
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError
+from agentload.experiment.control import with_control
 from agentload.experiment.cost import cost
 from agentload.experiment.emulated import emulated
 from agentload.experiment.load_traces import load_traces
@@ -70,6 +71,9 @@ def run(
     first_timeout: Annotated[float, typer.Option(help="Seconds until the first byte of an answer.")] = 600.0,
     idle_timeout: Annotated[float, typer.Option(help="Seconds of silence within a stream.")] = 120.0,
     total_timeout: Annotated[float, typer.Option(help="Seconds for a whole answer.")] = 3600.0,
+    warmup: Annotated[bool, typer.Option("--warmup", help="Play the first block on every arm once before, and leave it out.")] = False,
+    aa: Annotated[str | None, typer.Option(help="Play this arm a second time under another name: the noise floor.")] = None,
+    on_dead: Annotated[str, typer.Option(help="When an endpoint dies: wait for it (10 min), skip it, or stop.")] = "wait",
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Emulated endpoints scatter as real servers do.")] = True,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line of the trace that was cut short.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
@@ -94,13 +98,15 @@ def run(
     limits = Limits(first_ns=round(first_timeout * SECOND), idle_ns=round(idle_timeout * SECOND), total_ns=round(total_timeout * SECOND))
     trace, trace_hash = load_traces(traces, lenient=lenient)
     wanted = read(endpoints, model=model, key_env=api_key_env)
-    with _served(wanted, noise=noise, seed=seed, is_dry=dry_run) as served:
+    with _served(wanted, noise=noise, seed=seed, is_dry=dry_run) as reached:
+        served = with_control(reached, aa)
         made = plan(
             trace,
             [endpoint.name for endpoint in served],
             run=resume or new_run_id(),
             seed=seed,
             pairs=pairs,
+            warmup=warmup,
             design=opt.design(design),
             cache=opt.cache(cache),
             load=load,
@@ -119,6 +125,7 @@ def run(
             command=typed_command(),
             kind=kind,
             is_resumed=resume is not None,
+            on_dead=opt.on_dead(on_dead),
             settings={"traces": traces, "pairs": pairs, "noise": noise if kind == "emulated" else None},
         )
         ended = played(replay, Progress(expected.calls_by_arm))

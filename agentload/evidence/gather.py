@@ -15,6 +15,7 @@ import polars as pl
 from advisor.evidence import Evidence, Kind, Observation, WorkloadClass
 from agentload.errors import EvidenceError
 from agentload.evidence import accuracy, health, notes, observations, plays, rows, servers, telemetry
+from agentload.evidence.controls import controls, is_control
 from agentload.model.profile import ArmProfile, Price
 
 
@@ -44,7 +45,7 @@ def gather(
     """
     run = _run(connection, run_id)
     arms = servers.servers(connection, run_id)
-    names = [each.arm for each in arms]
+    names = [each.arm for each in arms if not is_control(each.arm)]
     first = reference or next(iter(names), None)
     if first is None or first not in names:
         raise EvidenceError(f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}")
@@ -64,11 +65,12 @@ def gather(
         model=servers.model(run.model, arms, profile),
         deployment=shared,
         reference=first,
-        arms=tuple(servers.described(each, profiles.get(each.arm)) for each in arms),
+        arms=tuple(servers.described(each, profiles.get(each.arm)) for each in arms if not is_control(each.arm)),
         workloads=_workloads(counted, first),
         observations=_observations(counted, names, machines, ideal_hit_rates or run.ideal_hit_rates),
         server=telemetry.of_servers(connection, run_id, names, played, counted, is_cold=run.is_cold),
         accuracy=answers,
+        aa=controls(counted, machines),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
         notes=told,
@@ -115,7 +117,7 @@ def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ..
 def _observations(
     counted: pl.DataFrame, arms: list[str], machines: Mapping[str, int], ideal_hit_rates: Mapping[str, float]
 ) -> tuple[Observation, ...]:
-    groups = counted.partition_by("workload", "arm", as_dict=True)
+    groups = counted.filter(pl.col("arm").is_in(arms)).partition_by("workload", "arm", as_dict=True)
     order = sorted(groups, key=lambda key: (key[0], arms.index(key[1])))
     return tuple(
         Observation(

@@ -15,6 +15,7 @@ from typing import Literal
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
+from agentload.experiment.vigil import OnDead, Vigil, awaited
 from agentload.model.commands import Send, Settle
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row
 from agentload.replay.dispatcher import PlayEnd
@@ -23,6 +24,7 @@ WATCHED = ("version", "models", "kv_cache_dtype", "skip_layers", "prefix_caching
 """Facts that must not change while an arm is compared."""
 COUNTED = frozenset({"ok", "short", "long", "garbage"})
 """Ends that a server counts as a success of its own."""
+PATIENCE_S = 600.0  # a large model takes minutes to load
 LOOKS = 10
 LOOK_S = 0.2  # a server's counters settle within this many looks after its last answer
 
@@ -40,6 +42,8 @@ class Barrier:
         pair_size: int,
         write: Callable[[Row], None],
         samples: Callable[[], Iterable[Row]],
+        vigil: Vigil,
+        on_dead: OnDead,
         pair_done: Callable[[int], Awaitable[None]],
     ) -> None:
         self._run_id = run_id
@@ -49,9 +53,11 @@ class Barrier:
         self._pair_size = pair_size
         self._write = write
         self._samples = samples
+        self._vigil = vigil
+        self._on_dead = on_dead
         self._pair_done = pair_done
         self._played: Counter[int] = Counter()
-        self._ours: Counter[str] = Counter()
+        self._ours: Counter[str] = Counter()  # by URL: an arm and its control share a server
 
     def sent(self, send: Send) -> None:
         """Take no notice: only what ended was counted."""
@@ -59,17 +65,18 @@ class Barrier:
     def ended(self, send: Send, ended: CallRow) -> None:
         """Note a call of ours that the server will have counted."""
         if ended.status in COUNTED:
-            self._ours[send.arm] += 1
+            self._ours[self._endpoints[send.arm].url] += 1
 
     async def __call__(self, settle: Settle, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
         """Close the round's blocks and say which pairs must be played again."""
         reasons = dict(zip(self._endpoints, await asyncio.gather(*(self._look(arm, settle.round) for arm in self._endpoints)), strict=True))
+        given_up = self._vigil.dead
         self._ours.clear()
         for row in await asyncio.to_thread(lambda: list(self._samples())):
             self._write(row)
         void: dict[int, str] = {}
         for end in ends:
-            if (reason := reasons[end.play.arm]) is not None:
+            if (reason := reasons[end.play.arm]) is not None and end.play.arm not in given_up:
                 void[end.play.pair] = reason
             self._write(self._block(end, reasons[end.play.arm]))
             self._played[end.play.pair] += 1
@@ -82,7 +89,12 @@ class Barrier:
 
     async def _look(self, arm: str, round_: int) -> str | None:
         """Note who the server is now, and say what makes the block that it may have played void."""
-        known, ours = self._known[arm], self._ours[arm]
+        known, ours = self._known[arm], self._ours[self._endpoints[arm].url]
+        if arm in self._vigil.dead:
+            if self._on_dead == "wait":
+                self._known[arm] = await awaited(self._endpoints[arm], patience_s=PATIENCE_S)
+                self._vigil.revived(arm)
+            return f"{arm} died during the block"
         try:
             now = await self._settled(arm, known, ours)
         except EndpointError as error:

@@ -15,6 +15,7 @@ from agentload.errors import StoreError
 from agentload.experiment.barrier import Barrier
 from agentload.experiment.past import Past, check_resumed, past
 from agentload.experiment.record import arm_row, leg_row, run_row
+from agentload.experiment.vigil import OnDead, Vigil
 from agentload.live.caller import PromptCaller, Speech
 from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
@@ -44,6 +45,7 @@ class Replay:
     command: str
     kind: Kind = "measured"
     is_resumed: bool = False
+    on_dead: OnDead = "wait"
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -105,6 +107,8 @@ class Leg:
         endpoints = {e.name: e for e in replay.endpoints}
         watch = Watch({e.name: Source(url=f"{e.root}/metrics", headers=e.request_headers()) for e in replay.endpoints}, every_s=SAMPLE_S)
 
+        vigil = Vigil(self._lost)
+
         async def pair_done(_: int) -> None:
             writer.sync()
             await self._load()
@@ -117,6 +121,8 @@ class Leg:
             pair_size=len(plan.arms),
             write=writer.append,
             samples=lambda: watch.rows(run_id=plan.run, leg=leg.leg),
+            vigil=vigil,
+            on_dead=replay.on_dead,
             pair_done=pair_done,
         )
         speech = {name: Speech(model=models[name], aliases=e.aliases, extra=e.extra_body) for name, e in endpoints.items()}
@@ -131,7 +137,7 @@ class Leg:
                 leg=leg.leg,
                 write=writer.append,
                 flush=lambda: writer.flush_if_due(time.monotonic_ns()),
-                listeners=[barrier, *([self._listener] if self._listener else [])],
+                listeners=[barrier, vigil, *([self._listener] if self._listener else [])],
                 done=before.done,
                 voided=before.lost,
             )
@@ -139,6 +145,19 @@ class Leg:
             for task in beside:
                 task.cancel()
         return health
+
+    def _lost(self, arm: str) -> None:
+        assert self._runner is not None
+        match self._replay.on_dead:
+            case "wait":
+                self._notice(f"{arm} stopped answering: waiting for it, then its pair is played again")
+                self._runner.lose(arm, for_good=False)
+            case "skip":
+                self._notice(f"{arm} stopped answering: going on without it")
+                self._runner.lose(arm, for_good=True)
+            case "stop":
+                self._notice(f"{arm} stopped answering: stopping")
+                self.stop()
 
     def _opening(self, leg: LegRow, before: Past, identities: Mapping[str, Identity], models: Mapping[str, str]) -> list[Row]:
         replay, plan = self._replay, self._replay.plan

@@ -16,6 +16,7 @@ from agentload.model.commands import (
     Ended,
     Event,
     Finish,
+    Lost,
     Outcome,
     Prepare,
     Send,
@@ -123,6 +124,10 @@ class Runner:
         if self._tasks is not None and not self._finished.is_set():
             self._is_stopping = True
             self._tell(Stopped(at_ns=time.monotonic_ns(), drain=drain))
+
+    def lose(self, arm: str, *, for_good: bool) -> None:
+        """Release nothing more on an arm whose endpoint is dead: in this round, or ever."""
+        self._tell(Lost(at_ns=time.monotonic_ns(), arm=arm, for_good=for_good))
 
     def _tell(self, event: Event) -> None:
         for command in self._dispatcher.handle(event):

@@ -167,6 +167,37 @@ def test_another_trace_is_refused_on_resume(servers: Servers, trace: Path, tmp_p
     assert "began with trace" in done.stderr
 
 
+@pytest.mark.parametrize("policy", ["wait", "skip", "stop"])
+def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(policy: str, servers: Servers, tmp_path: Path) -> None:
+    slow = traced(tmp_path / "slow.jsonl", wait_s=0.4)
+    arms = arms_of("llama-3.1-8b-h100", ["fp8"])
+    mortal = start(arms, noise=False, speed=50.0)
+    port = int(mortal.urls["fp8"].split(":")[2].split("/")[0])
+    both = f"bf16={servers.urls['bf16']},fp8={mortal.urls['fp8']}"
+    command = [*AGENTLOAD, "replay", str(slow), "--endpoints", both, "--db", "x.duckdb", "--pairs", "2", "--on-dead", policy]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    wait_for_blocks(tmp_path, 1)
+    mortal.stop()
+    if policy == "wait":
+        time.sleep(2.5)
+        with start(arms, noise=False, speed=50.0, port=port):
+            _, stderr = running.communicate(timeout=60)
+    else:
+        _, stderr = running.communicate(timeout=60)
+    assert "fp8 stopped answering" in stderr
+    assert running.returncode == {"wait": 0, "skip": 0, "stop": 130}[policy], stderr
+    with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
+        whole = "SELECT arm, count(*) FROM blocks WHERE void IS NULL AND ended_ns IS NOT NULL GROUP BY arm ORDER BY arm"
+        counts = dict(database.execute(whole).fetchall())
+        died = database.execute("SELECT count(*) FROM blocks WHERE void LIKE '%died%'").fetchone()
+    assert died is not None
+    assert died[0] >= 1
+    if policy == "wait":
+        assert min(counts.values()) >= 2
+    if policy == "skip":
+        assert counts["bf16"] == 2
+
+
 def wait_for_blocks(folder: Path, count: int) -> None:
     """Wait until the journal names so many finished blocks."""
     database = folder / "x.duckdb"
