@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from advisor.policy import Policy, Slo
 from agentload.errors import AgentloadError
@@ -54,3 +55,10 @@ def test_what_is_no_yaml_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("a: [1\n")
     with pytest.raises(AgentloadError, match="not YAML"):
         read_policy(tmp_path / "p.yaml")
+
+
+def test_the_policy_in_the_manual_is_read() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    written = parse(yaml.safe_load(manual.partition("```yaml\n")[2].partition("```")[0]), at="manual")
+    assert written.policy == Policy(slos=(Slo(ttft_ms=3_000.0, share=0.95), Slo(workload="chat", ttft_ms=800.0, tpot_ms=30.0)))
+    assert written.load == Load(peak_agents=42, spare_replicas=1)
