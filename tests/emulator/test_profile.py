@@ -7,6 +7,7 @@ import yaml
 
 from agentload.builtin import find, names
 from agentload.emulator.profile import arm, parse, step_time
+from agentload.emulator.write import text
 from agentload.errors import ProfileError
 from agentload.model.profile import (
     Accuracy,
@@ -156,3 +157,9 @@ def test_every_shipped_profile_parses_and_cites_known_sources(name: str) -> None
         if each.step is None:
             assert each.accuracy
         assert each.synthetic == (each.name == "fp8-calibrated")
+
+
+@pytest.mark.parametrize("name", names("profiles"))
+def test_a_profile_that_is_written_reads_back_the_same(name: str) -> None:
+    profile = parse(find("profiles", name).read_text(), name=name)
+    assert parse(text(profile), name=name) == profile
