@@ -9,7 +9,7 @@ from advisor.policy import Policy, Slo
 from advisor.verdict import Capacity, Choice, Decision, Figure, Gate
 from agentload.report.charts.spec import Plot
 from agentload.report.document import document
-from agentload.report.facts import Made, RunFacts, Served
+from agentload.report.facts import Made, RunFacts, Served, Timeline
 from agentload.report.parts import Cell, Check, Document, Step
 from tests.report import sample
 
@@ -382,3 +382,21 @@ def test_probed_combinations_stand_in_a_table() -> None:
         ["FP8", "on", "off", "ok", ""],
         ["FP8", "–", "–", "garbage", "repeats itself"],
     ]
+
+
+def test_a_run_in_which_every_call_failed_is_still_reported() -> None:
+    evidence = sample.evidence()
+    failed = tuple(
+        replace(each, calls=None if each.calls is None else replace(each.calls, ok=np.zeros_like(each.calls.ok)))
+        for each in evidence.observations
+    )
+    assert document(sample.decision(), replace(evidence, observations=failed), sample.facts(), policy=Policy()).groups
+
+
+def test_what_was_played_as_a_control_is_no_arm_of_the_report() -> None:
+    control = Timeline(arm="bf16@aa", seconds=(0.0, 1.0), kv_usage=(0.1, 0.2), preemptions=(0.0, 1.0))
+    facts = sample.facts()
+    played = replace(facts, timelines=(*facts.timelines, control))
+    assert document(sample.decision(), sample.evidence(), played, policy=Policy()) == document(
+        sample.decision(), sample.evidence(), facts, policy=Policy()
+    )

@@ -66,6 +66,8 @@ def _blocks(calls: Calls | None, workload: str) -> Iterable[tuple[float, float, 
     if calls is None:
         return
     ok = np.flatnonzero(calls.ok)
+    if not ok.size:
+        return
     order = ok[np.argsort(calls.pair[ok], kind="stable")]
     pairs, firsts = np.unique(calls.pair[order], return_index=True)
     for pair, rows in zip(pairs, np.split(order, firsts[1:]), strict=True):
@@ -110,7 +112,7 @@ def _usage(view: View) -> Plot:
         caption="100 % is a full pool. Only a pool that fills can show what a larger one is worth.",
         x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
         y=Axis(label="share of the KV pool", quantity="share", low=0.0, high=1.0),
-        series=tuple(_gauge(view, each, each.kv_usage) for each in view.facts.timelines),
+        series=tuple(_gauge(view, each, each.kv_usage) for each in _compared(view)),
     )
 
 
@@ -121,8 +123,13 @@ def _preemptions(view: View) -> Plot:
         caption="Counted since the run's start; a preempted call computes its prompt again.",
         x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
         y=Axis(label="preemptions", quantity="count", low=0.0),
-        series=tuple(_gauge(view, each, each.preemptions) for each in view.facts.timelines if any(each.preemptions)),
+        series=tuple(_gauge(view, each, each.preemptions) for each in _compared(view) if any(each.preemptions)),
     )
+
+
+def _compared(view: View) -> tuple[Timeline, ...]:
+    """Leave out what was played as a control."""
+    return tuple(each for each in view.facts.timelines if each.arm in view.arms or each.arm == view.evidence.reference)
 
 
 def _gauge(view: View, timeline: Timeline, values: tuple[float, ...]) -> Series:
