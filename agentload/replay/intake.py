@@ -20,7 +20,7 @@ class Intake:
 
     def __init__(self, sessions: Iterable[Session], arrivals: Arrivals, *, seed: tuple[object, ...], started_ns: int) -> None:
         self.drain_ns: int | None = None
-        """When the load began to drain: no session was left to start. None until then."""
+        """When the load began to drain: a session ended and none was left to take its place. None until then."""
         self._arrivals = arrivals
         self._started_ns = started_ns
         self._sessions = iter(sessions)
@@ -29,7 +29,6 @@ class Intake:
         self._next_open_ns = self._take_open()
         self._active: set[str] = set()
         self._free_ns = started_ns
-        self._last_start_ns = started_ns
 
     @property
     def is_empty(self) -> bool:
@@ -49,17 +48,15 @@ class Intake:
             self._ahead = next(self._sessions, None)
             self._next_open_ns = self._take_open()
             self._active.add(session.session)
-            self._last_start_ns = start_ns
             yield session, start_ns
-        self._note_drain(self._last_start_ns)
 
     def ended(self, session: str, at_ns: int) -> None:
         """Note that a session is over: in a closed loop the next may start."""
         if session in self._active:
             self._active.remove(session)
             self._free_ns = at_ns
-            if self.is_empty:
-                self._note_drain(at_ns)
+            if self.is_empty and self.drain_ns is None:
+                self.drain_ns = at_ns
 
     def next_ns(self) -> int | None:
         """Return the instant at which `take` has something to yield, if no session ends before."""
@@ -81,8 +78,3 @@ class Intake:
 
     def _take_open(self) -> int | None:
         return None if self._open is None else self._started_ns + next(self._open)
-
-    def _note_drain(self, at_ns: int) -> None:
-        loop_is_full = isinstance(self._arrivals, ClosedLoop) and len(self._active) >= self._arrivals.sessions
-        if self.drain_ns is None and not loop_is_full:
-            self.drain_ns = at_ns

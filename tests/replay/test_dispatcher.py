@@ -276,3 +276,13 @@ def test_an_arm_that_is_lost_for_good_is_never_played_again() -> None:
     log = play(plan, inject={1: Lost(at_ns=S, arm="a", for_good=True)}, void={1: ((0, "dead"),)})
     assert [(s.arm, s.pair) for s in log.sent if s.arm == "a"] == [("a", 0)]
     assert len([s for s in log.sent if s.arm == "b"]) == 2 * 4
+
+
+def test_the_load_drains_from_the_first_end_that_nothing_replaces() -> None:
+    # Two long sessions that start at once are the whole load: nothing drains until one of them ends.
+    sessions = (talk("a", 4), talk("b", 8, start_s=0.5))
+    log = play(one_block(sessions), took(1.0))
+    tails = {(s.call.session, s.call.turn) for s in log.sent if s.tail}
+    assert tails == {("b", turn) for turn in range(4, 8)}
+    closed = play(one_block(tuple(talk(f"s{i}", 2) for i in range(4)), load=Load(arrivals=ClosedLoop(sessions=2))), took(1.0))
+    assert not any(s.tail for s in closed.sent)
