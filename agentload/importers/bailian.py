@@ -1,0 +1,79 @@
+"""Bailian traces (alibaba-edu/qwen-bailian-usagetraces-anon): one request a line, linked to its parent, with ids of 16-token blocks.
+
+{"chat_id", "parent_chat_id": -1 or a chat, "timestamp": s, "input_length", "output_length", "type", "turn", "hash_ids"}. A chat and
+all that descend from it are one session; every line holds its whole context, so that sharing is exact within and between sessions.
+Waits between turns hold the time of the answer before, which is not in the source.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from agentload.importers.parts import requests
+from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.options import Positive
+from agentload.model.trace import Session
+
+FILES: Final = ("*.jsonl",)
+LICENCE: Final = "the public Bailian traces are Apache-2.0 (alibaba-edu/qwen-bailian-usagetraces-anon)"
+_ROOT: Final = -1
+
+
+class _Line(msgspec.Struct):
+    chat_id: int
+    timestamp: Annotated[float, Meta(ge=0)]
+    input_length: Annotated[int, Meta(ge=1)]
+    output_length: Annotated[int, Meta(ge=0)]
+    parent_chat_id: int = _ROOT
+    type: str = ""
+    hash_ids: list[int] = []
+
+
+class _Request(requests.Request, kw_only=True):
+    kind: str
+
+
+def sniff(head: Head) -> float:
+    """Look for the link to the parent."""
+    return 1.0 if head.has("chat_id", "parent_chat_id", "input_length") else 0.0
+
+
+def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
+    """Yield a session for each chat without a parent."""
+    origin_s: float | None = None
+    for number, group in enumerate(grouped(_requests(intake, block), _Request)):
+        origin_s = group[0].at_s if origin_s is None else origin_s
+        yield requests.session(
+            intake,
+            group,
+            name=f"s{number}",
+            workload=f"bailian-{group[0].kind}" if group[0].kind else "bailian",
+            start_s=round(group[0].at_s - origin_s, 6),
+            origin_s=origin_s,
+            block=block,
+        )
+
+
+def _requests(intake: Intake, block: int) -> Iterator[_Request]:
+    roots: dict[int, int] = {}
+    for place, line in intake.records(_Line):
+        root = line.chat_id
+        if line.parent_chat_id != _ROOT:
+            root = roots.get(line.parent_chat_id, line.parent_chat_id)
+            if line.parent_chat_id not in roots:
+                intake.notes.meet(place, "the parent is not in the source, or follows later")
+        roots[line.chat_id] = root
+        if len(line.hash_ids) > -(-line.input_length // block):
+            intake.notes.meet(place, f"more block ids than a prompt of this length has (block={block})")
+        yield _Request(
+            session=str(root),
+            at_s=line.timestamp,
+            place=place,
+            prompt=line.input_length,
+            output=line.output_length,
+            ids=[intake.identity.block(found) for found in line.hash_ids],
+            kind=line.type,
+        )

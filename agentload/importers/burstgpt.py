@@ -1,0 +1,78 @@
+"""BurstGPT traces: one request a row, with its time, lengths and, from version 1.2 on, its session and how long it took.
+
+Timestamp,[Session ID,Elapsed time,]Model,Request tokens,Response tokens,Total tokens,Log Type. Contents have no identity: a later
+request of a session is taken to hold the one before and its answer where it is long enough for that, else to begin anew. Rows
+with an empty answer are failed requests and are left out. system=N: the first N tokens of every prompt are one system prompt.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from agentload.importers.parts import requests
+from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.options import Count
+from agentload.importers.parts.pieces import Piece
+from agentload.importers.parts.tables import rows
+from agentload.model.trace import Session
+
+FILES: Final = ("*.csv",)
+LICENCE: Final = "the public BurstGPT traces are CC-BY 4.0 (HPMLL/BurstGPT): name them and their paper"
+
+
+class _Row(msgspec.Struct):
+    stamp: Annotated[float, Meta(ge=0)] = msgspec.field(name="Timestamp")
+    prompt: Annotated[int, Meta(ge=0)] = msgspec.field(name="Request tokens")
+    output: Annotated[int, Meta(ge=0)] = msgspec.field(name="Response tokens")
+    model: str | None = msgspec.field(name="Model", default=None)
+    session: str | None = msgspec.field(name="Session ID", default=None)
+    elapsed_s: Annotated[float, Meta(ge=0)] | None = msgspec.field(name="Elapsed time", default=None)
+
+
+def sniff(head: Head) -> float:
+    """Look for the columns of lengths."""
+    first = head.text.partition("\n")[0].lower()
+    return 1.0 if all(name in first for name in ("timestamp", "request tokens", "response tokens")) else 0.0
+
+
+def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Session]:
+    """Yield a session for each session id, and for each row without one."""
+    origin_s: float | None = None
+    model: str | None = None
+    for number, group in enumerate(grouped(_requests(intake, system), requests.Request)):
+        origin_s = group[0].at_s if origin_s is None else origin_s
+        model = model or group[0].model
+        for request in group:
+            request.model = None if request.model == model else request.model
+        yield requests.session(
+            intake,
+            group,
+            name=f"s{number}",
+            workload="burstgpt",
+            start_s=round(group[0].at_s - origin_s, 6),
+            origin_s=origin_s,
+            block=intake.source.block,
+            holds="unknown",
+        )
+
+
+def _requests(intake: Intake, system: int) -> Iterator[requests.Request]:
+    for path in intake.files:
+        for place, row in rows(path, _Row, intake.notes):
+            if not row.output or not row.prompt:
+                intake.notes.drop("a failed request: no answer")
+                continue
+            shared = min(system, row.prompt)
+            yield requests.Request(
+                session=place if row.session is None else f"+{row.session}",
+                at_s=row.stamp,
+                place=place,
+                prompt=row.prompt,
+                output=row.output,
+                pieces=[Piece(role="system", tokens=shared, key="system")] if shared else None,
+                api_s=row.elapsed_s,
+                model=row.model,
+            )

@@ -1,0 +1,1 @@
+"""Ideas that importers share: reading, identity, anomalies, sizes, time, structure."""

@@ -1,0 +1,200 @@
+"""Follow a recorded conversation call by call: what each keeps and adds, how long it waited, and how long its pieces really are.
+
+Lengths of messages are estimates until a call tells how many tokens its prompt had. Then what is new in that call is scaled so that
+the sum is right: the answer of the call before counts as the server counted it, the rest shares what is left. What the
+transcript does not show at all, the system prompt and the tools' schemas, is what the first prompt has more than its messages.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from agentload.importers.parts.intake import Intake
+from agentload.importers.parts.pieces import Piece, apportioned, identical, shared
+from agentload.importers.parts.reuse import Trail
+from agentload.model.trace import Recorded, Session, Turn, TurnRef, Wait
+
+_JITTER_S: Final = 1.0
+"""Judgement: clocks inside one log disagree by this much without one of them having jumped."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """When a call was sent, gave its first token and ended, in seconds on one axis; None where it was not recorded."""
+
+    sent_s: float | None = None
+    first_s: float | None = None
+    done_s: float | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Tokens as the server counted them; None where it did not."""
+
+    prompt: int | None = None
+    output: int | None = None
+    cached: int | None = None
+    thinking: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Dialogue:
+    """One conversation on its way to becoming a session."""
+
+    intake: Intake
+    origin_s: float
+    """Zero of the trace's axis, on the source's."""
+    lead: str | None = None
+    """Identity of the system prompt and tools that the source does not show; None: it shows all."""
+    spawned_s: float | None = None
+    """When the call that spawned this conversation was complete; None: it is not a spawned one."""
+    turns: list[Turn] = field(default_factory=list)
+    ready_s: float | None = None
+    """When the last call was complete, as far as that is known."""
+    _context: list[Piece] = field(default_factory=list)
+    _sent: list[Piece] = field(default_factory=list)
+    _lengths: dict[str, int] = field(default_factory=dict)
+    _trail: Trail | None = None
+    _began_s: float | None = None
+    _has_led: bool = False
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Let the next call send these too."""
+        self._context.extend(pieces)
+
+    def restart(self, pieces: Iterable[Piece]) -> None:
+        """Let the next call send these instead, after a compaction or a branch; what the source does not show stays."""
+        lead = self._context[:1] if self._context and self._context[0].key == self.lead else []
+        self._context = [*lead, *pieces]
+
+    def call(
+        self,
+        *,
+        timing: Timing,
+        usage: Usage,
+        answer: Sequence[Piece] = (),
+        place: str,
+        model: str | None = None,
+        event: str | None = None,
+        after: Sequence[TurnRef] = (),
+        joined_s: float | None = None,
+    ) -> None:
+        """Send the context, and let the answer follow it; `joined_s` is when all of `after` was complete."""
+        sized = self._sized(usage, place)
+        keep = identical(self._sent, sized)
+        output = usage.output
+        if output is None:
+            self.intake.notes.estimate("output tokens of a call: by the length of its answer")
+            output = sum(piece.tokens for piece in answer)
+        if usage.prompt is None:
+            self.intake.notes.estimate("prompt tokens of a call: by the length of its messages")
+        wait, wait_s = self._pause(sized[keep:], timing, joined_s, place)
+        tokens = sum(piece.tokens for piece in sized)
+        added = tuple(piece.segment() for piece in sized[keep:])
+        self._trail = self._trail or self.intake.source.trail()
+        self._trail.call(added, keep=keep)
+        self.turns.append(
+            Turn(
+                add=added,
+                output=output,
+                wait=wait,
+                wait_s=wait_s,
+                after=tuple(after),
+                keep=None if keep == len(self._sent) else keep,
+                event=event,
+                model=model,
+                thinking=usage.thinking or None,
+                recorded=self._recorded(timing, usage),
+                context=usage.prompt if usage.prompt != tokens else None,
+            )
+        )
+        self._sent, self._context = sized, [*sized, *self._counted(answer, output)]
+        self.ready_s = timing.done_s if timing.done_s is not None else timing.sent_s
+
+    def session(self, name: str, *, workload: str) -> Session:
+        """Return the conversation; only one that was not spawned has a start of its own."""
+        return Session(
+            session=name, workload=workload, turns=tuple(self.turns), start_s=None if self.spawned_s is not None else self._began_s or 0.0
+        )
+
+    def _sized(self, usage: Usage, place: str) -> list[Piece]:
+        keep = shared(self._sent, self._context)
+        base, new = self._sent[:keep], self._context[keep:]
+        prompt = usage.prompt
+        if prompt is None:
+            return base + new
+        if self.lead is not None and not self._has_led:
+            self._has_led = True
+            new = self._context
+            spare = prompt - sum(piece.tokens for piece in new)
+            if spare > 0:
+                self.intake.notes.estimate("system prompt and tools of a session: what its first prompt has more than its messages")
+                return [Piece(role="system", tokens=spare, key=self.lead), *new]
+            base = []
+        least = sum(piece.tokens if piece.size else 1 for piece in new)
+        if prompt - sum(piece.tokens for piece in base) < least:
+            self.intake.notes.meet(place, "the context shrank without a record of it: cut where the cache, or else its length, says")
+            base = _cut(base, min(prompt - least, usage.cached or prompt - sum(piece.tokens for piece in new)))
+        room = prompt - sum(piece.tokens for piece in base)
+        sized = base + self._fitted(new, room)
+        self._lengths.update((piece.key, piece.tokens) for piece in sized[len(base) :])
+        return sized
+
+    def _fitted(self, new: Sequence[Piece], room: int) -> list[Piece]:
+        """Scale the pieces that no server counted, or all where that is not enough; images have their size."""
+        known = [piece.tokens if piece.size else self._lengths.get(piece.key) for piece in new]
+        free = [index for index, length in enumerate(known) if length is None]
+        spare = room - sum(length for length in known if length is not None)
+        if (spare and not free) or spare < len(free):
+            free = [index for index, piece in enumerate(new) if piece.size is None]
+            spare = room - sum(piece.tokens for piece in new if piece.size is not None)
+        fitted = [
+            piece if length is None else msgspec.structs.replace(piece, tokens=length) for piece, length in zip(new, known, strict=True)
+        ]
+        for index, length in zip(free, apportioned([new[index].tokens for index in free], max(0, spare)), strict=True):
+            fitted[index] = msgspec.structs.replace(new[index], tokens=length)
+        return fitted
+
+    def _counted(self, answer: Sequence[Piece], output: int) -> list[Piece]:
+        lengths = apportioned([piece.tokens for piece in answer], output)
+        counted = [msgspec.structs.replace(piece, tokens=length) for piece, length in zip(answer, lengths, strict=True) if length]
+        self._lengths.update((piece.key, piece.tokens) for piece in counted)
+        return counted
+
+    def _pause(self, added: Sequence[Piece], timing: Timing, joined_s: float | None, place: str) -> tuple[Wait | None, float]:
+        ready = [at for at in ((self.ready_s if self.turns else self.spawned_s), joined_s) if at is not None]
+        asked = [piece.role for piece in added if piece.role in {"user", "tool", "image"}]
+        wait: Wait | None = None
+        if self.turns and asked:
+            wait = "tool" if asked[-1] == "tool" else "user"
+        if not ready or timing.sent_s is None:
+            return wait, 0.0
+        gap = timing.sent_s - max(ready)
+        if gap < -_JITTER_S:
+            self.intake.notes.meet(place, "a call begins before the one it follows has ended: played after it")
+        return wait, round(max(0.0, gap), 3)
+
+    def _recorded(self, timing: Timing, usage: Usage) -> Recorded | None:
+        sent, first, done = timing.sent_s, timing.first_s, timing.done_s
+        if self._began_s is None and sent is not None:
+            self._began_s = round(max(0.0, sent - self.origin_s), 3)
+        is_start = not self.turns and self.spawned_s is None
+        recorded = Recorded(
+            ttft_s=None if sent is None or first is None else round(max(0.0, first - sent), 3),
+            api_s=None if sent is None or done is None else round(max(0.0, done - sent), 3),
+            cached=usage.cached,
+            start_s=None if sent is None or is_start else round(max(0.0, sent - self.origin_s), 3),
+        )
+        return None if recorded == Recorded() else recorded
+
+
+def _cut(base: Sequence[Piece], tokens: int) -> list[Piece]:
+    """Return the leading pieces that have this many tokens together, the last of them perhaps cut."""
+    kept: list[Piece] = []
+    for piece in base:
+        part = min(piece.tokens, tokens)
+        if part < 1 or (part < piece.tokens and piece.size is not None):
+            break
+        kept.append(piece if part == piece.tokens else msgspec.structs.replace(piece, tokens=part))
+        tokens -= part
+    return kept

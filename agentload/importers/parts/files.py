@@ -1,0 +1,151 @@
+"""Read source files as they come: plain, gzip or zstd, one JSON value a line or an array of them, broken off or not."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import zstandard
+
+from agentload.errors import TraceError
+from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.values import values
+
+T = TypeVar("T")
+
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_GZIP: Final = b"\x1f\x8b"
+_MAX_WINDOW: Final = 1 << 27  # what `zstd --long` writes by default
+_BUFFER: Final = 1 << 18
+_LONGEST: Final = 1 << 28
+"""Bytes of one line; what is longer is no log line, and would not fit into memory many times over."""
+_DAMAGED: Final = (zstandard.ZstdError, zlib.error, EOFError, gzip.BadGzipFile)
+HALF: Final = "half-written last line"
+
+
+def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    """Open a file for reading its expanded bytes."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}", hint="agentload trace import FORMAT PATH...") from error
+    magic = file.peek(4)[:4]
+    if magic.startswith(_ZSTD):
+        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).stream_reader(file, read_across_frames=True, closefd=True)
+        return io.BufferedReader(reader, _BUFFER)
+    if magic.startswith(_GZIP):
+        file.close()
+        return gzip.GzipFile(path)
+    return file
+
+
+def lines(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
+    """Yield numbered lines that are not blank, each with its newline if it has one."""
+    number = 0
+    held: list[bytes] = []  # the beginning of a line
+    size = 0
+    for chunk in _chunks(path, notes):
+        first, *others = chunk.splitlines(keepends=True) if b"\r" not in chunk else _split(chunk)
+        held.append(first)
+        size += len(first)
+        if size > _LONGEST:
+            raise TraceError(f"{path}:{number + 1}: a line longer than {_LONGEST >> 20} MiB", hint="is it a log of one record a line?")
+        for line in (b"".join(held), *others):
+            held, size = [line], len(line)
+            if line.endswith(b"\n"):
+                number += 1
+                if not line.isspace():
+                    yield number, line
+                held, size = [], 0
+    if held and not b"".join(held).isspace():
+        yield number + 1, b"".join(held)
+
+
+def _split(chunk: bytes) -> list[bytes]:
+    # bytes.splitlines also splits at a lone carriage return, which JSON counts as white space.
+    return [line + b"\n" for line in chunk.split(b"\n")[:-1]] + [rest for rest in (chunk.rpartition(b"\n")[2],) if rest]
+
+
+def records(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
+    """Yield (place, record) for each JSON value of a file: a line each, or elements of an array, or values behind each other.
+
+    A value that cannot be read as `kind` is skipped (`Notes.skip`); one that the file's end broke off is only counted.
+    """
+    decode = msgspec.json.Decoder(kind, strict=False).decode
+    if _is_one_a_line(path):
+        yield from _by_line(path, decode, notes)
+        return
+    for number, text in values(_chunks(path, notes)):
+        place = f"{path}: value {number}"
+        if text is None:
+            notes.meet(place, HALF)
+            return
+        yield from _decoded(decode, text, place, notes)
+
+
+def _by_line(path: Path, decode: Callable[[bytes], T], notes: Notes) -> Iterator[tuple[str, T]]:
+    for number, line in lines(path, notes):
+        place = f"{path}:{number}"
+        if line.endswith(b"\n"):
+            yield from _decoded(decode, line, place, notes)
+            continue
+        try:
+            yield place, decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            notes.meet(place, HALF)
+
+
+def _decoded(decode: Callable[[bytes], T], text: bytes, place: str, notes: Notes) -> Iterator[tuple[str, T]]:
+    try:
+        yield place, decode(text)
+    except msgspec.ValidationError as error:
+        notes.skip(place, what_is_wrong(error))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        notes.skip(place, "no JSON")
+
+
+def what_is_wrong(error: msgspec.ValidationError) -> str:
+    """Say where a record is not of its format, without a word of its content."""
+    what, _, where = str(error).partition(" - at ")
+    what = what.split(", got")[0] if "Invalid enum" not in what and "Invalid value" not in what else "unknown value"
+    where = where.strip("`").removeprefix("$").removeprefix(".")
+    return f"{where}: {what}" if where else what
+
+
+def parsed(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looked at once
+    """Return a JSON value inside another's text, or None."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def head(path: Path, size: int = 1 << 16) -> bytes:
+    """Return the first bytes of a file, expanded, as far as they can be read."""
+    found = b""
+    for chunk in _chunks(path, Notes("lenient")):
+        found += chunk
+        if len(found) >= size:
+            break
+    return found[:size]
+
+
+def _chunks(path: Path, notes: Notes) -> Iterator[bytes]:
+    with opened(path) as file:
+        while True:
+            try:
+                chunk = file.read1(_BUFFER)
+            except _DAMAGED as error:
+                notes.meet(str(path), f"the compressed file is damaged or cut short ({type(error).__name__})")
+                return
+            if not chunk:
+                return
+            yield chunk
+
+
+def _is_one_a_line(path: Path) -> bool:
+    first = head(path).lstrip().partition(b"\n")[0].rstrip()
+    return first.startswith(b"{") and (first.endswith(b"}") or len(first) > 1 << 14) and first != b"{"

@@ -1,0 +1,96 @@
+"""Prompts that grow, shrink and branch, known as ids of blocks that mean something within one conversation only.
+
+Each prompt owns what no earlier prompt had: everything behind the longest prefix that it shares with one of them. Its context is that
+earlier prompt up to there, and its own part. Own parts are cut where a later prompt leaves them and where a role ends, so that
+every context is a whole number of segments, right to the token, and shares exactly what the ids share.
+"""
+
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from agentload.importers.parts.blocks import kept, shared
+from agentload.model.trace import Role, Segment
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Prompt:
+    """One prompt: a prefix of an earlier one, of `start` tokens, and its own part up to `end`."""
+
+    parent: "Prompt | None"
+    start: int
+    end: int
+    ids: Sequence[int]
+    """Its full blocks."""
+    key: str = ""
+    roles: tuple[tuple[Role, int], ...] = ()
+    """Roles of the own part, each with the place where it ends; the last one ends with the prompt."""
+    cuts: list[int] = field(default_factory=list)
+
+    def cut(self, at: int) -> None:
+        """Let a segment end here."""
+        owner = self
+        while at <= owner.start and owner.parent is not None:
+            owner = owner.parent
+        if owner.start < at < owner.end and at not in owner.cuts:
+            insort(owner.cuts, at)
+
+    def own(self, until: int) -> Iterator[Segment]:
+        """Yield the segments of the own part up to a place."""
+        at = self.start
+        for border in [*sorted({*self.cuts, *(stop for _, stop in self.roles)}), self.end]:
+            stop = min(border, until)
+            if at < stop:
+                role = next((role for role, end in self.roles if stop <= end), self.roles[-1][0])
+                yield Segment(role=role, tokens=stop - at, key=self.key if at == self.start else f"{self.key}+{at - self.start}")
+                at = stop
+
+    def context(self, until: int) -> list[Segment]:
+        """Return all segments up to a place."""
+        owners = [(self, until)]
+        while (owner := owners[-1][0]).parent is not None and owner.start:
+            owners.append((owner.parent, min(owner.start, owners[-1][1])))
+        return [segment for owner, end in reversed(owners) for segment in owner.own(end)]
+
+
+class Growth:
+    """All prompts of one conversation, in order of time."""
+
+    def __init__(self, block: int) -> None:
+        self._block = block
+        self._first: dict[int, Prompt] = {}  # the prompt that had a block first
+
+    def add(self, ids: Sequence[int], tokens: int, *, after: Prompt | None) -> Prompt:
+        """Add a prompt; `after` is the one that it most likely continues. Its key and roles are set by the caller."""
+        full = ids[: tokens // self._block]
+        parent, common = self._nearest(full, after)
+        start = 0
+        if parent is not None:
+            # What goes on where another prompt ended has all of that, its last and partial block included.
+            goes_on = common == len(parent.ids) and tokens >= parent.end
+            start = parent.end if goes_on else common * self._block
+            parent.cut(start)
+        prompt = Prompt(parent=parent, start=start, end=tokens, ids=full)
+        for found in full[common:]:
+            self._first.setdefault(found, prompt)
+        return prompt
+
+    def _nearest(self, full: Sequence[int], after: Prompt | None) -> tuple[Prompt | None, int]:
+        nearest, common = after, 0 if after is None else shared(after.ids, full)
+        # A block that somebody had first leads to a prompt that may share more; each step goes further, or ends.
+        while common < len(full) and (other := self._first.get(full[common])) is not None:
+            longer = shared(other.ids, full)
+            if longer <= common:
+                break
+            nearest, common = other, longer
+        return (nearest if common else None), common
+
+
+def change(before: Prompt | None, now: Prompt) -> tuple[int | None, tuple[Segment, ...]]:
+    """Return what a turn keeps of the context before (None: all) and adds, when all prompts are known."""
+    if before is not None and now.parent is before and now.start == before.end:
+        return None, tuple(now.own(now.end))
+    held = [] if before is None else before.context(before.end)
+    context = now.context(now.end)
+    keep = kept(held, context)
+    return (None if keep == len(held) else keep), tuple(context[keep:])

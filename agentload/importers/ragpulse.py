@@ -1,0 +1,109 @@
+"""RAGPulse traces (flashserve/RAGPulse): requests of a retrieval service, with ids of system prompts, passages and history.
+
+{"timestamp": s, "input_length", "output_length", "hash_ids": {"sys_prompt": [...], "passages_ids": [...], "history": [...],
+"web_search": [...], "user_input": [...]}, "session_id"}; the lengths of the ids are in tables beside it ("token_length"), which are
+found in the same folder. Contexts are put together in this order: system prompt, passages, web search, history, user's words.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from agentload.errors import TraceError
+from agentload.importers.parts import requests
+from agentload.importers.parts.files import records
+from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.pieces import Piece
+from agentload.importers.parts.spread import as_stamped, spread
+from agentload.model.trace import Role, Session
+
+FILES: Final = ("*.jsonl",)
+LICENCE: Final = "the public RAGPulse trace is MIT (flashserve/RAGPulse)"
+_ORDER: Final[tuple[tuple[str, Role], ...]] = (
+    ("sys_prompt", "system"),
+    ("passages_ids", "user"),
+    ("web_search", "user"),
+    ("history", "user"),
+    ("user_input", "user"),
+)
+
+
+class _Line(msgspec.Struct):
+    timestamp: Annotated[float, Meta(ge=0)]
+    input_length: Annotated[int, Meta(ge=1)]
+    output_length: Annotated[int, Meta(ge=0)]
+    hash_ids: dict[str, list[int]]
+    session_id: str | None = None
+
+
+def sniff(head: Head) -> float:
+    """Look for ids by kind, or for a table of lengths."""
+    if isinstance(head.record.get("hash_ids"), dict):
+        return 1.0
+    return 0.7 if head.has("token_length") and len(head.record) == 2 else 0.0
+
+
+def sessions(intake: Intake, *, grid: Literal["keep", "spread"] = "keep") -> Iterator[Session]:
+    """Yield a session for each `session_id`; grid=spread spreads starts that share a second over it."""
+    tables = [path for path in _beside(intake.files) if _is_table(path)]
+    lengths = dict(chain.from_iterable(_lengths(intake, path) for path in tables))
+    if not lengths:
+        raise TraceError(f"{intake.files[0]}: no table of lengths beside it", hint="give the folder that holds the trace and its tables")
+    found = grouped(_requests(intake, [path for path in intake.files if path not in tables], lengths), requests.Request)
+    origin_s: float | None = None
+    for number, (group, start_s) in enumerate(spread(found) if grid == "spread" else as_stamped(found)):
+        origin_s = start_s if origin_s is None else origin_s
+        yield requests.session(
+            intake,
+            group,
+            name=f"s{number}",
+            workload="ragpulse",
+            start_s=round(start_s - origin_s, 6),
+            origin_s=origin_s,
+            block=intake.source.block,
+        )
+
+
+def _beside(files: tuple[Path, ...]) -> list[Path]:
+    return sorted({found for path in files for found in path.parent.glob("*.jsonl*")})
+
+
+def _is_table(path: Path) -> bool:
+    return Head(path).has("token_length")
+
+
+def _lengths(intake: Intake, path: Path) -> Iterator[tuple[int, int]]:
+    for place, row in records(path, dict[str, Any], intake.notes):
+        ids = [value for name, value in row.items() if name.endswith("_id")]
+        length = row.get("token_length")
+        if len(ids) == 1 and isinstance(ids[0], int) and isinstance(length, int) and length >= 0:
+            yield ids[0], length
+        else:
+            intake.notes.skip(place, "no id and token_length")
+
+
+def _requests(intake: Intake, paths: list[Path], lengths: Mapping[int, int]) -> Iterator[requests.Request]:
+    for path in paths:
+        for place, line in records(path, _Line, intake.notes):
+            pieces = []
+            for kind, role in _ORDER:
+                for found in line.hash_ids.get(kind, ()):
+                    if found not in lengths:
+                        intake.notes.meet(place, "an id without a length in the tables: its tokens have no identity")
+                    elif lengths[found]:
+                        pieces.append(Piece(role=role, tokens=lengths[found], key=f"{kind[:1]}{found}"))
+            if sum(piece.tokens for piece in pieces) > line.input_length:
+                intake.notes.meet(place, "the lengths of the ids exceed input_length")
+            yield requests.Request(
+                session=place if line.session_id is None else f"+{line.session_id}",
+                at_s=line.timestamp,
+                place=place,
+                prompt=max(line.input_length, sum(piece.tokens for piece in pieces)),
+                output=line.output_length,
+                pieces=pieces,
+            )

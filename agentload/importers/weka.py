@@ -1,0 +1,206 @@
+"""kv-cache-tester traces (WEKA): one recorded Claude Code session each, with block ids, sub-agents, service and think times.
+
+{"id", "block_size", "hash_id_scope", "requests": [{"t", "type": "n"|"s", "in", "out", "hash_ids", "input_types", "api_time",
+"think_time"}, {"type": "subagent", "requests": [...]}]}, one a line or one a file. Lengths are kept to the token and sharing to the
+block, within a session and with its sub-agents; ids are local, so that nothing is shared between sessions.
+
+A sub-agent's "t" is when its result was recorded: in the public traces it lies its duration after the call that started it. All
+sessions begin at 0 in the source: every_s sets them apart, or play them with --sessions or --rate.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from agentload.importers.parts.growth import Growth, Prompt, change
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.options import Positive, Seconds
+from agentload.importers.parts.reuse import Trail
+from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
+
+FILES: Final = ("*.jsonl", "*.json")
+LICENCE: Final = "the public kv-cache-tester traces are Apache-2.0 (callanjfox/kv-cache-tester)"
+_SLACK_S: Final = 3.0  # request times are whole seconds, sub-agents' are not
+
+
+class _Request(msgspec.Struct):
+    t: float = 0.0
+    type: str = "n"
+    model: str | None = None
+    input: int = msgspec.field(name="in", default=0)
+    output: int = msgspec.field(name="out", default=0)
+    hash_ids: list[int] = []
+    input_types: list[str] = []
+    stop: str | None = None
+    api_time: float | None = None
+    think_time: float | None = None
+    ttft: float | None = None
+    duration_ms: float | None = None
+    requests: "list[_Request]" = []
+
+
+class _Trace(msgspec.Struct):
+    id: str
+    requests: list[_Request]
+    block_size: int = 64
+    hash_id_scope: str = "local"
+    tool_tokens: int = 0
+    system_tokens: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Thread:
+    """The calls of an agent or sub-agent, as far as they are read."""
+
+    name: str
+    trail: Trail
+    begins_s: float = 0.0
+    ends_s: float = 0.0
+    spawned_by: int | None = None
+    calls: list[tuple[_Request, Prompt]] = field(default_factory=list)
+    joined: dict[int, list["_Thread"]] = field(default_factory=dict)
+
+
+def sniff(head: Head) -> float:
+    """Look for the scope of the ids, or the fields beside it."""
+    if head.has("hash_id_scope", "requests") or head.has("block_size", "requests", "id"):
+        return 1.0
+    return 0.95 if b'"hash_id_scope"' in head.bytes[:4096] and b'"requests"' in head.bytes else 0.0
+
+
+def sessions(intake: Intake, *, block: Positive = 64, every_s: Seconds = 0.0) -> Iterator[Session]:
+    """Yield a session for each trace and one for each of its sub-agents; `every_s` seconds lie between the starts of two traces."""
+    if not every_s:
+        intake.notes.estimate("start times are not in the source: all sessions start at 0 s")
+    number = 0
+    for place, trace in intake.records(_Trace):
+        if trace.hash_id_scope != "local" or trace.block_size != block:
+            intake.notes.skip(
+                place, f"block_size {trace.block_size}, hash_id_scope '{trace.hash_id_scope[:10]}': block={block} and 'local' are read"
+            )
+            continue
+        threads = _threads(intake, trace, place, f"s{number}", number)
+        if not threads[0].calls:
+            intake.notes.skip(place, "no request of a known type with a length")
+            continue
+        number += 1
+        for thread in threads:
+            yield _session(thread, threads, start_s=round((number - 1) * every_s, 3), model=threads[0].calls[0][0].model)
+
+
+def _threads(intake: Intake, trace: _Trace, place: str, name: str, scope: int) -> list[_Thread]:
+    growth = Growth(trace.block_size)
+    parent = _Thread(name=name, trail=intake.source.trail())
+    threads = [parent]
+    pending: list[_Thread] = []
+    for request in trace.requests:
+        if request.type == "subagent":
+            child = _sub_agent(intake, request, parent, f"{name}.{len(threads)}", place)
+            for inner in _relative(request.requests, child.ends_s - child.begins_s):
+                _add(intake, child, inner, growth, scope=scope, place=place)
+            if child.calls:
+                threads.append(child)
+                pending.append(child)
+            continue
+        if _add(intake, parent, request, growth, scope=scope, place=place):
+            done = [child for child in pending if child.ends_s <= request.t + _SLACK_S]
+            parent.joined[len(parent.calls) - 1] = [child for child in done if child.spawned_by is not None]
+            pending = [child for child in pending if child not in done]
+    return threads
+
+
+def _sub_agent(intake: Intake, request: _Request, parent: _Thread, name: str, place: str) -> _Thread:
+    spawned_s = _end(parent.calls[-1][0]) if parent.calls else 0.0
+    last = request.requests[-1] if request.requests else request
+    length = request.duration_ms / 1000 if request.duration_ms is not None else _end(last)
+    begins_s = request.t - length
+    if begins_s < spawned_s - _SLACK_S:  # it says when it began, or its clock is another's
+        begins_s = max(request.t, spawned_s)
+    if not parent.calls:
+        intake.notes.meet(place, "a sub-agent that no call started: a session of its own")
+    return _Thread(
+        name=name,
+        trail=intake.source.trail(),
+        begins_s=begins_s,
+        ends_s=begins_s + length,
+        spawned_by=len(parent.calls) - 1 if parent.calls else None,
+    )
+
+
+def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]:
+    """Count times from the first request where they are the trace's and not the sub-agent's own."""
+    start = requests[0].t if requests and requests[0].t > length + _SLACK_S else 0.0
+    return (msgspec.structs.replace(request, t=request.t - start) for request in requests)
+
+
+def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, *, scope: int, place: str) -> bool:
+    if request.type not in {"n", "s"} or request.input < 1 or request.output < 0:
+        intake.notes.meet(place, "a request of an unknown type" if request.type not in {"n", "s"} else "a request without a length")
+        return False
+    if thread.calls and request.t < thread.calls[-1][0].t:
+        intake.notes.meet(place, "the clock jumps backwards")
+    if request.api_time is None:
+        intake.notes.estimate("api_time is missing: the wait behind such a call holds it")
+    before = thread.calls[-1] if thread.calls else None
+    prompt = growth.add(request.hash_ids, request.input, after=before and before[1])
+    prompt.key = f"{thread.name}.{len(thread.calls)}"
+    prompt.roles = _roles(request, prompt, before)
+    same = prompt.start // intake.source.block if before is not None and prompt.parent is before[1] else 0
+    thread.trail.blocks(prompt.ids, request.input, same=min(same, len(prompt.ids)), scope=scope)
+    thread.calls.append((request, prompt))
+    return True
+
+
+def _roles(request: _Request, prompt: Prompt, before: tuple[_Request, Prompt] | None) -> tuple[tuple[Role, int], ...]:
+    last: Role = "tool" if "tool_result" in request.input_types else "user"
+    if before is None or prompt.parent is not before[1] or prompt.start < before[1].end:
+        return ((last, prompt.end),)
+    answered = min(prompt.end, prompt.start + before[0].output)
+    return (("assistant", answered), (last, prompt.end))
+
+
+def _end(request: _Request) -> float:
+    return request.t + (request.api_time or 0.0)
+
+
+def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float, model: str | None) -> Session:
+    turns: list[Turn] = []
+    for number, (request, prompt) in enumerate(thread.calls):
+        before = thread.calls[number - 1] if number else None
+        keep, added = change(before and before[1], prompt)
+        joined = thread.joined.get(number, [])
+        wait, wait_s = _pause(thread, threads[0], number, joined)
+        at_s = round(start_s + thread.begins_s + request.t, 3)
+        recorded = Recorded(ttft_s=request.ttft, api_s=request.api_time, start_s=at_s if number or thread.spawned_by is not None else None)
+        turns.append(
+            Turn(
+                add=added,
+                output=request.output,
+                wait=wait,
+                wait_s=wait_s,
+                keep=keep,
+                after=tuple(TurnRef(session=child.name, turn=-1) for child in joined),
+                spawn=tuple(child.name for child in threads[1:] if thread is threads[0] and child.spawned_by == number),
+                model=None if request.model == model else request.model,
+                recorded=None if recorded == Recorded() else recorded,
+            )
+        )
+    root_s = None if thread.spawned_by is not None else round(start_s + thread.begins_s, 3)
+    extra = (("model", msgspec.json.encode(model).decode()),) if thread is threads[0] and model else ()
+    return Session(session=thread.name, workload="weka", turns=tuple(turns), start_s=root_s, extra=extra)
+
+
+def _pause(thread: _Thread, parent: _Thread, number: int, joined: Sequence[_Thread]) -> tuple[Wait | None, float]:
+    request = thread.calls[number][0]
+    wait: Wait = "tool" if "tool_result" in request.input_types else "user"
+    if number:
+        before = _end(thread.calls[number - 1][0])
+        if request.think_time is not None and not joined:
+            return wait, round(max(0.0, request.think_time), 3)
+        return wait, round(max(0.0, request.t - max([before, *(child.ends_s for child in joined)])), 3)
+    if thread.spawned_by is None:
+        return None, 0.0
+    spawner = parent.calls[thread.spawned_by][0]
+    return ("user" if spawner.stop == "end_turn" else "tool"), round(max(0.0, thread.begins_s - _end(spawner) + request.t), 3)

@@ -1,0 +1,60 @@
+"""Formats are found by file name and guessed from the files; their options are their signatures."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from agentload.errors import TraceError, UsageError
+from agentload.importers import catalog
+from agentload.importers.conversion import conversion
+from tests.importers.importing import KEY, written
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_every_format_says_what_it_reads_and_where_its_sources_come_from(name: str) -> None:
+    found = catalog.importer(name)
+    module = import_module(f"agentload.importers.{name}")
+    assert found.help.splitlines()[0].endswith((".", ":"))
+    assert found.files
+    assert found.licence is None or "/" in found.licence
+    assert module.sniff.__doc__
+    assert module.sessions.__doc__
+
+
+def test_an_unknown_format_names_the_nearest() -> None:
+    with pytest.raises(UsageError) as caught:
+        catalog.importer("moonkake")
+    assert (caught.value.message, caught.value.hint) == ("no format 'moonkake'", "did you mean mooncake?")
+
+
+def test_an_unknown_or_impossible_option_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n")
+    for options, what, hint in [
+        ({"sistem": "5"}, "'azure' has no option 'sistem'", "did you mean system?"),
+        ({"system": "-5"}, "azure: system: Expected `int` >= 0, got '-5'", "the default is 0"),
+    ]:
+        with pytest.raises(UsageError) as caught:
+            conversion([path], key=KEY, options=options)
+        assert (caught.value.message, caught.value.hint) == (what, hint)
+
+
+def test_a_file_of_no_known_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="of no format that is known"):
+        conversion([written(tmp_path / "x.txt", "hello\n")], key=KEY)
+
+
+def test_a_path_that_is_not_there_and_a_folder_without_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no such file or folder"):
+        conversion([tmp_path / "none"], key=KEY, format="azure")
+    with pytest.raises(TraceError, match=r"no file \*\.csv in this folder"):
+        conversion([tmp_path], key=KEY, format="azure")
+    with pytest.raises(TraceError, match="No such file or directory"):
+        conversion([tmp_path / "none"], key=KEY)
+
+
+def test_files_of_a_folder_are_found_in_order_packed_or_not(tmp_path: Path) -> None:
+    for name in ("b/2.csv.gz", "a.csv", "b/1.csv.zst", "c.json"):
+        written(tmp_path / name, "")
+    found = catalog.expanded([tmp_path], ["*.csv"])
+    assert [str(path.relative_to(tmp_path)) for path in found] == ["a.csv", "b/1.csv.zst", "b/2.csv.gz"]
