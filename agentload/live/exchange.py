@@ -16,6 +16,7 @@ import httptools
 
 from agentload.live.channel import Link
 from agentload.live.clock import Clock
+from agentload.live.hub import Hub
 from agentload.live.pump import Pump
 from agentload.live.transcript import Transcript
 from agentload.replay.call import CallMachine, Failure, Halt
@@ -32,7 +33,7 @@ class Exchange:
     """Follow one answer; `ended` is set when nothing more will come."""
 
     def __init__(
-        self, link: Link, machine: CallMachine, *, clock: Clock, pump: Pump, on_tokens: Callable[[int], None] | None = None
+        self, link: Link, machine: CallMachine, *, clock: Clock, hub: Hub, pump: Pump, on_tokens: Callable[[int], None] | None = None
     ) -> None:
         self.status: int | None = None
         self.headers: list[tuple[str, str]] = []
@@ -44,6 +45,7 @@ class Exchange:
         self._link = link
         self._machine = machine
         self._clock = clock
+        self._hub = hub
         self._pump = pump
         self._on_tokens = on_tokens
         self._loop = asyncio.get_running_loop()
@@ -69,7 +71,7 @@ class Exchange:
             self._timers.append(self._loop.call_later(EXPECT_S, self._send_body))
         else:
             self._link.write([head, *body])
-        self._loop.add_reader(self._link.file, self._readable)
+        self._hub.watch(self._link.file, self._readable)
         self._arm()
 
     def halt(self, why: Halt) -> None:
@@ -270,7 +272,7 @@ class Exchange:
         for timer in (self._deadline, *self._timers):
             if timer is not None:
                 timer.cancel()
-        self._loop.remove_reader(self._link.file)
+        self._hub.leave(self._link.file)
         sent_ns = self._link.sent_ns()
         if sent_ns is not None and not self._unsent:
             self._machine.sent(sent_ns)

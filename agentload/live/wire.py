@@ -15,6 +15,7 @@ from agentload.live.clock import Clock
 from agentload.live.connections import Connections
 from agentload.live.dial import RefusedError
 from agentload.live.exchange import SECOND, Exchange
+from agentload.live.hub import Hub
 from agentload.live.pump import Pump
 from agentload.live.target import Target, head
 from agentload.model.commands import Limits, Outcome, StampSource
@@ -64,6 +65,7 @@ class Wire:
         self._halts: dict[str, Callable[[Halt], None]] = {}
         self._unstamped_reads = 0
         self._unstamped_sends = 0
+        self._hub = Hub()
         self._pump = Pump()
         self._loop = asyncio.get_running_loop()
         # The kernel begins to stamp some time after the first socket asks for it: ask once, before the first call.
@@ -123,6 +125,7 @@ class Wire:
             halt("stopped")
         for connections in self._arms.values():
             connections.close()
+        self._hub.close()
         self._pump.close()
         self._asking.close()
 
@@ -189,7 +192,7 @@ class Wire:
         expects = target.expect_bytes is not None and length >= target.expect_bytes
         for _ in range(MAX_REDIRECTS + 1):
             path = arm.paths.get(first, first)
-            exchange = Exchange(link, machine, clock=self.clock, pump=self._pump, on_tokens=request.on_tokens)
+            exchange = Exchange(link, machine, clock=self.clock, hub=self._hub, pump=self._pump, on_tokens=request.on_tokens)
             self._halts[request.request_id] = exchange.halt
             lines = head(
                 target,
