@@ -9,10 +9,10 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 PYTEST := $(BIN)/python -m pytest --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit bench traces wheel clean
+.PHONY: help setup demo test lint format types layers unit test-slow test-browser calibration bench traces wheel clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## set up .venv (needs Python 3.11 or newer and a package index)
 
@@ -46,6 +46,16 @@ layers: $(READY) ## check which room imports which
 
 unit: $(READY) ## run the tests
 	$(PYTEST) --durations=10
+
+test-slow: $(READY) ## run the tests that take longer than a few seconds
+	$(PYTEST) -m slow
+
+test-browser: $(READY) ## look at the report in a headless browser (Debian: apt-get install chromium)
+	@command -v chromium >/dev/null || echo "skipped: no chromium on this machine (Debian: apt-get install chromium)"
+	$(PYTEST) -m browser
+
+calibration: $(READY) ## grade the advisor on 2,000 simulated deployments whose truth is known
+	$(BIN)/python -m tests.advisor.calibration
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
 	@for each in benchmarks/[a-z]*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
