@@ -21,9 +21,9 @@ from typing import Annotated, Literal
 import typer
 
 from agentload.builtin import find
+from agentload.emulator.faults import parse
 from agentload.errors import AgentloadError, LaunchError
 from agentload.experiment.arms import arms_of
-from agentload.model.profile import ArmProfile
 from agentload.serve.processes import Servers, start
 from agentload.serve.server import Options
 from agentload.serve.server import run as serve
@@ -46,30 +46,51 @@ def run(
     truth: Annotated[
         Path | None, typer.Option(help="File for what really happened: arrival and emission instants of every request.")
     ] = None,
+    faults: Annotated[Path | None, typer.Option(help="YAML file of what goes wrong (see docs/emulate.md).")] = None,
     seconds: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.", min=0)] = None,
     api_key: Annotated[str | None, typer.Option(help="Key that clients must send.")] = None,
 ) -> None:
-    arms = _arms(profile)
+    name, chosen = _names(profile)
+    arms = arms_of(name, chosen)
     is_noisy = noise == "on"
+    script = None if faults is None else _script(faults)
     if len(arms) == 1:
-        options = Options(host=host, port=port, seed=seed, noise=is_noisy, speed=speed, truth=truth, api_key=api_key)
+        options = Options(
+            host=host,
+            port=port,
+            seed=seed,
+            noise=is_noisy,
+            speed=speed,
+            truth=truth,
+            faults=script,
+            api_key=api_key,
+            others=arms_of(name),
+        )
         serve(arms[0], options, ready=lambda running: write_log(running, sys.stderr), seconds=seconds)
         return
-    with start(arms, host=host, port=port, seed=seed, noise=is_noisy, speed=speed, truth=truth, api_key=api_key) as servers:
+    with start(arms, host=host, port=port, seed=seed, noise=is_noisy, speed=speed, truth=truth, faults=script, api_key=api_key) as servers:
         print(_table(servers), flush=True)
         _wait(servers, seconds)
 
 
-def _arms(name: str) -> tuple[ArmProfile, ...]:
+def _names(text: str) -> tuple[str, tuple[str, ...]]:
+    """Split what the user wrote into a profile and the arms wanted of it; none named are all."""
     # A path has slashes too: only what is no profile as a whole ends in the name of an arm.
-    profile, slash, arm = name.rpartition("/")
+    profile, slash, arm = text.rpartition("/")
     try:
-        find("profiles", name)
+        find("profiles", text)
     except AgentloadError:
         if not slash:
             raise
-        return arms_of(profile, (arm,))
-    return arms_of(name)
+        return profile, (arm,)
+    return text, ()
+
+
+def _script(file: Path) -> str:
+    text = file.read_text(encoding="utf-8")
+    # Read here as well, so that a mistake is told once, with the file's name.
+    parse(text, name=str(file))
+    return text
 
 
 def _table(servers: Servers) -> str:

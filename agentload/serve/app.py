@@ -13,12 +13,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from agentload.serve import refusal
 from agentload.serve.content import token_ids
 from agentload.serve.fields import objects, parsed
+from agentload.serve.heads import JSON, headers, refused
 from agentload.serve.http_metrics import HttpMetrics
 from agentload.serve.refusal import RefusedError
-from agentload.serve.service import Service, headers, refused
+from agentload.serve.service import Service
 from agentload.serve.wanted import Wanted
 
-_JSON: Final = "application/json"
 # Images travel inside the body.
 _LARGEST_BODY: Final = 1 << 29
 
@@ -66,7 +66,7 @@ class _Routes:
         return _json(request, self._facts.server_info())
 
     async def health(self, request: web.Request) -> web.Response:
-        return web.Response(headers=headers(request, _JSON))
+        return web.Response(headers=headers(request, JSON))
 
     async def metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self._metrics), headers=headers(request, CONTENT_TYPE_LATEST))
@@ -86,11 +86,11 @@ class _Routes:
     async def reset_prefix_cache(self, request: web.Request) -> web.Response:
         # vLLM answers 200 even where calls are running and nothing was reset.
         self._service.pacer.reset_prefix_cache()
-        return web.Response(headers=headers(request, _JSON))
+        return web.Response(headers=headers(request, JSON))
 
 
 def _json(request: web.Request, value: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), headers=headers(request, _JSON))
+    return web.Response(body=msgspec.json.encode(value), headers=headers(request, JSON))
 
 
 def _guard(api_key: str | None) -> Middleware:
@@ -98,7 +98,7 @@ def _guard(api_key: str | None) -> Middleware:
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         # vLLM guards the API and leaves /health, /metrics and /version open.
         if api_key is not None and request.path.startswith("/v1") and request.headers.get("Authorization") != f"Bearer {api_key}":
-            return web.Response(status=401, body=b'{"error":"Unauthorized"}', headers=headers(request, _JSON))
+            return web.Response(status=401, body=b'{"error":"Unauthorized"}', headers=headers(request, JSON))
         return await handler(request)
 
     return guard

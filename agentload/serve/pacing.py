@@ -19,16 +19,20 @@ class Flight:
 
     submitted_ns: int
     """On the engine's clock."""
-    end: asyncio.Future[Finished | Rejected]
-    """Set when its last step is over; every token has been offered to the stream by then."""
+    end: asyncio.Future[Finished | Rejected | None]
+    """Set when its last step is over: every token has been offered to the stream by then. None: the engine died with it."""
     stream: Stream | None
 
 
 class Pacer:
-    """Own the engine and its clock; everything happens on the running event loop."""
+    """Own the engine and its clock; everything happens on the running event loop.
 
-    def __init__(self, engine: Engine, *, speed: float = 1.0) -> None:
+    Once `most_tokens` are in the KV cache at a time the engine runs out of memory and loses all its calls.
+    """
+
+    def __init__(self, engine: Engine, *, speed: float = 1.0, most_tokens: int | None = None) -> None:
         self._engine = engine
+        self._most_usage = None if most_tokens is None else most_tokens / engine.pool.tokens
         self._speed = speed
         self._start_ns = time.monotonic_ns()
         self._played_ns = 0
@@ -39,6 +43,10 @@ class Pacer:
         self._preemptions_at_rest = 0
         """As of the last moment without a flight: as long as there are no more, all that decode emit in every step."""
         self._alarm = Alarm(self._ring)
+
+    def has(self, request_id: str) -> bool:
+        """Tell whether a request of this id is in flight."""
+        return request_id in self._flights
 
     def submit(self, request: Request, *, arrived_ns: int, stream: Stream | None = None) -> Flight:
         """Give the engine a request as of its arrival, if it has not gone on since; a stream hears of every step, others of the end."""
@@ -62,6 +70,18 @@ class Pacer:
         """Return the engine's gauges as of now."""
         self._ring()
         return self._engine.gauges()
+
+    def restart(self) -> None:
+        """Start the engine anew: its calls are lost, and whoever waits for one of them is told."""
+        self._engine.restart()
+        flights, self._flights = self._flights, {}
+        self._streams.clear()
+        for flight in flights.values():
+            if flight.stream is not None:
+                flight.stream.give_up()
+            if not flight.end.done():
+                flight.end.set_result(None)
+        self._sleep()
 
     def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache, unless calls are running; tell whether it was done."""
@@ -119,11 +139,16 @@ class Pacer:
                 stream.offer(int(counts.sum()), planned_ns)
             else:
                 stream.offer(stream.ready + steps, planned_ns)
+        if self._most_usage is not None and gauges.kv_usage >= self._most_usage:
+            self.restart()
 
     def _land(self, end: Finished | Rejected, flight: Flight) -> None:
         del self._flights[end.id]
         self._streams.pop(end.id, None)
-        if flight.stream is not None and isinstance(end, Finished):
-            flight.stream.offer(int(end.token_counts.sum()), self.wall_ns(end.at_ns))
+        if flight.stream is not None:
+            if isinstance(end, Finished):
+                flight.stream.offer(int(end.token_counts.sum()), self.wall_ns(end.at_ns))
+            else:
+                flight.stream.give_up()
         if not flight.end.done():
             flight.end.set_result(end)

@@ -77,6 +77,7 @@ def start(
     noise: bool = True,
     speed: float = 1.0,
     truth: Path | None = None,
+    faults: str | None = None,
     api_key: str | None = None,
     logs: Path | None = None,
 ) -> Servers:
@@ -85,7 +86,9 @@ def start(
     `port` is the first of consecutive ones, 0 takes free ones. Of several arms each writes its own truth file, named with the arm before
     its suffix. `logs` is a folder for the servers' logs. Raises LaunchError, with what the server said, when one does not start.
     """
-    options = Options(host=host, port=port, seed=seed, noise=noise, speed=speed, truth=truth, api_key=api_key)
+    options = Options(
+        host=host, port=port, seed=seed, noise=noise, speed=speed, truth=truth, faults=faults, api_key=api_key, others=tuple(arms)
+    )
     processes: list[subprocess.Popen[bytes]] = []
     with ExitStack() as files:
         texts = [files.enter_context(_log(logs, arm)) for arm in arms]

@@ -103,9 +103,9 @@ def busy(*, status: int = 503, retry_after_s: float | None = None) -> Refusal:
     return Refusal(status=status, message=_BUSY, type=HTTPStatus(status).phrase, retry_after_s=retry_after_s)
 
 
-def engine_dead() -> Refusal:
-    """Report that the engine died while requests were in flight."""
-    return Refusal(status=500, message=_DEAD, type="InternalServerError")
+def internal(message: str = _DEAD) -> Refusal:
+    """Report that the engine failed while the request was in flight; without a message: that it died."""
+    return Refusal(status=500, message=message, type="InternalServerError")
 
 
 def plain(status: int) -> Refusal:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,19 +14,20 @@ from typing import BinaryIO, Final
 from aiohttp import web
 
 from agentload.emulator.engine import Engine
+from agentload.emulator.faults import parse, suffered
 from agentload.emulator.noise import off
-from agentload.errors import LaunchError
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
 from agentload.serve.app import application
+from agentload.serve.door import Door
 from agentload.serve.facts import Facts
 from agentload.serve.metrics import EngineMetrics, registry
+from agentload.serve.mishaps import Mishaps, most_tokens
 from agentload.serve.pacing import Pacer
 from agentload.serve.service import Service
 from agentload.serve.tally import Tally
 from agentload.serve.truth import Truth
 
-_BACKLOG: Final = 2048
 # uvicorn's default, which vLLM keeps: clients must not count on connections that were idle for longer.
 _KEEP_ALIVE_S: Final = 5.0
 
@@ -46,6 +45,10 @@ class Options:
     """How many times faster than real the engine's clock runs."""
     truth: Path | None = None
     api_key: str | None = None
+    faults: str | None = None
+    """Script of faults, as YAML text."""
+    others: tuple[ArmProfile, ...] = ()
+    """Arms that a fault may run behind this one's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,22 +95,26 @@ async def _run(
 
 async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]) -> None:
     """Serve an arm until the event is set; `ready` hears once requests are taken. Raises LaunchError when the port is taken."""
-    arm = arm if options.noise else off(arm)
+    script = parse(options.faults, name="faults") if options.faults else ()
+    arm = suffered(script, arm if options.noise else off(arm), others=options.others)
     facts = Facts(arm=arm, pool=pool_of(arm), created=int(time.time()))
-    pacer = Pacer(Engine(arm, seed=options.seed), speed=options.speed)
+    pacer = Pacer(Engine(arm, seed=options.seed), speed=options.speed, most_tokens=most_tokens(script))
     tally = Tally(max_model_len=arm.server.max_model_len)
+    deaths: asyncio.Queue[float | None] = asyncio.Queue()
+    faults = Mishaps(script, seed=options.seed, speed=options.speed, die=deaths.put_nowait)
     truth = Truth(options.truth, arm=f"{arm.profile}/{arm.name}", speed=options.speed) if options.truth else None
     metrics = registry(EngineMetrics(model=facts.model, gauges=pacer.gauges, tally=tally, cache_config=facts.cache_config()))
-    service = Service(facts, pacer, tally, seed=options.seed, truth=truth)
+    service = Service(facts, pacer, tally, faults, seed=options.seed, truth=truth)
     app = application(service, metrics, api_key=options.api_key)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0, keepalive_timeout=_KEEP_ALIVE_S)
     await runner.setup()
+    door = Door(runner, host=options.host, port=options.port)
     try:
-        listener = _listener(options.host, options.port)
-        await web.SockSite(runner, listener, backlog=_BACKLOG).start()
-        host, port = listener.getsockname()[:2]
-        ready(Running(url=f"http://{host}:{port}/v1", facts=facts))
-        await until.wait()
+        ready(Running(url=f"{await door.open()}/v1", facts=facts))
+        async with asyncio.TaskGroup() as tasks:
+            lives = tasks.create_task(_die(deaths, door, pacer, until, speed=options.speed))
+            await until.wait()
+            lives.cancel()
     finally:
         await runner.cleanup()
         pacer.close()
@@ -115,8 +122,14 @@ async def serve(arm: ArmProfile, options: Options, *, until: asyncio.Event, read
             truth.close()
 
 
-def _listener(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), backlog=_BACKLOG)
-    except OSError as error:
-        raise LaunchError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}", hint="choose another --port") from error
+async def _die(deaths: asyncio.Queue[float | None], door: Door, pacer: Pacer, until: asyncio.Event, *, speed: float) -> None:
+    """Let the server die whenever it is told to, and come back if it is to."""
+    while True:
+        down_s = await deaths.get()
+        await door.slam()
+        pacer.restart()
+        if down_s is None:
+            until.set()
+            return
+        await asyncio.sleep(down_s / speed)
+        await door.open()

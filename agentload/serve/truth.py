@@ -23,7 +23,6 @@ class Log:
     """Collect the truth about one request."""
 
     request_id: str
-    id: str
     arrived_ns: int
     """The last byte of the request had been read."""
     submitted_ns: int | None = None
@@ -37,7 +36,7 @@ class Log:
     behind: int = 0
     fault: str | None = None
     end: str | None = None
-    """done, refused, left (the client went away), faulted, or shut (the server stopped)."""
+    """`done`; `refused`; `left`: the connection ended before the answer did; `broken`: by a fault, or because the engine died."""
     ended_ns: int | None = None
 
 

@@ -34,6 +34,8 @@ class Wanted:
     max_tokens: int | None = None
     """None: as many as the context has room for."""
     min_tokens: int = 0
+    thinking_tokens: int = 0
+    """Budget for thinking, out of `max_tokens`."""
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
     top_logprobs: int | None = None
@@ -95,6 +97,8 @@ def _shared(fields: Json) -> dict[str, Any]:
         "include_usage": usage,
         "continuous_usage": usage and bool(streaming.get("continuous_usage_stats")),
         "min_tokens": integer(fields, "min_tokens") or 0,
+        # -1 is vLLM's way of setting no budget.
+        "thinking_tokens": max(0, integer(fields, "thinking_token_budget") or 0),
         "ignore_eos": bool(fields.get("ignore_eos")),
         "stop": stop_texts(fields),
         "token_ids": bool(fields.get("return_token_ids")),

@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI, AuthenticationError
 
+from agentload.prompts import images
 from agentload.serve.server import Options, Running
 from agentload.telemetry.prometheus import parse
 from tests.serve.arms import arm
@@ -80,6 +81,39 @@ def posted(fields: Json, headers: str = "") -> bytes:
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{headers}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
+
+
+async def test_the_openai_client_gets_a_tool_call_whole_and_streamed(openai: AsyncOpenAI) -> None:
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tools: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
+    asked: list[Any] = [{"role": "user", "content": "The city is Ulm. Use the weather tool."}]
+    whole = await openai.chat.completions.create(model="tiny", messages=asked, tools=tools)
+    assert whole.choices[0].finish_reason == "tool_calls"
+    assert whole.choices[0].message.tool_calls is not None
+    ((call),) = whole.choices[0].message.tool_calls
+    assert call.type == "function"
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Ulm"})
+    stream = await openai.chat.completions.create(model="tiny", messages=asked, tools=tools, stream=True)
+    deltas = [delta async for chunk in stream for choice in chunk.choices for delta in choice.delta.tool_calls or ()]
+    assert "".join(delta.function.arguments or "" for delta in deltas if delta.function) == call.function.arguments
+
+
+async def test_thinking_comes_before_the_answer_as_reasoning(openai: AsyncOpenAI) -> None:
+    extra = {"ignore_eos": True, "thinking_token_budget": 4}
+    whole = await openai.chat.completions.create(model="tiny", messages=HELLO, max_tokens=10, extra_body=extra)
+    message = whole.choices[0].message.model_dump()
+    assert [len(message[kind].split()) for kind in ("reasoning", "content")] == [4, 6]
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens_details is not None
+    assert whole.usage.completion_tokens_details.reasoning_tokens == 4
+
+
+async def test_an_image_costs_the_tokens_of_its_size(openai: AsyncOpenAI) -> None:
+    picture = {"type": "image_url", "image_url": {"url": images.data_url(1, "picture", (280, 140))}}
+    asked: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "what is this"}, picture]}]
+    whole = await openai.chat.completions.create(model="tiny", messages=asked, max_tokens=1)
+    assert whole.usage is not None
+    assert whole.usage.prompt_tokens == 3 + 50
 
 
 async def test_a_request_id_is_echoed_and_becomes_the_id_of_the_answer(http: aiohttp.ClientSession) -> None:

@@ -31,7 +31,7 @@ def submitted(pacer: Pacer, name: str, *, prompt: int = 16) -> tuple[Flight, Log
         script=plain((" a",) * OUTPUT, finish="length"),
         prompt_tokens=prompt,
     )
-    log = Log(request_id=name, id=name, arrived_ns=time.monotonic_ns())
+    log = Log(request_id=name, arrived_ns=time.monotonic_ns())
     stream = Stream(ChatFace(exchange), Pipe(), log, tokens=OUTPUT, is_chunked=True)
     return pacer.submit(Request(name, ((name, prompt),), OUTPUT), arrived_ns=log.arrived_ns, stream=stream), log
 
@@ -105,4 +105,15 @@ async def test_a_request_counts_from_its_arrival_not_from_when_it_was_read() -> 
     flight = pacer.submit(Request("late", (("late", 16),), 1), arrived_ns=arrived)
     assert pacer.wall_ns(flight.submitted_ns) == pytest.approx(arrived, abs=2)
     await ended(flight)
+    pacer.close()
+
+
+async def test_an_engine_that_runs_out_of_memory_loses_all_its_calls_and_goes_on() -> None:
+    pacer = Pacer(Engine(arm(step_ms=1)), speed=2, most_tokens=1000)
+    calls = [submitted(pacer, f"c{index}", prompt=400)[0] for index in range(3)]
+    async with asyncio.timeout(5):
+        assert [await call.end for call in calls] == [None, None, None]
+    assert pacer.gauges().running == 0
+    later, _ = submitted(pacer, "later")
+    await ended(later)
     pacer.close()

@@ -22,7 +22,7 @@ def test_error_bodies_are_the_recorded_ones_to_the_byte(ours: Refusal, recorded:
     assert ours.body().decode() == text(f"error_{recorded}.json")
 
 
-@pytest.mark.parametrize(("ours", "recorded"), [(refusal.busy(), "queue_full.sse"), (refusal.engine_dead(), "engine_dead.sse")])
+@pytest.mark.parametrize(("ours", "recorded"), [(refusal.busy(), "queue_full.sse"), (refusal.internal(), "engine_dead.sse")])
 def test_errors_inside_a_stream_are_the_recorded_ones_to_the_byte(ours: Refusal, recorded: str) -> None:
     assert ours.event().decode() == text(recorded) + "\n\n"
 

@@ -19,16 +19,16 @@ EXCHANGE = Exchange(
 )
 
 
-class Pipe(asyncio.WriteTransport):
-    """A transport whose reader takes everything, or nothing while it is stuck."""
+class Pipe:
+    """An outlet whose reader takes everything, or nothing while it is stuck."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.stuck = 0
         self.closed = False
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written.append(bytes(data))
+    def write(self, data: bytes, /) -> None:
+        self.written.append(data)
 
     def get_write_buffer_size(self) -> int:
         return self.stuck
@@ -38,7 +38,7 @@ class Pipe(asyncio.WriteTransport):
 
 
 def streamed(pipe: Pipe, *, is_chunked: bool = True) -> tuple[Stream, Log]:
-    log = Log(request_id="1", id="chatcmpl-1", arrived_ns=0)
+    log = Log(request_id="1", arrived_ns=0)
     return Stream(ChatFace(EXCHANGE), pipe, log, tokens=4, is_chunked=is_chunked), log
 
 
@@ -74,16 +74,15 @@ def test_nothing_is_written_while_the_reader_lags_and_then_all_tokens_ride_in_on
     stream.offer(2, 20)
     stream.offer(3, 30)
     assert len(pipe.written) == 1
-    assert stream.is_behind
     pipe.stuck = 0
-    stream.push()
+    stream.offer(3, 30)
     assert contents(pipe.written[1]) == [" b c"]
     assert (list(log.planned_ns), list(log.tokens)) == ([10, 30], [1, 2])
 
 
 def test_a_write_that_the_kernel_did_not_take_at_once_is_told() -> None:
     class Slow(Pipe):
-        def write(self, data: bytes | bytearray | memoryview) -> None:
+        def write(self, data: bytes, /) -> None:
             super().write(data)
             self.stuck = 1
 
@@ -119,3 +118,21 @@ def test_http_1_0_readers_get_the_events_bare() -> None:
     stream.offer(4, 10)
     assert pipe.written[0].startswith(b"data: ")
     assert pipe.written[0].endswith(b"data: [DONE]\n\n")
+
+
+async def test_tokens_beyond_a_hold_wait_until_it_is_lifted() -> None:
+    pipe = Pipe()
+    stream, _ = streamed(pipe)
+    stream.hold(2)
+    stream.offer(3, 10)
+    assert await stream.reach(2)
+    assert [contents(write) for write in pipe.written] == [["", "a b"]]
+    stream.offer(4, 20)
+    await stream.finish()
+    assert contents(pipe.written[1]) == [" c d"]
+
+
+async def test_a_stream_that_was_given_up_reaches_nothing() -> None:
+    stream, _ = streamed(Pipe())
+    stream.give_up()
+    assert not await stream.reach(1)

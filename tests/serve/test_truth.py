@@ -7,8 +7,8 @@ from agentload.serve.truth import Log, Truth
 
 def test_a_truth_file_is_a_header_with_anchors_and_one_line_a_request(tmp_path: Path) -> None:
     truth = Truth(tmp_path / "truth.jsonl", arm="p/a", speed=2.0)
-    truth.add(Log(request_id="1", id="chatcmpl-1", arrived_ns=5, planned_ns=array("q", [7]), end="done"))
-    truth.add(Log(request_id="2", id="chatcmpl-2", arrived_ns=6, end="left"))
+    truth.add(Log(request_id="1", arrived_ns=5, planned_ns=array("q", [7]), end="done"))
+    truth.add(Log(request_id="2", arrived_ns=6, end="left"))
     assert truth.write_one()
     assert not truth.write_one()
     truth.close()
@@ -23,6 +23,6 @@ def test_a_truth_file_is_a_header_with_anchors_and_one_line_a_request(tmp_path: 
 def test_closing_writes_what_still_waits(tmp_path: Path) -> None:
     truth = Truth(tmp_path / "truth.jsonl", arm="p/a", speed=1.0)
     for name in "abc":
-        truth.add(Log(request_id=name, id=name, arrived_ns=0))
+        truth.add(Log(request_id=name, arrived_ns=0))
     truth.close()
     assert len((tmp_path / "truth.jsonl").read_text().splitlines()) == 4

@@ -121,10 +121,9 @@ JSON = st.recursive(
     ),
     max_leaves=6,
 )
-FIELDS = st.sampled_from(
-    ["messages", "prompt", "model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "stop", "n"]
-    + ["logprobs", "top_logprobs", "tools", "tool_choice", "ignore_eos", "return_token_ids"]
-)
+LENGTHS = ["max_tokens", "max_completion_tokens", "min_tokens", "thinking_token_budget", "n", "logprobs", "top_logprobs"]
+OTHERS = ["messages", "prompt", "model", "stream", "stream_options", "stop", "tools", "tool_choice", "ignore_eos", "return_token_ids"]
+FIELDS = st.sampled_from([*LENGTHS, *OTHERS])
 
 
 @given(st.dictionaries(FIELDS, JSON, max_size=6), st.sampled_from([chat, completion]))

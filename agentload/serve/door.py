@@ -1,0 +1,51 @@
+"""Take connections, or none: what clients see of a server that dies and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import Final
+
+from aiohttp import web
+
+from agentload.errors import LaunchError
+
+_BACKLOG: Final = 2048
+
+
+class Door:
+    """Listen on one address, on and off."""
+
+    def __init__(self, runner: web.AppRunner, *, host: str, port: int) -> None:
+        self._runner = runner
+        self._host = host
+        self._port = port
+        self._site: web.SockSite | None = None
+
+    async def open(self) -> str:
+        """Take connections from now on; return the base URL. Raises LaunchError when the port is taken."""
+        listener = self._listener()
+        self._host, self._port = listener.getsockname()[:2]
+        self._site = web.SockSite(self._runner, listener, backlog=_BACKLOG)
+        await self._site.start()
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
+
+    async def slam(self) -> None:
+        """Take no more connections and break those there are, as the death of a process does."""
+        if self._site is not None:
+            await self._site.stop()
+            self._site = None
+        server = self._runner.server
+        for connection in server.connections if server is not None else ():
+            if isinstance(connection.transport, asyncio.WriteTransport):
+                connection.transport.abort()
+
+    def _listener(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        try:
+            return socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            reason = error.strerror if error.errno is None else os.strerror(error.errno)
+            raise LaunchError(f"cannot listen on {self._host}:{self._port}: {reason}", hint="choose another --port") from error

@@ -1,0 +1,73 @@
+"""Decide what goes wrong with each request that comes, and when the server dies: a script of faults against the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from agentload.emulator.faults import KINDS, Busy, Crash, Cut, Fault, InBand, OfRequest, OutOfMemory, Restart, Stall, Trickle, met
+
+Breaking = Cut | Stall | InBand | Crash
+"""Faults that meet a stream after some tokens."""
+
+_NAMES: Final = {kind: name for name, kind in KINDS.items()}
+
+
+class Mishaps:
+    """Hold a server's script of faults. Its clock starts with the first request and runs with the engine's speed."""
+
+    def __init__(self, script: tuple[Fault, ...], *, seed: int, speed: float, die: Callable[[float | None], None]) -> None:
+        self._script = script
+        self._seed = seed
+        self._speed = speed
+        self._count = 0
+        self._start_s = 0.0
+        self.die = die
+        """Kill the server for so many seconds; None: for good."""
+
+    def of_next(self) -> tuple[OfRequest, ...]:
+        """Return what the request that has just come will meet."""
+        if not self._script:
+            return ()
+        loop = asyncio.get_running_loop()
+        self._count += 1
+        if self._count == 1:
+            self._start_s = loop.time()
+            for fault in self._script:
+                if isinstance(fault, Restart):
+                    loop.call_later(fault.at_s / self._speed, self.die, fault.down_s)
+        return met(self._script, seed=self._seed, number=self._count, at_s=(loop.time() - self._start_s) * self._speed)
+
+    async def stall(self, fault: Stall) -> None:
+        """Wait as long as the fault says; for ever means until the client leaves."""
+        if fault.seconds is None:
+            await asyncio.Event().wait()
+        else:
+            await asyncio.sleep(fault.seconds / self._speed)
+
+
+def most_tokens(script: tuple[Fault, ...]) -> int | None:
+    """Return how many tokens in the KV cache kill the engine; None: it does not run out of memory."""
+    return min((fault.tokens for fault in script if isinstance(fault, OutOfMemory)), default=None)
+
+
+def breaking(faults: tuple[OfRequest, ...], *, tokens: int) -> tuple[Breaking, ...]:
+    """Return those faults that meet an answer of so many tokens before its end, in the order in which they do."""
+    found = [fault for fault in faults if isinstance(fault, Breaking) and fault.after_tokens < tokens]
+    return tuple(sorted(found, key=lambda fault: fault.after_tokens))
+
+
+def busy(faults: tuple[OfRequest, ...]) -> Busy | None:
+    """Return the fault that declines a request."""
+    return next((fault for fault in faults if isinstance(fault, Busy)), None)
+
+
+def name(faults: tuple[OfRequest, ...]) -> str | None:
+    """Name faults as their script does; None when there are none."""
+    return "+".join(_NAMES[type(fault)] for fault in faults) or None
+
+
+def byte_s(faults: tuple[OfRequest, ...]) -> float | None:
+    """Return how long each byte of the answer takes; None: no longer than it must."""
+    return next((fault.ms_per_byte / 1000 for fault in faults if isinstance(fault, Trickle)), None)

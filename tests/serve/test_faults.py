@@ -1,0 +1,171 @@
+"""Each fault, as a client meets it on the wire."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from agentload.serve.server import Options
+from agentload.telemetry.prometheus import parse
+from tests.serve.arms import arm
+from tests.serve.recorded_lines import Json, event, text
+from tests.serve.serving import served
+
+pytestmark = pytest.mark.loopback
+
+CALL = {"messages": [{"role": "user", "content": "go on"}], "max_tokens": 30, "ignore_eos": True}
+STREAM = {**CALL, "stream": True}
+
+
+@asynccontextmanager
+async def suffering(*faults: str, truth: Path | None = None) -> AsyncIterator[aiohttp.ClientSession]:
+    script = "faults:\n" + "".join(f"  - {{kind: {fault}}}\n" for fault in faults)
+    async with (
+        served(arm(step_ms=1), Options(faults=script, truth=truth)) as running,
+        aiohttp.ClientSession(running.url + "/", timeout=aiohttp.ClientTimeout(10)) as http,
+    ):
+        yield http
+
+
+async def lines(http: aiohttp.ClientSession, body: Json = STREAM) -> list[bytes]:
+    """Return the events of a stream, however it ends."""
+    found = []
+    async with http.post("chat/completions", json=body) as answer:
+        assert answer.status == 200
+        try:
+            async for line in answer.content:
+                if line.strip():
+                    found.append(line)  # noqa: PERF401 - what came before a break counts
+        except aiohttp.ClientError:
+            found.append(b"broken")
+    return found
+
+
+def said(found: list[bytes]) -> int:
+    """Count the words that arrived."""
+    chunks = [event(line) for line in found if line.startswith(b'data: {"id"')]
+    return sum(len(choice["delta"]["content"].split()) for chunk in chunks for choice in chunk["choices"])
+
+
+async def whole(http: aiohttp.ClientSession) -> tuple[int, Json]:
+    async with http.post("chat/completions", json=CALL) as answer:
+        return answer.status, await answer.json()
+
+
+@pytest.mark.parametrize("body", [CALL, STREAM])
+async def test_a_busy_server_declines_with_status_and_time_to_wait(body: Json) -> None:
+    async with suffering("busy, status: 429, retry_after_s: 2, only: 1") as http:
+        async with http.post("chat/completions", json=body) as answer:
+            assert (answer.status, answer.headers["retry-after"]) == (429, "2")
+            assert (await answer.json())["error"]["type"] == "Too Many Requests"
+        assert (await whole(http))[0] == 200
+
+
+async def test_a_cut_stream_ends_without_reason_and_without_end_mark() -> None:
+    async with suffering("cut, after_tokens: 7") as http:
+        found = await lines(http)
+        assert (said(found), found[-1]) == (7, b"broken")
+        assert b'finish_reason":"' not in b"".join(found)
+        with pytest.raises(aiohttp.ClientError):
+            await whole(http)
+
+
+async def test_a_stalled_stream_falls_silent_and_then_goes_on_with_what_has_piled_up(tmp_path: Path) -> None:
+    async with suffering("stall, after_tokens: 5, seconds: 0.2", truth=tmp_path / "truth.jsonl") as http:
+        found = await lines(http)
+        assert (said(found), found[-1]) == (30, b"data: [DONE]\n")
+    (log,) = map(json.loads, (tmp_path / "truth.jsonl").read_text().splitlines()[1:])
+    gaps = [later - earlier for earlier, later in zip(log["before_ns"], log["before_ns"][1:], strict=False)]
+    silent = gaps.index(max(gaps))
+    assert max(gaps) > 150_000_000
+    assert (sum(log["tokens"][: silent + 1]), log["fault"], log["end"]) == (5, "stall", "done")
+    assert log["tokens"][silent + 1] > 1
+
+
+async def test_a_stream_that_stalls_for_ever_ends_when_its_client_leaves() -> None:
+    async with suffering("stall, after_tokens: 5") as http:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await lines(http)
+        await asyncio.sleep(0.05)
+        assert await gauge(http, "running") == 0
+
+
+async def gauge(http: aiohttp.ClientSession, name: str) -> float:
+    async with http.get("../metrics") as answer:
+        return parse(await answer.text()).values[name]
+
+
+async def test_an_error_in_band_comes_under_200_and_ends_the_stream_properly() -> None:
+    async with suffering("in_band, after_tokens: 3") as http:
+        found = await lines(http)
+        assert said(found) == 3
+        assert found[-2].decode().strip() == text("engine_dead.sse")
+        assert found[-1] == b"data: [DONE]\n"
+        status, body = await whole(http)
+        assert (status, body["error"]["type"]) == (500, "InternalServerError")
+
+
+async def test_an_error_in_band_may_come_before_any_token() -> None:
+    async with suffering("in_band, message: sorry") as http:
+        found = await lines(http)
+        assert [event(line)["error"]["message"] for line in found[:1]] == ["sorry"]
+        assert len(found) == 2
+
+
+async def test_a_trickling_answer_arrives_whole_but_slowly() -> None:
+    async with suffering("trickle, ms_per_byte: 0.05") as http:
+        start = time.monotonic()
+        found = await lines(http)
+        assert (said(found), found[-1]) == (30, b"data: [DONE]\n")
+        assert time.monotonic() - start > 0.05 / 1000 * sum(map(len, found)) / 2
+        status, body = await whole(http)
+        assert (status, body["usage"]["completion_tokens"]) == (200, 30)
+
+
+async def test_a_crash_breaks_every_connection_and_the_server_comes_back_empty() -> None:
+    async with suffering("crash, after_tokens: 8, down_s: 0.2, only: 2") as http:
+        first, second = await asyncio.gather(lines(http, {**STREAM, "max_tokens": 3000}), lines(http))
+        assert (first[-1], second[-1], said(second)) == (b"broken", b"broken", 8)
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await whole(http)
+        await asyncio.sleep(0.3)
+        assert (await whole(http))[0] == 200
+        assert await gauge(http, "running") == 0
+
+
+async def test_a_restart_comes_at_its_time() -> None:
+    async with suffering("restart, at_s: 0.15") as http:
+        assert (await lines(http, {**STREAM, "max_tokens": 3000}))[-1] == b"broken"
+        await asyncio.sleep(0.05)
+        assert (await whole(http))[0] == 200
+
+
+async def test_a_server_that_crashes_for_good_ends() -> None:
+    async with suffering("crash, after_tokens: 2") as http:
+        assert (await lines(http))[-1] == b"broken"
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await whole(http)
+
+
+async def test_running_out_of_memory_ends_all_streams_as_a_dead_engine_does() -> None:
+    async with suffering("out_of_memory, tokens: 200") as http:
+        both = await asyncio.gather(*(lines(http, {**STREAM, "max_tokens": 3000}) for _ in range(2)))
+        for found in both:
+            assert found[-2].decode().strip() == text("engine_dead.sse")
+        assert (await whole(http))[0] == 200
+
+
+async def test_another_dtype_behind_a_right_name_shows_only_in_what_the_server_says() -> None:
+    other = replace(arm(name="fp8"), kv_dtype="fp8")
+    options = Options(faults="faults: [{kind: wrong_dtype, really: fp8}]", others=(other,))
+    async with served(arm(name="bf16"), options) as running, aiohttp.ClientSession(running.url + "/") as http:
+        assert running.facts.arm.name == "bf16"
+        async with http.get("../metrics") as answer:
+            assert parse(await answer.text()).cache_config["cache_dtype"] == "fp8"
