@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from agentload.model.commands import TokenRule
 
 Kind: TypeAlias = Literal["answer", "thinking", "unknown"]
@@ -22,9 +24,8 @@ Shows: TypeAlias = Literal[
 ]
 
 
-@dataclass(slots=True)
-class Chunk:
-    """What one event says about tokens."""
+class Chunk(msgspec.Struct, gc=False):
+    """What one event says about tokens; there is one for each, and a struct is made in a third of a dataclass's time."""
 
     at_ns: int
     kind: Kind

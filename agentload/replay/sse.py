@@ -58,17 +58,17 @@ class Parsed:
         return self.stamps_ns[-1] if self.stamps_ns else None
 
 
-class _Function(msgspec.Struct):
+class _Function(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | None = None
 
 
-class _ToolPiece(msgspec.Struct):
+class _ToolPiece(msgspec.Struct, gc=False):
     index: int | None = None
     function: _Function | None = None
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, gc=False):
     role: str | None = None
     content: str | None = None
     reasoning: str | None = None
@@ -77,7 +77,7 @@ class _Delta(msgspec.Struct):
     tool_calls: list[_ToolPiece] | None = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     delta: _Delta | None = None
     message: _Delta | None = None
     text: str | None = None
@@ -85,19 +85,19 @@ class _Choice(msgspec.Struct):
     token_ids: list[int] | None = None
 
 
-class _Details(msgspec.Struct):
+class _Details(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: object = None
@@ -184,7 +184,14 @@ class StreamParser:
     def _choice(self, stamp_ns: int, choice: _Choice, usage: _Usage | None) -> None:
         if choice.finish_reason is not None:
             self._finish_reason = choice.finish_reason
-        kind, shows = self._shown(choice)
+        delta = choice.delta
+        # Nearly every chunk is this one; what it would be shown as is in `_answer`.
+        if delta is not None and delta.content and not (delta.reasoning or delta.reasoning_content or delta.tool_calls):
+            self._text.append(delta.content)
+            kind: Kind = "answer"
+            shows: Shows = "text"
+        else:
+            kind, shows = self._shown(choice)
         ids = None if choice.token_ids is None else len(choice.token_ids)
         total = None if usage is None else usage.completion_tokens
         self._chunks.append(Chunk(stamp_ns, kind, shows, ids, total))

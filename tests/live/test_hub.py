@@ -1,0 +1,64 @@
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from agentload.live.hub import BATCH, REST_S, Hub
+
+pytestmark = pytest.mark.loopback
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    made = [socket.socketpair() for _ in range(BATCH + 10)]
+    for ours, _ in made:
+        ours.setblocking(False)
+    yield made
+    for ours, theirs in made:
+        ours.close()
+        theirs.close()
+
+
+async def test_everybody_who_has_something_to_read_is_called_however_many_they_are(
+    pairs: list[tuple[socket.socket, socket.socket]],
+) -> None:
+    hub = Hub()
+    heard: list[bytes] = []
+    for ours, theirs in pairs:
+        hub.watch(ours.fileno(), lambda ours=ours: heard.append(ours.recv(9)))  # type: ignore[misc]  # a default is no parameter
+        theirs.send(b"x")
+    await asyncio.sleep(10 * REST_S)
+    assert heard == [b"x"] * len(pairs)
+    hub.close()
+
+
+async def test_what_comes_fast_and_what_comes_after_a_rest_is_all_heard(pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    hub = Hub()
+    heard: list[bytes] = []
+    ours, theirs = pairs[0]
+    hub.watch(ours.fileno(), lambda: heard.append(ours.recv(1)))
+    for pause_s in (0.0, 0.0, 0.0, REST_S / 2, REST_S / 2, 5 * REST_S, 5 * REST_S, 0.0):
+        theirs.send(b"x")
+        await asyncio.sleep(pause_s)
+    await asyncio.sleep(10 * REST_S)
+    assert heard == [b"x"] * 8
+    hub.close()
+
+
+async def test_who_leaves_in_the_middle_of_a_look_is_not_called(pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    hub = Hub()
+    called: list[int] = []
+
+    def first_come(me: int) -> None:
+        called.append(me)
+        for ours, _ in pairs[:2]:
+            hub.leave(ours.fileno())
+
+    for index, (ours, theirs) in enumerate(pairs[:2]):
+        hub.watch(ours.fileno(), lambda me=index: first_come(me))  # type: ignore[misc]  # a default is no parameter
+        theirs.send(b"x")
+    await asyncio.sleep(10 * REST_S)
+    assert len(called) == 1
+    hub.leave(pairs[0][0].fileno())
+    hub.close()
