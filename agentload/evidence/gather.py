@@ -50,8 +50,7 @@ def gather(
     if first is None or first not in names:
         raise EvidenceError(f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}")
     played = plays.plays(connection, run_id)
-    every = observations.timed(rows.rows(connection, run_id, played), played, latency_from=run.latency_from)
-    counted = observations.counted(every, played)
+    counted = observations.counted(observations.timed(rows.rows(connection, run_id, played), played, latency_from=run.latency_from), played)
     told = notes.notes(played, counted)
     answers = accuracy.accuracy(connection, run_id, names, first)
     if not counted.height and not answers:

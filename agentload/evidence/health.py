@@ -24,14 +24,15 @@ def health(
 
 def _health(arm: str, plays: Sequence[Play], rows: pl.DataFrame, stall_ms: float | None) -> ClientHealth:
     own = [play for play in plays if play.arm == arm]
-    reads = rows.filter(pl.col("coalesced_reads").is_not_null() & (pl.col("chunks") > 0))
-    sources = set(rows.filter(pl.col("chunks") > 0)["stamp_source"])
+    reads = rows.filter(pl.col("coalesced_reads").is_not_null() & (pl.col("chunk_count") > 0))
+    sources = set(rows.filter(pl.col("chunk_count") > 0)["stamp_source"].unique())
     source: Literal["kernel", "user"] | None = "user" if "user" in sources else "kernel" if "kernel" in sources else None
     return ClientHealth(
         arm=arm,
-        send_lag_p99_ms=rows["lag_ms"].quantile(0.99, interpolation="higher"),
+        # The lower of the two: of fewer than 100 calls the upper one is the single worst.
+        send_lag_p99_ms=rows["lag_ms"].quantile(0.99, interpolation="lower"),
         loop_stall_max_ms=stall_ms,
-        coalesced_share=total(reads, "coalesced_reads") / total(reads, "chunks") if reads.height else None,
+        coalesced_share=total(reads, "coalesced_reads") / total(reads, "chunk_count") if reads.height else None,
         stamp_source=source,
         void_blocks=sum(play.is_void for play in own),
         blocks=len(own),

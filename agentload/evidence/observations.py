@@ -18,6 +18,12 @@ LatencyFrom: TypeAlias = Literal["due", "released"]
 # By plan or by the user, not by the server: no outcome of the turn.
 NOT_OUTCOMES: Final = ("cancelled", "stopped")
 
+READ: Final = (
+    "workload", "arm", "status", "tail", "play", "pair", "session", "turn", "restart", "start_s", "ttft_ms", "tpot_ms", "turn_ms", "lag_ms",
+    "gap_p99_ms", "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens", "batch_kv_tokens", "batch_sequences",
+    "busy_s", "sent_ns", "chunk_count", "coalesced_reads", "stamp_source",
+)  # fmt: skip
+
 
 def timed(rows: pl.DataFrame, plays: Sequence[Play], *, latency_from: LatencyFrom) -> pl.DataFrame:
     """Add latencies and what each call shared its server with, for every attempt of the run."""
@@ -26,12 +32,11 @@ def timed(rows: pl.DataFrame, plays: Sequence[Play], *, latency_from: LatencyFro
     # A first chunk of several tokens says nothing of the time between them: only those after it took last - first.
     after_first = tokens.cast(pl.Int64) - pl.coalesce(pl.col("first_chunk_tokens").cast(pl.Int64), 1)
     frame = rows.with_columns(
-        ttft_due_ms=_ms(pl.col("first_ns") - pl.col("due_ns")),
-        ttft_released_ms=_ms(pl.col("first_ns") - pl.col("began_ns")),
         ttft_ms=_ms(pl.col("first_ns") - since),
         turn_ms=_ms(pl.col("done_ns") - since),
         tpot_ms=pl.when(after_first > 0).then(_ms(pl.col("last_ns") - pl.col("first_ns")) / after_first),
-        lag_ms=_ms(pl.col("sent_ns") - pl.col("released_ns")),
+        # Opening a connection is no delay of ours.
+        lag_ms=_ms(pl.col("sent_ns") - pl.max_horizontal("released_ns", "opened_ns")),
         gap_p99_ms=pl.col("gap_p99_us") / 1e3,
         tokens=tokens,
         kv_prompt=pl.coalesce("prompt_tokens", "context_tokens"),
@@ -46,11 +51,15 @@ def counted(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
         schema={"play": pl.Int64, "pair": pl.Int64, "restart": pl.Int64, "start_s": pl.Float64, "started_ns": pl.Int64},
         orient="row",
     )
+    # A play is one arm's, so numbers alone sort the rows of every workload and arm, and nothing is carried along that nobody reads.
     return (
-        frame.filter(pl.col("is_last") & ~pl.col("status").is_in(NOT_OUTCOMES))
-        .join(kept, on="play", how="inner")
+        frame.lazy()
+        .filter(pl.col("is_last") & ~pl.col("status").is_in(NOT_OUTCOMES))
+        .join(kept.lazy(), on="play", how="inner")
         .with_columns(start_s=pl.col("start_s") + (pl.col("began_ns") - pl.col("started_ns")) / 1e9)
-        .sort("workload", "arm", "play", "session", "turn")
+        .select(READ)
+        .sort("play", "session", "turn")
+        .collect()
     )
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from agentload.evidence.plays import Play
 
-# Strings are numbered and lists are reduced inside the database: a million calls leave it as 200 MB of numbers.
+# Sessions are numbered inside the database, and no list leaves it: a million calls are 200 MB.
 _QUERY: Final = """
 WITH own AS (SELECT * FROM calls_row WHERE run_id = $run),
 sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number FROM (SELECT DISTINCT session FROM own)),
@@ -22,22 +22,16 @@ firsts AS (
     JOIN plays AS p ON (p.leg, p.arm, p.pair) = (first.leg, first.arm, first.pair)
         AND first.released_ns BETWEEN p.started_ns AND p.until_ns AND again.released_ns BETWEEN p.started_ns AND p.until_ns
     WHERE again.attempt > 0 GROUP BY again.request_id
-),
-streams AS (
-    SELECT call_id, tokens[1] AS first_chunk_tokens, list_sum(tokens)::BIGINT AS streamed_tokens, len(gap_us) AS chunks,
-        list_aggregate(gap_us, 'quantile_disc', 0.99) AS gap_p99_us
-    FROM chunks WHERE call_id BETWEEN (SELECT min(call_id) FROM own) AND (SELECT max(call_id) FROM own)
 )
 SELECT p.play, c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, r.retry_of IS NULL AS is_last,
-    coalesce(f.due_ns, c.due_ns) AS due_ns, coalesce(f.released_ns, c.released_ns) AS began_ns, c.released_ns, c.sent_ns, c.first_ns,
-    c.last_ns, c.done_ns, c.prompt_tokens, c.context_tokens, c.cached_tokens, c.asked_tokens, c.output_tokens, c.coalesced_reads,
-    c.stamp_source, k.first_chunk_tokens, k.streamed_tokens, k.chunks, k.gap_p99_us
+    coalesce(f.due_ns, c.due_ns) AS due_ns, coalesce(f.released_ns, c.released_ns) AS began_ns, c.released_ns, c.opened_ns, c.sent_ns,
+    c.first_ns, c.last_ns, c.done_ns, c.prompt_tokens, c.context_tokens, c.cached_tokens, c.asked_tokens, c.output_tokens,
+    c.coalesced_reads, c.stamp_source, c.first_chunk_tokens, c.streamed_tokens, c.chunk_count, c.gap_p99_us
 FROM own AS c
 JOIN sessions AS s USING (session)
 LEFT JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.until_ns
 LEFT JOIN retried AS r ON r.retry_of = c.request_id
 LEFT JOIN firsts AS f USING (request_id)
-LEFT JOIN streams AS k USING (call_id)
 """
 _FOR_EVER: Final = 2**63 - 1
 

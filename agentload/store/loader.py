@@ -51,6 +51,18 @@ TARGETS: Final[dict[int, Target]] = {
 }
 
 
+_INSERT_CALLS: Final = """
+INSERT INTO calls_row BY NAME
+SELECT batch.*, chunk_count, first_chunk_tokens, streamed_tokens, gap_p99_us
+FROM batch LEFT JOIN (
+    SELECT call_id, len(gap_us) AS chunk_count, coalesce(tokens[1], 1) AS first_chunk_tokens,
+        coalesce(list_sum(tokens), len(gap_us)) AS streamed_tokens,
+        list_aggregate(CASE WHEN late_us IS NULL THEN gap_us ELSE list_concat(gap_us, late_us) END, 'quantile_disc', 0.99) AS gap_p99_us
+    FROM chunks_batch
+) USING (call_id)
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """Say what a load added, and which bytes of which journals held no whole record."""
@@ -169,11 +181,12 @@ def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], n
     first_id = _scalar(connection, "SELECT coalesce(max(call_id) + 1, 0) FROM calls_row")
     found["call_id"] = range(first_id, first_id + len(fresh))
     chunks = columns.chunks(found["call_id"], found["chunks"])
-    connection.register("batch", columns.table(codec.CALL, found, _schema(connection, "calls_row")))
-    connection.execute("INSERT INTO calls_row FROM batch")
-    connection.register("batch", chunks)
-    connection.execute("INSERT INTO chunks_row FROM batch")
+    connection.register("batch", columns.table(codec.CALL, found, columns.measured(_schema(connection, "calls_row"))))
+    connection.register("chunks_batch", chunks)
+    connection.execute("INSERT INTO chunks_row FROM chunks_batch")
+    connection.execute(_INSERT_CALLS)
     connection.unregister("batch")
+    connection.unregister("chunks_batch")
     return len(fresh), len(chunks["gap_us"].combine_chunks().values)
 
 

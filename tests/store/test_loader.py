@@ -47,6 +47,10 @@ def test_every_row_lands_in_its_table_with_absent_as_null(tmp_path: Path) -> Non
         ("r1-bf16-0-1", "ok", None, None, False, None),
         ("r1-bf16-0-2", "refused", None, None, True, "nobody listens"),
     ]
+    assert query(database, "SELECT chunk_count, first_chunk_tokens, streamed_tokens, gap_p99_us FROM calls ORDER BY ALL") == [
+        (5, 1, 5, 20_000),
+        (None, None, None, None),
+    ]
     assert query(database, "SELECT facts->>'version' FROM fingerprints") == [("0.33.0",)]
     assert query(database, "SELECT gap_us, tokens FROM chunks") == [([None, 20000, 20000, 20000, 20000], [1, 1, 1, 1, 1])]
     assert query(database, "SELECT gap_us, late_at, late_us, tokens FROM chunks_row") == [
