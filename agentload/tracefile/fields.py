@@ -65,8 +65,11 @@ def _answer(turn: Turn, label: str, *, goes_on: bool) -> Iterator[Observation]:
 
 
 def _goes_on(session: Session, index: int) -> bool:
-    """Say whether the answer of a turn calls a tool: the next turn brings a result."""
-    return index + 1 < len(session.turns) and any(segment.role == "tool" for segment in session.turns[index + 1].add)
+    """Say whether the answer of a turn calls a tool: the next turn waits for one, or brings a result without rewriting the history."""
+    if index + 1 == len(session.turns):
+        return False
+    after = session.turns[index + 1]
+    return after.wait == "tool" or (after.keep is None and any(segment.role == "tool" for segment in after.add))
 
 
 def _brought(turn: Turn, seen: set[Key]) -> dict[Role, list[int]]:

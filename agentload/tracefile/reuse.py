@@ -1,9 +1,11 @@
-"""Find how much of each call's context an ideal prefix cache would know: one that forgets nothing."""
+"""Find how much of a call's context a prefix cache knows: an ideal one that forgets nothing, and one of a given size."""
 
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from agentload.model.trace import Header, Segment, Session
+from agentload.model.trace import Header, Session
+from agentload.tracefile.places import Chain, Place
 
 BLOCK: Final = 16
 """Tokens of a cache block: a block that is known in part counts as new, as in vLLM."""
@@ -13,33 +15,49 @@ class IdealCache:
     """A prefix cache without bounds, told of the sessions one after the other."""
 
     def __init__(self) -> None:
-        # A place in a context is a hash of all keys and lengths before it; what stands there may be a shorter run of the same text.
-        self._places: set[int] = set()
+        self._known: set[int] = set()
         self._longest: dict[int, int] = {}
 
     def calls(self, header: Header, session: Session) -> Iterator[tuple[int, int]]:
         """Yield the tokens of each call's context and how many of them were known."""
-        lengths: list[int] = []
-        places = [0]
-        lead = header.prefixes[session.prefix] if session.prefix is not None else ()
-        for turn in session.turns:
-            kept = len(lengths) if turn.keep is None else max(0, turn.keep - len(lead))
-            del lengths[kept:], places[kept + 1 :]
-            known = sum(lengths) + self._told(places, (*lead, *turn.add))
-            lengths += (segment.tokens for segment in (*lead, *turn.add))
-            lead = ()
-            yield sum(lengths), known // BLOCK * BLOCK
+        chain = Chain(header, session)
+        for index in range(len(session.turns)):
+            added = chain.turn(index)
+            total = sum(place.tokens for place in chain.places)
+            known = total - sum(place.tokens for place in added) + self._told(added)
+            yield total, known // BLOCK * BLOCK
 
-    def _told(self, places: list[int], added: Iterable[Segment]) -> int:
+    def _told(self, added: Sequence[Place]) -> int:
         known, unbroken = 0, True
-        for segment in added:
-            text = hash((places[-1], segment.key))
-            place = hash((text, segment.tokens))
-            longest = self._longest.get(text, 0)
+        for place in added:
+            longest = self._longest.get(place.text, 0)
             if unbroken:
-                known += min(segment.tokens, longest)
-                unbroken = place in self._places
-            self._longest[text] = max(longest, segment.tokens)
-            self._places.add(place)
-            places.append(place)
+                known += min(place.tokens, longest)
+                unbroken = place.identity in self._known
+            self._longest[place.text] = max(longest, place.tokens)
+            self._known.add(place.identity)
         return known
+
+
+class PoolCache:
+    """A prefix cache of so many tokens that forgets what was used longest ago, ends of contexts before their starts."""
+
+    def __init__(self, tokens: int) -> None:
+        self._room = tokens
+        self._kept: OrderedDict[int, int] = OrderedDict()
+
+    def call(self, places: Sequence[Place]) -> int:
+        """Return how many tokens of a call's context are known, and keep all of it."""
+        known = 0
+        for place in places:
+            if place.identity not in self._kept:
+                break
+            known += place.tokens
+        for place in reversed(places):
+            if place.identity not in self._kept:
+                self._kept[place.identity] = place.tokens
+                self._room -= place.tokens
+            self._kept.move_to_end(place.identity)
+        while self._room < 0:
+            self._room += self._kept.popitem(last=False)[1]
+        return known // BLOCK * BLOCK

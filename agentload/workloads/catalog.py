@@ -20,6 +20,7 @@ from agentload.model.trace import Header, Segment, Session, Trace
 from agentload.workloads.parts.scale import scaled_segment, scaled_session
 from agentload.workloads.parts.target import Range, Target
 
+_ARRIVALS: Final = frozenset({"sessions", "rate_per_s", "cv", "peak"})
 _NO_WORKLOADS: Final = frozenset({"catalog", "shipped"})
 
 
@@ -89,6 +90,12 @@ def trace(name: str, *, seed: int, options: Mapping[str, object] | None = None, 
         ),
         sessions=_Sessions(made, seed, given, ctx_scale),
     )
+
+
+def is_measured(made: Workload, options: Mapping[str, object]) -> bool:
+    """Say whether a trace of these options should show the workload's targets: only how many sessions start, and when, may differ."""
+    shaping = {name: value for name, value in options.items() if name not in _ARRIVALS}
+    return shaping in made.variants
 
 
 def seeded(seed: int, key: str) -> Random:

@@ -30,7 +30,13 @@ class Recipe:
 
 RECIPES: Final = (
     Recipe(name="chat", workload="chat", options={"sessions": 8}),
+    Recipe(name="short_chat", workload="short_chat", options={"sessions": 150}),
     Recipe(name="rag", workload="rag", options={"sessions": 120}),
+    Recipe(name="code", workload="code", options={"sessions": 10, "subagents": 0.2}),
+    Recipe(name="reasoning", workload="reasoning", options={"sessions": 100}),
+    Recipe(name="cron", workload="cron", options={"sessions": 80}),
+    Recipe(name="multimodal", workload="multimodal", options={"sessions": 40}),
+    Recipe(name="mix", workload="mix", options={"sessions": 40}),
     Recipe(
         name="demo-chat",
         workload="chat",

@@ -9,10 +9,10 @@ Q90_TOLERANCE: Final = 0.20
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The measured quantiles of a field; one that nobody measured is None."""
+    """The measured quantiles of a field."""
 
-    q50: float | None
-    q90: float | None
+    q50: float
+    q90: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,164 @@
+"""Show a trace as one HTML file: charts and tables, no network, no script."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from agentload.cli.trace._lines import duration, field_row, gib, percent
+from agentload.cli.trace._seen import Seen
+from agentload.report.charts.draw import inline
+from agentload.report.charts.plot import marker
+from agentload.report.charts.spec import Axis, Mark, Plot, Series, legend
+from agentload.report.format import number
+from agentload.tracefile.load import Load
+from agentload.tracefile.overview import BINS, SHARES, Overview
+from agentload.tracefile.playback import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S
+
+_LENGTHS: Final = ("context", "user", "tool", "output.reply", "output.step", "image")
+"""Fields whose spread is drawn, where the trace has them."""
+
+
+def page(seen: Seen) -> str:
+    """Render the page."""
+    found = seen.overview
+    environment = Environment(
+        loader=PackageLoader("agentload.cli.trace", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"drawn": _drawn, "legend": legend, "swatch": _swatch}
+    styles = files("agentload.report") / "templates"
+    style = "".join((styles / name).read_text(encoding="utf-8") for name in ("palette.css", "chart.css", "page.css"))
+    return environment.get_template("page.html.j2").render(
+        seen=seen,
+        facts=_facts(found),
+        plots=[*_lengths(found), *_growth(found), *_arrivals(found), *_over_time(seen.load)],
+        head=("", "count", *(f"q{share * 100:g}" for share in SHARES), "mean"),
+        rows=[field_row(name, found.fields[name]) for name in sorted(found.fields, key=lambda name: name.partition("@")[::-1])],
+        pools=[(number(tokens), percent(share)) for tokens, share in seen.load.hits.items()],
+        arms=[
+            (
+                arm.arm,
+                number(arm.kv_bytes_per_token),
+                number(arm.pool_tokens),
+                percent(arm.hit_ratio),
+                gib(arm.running_gib),
+                gib(arm.live_gib),
+            )
+            for arm in seen.arms
+        ],
+        style=Markup(style),  # noqa: S704  # our own files
+    )
+
+
+def _facts(found: Overview) -> list[tuple[str, str]]:
+    facts = [
+        ("sessions", number(found.sessions)),
+        ("spawned by others", number(found.spawned)),
+        ("calls", number(found.turns)),
+        ("prompt tokens", number(found.reuse.tokens)),
+        ("starts within", duration(found.last_start_s)),
+        ("reuse if nothing is forgotten", percent(found.reuse.share)),
+    ]
+    return facts if found.arrivals_cv is None else [*facts, ("CV of the gaps between starts", f"{found.arrivals_cv:.2f}")]
+
+
+def _lengths(found: Overview) -> list[Plot]:
+    shown = [name for name in _LENGTHS if name in found.fields]
+    series = tuple(
+        Series(label=name, slot=slot, mark="line", xs=tuple(max(1.0, value) for value in found.fields[name].quantiles), ys=SHARES)
+        for slot, name in enumerate(shown)
+    )
+    plot = Plot(
+        name="lengths",
+        title="How long prompts, messages, results and answers are",
+        caption="Share of values below a length, from 10 % to 99 % of them.",
+        x=Axis(label="tokens", quantity="tokens", scale="log"),
+        y=Axis(label="share below", quantity="share", low=0.0, high=1.0),
+        series=series,
+    )
+    return [plot] if series else []
+
+
+def _growth(found: Overview) -> list[Plot]:
+    if len(found.growth) < 2:
+        return []
+    xs = tuple(float(growth.call) for growth in found.growth)
+    series = (
+        Series(label="half of the sessions", slot=0, mark="line", xs=xs, ys=tuple(growth.q50 for growth in found.growth)),
+        Series(label="nine in ten", slot=1, mark="line", xs=xs, ys=tuple(growth.q90 for growth in found.growth)),
+    )
+    return [
+        Plot(
+            name="growth",
+            title="How contexts grow from call to call",
+            caption="Context below which half, and nine in ten, of the sessions lie that reach a call.",
+            x=Axis(label="call of a session", quantity="count", scale="log"),
+            y=Axis(label="tokens", quantity="tokens", low=0.0),
+            series=series,
+        )
+    ]
+
+
+def _arrivals(found: Overview) -> list[Plot]:
+    span_s = found.last_start_s / BINS
+    plot = _steps(
+        name="arrivals",
+        title="When sessions start",
+        caption="Sessions that start by the clock, in sixty equal spans.",
+        unit="sessions",
+        span_s=span_s,
+        series=(("starts", found.arrivals),),
+    )
+    return [plot] if span_s > 0 else []
+
+
+def _over_time(load: Load) -> list[Plot]:
+    if not load.calls:
+        return []
+    speed = f"every call runs at {PREFILL_TOKENS_PER_S:,.0f} prompt and {DECODE_TOKENS_PER_S:g} output tokens a second, without a queue"
+    return [
+        _steps(
+            name="running",
+            title="Calls at once",
+            caption=f"Largest number in each of sixty equal spans if {speed}.",
+            unit="calls",
+            span_s=load.span_s,
+            series=(("calls", load.running),),
+        ),
+        _steps(
+            name="held",
+            title="KV tokens over time",
+            caption=f"What running calls hold, and what all sessions under way would hold if nothing were forgotten; {speed}.",
+            unit="tokens",
+            span_s=load.span_s,
+            series=(("running calls", load.running_tokens), ("sessions under way", load.live_tokens)),
+        ),
+    ]
+
+
+def _steps(*, name: str, title: str, caption: str, unit: str, span_s: float, series: tuple[tuple[str, tuple[int, ...]], ...]) -> Plot:
+    mark: Mark = "steps"
+    drawn = (
+        Series(label=label, slot=slot, mark=mark, xs=tuple(span_s * number for number in range(len(values))), ys=tuple(map(float, values)))
+        for slot, (label, values) in enumerate(series)
+    )
+    return Plot(
+        name=name,
+        title=title,
+        caption=caption,
+        x=Axis(label="time in s", quantity="seconds"),
+        y=Axis(label=unit, quantity="tokens" if unit == "tokens" else "count", low=0.0),
+        series=tuple(drawn),
+    )
+
+
+def _drawn(plot: Plot) -> Markup:
+    return Markup(inline(plot))  # noqa: S704  # the drawing escapes every word it places
+
+
+def _swatch(slot: int) -> Markup:
+    drawn = marker((6.0, 6.0), slot, "mark")
+    return Markup(f'<svg class="series arm-{slot}" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">{drawn}</svg>')  # noqa: S704

@@ -1,0 +1,79 @@
+"""Check that a trace can be played, and that a generated one is what its workload should give.
+
+Exits with 1 if the trace cannot be played: sessions that wait for themselves or for what does not come, contexts cut where they have
+no segment, keys in two roles. A trace that says which workload made it is also held against that workload's measured quantiles;
+what misses them is a note.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import typer
+
+from agentload.builtin import find
+from agentload.cli._output import print_json
+from agentload.cli._table import table
+from agentload.cli.trace._lines import counted
+from agentload.model.trace import Trace
+from agentload.report.format import number, significant
+from agentload.tracefile import read
+from agentload.tracefile.check import Report, check
+from agentload.tracefile.overview import overview
+from agentload.workloads import catalog
+from agentload.workloads.parts.judge import Held, held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    report: Report
+    targets: tuple[Held, ...]
+
+
+def run(
+    trace: Annotated[str, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")],
+    *,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    source = trace if trace == "-" else find("traces", trace)
+    found = read(source, lenient=lenient)
+    report = check(found)
+    checked = _Checked(report=report, targets=() if report.problem_count else _targets(found))
+    if json:
+        print_json(checked)
+    else:
+        _print(checked)
+    if report.problem_count:
+        raise typer.Exit(1)
+
+
+def _targets(trace: Trace) -> tuple[Held, ...]:
+    said = {name: msgspec.json.decode(text) for name, text in trace.header.source}
+    name = said.get("workload")
+    if name not in catalog.names() or "ctx_scale" in said or "excerpt" in said:
+        return ()
+    workload = catalog.workload(name)
+    return tuple(held(workload.targets, overview(trace))) if catalog.is_measured(workload, said.get("options", {})) else ()
+
+
+def _print(checked: _Checked) -> None:
+    report = checked.report
+    for problem in report.problems:
+        print(problem)
+    if report.problem_count > len(report.problems):
+        print(f"… and {number(report.problem_count - len(report.problems))} more")
+    verdict = counted(report.problem_count, "problem") if report.problem_count else "can be played"
+    print(f"{counted(report.sessions, 'session')}, {counted(report.turns, 'call')}: {verdict}")
+    if report.off_context:
+        print(f"note: off the recorded context by more than 2 %: {counted(report.off_context, 'call')}")
+    missed = [target for target in checked.targets if not target.holds]
+    if checked.targets:
+        print(f"{len(checked.targets) - len(missed)} of {len(checked.targets)} figures are what the workload was measured to be")
+    if missed:
+        rows = [(target.field, target.figure, *_figures(target.seen, target.low, target.high), number(target.count)) for target in missed]
+        print("\n".join(table(("note: missed", "", "is", "from", "to", "values"), rows)))
+
+
+def _figures(*values: float) -> tuple[str, ...]:
+    return tuple(significant(value, 3) for value in values)

@@ -1,0 +1,37 @@
+"""Look at a trace: lengths, waits, growth, arrivals, reuse, and what it takes of a KV pool.
+
+Reuse is the share of prompt tokens that a prefix cache knows: one that forgets nothing, and with --pool or --profile one of that size.
+What overlaps in time is seen at a nominal speed; `agentload simulate` plays the trace on a server with queues and batches.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentload.builtin import find
+from agentload.cli._output import print_json
+from agentload.cli.trace._lines import lines
+from agentload.cli.trace._seen import look
+from agentload.tracefile import read
+
+
+def run(
+    trace: Annotated[str, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")],
+    *,
+    profile: Annotated[str | None, typer.Option(help="A profile, or PROFILE/ARM: hold the trace against its KV pool.")] = None,
+    pool: Annotated[list[int] | None, typer.Option(help="A KV pool of so many tokens; may be repeated.", min=1)] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with charts to this file.")] = None,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    source = trace if trace == "-" else find("traces", trace)
+    seen = look(read(source, lenient=lenient), profile=profile, pools=pool or ())
+    if html is not None:
+        from agentload.cli.trace._page import page
+
+        html.write_text(page(seen), encoding="utf-8")
+    if json:
+        print_json(seen)
+    elif html is None:
+        print("\n".join(lines(seen)))

@@ -1,0 +1,64 @@
+"""Hold what a trace has of each field against the targets of the workload that made it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from agentload.tracefile.overview import SHARES, Overview
+from agentload.workloads.parts.target import Q50_TOLERANCE, Q90_TOLERANCE, Range, Target
+
+FEWEST: Final = 1_500
+"""Fewer values say nothing of the generator: with 1,500, the median of a lognormal of sigma 1.5 scatters by 5 %."""
+
+Figure: TypeAlias = Literal["q50", "q90", "share"]
+_Q50: Final = SHARES.index(0.50)
+_Q90: Final = SHARES.index(0.90)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """One figure beside its target."""
+
+    field: str
+    figure: Figure
+    seen: float
+    low: float
+    high: float
+    count: int
+    """Values behind the figure."""
+    holds: bool
+
+
+def held(targets: Mapping[str, Target | Range], found: Overview) -> Iterator[Held]:
+    """Compare the fields that a trace has enough values of."""
+    for field, target in targets.items():
+        match target:
+            case Target(q50=q50, q90=q90):
+                summary = found.fields.get(field)
+                if summary is not None and summary.count >= FEWEST:
+                    yield _held(field, "q50", summary.quantiles[_Q50], _around(q50, Q50_TOLERANCE), summary.count)
+                    yield _held(field, "q90", summary.quantiles[_Q90], _around(q90, Q90_TOLERANCE), summary.count)
+            case Range(low=low, high=high):
+                share, count = _share(field, found)
+                if count >= FEWEST:
+                    yield _held(field, "share", share, (low, high), count)
+
+
+def _around(aim: float, tolerance: float) -> tuple[float, float]:
+    return aim * (1 - tolerance), aim * (1 + tolerance)
+
+
+def _held(field: str, figure: Figure, seen: float, bounds: tuple[float, float], count: int) -> Held:
+    low, high = bounds
+    return Held(field=field, figure=figure, seen=seen, low=low, high=high, count=count, holds=low <= seen <= high)
+
+
+def _share(field: str, found: Overview) -> tuple[float, int]:
+    """Return a share of the whole trace, and how many calls or sessions it is of."""
+    if field == "compacted":
+        sessions = found.sessions - found.spawned
+        return found.events.get("compact", 0) / max(1, sessions), sessions
+    event = field.partition("@")[2]
+    reuse = found.reuse_by_event.get(event)
+    contexts = found.fields.get(f"context@{event}" if event else "context")
+    return (0.0, 0) if reuse is None or contexts is None else (reuse.share, contexts.count)

@@ -1,0 +1,142 @@
+"""The verbs as a user types them; what they compute is tested with the rooms that compute it."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentload.cli import main as cli
+from agentload.tracefile import lines
+from agentload.workloads import catalog
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> "Typed":
+    return Typed(monkeypatch, capfdbinary)
+
+
+class Typed:
+    """Run the command line and return (exit code, stdout, stderr)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[bytes]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capture = capture
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["agentload", "trace", *arguments])
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = cli.main()
+        sys.stdout.flush()
+        out = self._capture.readouterr()
+        return code, out.out.decode(), out.err.decode()
+
+
+def small(name: str = "rag", **options: object) -> bytes:
+    return b"".join(lines(catalog.trace(name, seed=7, options={"sessions": 20, **options})))
+
+
+def test_generate_writes_the_trace_of_a_workload(typed: Typed, tmp_path: Path) -> None:
+    assert typed("generate", "rag", "sessions=20") == (0, small().decode(), "")
+    assert typed("generate", "rag", "sessions=20", "-o", str(tmp_path / "rag.jsonl")) == (0, "", "")
+    assert (tmp_path / "rag.jsonl").read_bytes() == small()
+
+
+def test_generate_takes_seed_scale_and_options(typed: Typed) -> None:
+    expected = lines(catalog.trace("rag", seed=3, options={"sessions": 4, "rate_per_s": 2.0}, ctx_scale=0.25))
+    assert typed("generate", "rag", "sessions=4", "rate-per-s=2", "--seed", "3", "--ctx-scale", "0.25")[1] == b"".join(expected).decode()
+
+
+def test_generate_without_a_workload_lists_them(typed: Typed) -> None:
+    code, out, _ = typed("generate")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, list(catalog.names()))
+    assert [each["name"] for each in json.loads(typed("generate", "--json")[1])] == list(catalog.names())
+
+
+def test_generate_lists_the_options_of_a_workload(typed: Typed) -> None:
+    code, out, _ = typed("generate", "rag", "--options")
+    assert (code, out.splitlines()[-6:]) == (
+        0,
+        ["sessions    1000", "rate_per_s  0.5", "cv          1.1", "peak        1.0", "passages    6", "documents   0.2"],
+    )
+    assert {"name": "passages", "default": 6} in json.loads(typed("generate", "rag", "--options", "--json")[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("rga",), "error: no workload 'rga'\nhint: did you mean rag?\n"),
+        (("rag", "pasages=6"), "error: workload 'rag' has no option 'pasages'\nhint: did you mean passages?\n"),
+        (("rag", "6"), "error: '6' is no option of the form NAME=VALUE\nhint: agentload trace generate WORKLOAD --options\n"),
+        (("rag", "--ctx-scale", "0"), "error: ctx_scale must lie in (0, 100], got 0\n"),
+    ],
+)
+def test_generate_says_what_is_wrong_with_its_options(typed: Typed, arguments: tuple[str, ...], message: str) -> None:
+    assert typed("generate", *arguments) == (2, "", message)
+
+
+@pytest.mark.parametrize(("name", "options"), [("rag", ()), ("mix", ("--profile", "llama-3.1-8b-h100", "--pool", "100000"))])
+def test_show_prints_tables_and_lines_of_blocks(typed: Typed, name: str, options: tuple[str, ...]) -> None:
+    """`trace generate NAME sessions=20 | trace show - OPTIONS > golden/NAME.txt` mends it."""
+    code, out, err = typed("show", "-", *options, stdin=small(name))
+    assert (code, err) == (0, "")
+    assert out == (GOLDEN / f"show-{name}.txt").read_text()
+
+
+def test_show_has_the_same_as_json(typed: Typed) -> None:
+    shown = json.loads(typed("show", "-", "--json", "--profile", "llama-3.1-8b-h100/fp8", stdin=small())[1])
+    assert shown["overview"]["sessions"] == 20
+    assert shown["arms"][0]["arm"] == "fp8"
+    assert shown["overview"]["fields"]["first"]["count"] + shown["overview"]["fields"]["first@document"]["count"] == 20
+
+
+def test_show_writes_a_page_that_needs_no_network_and_no_script(typed: Typed, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert typed("show", "-", "--html", str(page), "--profile", "llama-3.1-8b-h100", stdin=small("code", sessions=3)) == (0, "", "")
+    text = page.read_text()
+    assert text.count("<figure>") == 5
+    assert "<script" not in text
+    assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+
+
+def test_check_passes_a_trace_and_holds_it_against_its_workload(typed: Typed) -> None:
+    code, out, _ = typed("check", "-", stdin=small(sessions=2_500))
+    assert (code, out.splitlines()) == (0, [out.splitlines()[0], "9 of 9 figures are what the workload was measured to be"])
+    assert out.startswith("2,500 sessions, ")
+
+
+def test_check_notes_what_misses_the_workload(typed: Typed) -> None:
+    trace = (
+        small(sessions=2_500).replace(b'"rate_per_s":0.5', b"").replace(b'"workload":"rag","options"', b'"workload":"short_chat","options"')
+    )
+    code, out, _ = typed("check", "-", stdin=trace)
+    assert code == 0
+    assert "note: missed" in out
+
+
+def test_check_holds_no_trace_of_other_lengths_against_the_workload(typed: Typed) -> None:
+    assert typed("check", "-", stdin=small(sessions=2_500, passages=2))[1].count("\n") == 1
+
+
+def test_check_names_what_cannot_be_played_and_exits_with_1(typed: Typed) -> None:
+    trace = (
+        b'{"kind":"agentload-trace","version":1,"name":"x"}\n'
+        b'{"session":"a","workload":"w","start_s":0,"turns":[{"after":[["b",0]],"add":[["user",4,"k"]],"output":3}]}\n'
+    )
+    assert typed("check", "-", stdin=trace) == (
+        1,
+        "session a, turn 0: waits for session b, which does not come\n1 session, 1 call: 1 problem\n",
+        "",
+    )
+    assert json.loads(typed("check", "-", "--json", stdin=trace)[1])["report"]["problem_count"] == 1
+
+
+def test_a_truncated_trace_is_refused_with_its_line_unless_lenient(typed: Typed) -> None:
+    trace = small()[:-40]
+    code, _, err = typed("check", "-", stdin=trace)
+    assert (code, err.splitlines()[1]) == (1, "hint: the file was cut short; --lenient leaves this line out")
+    assert err.startswith("error: standard input:21: the last line is truncated: ")
+    assert typed("check", "-", "--lenient", stdin=trace)[0] == 0

@@ -1,0 +1,24 @@
+from agentload.tracefile.overview import overview
+from agentload.workloads import catalog
+from agentload.workloads.parts.judge import Held, held
+from agentload.workloads.parts.target import Range, Target
+
+FOUND = overview(catalog.trace("short_chat", seed=7, options={"sessions": 1_600}))
+
+
+def test_quantiles_are_held_to_a_tenth_and_a_fifth() -> None:
+    count, q50, q90 = FOUND.fields["output"].count, FOUND.fields["output"].quantiles[2], FOUND.fields["output"].quantiles[4]
+    assert list(held({"output": Target(q50 * 1.12, q90 * 1.19)}, FOUND)) == [
+        Held(field="output", figure="q50", seen=q50, low=q50 * 1.12 * 0.9, high=q50 * 1.12 * 1.1, count=count, holds=False),
+        Held(field="output", figure="q90", seen=q90, low=q90 * 1.19 * 0.8, high=q90 * 1.19 * 1.2, count=count, holds=True),
+    ]
+
+
+def test_reuse_and_compaction_are_held_to_their_range() -> None:
+    found = list(held({"reuse": Range(0.3, 0.9), "compacted": Range(0.1, 0.2)}, FOUND))
+    assert [(each.field, each.figure, each.holds) for each in found] == [("reuse", "share", True), ("compacted", "share", False)]
+
+
+def test_fields_with_few_values_or_none_are_left_out() -> None:
+    few = overview(catalog.trace("short_chat", seed=7, options={"sessions": 20}))
+    assert list(held({"output": Target(1, 1), "reuse": Range(0, 0), "reuse@job": Range(0, 0), "image": Target(1, 1)}, few)) == []
