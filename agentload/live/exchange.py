@@ -12,20 +12,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import httptools
-
 from agentload.live.channel import Link
 from agentload.live.clock import Clock
 from agentload.live.hub import Hub
+from agentload.live.incoming import Incoming, NotHttpError
 from agentload.live.pump import Pump
-from agentload.live.transcript import Transcript
 from agentload.replay.call import CallMachine, Failure, Halt
 from agentload.replay.sse import Parsed
 
 SECOND: Final = 1_000_000_000
 EXPECT_S: Final = 1.0  # RFC 9110, section 10.1.1: do not wait for a 100 that an old server never sends
 LINGER_S: Final = 1.0  # a server that never closes its answer must not hold up the turns that depend on it
-REDIRECTS: Final = frozenset({307, 308})  # those that keep method and body
 LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
@@ -33,15 +30,19 @@ class Exchange:
     """Follow one answer; `ended` is set when nothing more will come."""
 
     def __init__(
-        self, link: Link, machine: CallMachine, *, clock: Clock, hub: Hub, pump: Pump, on_tokens: Callable[[int], None] | None = None
+        self,
+        link: Link,
+        machine: CallMachine,
+        *,
+        clock: Clock,
+        hub: Hub,
+        pump: Pump,
+        on_tokens: Callable[[int], None] | None = None,
     ) -> None:
-        self.status: int | None = None
-        self.headers: list[tuple[str, str]] = []
+        self.answer = Incoming()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_reusable = False
         """The answer ended as it should and the connection may carry another request."""
-        self.is_read_out = False
-        """The whole answer came."""
         self._link = link
         self._machine = machine
         self._clock = clock
@@ -49,17 +50,11 @@ class Exchange:
         self._pump = pump
         self._on_tokens = on_tokens
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpResponseParser(self)
-        self._transcript: Transcript | None = None
         self._reads: deque[tuple[int, bytes]] = deque()
         self._unsent: Sequence[bytes] = ()
         self._deadline: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        self._at_ns = 0
-        self._body_ns: int | None = None
         self._tokens = 0
-        self._is_framed = False
-        self._is_clean = True
         self._is_lingering = False
         self._is_eager = True
 
@@ -78,97 +73,11 @@ class Exchange:
         """Give the call up."""
         self._end(lambda: self._machine.cancel(self._clock.now_ns(), why))
 
-    @property
-    def is_redirected(self) -> bool:
-        """Tell whether the whole answer is that the request belongs elsewhere."""
-        return self.is_read_out and self.status in REDIRECTS
-
     def parsed(self) -> Parsed | None:
-        """Return what the answer's body says, if there was any."""
-        return None if self._transcript is None else self._transcript.parsed()
+        """Return what the answer's body says, if there was an answer."""
+        return None if self.answer.transcript is None else self.answer.transcript.parsed()
 
-    # --- what the pump calls ---
-
-    @property
-    def is_behind(self) -> bool:
-        """Tell whether reads are left to parse."""
-        return bool(self._reads)
-
-    def step(self, limit: int) -> int:
-        """Parse up to so many reads and return how many it were."""
-        reads = self._reads
-        count = min(limit, len(reads))
-        for _ in range(count):
-            self._at_ns, data = reads.popleft()
-            if not data:
-                self._hung_up()
-                return count
-            try:
-                self._parser.feed_data(data)
-            except httptools.HttpParserCallbackError as error:
-                self._crash(error)
-                return count
-            except httptools.HttpParserError as error:
-                self._is_clean = False
-                if not self.is_read_out:
-                    self._fail("unreadable", f"this is not HTTP: {error}")
-                    return count
-            if self.is_read_out:
-                self._read_out()
-                return count
-        self._tell()
-        return count
-
-    # --- what the HTTP parser calls ---
-
-    def on_message_begin(self) -> None:
-        """Note bytes that follow the whole answer: nobody asked for them."""
-        if self.is_read_out:
-            self._is_clean = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header of the answer."""
-        if not self.is_read_out:
-            self.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
-
-    def on_headers_complete(self) -> None:
-        """Note the head, unless it is an interim one."""
-        if self.is_read_out:
-            return
-        status = self._parser.get_status_code()
-        if status < 200:
-            self.headers.clear()
-            return
-        self.status = status
-        named = dict(self.headers)
-        is_chunked = "chunked" in named.get("transfer-encoding", "")
-        self._is_framed = is_chunked or "content-length" in named or status in {204, 304}
-        self._machine.head(status)
-        self._transcript = Transcript(
-            status, content_type=named.get("content-type", ""), encoding=named.get("content-encoding", "identity")
-        )
-        # Only chunks show their end to a glance; and who watches wants to see each.
-        self._is_eager = not is_chunked or self._on_tokens is not None
-
-    def on_body(self, data: bytes) -> None:
-        """Read the next bytes of the body with the stamp of the read that brought them."""
-        if self.is_read_out or self.status in REDIRECTS or self._transcript is None:
-            return
-        if self._body_ns is None:
-            self._machine.heard(self._at_ns)
-            self._arm()
-        self._body_ns = self._at_ns
-        self._transcript.feed(self._at_ns, data)
-
-    def on_message_complete(self) -> None:
-        """Note the end of the answer, or send the body that a 100 asked for."""
-        if self.status is None:
-            self._send_body()
-        elif not self.is_read_out:
-            self._is_clean = self._is_clean and self._parser.should_keep_alive()
-            self.is_read_out = True
-
-    # --- what the loop calls ---
+    # --- what the hub and the pump call ---
 
     def _readable(self) -> None:
         try:
@@ -184,15 +93,51 @@ class Exchange:
         elif len(self._reads) == 1:
             self._pump.add(self)
 
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether reads are left to parse."""
+        return bool(self._reads)
+
+    def step(self, limit: int) -> int:
+        """Parse up to so many reads and return how many it were."""
+        reads, answer = self._reads, self.answer
+        count = min(limit, len(reads))
+        for _ in range(count):
+            at_ns, data = reads.popleft()
+            if not data:
+                self._hung_up(at_ns)
+                return count
+            try:
+                answer.feed(at_ns, data)
+            except NotHttpError as error:
+                self._fail("unreadable", f"this is not HTTP: {error}")
+                return count
+            except Exception as error:  # noqa: BLE001 (whoever waits for the answer raises it)
+                self._finish(error)
+                return count
+            if answer.is_whole:
+                self._read_out(at_ns)
+                return count
+        self._tell()
+        return count
+
     def _tell(self) -> None:
         # Say how far the answer has come, to whom it may concern.
-        if self._transcript is None:
+        answer, transcript = self.answer, self.answer.transcript
+        if answer.is_continued:
+            self._send_body()
+        if transcript is None:
             return
-        if self._transcript.has_end_mark and not self._is_lingering:
+        # Only chunks show their end to a glance; and who watches wants to see each.
+        self._is_eager = not answer.is_chunked or self._on_tokens is not None
+        if self._machine.stage == "waiting" and answer.body_ns is not None:
+            self._machine.heard(answer.body_ns)
+            self._arm()
+        if transcript.has_end_mark and not self._is_lingering:
             self._is_lingering = True
             self._timers.append(self._loop.call_later(LINGER_S, self._end_without_http))
-        if self._on_tokens is not None and self._transcript.tokens_so_far != self._tokens:
-            self._tokens = self._transcript.tokens_so_far
+        if self._on_tokens is not None and transcript.tokens_so_far != self._tokens:
+            self._tokens = transcript.tokens_so_far
             self._on_tokens(self._tokens)
 
     def _send_body(self) -> None:
@@ -222,22 +167,20 @@ class Exchange:
 
     # --- ends ---
 
-    def _read_out(self) -> None:
-        self.is_reusable = self._is_clean and self._link.sent_ns() is not None
+    def _read_out(self, at_ns: int) -> None:
+        self.is_reusable = self.answer.is_clean and self._link.sent_ns() is not None
         self._tell()
-        self._note_body()
-        if not self.is_redirected:
-            self._machine.closed(self._at_ns)
+        self._note()
+        if not self.answer.is_redirect:
+            self._machine.closed(at_ns)
         self._finish()
 
-    def _hung_up(self) -> None:
-        if self.status is not None and not self._is_framed:
-            self.is_read_out = True  # such an answer ends with its connection (RFC 9112, section 6.3)
-            self._is_clean = False
-            self._read_out()
+    def _hung_up(self, at_ns: int) -> None:
+        if self.answer.hung_up():
+            self._read_out(at_ns)
             return
-        self._note_body()
-        self._machine.cut(self._at_ns)
+        self._note()
+        self._machine.cut(at_ns)
         self._finish()
 
     def _fail(self, failure: Failure, error: str) -> None:
@@ -255,17 +198,15 @@ class Exchange:
     def _catch_up(self) -> None:
         if self._reads:
             self.step(len(self._reads))
-        self._note_body()
+        self._note()
 
-    def _note_body(self) -> None:
-        if self._body_ns is not None:
-            self._machine.heard(self._body_ns)
+    def _note(self) -> None:
+        if self.answer.status is not None:
+            self._machine.head(self.answer.status)
+        if self.answer.body_ns is not None:
+            self._machine.heard(self.answer.body_ns)
 
-    def _crash(self, error: BaseException) -> None:
-        # A mistake of ours inside the parser's call: whoever waits for the answer raises it.
-        self._finish(error.__context__ or error)
-
-    def _finish(self, mistake: BaseException | None = None) -> None:
+    def _finish(self, mistake: Exception | None = None) -> None:
         if self.ended.done():
             return
         self._reads.clear()
@@ -276,8 +217,7 @@ class Exchange:
         sent_ns = self._link.sent_ns()
         if sent_ns is not None and not self._unsent:
             self._machine.sent(sent_ns)
-        # The parser holds us as we hold it: a million calls must not wait for the collector of cycles.
-        del self._parser
+        self.answer.close()
         if mistake is None:
             self.ended.set_result(None)
         else:

@@ -6,6 +6,7 @@ its write by the offset of the write's last byte.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import sys
@@ -26,6 +27,7 @@ _timespec: Final = struct.Struct("@ll").unpack_from
 _extended_error: Final = struct.Struct("=IBBBBII").unpack_from  # errno, origin, type, code, pad, info, data
 
 SECOND: Final = 1_000_000_000
+VIGIL_TRIES: Final = 100
 ANCILLARY_BYTES: Final = 256  # three timespecs, and beside them an extended error with an address
 
 Ancillary = Sequence[tuple[int, int, bytes]]
@@ -39,6 +41,35 @@ def stamp_received(sock: socket.socket) -> bool:
 def stamp_sent(sock: socket.socket) -> bool:
     """Have the kernel stamp what *sock* sends too; set it when connected and before the first byte, which is offset 0."""
     return sys.platform == "linux" and sock.family != socket.AF_UNIX and _set(sock, _BOTH)
+
+
+class Vigil:
+    """Keep the kernel stamping: it begins some time after the first socket asks, and ends with the last."""
+
+    def __init__(self) -> None:
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.setblocking(False)
+        self._is_asked = stamp_received(self._sock)
+
+    async def begun(self) -> bool:
+        """Wait until the kernel stamps what arrives; False where it does not."""
+        if not self._is_asked:
+            return False
+        try:
+            self._sock.bind(("127.0.0.1", 0))
+            self._sock.connect(self._sock.getsockname())
+            for _ in range(VIGIL_TRIES):
+                self._sock.send(b".")
+                await asyncio.sleep(0.001)
+                if received_ns(self._sock.recvmsg(1, ANCILLARY_BYTES)[1]) is not None:
+                    return True
+        except OSError:  # no loopback: the first calls will show it
+            return False
+        return False
+
+    def close(self) -> None:
+        """Let the kernel rest."""
+        self._sock.close()
 
 
 def received_ns(ancillary: Ancillary) -> int | None:

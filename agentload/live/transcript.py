@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
+from agentload.replay.document import document
 from agentload.replay.fault import body_fault
-from agentload.replay.sse import Parsed, StreamParser, answer
+from agentload.replay.sse import Parsed, StreamParser
 
 BODY_BYTES: Final = 64 << 20  # of an answer that is not a stream
 
@@ -46,7 +47,7 @@ class Transcript:
             case "stream":
                 return self._stream.end(self._last_ns)
             case "answer":
-                return answer(bytes(self._body))
+                return document(bytes(self._body))
             case "fault":
                 return Parsed(fault=body_fault(bytes(self._body))) if self._body else Parsed()
             case "other":

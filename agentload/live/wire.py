@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
-from agentload.live import stamps
 from agentload.live.channel import Link
 from agentload.live.clock import Clock
 from agentload.live.connections import Connections
@@ -17,6 +15,7 @@ from agentload.live.dial import RefusedError
 from agentload.live.exchange import SECOND, Exchange
 from agentload.live.hub import Hub
 from agentload.live.pump import Pump
+from agentload.live.stamps import Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Limits, Outcome, StampSource
 from agentload.replay.call import Asked, CallMachine, Halt
@@ -68,12 +67,11 @@ class Wire:
         self._hub = Hub()
         self._pump = Pump()
         self._loop = asyncio.get_running_loop()
-        # The kernel begins to stamp some time after the first socket asks for it: ask once, before the first call.
-        self._asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        stamps.stamp_received(self._asking)
+        self._vigil = Vigil()
         self._beat_timer = self._loop.call_later(BEAT_S, self._beat)
 
     async def __aenter__(self) -> Self:
+        await self._vigil.begun()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -127,7 +125,7 @@ class Wire:
             connections.close()
         self._hub.close()
         self._pump.close()
-        self._asking.close()
+        self._vigil.close()
 
     async def _call(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Outcome:
         link = await self._link(arm, request, machine)
@@ -143,9 +141,9 @@ class Wire:
                 arm.keep(link, request.session)
             else:
                 link.close()
-        if exchange.status is not None and arm.target.replica_headers:
-            machine.head(exchange.status, replica=_replica(link.peer, arm.target, exchange.headers))
-        arm.take_cookies(request.session, exchange.headers)
+        if exchange.answer.status is not None and arm.target.replica_headers:
+            machine.head(exchange.answer.status, replica=_replica(link.peer, arm.target, exchange.answer.headers))
+        arm.take_cookies(request.session, exchange.answer.headers)
         parsed = exchange.parsed()
         if arm.target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
             arm.ends_with_mark = True
@@ -209,7 +207,7 @@ class Wire:
             except asyncio.CancelledError:
                 exchange.halt("stopped")
                 raise
-            onward = _redirected(target, path, exchange) if exchange.is_redirected and exchange.is_reusable else None
+            onward = _redirected(target, path, exchange) if exchange.answer.is_redirect and exchange.is_reusable else None
             if onward is None:
                 break
             # The next call goes there directly; this one is timed from its second sending.
@@ -226,7 +224,7 @@ class Wire:
 
 
 def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
-    location = next((value for name, value in exchange.headers if name == "location"), None)
+    location = next((value for name, value in exchange.answer.headers if name == "location"), None)
     if location is None:
         return None
     there = target.address

@@ -9,8 +9,9 @@ import msgspec
 
 from agentload.model.commands import TokenRule
 from agentload.replay.counting import Chunk, Kind, Shows, counted
-from agentload.replay.fault import Fault, body_fault, fault
+from agentload.replay.fault import Fault, fault
 from agentload.replay.framing import Framing
+from agentload.replay.shapes import Choice, ToolPiece, Usage, decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,53 +59,6 @@ class Parsed:
         return self.stamps_ns[-1] if self.stamps_ns else None
 
 
-class _Function(msgspec.Struct, gc=False):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _ToolPiece(msgspec.Struct, gc=False):
-    index: int | None = None
-    function: _Function | None = None
-
-
-class _Delta(msgspec.Struct, gc=False):
-    role: str | None = None
-    content: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-    refusal: str | None = None
-    tool_calls: list[_ToolPiece] | None = None
-
-
-class _Choice(msgspec.Struct, gc=False):
-    delta: _Delta | None = None
-    message: _Delta | None = None
-    text: str | None = None
-    finish_reason: str | None = None
-    token_ids: list[int] | None = None
-
-
-class _Details(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
-
-
-class _Event(msgspec.Struct, gc=False):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    error: object = None
-    says: str | None = msgspec.field(name="object", default=None)
-
-
-_decode = msgspec.json.Decoder(_Event).decode
 _DONE = b"[DONE]"
 
 
@@ -119,7 +73,7 @@ class StreamParser:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._tools: dict[int, tuple[list[str], list[str]]] = {}
-        self._usage: _Usage | None = None
+        self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self.has_end_mark = False
         """The stream has said `[DONE]`."""
@@ -136,12 +90,11 @@ class StreamParser:
         for payload in self._framing.end():
             if payload == _DONE or _is_json(payload):
                 self._payload(stamp_ns, payload)
-        usage = self._usage or _Usage()
+        usage = self._usage or Usage()
         found = counted(self._chunks, total=usage.completion_tokens)
         kinds = _resolved([chunk.kind for chunk in found.chunks])
         stamps_ns = tuple(chunk.at_ns for chunk in found.chunks)
-        details = usage.completion_tokens_details
-        thinking = None if details is None else details.reasoning_tokens
+        thinking = usage.thinking_tokens
         if thinking is None and "thinking" in kinds:
             thinking = sum(count for kind, count in zip(kinds, found.tokens, strict=True) if kind == "thinking")
         total = usage.completion_tokens
@@ -152,7 +105,7 @@ class StreamParser:
             first_answer_ns=next((at for at, kind in zip(stamps_ns, kinds, strict=True) if kind == "answer"), None),
             coalesced_reads=_shared(stamps_ns),
             prompt_tokens=usage.prompt_tokens,
-            cached_tokens=_cached(usage),
+            cached_tokens=usage.cached_tokens,
             output_tokens=total if total is not None else (sum(found.tokens) if found.chunks else None),
             thinking_tokens=thinking,
             finish_reason=self._finish_reason,
@@ -169,11 +122,11 @@ class StreamParser:
             self.has_end_mark = True
             return
         try:
-            event = _decode(payload)
+            event = decode(payload)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._unreadable = self._unreadable or f"an event is not of the expected form: {error}"
             return
-        if event.error is not None or event.says == "error":
+        if event.is_fault:
             self._fault = self._fault or fault(msgspec.json.decode(payload))
             return
         if event.usage is not None:
@@ -181,7 +134,7 @@ class StreamParser:
         if event.choices:
             self._choice(stamp_ns, event.choices[0], event.usage)
 
-    def _choice(self, stamp_ns: int, choice: _Choice, usage: _Usage | None) -> None:
+    def _choice(self, stamp_ns: int, choice: Choice, usage: Usage | None) -> None:
         if choice.finish_reason is not None:
             self._finish_reason = choice.finish_reason
         delta = choice.delta
@@ -202,7 +155,7 @@ class StreamParser:
         elif shows in {"text", "empty"}:
             self.tokens_so_far += 1
 
-    def _shown(self, choice: _Choice) -> tuple[Kind, Shows]:
+    def _shown(self, choice: Choice) -> tuple[Kind, Shows]:
         # Keep what the choice says, and tell what it shows.
         delta = choice.delta
         if delta is None:
@@ -221,7 +174,7 @@ class StreamParser:
             return "thinking", "text"
         return "thinking", _empty(choice, role=delta.role)
 
-    def _answer(self, text: str | None, choice: _Choice, *, role: str | None) -> tuple[Kind, Shows]:
+    def _answer(self, text: str | None, choice: Choice, *, role: str | None) -> tuple[Kind, Shows]:
         if text:
             self._text.append(text)
             return "answer", "text"
@@ -230,7 +183,7 @@ class StreamParser:
         shows = _empty(choice, role=role)
         return ("answer" if shows == "empty" else "unknown"), shows
 
-    def _tool_pieces(self, pieces: list[_ToolPiece]) -> None:
+    def _tool_pieces(self, pieces: list[ToolPiece]) -> None:
         for position, piece in enumerate(pieces):
             name, arguments = self._tools.setdefault(position if piece.index is None else piece.index, ([], []))
             if piece.function is not None:
@@ -238,34 +191,7 @@ class StreamParser:
                 arguments.append(piece.function.arguments or "")
 
 
-def answer(body: bytes) -> Parsed:
-    """Read an answer that was not streamed. It has no stamps: when its tokens were made is not known."""
-    try:
-        event = _decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return Parsed(unreadable=f"the answer is not of the expected form: {error}")
-    if event.error is not None or event.says == "error":
-        return Parsed(fault=body_fault(body))
-    if not event.choices:
-        return Parsed(unreadable="the answer has no choices")
-    choice = event.choices[0]
-    message = choice.message or _Delta(content=choice.text)
-    usage = event.usage or _Usage()
-    details = usage.completion_tokens_details
-    functions = [piece.function or _Function() for piece in message.tool_calls or ()]
-    return Parsed(
-        prompt_tokens=usage.prompt_tokens,
-        cached_tokens=_cached(usage),
-        output_tokens=usage.completion_tokens,
-        thinking_tokens=None if details is None else details.reasoning_tokens,
-        finish_reason=choice.finish_reason,
-        text=message.content or message.refusal or "",
-        thinking=message.reasoning or message.reasoning_content or "",
-        tool_calls=tuple(ToolCall(name=function.name or "", arguments=function.arguments or "") for function in functions),
-    )
-
-
-def _empty(choice: _Choice, *, role: str | None) -> Shows:
+def _empty(choice: Choice, *, role: str | None) -> Shows:
     # A role chunk opens the stream and carries no token, unless it lists some; an empty text at the end may be the end token.
     if role is not None:
         return "nothing"
@@ -285,10 +211,6 @@ def _resolved(kinds: list[Kind]) -> list[Kind]:
 def _shared(stamps_ns: tuple[int, ...]) -> int:
     shared = {after for before, after in pairwise(stamps_ns) if before == after}
     return len(shared)
-
-
-def _cached(usage: _Usage) -> int | None:
-    return None if usage.prompt_tokens_details is None else usage.prompt_tokens_details.cached_tokens
 
 
 def _is_json(payload: bytes) -> bool:

@@ -2,7 +2,7 @@ import asyncio
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,8 +16,10 @@ SECOND = 1_000_000_000
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+async def ends() -> AsyncIterator[tuple[socket.socket, socket.socket]]:
     """A stamped client's end, and the server's."""
+    vigil = stamps.Vigil()
+    assert await vigil.begun()
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as ours:
         assert stamps.stamp_received(ours)
         ours.connect(listening.getsockname())
@@ -25,6 +27,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         theirs, _ = listening.accept()
         with theirs:
             yield ours, theirs
+    vigil.close()
 
 
 async def arrived(channel: Channel) -> tuple[int, bytes]:
@@ -36,8 +39,6 @@ async def arrived(channel: Channel) -> tuple[int, bytes]:
 async def test_bytes_are_stamped_between_their_writing_and_their_reading(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     channel = Channel(ours, clock=Clock(), peer="p")
-    # The kernel begins to stamp soon after the first socket asks.
-    await asyncio.sleep(0.05)
     before_ns = time.monotonic_ns()
     theirs.sendall(b"hello")
     written_ns = time.monotonic_ns()
@@ -80,7 +81,6 @@ async def test_a_step_of_the_wall_clock_is_noticed_by_the_first_stamp_that_canno
     skew_ns = 0
     clock = Clock(wall_ns=lambda: time.time_ns() - skew_ns)
     channel = Channel(ours, clock=clock, peer="p")
-    await asyncio.sleep(0.05)
     theirs.sendall(b"a")
     await arrived(channel)
     # Our offset is measured on a clock that is then set right: to the kernel's stamps that is a step.

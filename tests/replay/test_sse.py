@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.replay.fault import Fault
-from agentload.replay.sse import Parsed, StreamParser, ToolCall, answer
+from agentload.replay.sse import Parsed, StreamParser, ToolCall
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 STREAMS = sorted(path.name for path in WIRE.glob("*.sse"))
@@ -189,26 +189,3 @@ def test_an_event_that_is_not_json_is_named() -> None:
     assert found == Parsed(
         unreadable="an event is not of the expected form: JSON is malformed: invalid character (byte 0)", has_end_mark=True
     )
-
-
-def test_an_answer_that_was_not_streamed_has_no_stamps() -> None:
-    assert answer((WIRE / "vllm_chat.json").read_bytes()) == Parsed(
-        prompt_tokens=13, output_tokens=4, finish_reason="length", text="status escape finity"
-    )
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (b"<html>", Parsed(unreadable="the answer is not of the expected form: JSON is malformed: invalid character (byte 0)")),
-        (b"{}", Parsed(unreadable="the answer has no choices")),
-        (b'{"error":"broken"}', Parsed(fault=Fault(kind="error", message="broken"))),
-        (b'{"object":"error","message":"no","type":"X","code":503}', Parsed(fault=Fault(kind="X", message="no", code=503))),
-        (
-            b'{"choices":[{"message":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}',
-            Parsed(finish_reason="tool_calls", tool_calls=(ToolCall(name="f", arguments="{}"),)),
-        ),
-    ],
-)
-def test_other_answers_that_were_not_streamed(body: bytes, expected: Parsed) -> None:
-    assert answer(body) == expected

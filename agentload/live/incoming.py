@@ -1,0 +1,103 @@
+"""One HTTP answer, read from bytes as they come; what its body says is in its transcript."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httptools
+
+from agentload.live.transcript import Transcript
+
+REDIRECTS: Final = frozenset({307, 308})  # those that keep method and body
+
+
+class NotHttpError(Exception):
+    """What came is no HTTP answer."""
+
+
+class Incoming:
+    """Follow one answer through interim heads, head, body and end."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.headers: list[tuple[str, str]] = []
+        self.transcript: Transcript | None = None
+        self.body_ns: int | None = None
+        """When the last bytes of the body came."""
+        self.is_whole = False
+        self.is_clean = True
+        """The connection may carry another request after this answer."""
+        self.is_chunked = False
+        self.is_continued = False
+        """The server has asked for the body (`100 Continue`)."""
+        self._is_framed = False
+        self._at_ns = 0
+        self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def is_redirect(self) -> bool:
+        """Tell whether the whole answer is that the request belongs elsewhere."""
+        return self.is_whole and self.status in REDIRECTS
+
+    def feed(self, at_ns: int, data: bytes) -> None:
+        """Take the next bytes, which arrived at *at_ns*; raises `NotHttpError`."""
+        self._at_ns = at_ns
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            raise error.__context__ or error from None  # a mistake of ours
+        except httptools.HttpParserError as error:
+            self.is_clean = False
+            if not self.is_whole:  # what follows a whole answer is nobody's
+                raise NotHttpError(str(error)) from error
+
+    def hung_up(self) -> bool:
+        """Note the connection's end, and tell whether it was the answer's (RFC 9112, section 6.3)."""
+        self.is_clean = False
+        self.is_whole = self.status is not None and not self._is_framed
+        return self.is_whole
+
+    def close(self) -> None:
+        """Take no more bytes. The parser holds us as we hold it: a million calls must not wait for the collector of cycles."""
+        del self._parser
+
+    # --- what the parser calls ---
+
+    def on_message_begin(self) -> None:
+        """Note bytes that follow the whole answer: nobody asked for them."""
+        if self.is_whole:
+            self.is_clean = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header."""
+        if not self.is_whole:
+            self.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+    def on_headers_complete(self) -> None:
+        """Note the head, unless it is an interim one."""
+        if self.is_whole:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            self.headers.clear()
+            return
+        self.status = status
+        named = dict(self.headers)
+        self.is_chunked = "chunked" in named.get("transfer-encoding", "")
+        self._is_framed = self.is_chunked or "content-length" in named or status in {204, 304}
+        self.transcript = Transcript(status, content_type=named.get("content-type", ""), encoding=named.get("content-encoding", "identity"))
+
+    def on_body(self, data: bytes) -> None:
+        """Read the next bytes of the body."""
+        if self.transcript is None or self.is_whole or self.status in REDIRECTS:
+            return
+        self.body_ns = self._at_ns
+        self.transcript.feed(self._at_ns, data)
+
+    def on_message_complete(self) -> None:
+        """Note the end of the answer, or of an interim one."""
+        if self.status is None:
+            self.is_continued = True
+        elif not self.is_whole:
+            self.is_clean = self._parser.should_keep_alive()
+            self.is_whole = True

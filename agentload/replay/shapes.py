@@ -1,0 +1,84 @@
+"""The JSON that OpenAI-compatible servers answer with, as far as we read it: chunks of both streams, and whole answers."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Function(msgspec.Struct, gc=False):
+    """What a tool call calls; in a stream, pieces of it."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolPiece(msgspec.Struct, gc=False):
+    """A tool call, or in a stream the next piece of the one at `index`."""
+
+    index: int | None = None
+    function: Function | None = None
+
+
+class Delta(msgspec.Struct, gc=False):
+    """What a chunk adds to the message, or a whole message. vLLM calls thinking `reasoning`, others `reasoning_content`."""
+
+    role: str | None = None
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolPiece] | None = None
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One choice: `delta` in a chat stream, `message` in a chat answer, `text` in both forms of a completion."""
+
+    delta: Delta | None = None
+    message: Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+
+
+class Details(msgspec.Struct, gc=False):
+    """What a token count is made of."""
+
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """The server's own count."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: Details | None = None
+    completion_tokens_details: Details | None = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Return how many tokens of the prompt came from the prefix cache, if the server says."""
+        return None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
+
+    @property
+    def thinking_tokens(self) -> int | None:
+        """Return how many tokens of the answer were thinking, if the server says."""
+        return None if self.completion_tokens_details is None else self.completion_tokens_details.reasoning_tokens
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event of a stream, or a whole answer. `object` is "error" where older servers report one."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: object = None
+    says: str | None = msgspec.field(name="object", default=None)
+
+    @property
+    def is_fault(self) -> bool:
+        """Tell whether this is an error and no part of an answer."""
+        return self.error is not None or self.says == "error"
+
+
+decode = msgspec.json.Decoder(Event).decode
+"""Decode an event; raises `msgspec.MsgspecError` or `UnicodeDecodeError`."""

@@ -1,0 +1,32 @@
+from pathlib import Path
+
+import pytest
+
+from agentload.replay.document import document
+from agentload.replay.fault import Fault
+from agentload.replay.sse import Parsed, ToolCall
+
+WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
+
+
+def test_an_answer_that_was_not_streamed_has_no_stamps() -> None:
+    assert document((WIRE / "vllm_chat.json").read_bytes()) == Parsed(
+        prompt_tokens=13, output_tokens=4, finish_reason="length", text="status escape finity"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"<html>", Parsed(unreadable="the answer is not of the expected form: JSON is malformed: invalid character (byte 0)")),
+        (b"{}", Parsed(unreadable="the answer has no choices")),
+        (b'{"error":"broken"}', Parsed(fault=Fault(kind="error", message="broken"))),
+        (b'{"object":"error","message":"no","type":"X","code":503}', Parsed(fault=Fault(kind="X", message="no", code=503))),
+        (
+            b'{"choices":[{"message":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}',
+            Parsed(finish_reason="tool_calls", tool_calls=(ToolCall(name="f", arguments="{}"),)),
+        ),
+    ],
+)
+def test_other_answers_that_were_not_streamed(body: bytes, expected: Parsed) -> None:
+    assert document(body) == expected
