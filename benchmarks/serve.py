@@ -2,7 +2,7 @@
 
 A synthetic arm decodes at a fixed rate whatever the batch; a client in a second process reads all streams. The server's own truth log
 says when each step's first chunk was about to be written, and when its last one had been, against the end of the step.
-"""  # noqa: INP001 - a folder of scripts, no package
+"""
 
 import asyncio
 import json

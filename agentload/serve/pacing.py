@@ -7,6 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import assert_never
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agentload.emulator.calls import Finished, FirstToken, Gauges, Rejected, Request
 from agentload.emulator.engine import Engine
 from agentload.live.alarm import Alarm
@@ -131,14 +134,13 @@ class Pacer:
         if not self._flights:
             self._preemptions_at_rest = gauges.preemptions
         is_even = self._engine.arm.speculation is None and gauges.preemptions == self._preemptions_at_rest
-        planned_ns: int | None = None
+        planned_ns: list[int] = []
+        tokens = [1] * steps
         for request_id, stream in self._streams.items():
-            if planned_ns is None or not is_even or not stream.ready:
-                stamps, counts = self._engine.emitted(request_id)
-                planned_ns = self.wall_ns(int(stamps[-1]))
-                stream.offer(int(counts.sum()), planned_ns)
+            if is_even and stream.emissions and len(planned_ns) == steps:
+                stream.offer(planned_ns, tokens)
             else:
-                stream.offer(stream.ready + steps, planned_ns)
+                planned_ns = self._offer(stream, *self._engine.emitted(request_id))
         if self._most_usage is not None and gauges.kv_usage >= self._most_usage:
             self.restart()
 
@@ -147,8 +149,14 @@ class Pacer:
         self._streams.pop(end.id, None)
         if flight.stream is not None:
             if isinstance(end, Finished):
-                flight.stream.offer(int(end.token_counts.sum()), self.wall_ns(end.at_ns))
+                self._offer(flight.stream, end.token_ns, end.token_counts)
             else:
                 flight.stream.give_up()
         if not flight.end.done():
             flight.end.set_result(end)
+
+    def _offer(self, stream: Stream, at_ns: NDArray[np.int64], tokens: NDArray[np.uint16]) -> list[int]:
+        """Offer a stream what is new of its emissions; return the instants."""
+        planned_ns = [self.wall_ns(at) for at in at_ns[stream.emissions :].tolist()]
+        stream.offer(planned_ns, tokens[stream.emissions :].tolist())
+        return planned_ns

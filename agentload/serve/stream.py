@@ -1,13 +1,16 @@
 """Send one streamed answer: whole steps at a time, straight to the transport, never more than the reader takes.
 
-vLLM's output collector merges the tokens of a client that lags behind into one chunk; so does this: while the kernel still
-holds bytes back, tokens wait here, and the next chunk carries them all. A slow reader costs a comparison a step and no memory.
+One event an emission of the engine, also where our own event loop was late and several leave in one write: its lateness is not the
+emulated server's. A reader that lags is another matter: vLLM's output collector merges the tokens that such a client has yet to take
+into one chunk, and so does this. Meanwhile the tokens wait here, so that a slow reader costs a comparison a step and no memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 from agentload.serve.truth import Log
@@ -51,9 +54,10 @@ class Stream:
         "_log",
         "_outlet",
         "_planned_ns",
+        "_ready",
         "_sent",
         "_total",
-        "ready",
+        "emissions",
     )
 
     def __init__(self, face: Face, outlet: Outlet, log: Log, *, tokens: int, is_chunked: bool) -> None:
@@ -62,21 +66,34 @@ class Stream:
         self._log = log
         self._total = self._limit = tokens
         self._is_chunked = is_chunked
-        self._sent = 0
-        self._planned_ns = 0
         self._cached_tokens = 0
         self._has_ended = False
-        self.ready = 0
-        """How many tokens the engine has emitted."""
+        self._sent = 0
+        self._ready = 0
+        """Tokens offered so far, the last of them planned for `_planned_ns`."""
+        self._planned_ns = 0
+        self.emissions = 0
+        """How many emissions of the engine have been offered."""
 
     def start(self, cached_tokens: int) -> None:
         """Note what the prefix cache held; the first token follows."""
         self._cached_tokens = cached_tokens
 
-    def offer(self, ready: int, planned_ns: int) -> None:
-        """Send the tokens up to `ready`, which the engine had at `planned_ns`, unless the reader lags behind."""
-        self.ready, self._planned_ns = ready, planned_ns
-        self._push()
+    def offer(self, planned_ns: Sequence[int], tokens: Sequence[int]) -> None:
+        """Send the engine's next emissions, so many tokens at each instant, unless the reader lags behind."""
+        if not tokens:
+            self._push()
+            return
+        self.emissions += len(tokens)
+        sent, ready = self._sent, self._ready
+        self._planned_ns = planned_ns[-1]
+        self._ready = ready + sum(tokens)
+        if self._outlet.get_write_buffer_size():
+            return
+        if sent < ready:
+            self._push()
+            return
+        self._send(zip((ready + total for total in accumulate(tokens)), planned_ns, strict=True))
 
     def hold(self, tokens: int) -> None:
         """Send no more than so many tokens until told otherwise."""
@@ -106,25 +123,35 @@ class Stream:
         await taken(self._outlet)
 
     def _push(self) -> None:
-        if self._sent < self.ready and self._sent < self._limit and not self._outlet.get_write_buffer_size():
-            self._send(min(self.ready, self._limit))
+        if self._sent < self._ready and not self._outlet.get_write_buffer_size():
+            self._send(((self._ready, self._planned_ns),))
 
-    def _send(self, stop: int) -> None:
-        face, log, first = self._face, self._log, self._sent
-        payload = self._framed(face.tokens(first, stop))
-        if first == 0 and (opening := face.opening()):
-            payload = self._framed(opening) + payload
-        if stop == self._total:
+    def _send(self, ends: Iterable[tuple[int, int]]) -> None:
+        """Send one event up to each of these token counts, with the instant at which the engine had them, in one write."""
+        face, log, outlet = self._face, self._log, self._outlet
+        payload, events = b"", 0
+        for end, planned_ns in ends:
+            first, stop = self._sent, min(end, self._limit)
+            if stop <= first:
+                break
+            if first == 0 and (opening := face.opening()):
+                payload = self._framed(opening)
+            payload += self._framed(face.tokens(first, stop))
+            log.planned_ns.append(planned_ns)
+            log.tokens.append(stop - first)
+            self._sent = stop
+            events += 1
+        if not events:
+            return
+        if self._sent == self._total:
             payload += b"".join(map(self._framed, face.closing(self._cached_tokens)))
         before = time.monotonic_ns()
-        self._outlet.write(payload)
+        outlet.write(payload)
         after = time.monotonic_ns()
-        self._sent = stop
-        log.planned_ns.append(self._planned_ns)
-        log.before_ns.append(before)
-        log.after_ns.append(after)
-        log.tokens.append(stop - first)
-        if self._outlet.get_write_buffer_size():
+        for _ in range(events):
+            log.before_ns.append(before)
+            log.after_ns.append(after)
+        if outlet.get_write_buffer_size():
             log.behind += 1
 
     def _framed(self, payload: bytes) -> bytes:

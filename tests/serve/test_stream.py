@@ -51,15 +51,15 @@ def test_the_role_chunk_leaves_together_with_the_first_token_in_one_write() -> N
     pipe = Pipe()
     stream, _ = streamed(pipe)
     stream.start(0)
-    stream.offer(1, 10)
+    stream.offer([10], [1])
     assert [contents(write) for write in pipe.written] == [["", "a"]]
 
 
 def test_each_step_is_one_write_and_the_last_one_carries_usage_and_the_end_mark() -> None:
     pipe = Pipe()
     stream, log = streamed(pipe)
-    for ready in (1, 2, 3, 4):
-        stream.offer(ready, ready * 10)
+    for at in (10, 20, 30, 40):
+        stream.offer([at], [1])
     assert [contents(write) for write in pipe.written] == [["", "a"], [" b"], [" c"], [" d"]]
     assert pipe.written[-1].endswith(b"data: [DONE]\n\n\r\n")
     assert (list(log.planned_ns), list(log.tokens), log.behind) == ([10, 20, 30, 40], [1, 1, 1, 1], 0)
@@ -69,13 +69,13 @@ def test_each_step_is_one_write_and_the_last_one_carries_usage_and_the_end_mark(
 def test_nothing_is_written_while_the_reader_lags_and_then_all_tokens_ride_in_one_chunk() -> None:
     pipe = Pipe()
     stream, log = streamed(pipe)
-    stream.offer(1, 10)
+    stream.offer([10], [1])
     pipe.stuck = 100
-    stream.offer(2, 20)
-    stream.offer(3, 30)
+    stream.offer([20], [1])
+    stream.offer([30], [1])
     assert len(pipe.written) == 1
     pipe.stuck = 0
-    stream.offer(3, 30)
+    stream.offer([], [])
     assert contents(pipe.written[1]) == [" b c"]
     assert (list(log.planned_ns), list(log.tokens)) == ([10, 30], [1, 2])
 
@@ -87,16 +87,16 @@ def test_a_write_that_the_kernel_did_not_take_at_once_is_told() -> None:
             self.stuck = 1
 
     stream, log = streamed(Slow())
-    stream.offer(1, 10)
+    stream.offer([10], [1])
     assert log.behind == 1
 
 
 async def test_the_end_waits_for_a_lagging_reader_but_not_for_one_that_has_gone() -> None:
     pipe = Pipe()
     stream, _ = streamed(pipe)
-    stream.offer(1, 10)
+    stream.offer([10], [1])
     pipe.stuck = 1
-    stream.offer(4, 20)
+    stream.offer([20], [3])
     waiting = asyncio.create_task(stream.finish())
     await asyncio.sleep(0.02)
     assert not waiting.done()
@@ -107,7 +107,7 @@ async def test_the_end_waits_for_a_lagging_reader_but_not_for_one_that_has_gone(
     gone = Pipe()
     stream, _ = streamed(gone)
     gone.stuck, gone.closed = 1, True
-    stream.offer(4, 20)
+    stream.offer([20], [4])
     await stream.finish()
     assert gone.written == []
 
@@ -115,7 +115,7 @@ async def test_the_end_waits_for_a_lagging_reader_but_not_for_one_that_has_gone(
 def test_http_1_0_readers_get_the_events_bare() -> None:
     pipe = Pipe()
     stream, _ = streamed(pipe, is_chunked=False)
-    stream.offer(4, 10)
+    stream.offer([10], [4])
     assert pipe.written[0].startswith(b"data: ")
     assert pipe.written[0].endswith(b"data: [DONE]\n\n")
 
@@ -124,12 +124,22 @@ async def test_tokens_beyond_a_hold_wait_until_it_is_lifted() -> None:
     pipe = Pipe()
     stream, _ = streamed(pipe)
     stream.hold(2)
-    stream.offer(3, 10)
+    stream.offer([10, 20, 30], [1, 1, 1])
     assert await stream.reach(2)
-    assert [contents(write) for write in pipe.written] == [["", "a b"]]
-    stream.offer(4, 20)
+    assert [contents(write) for write in pipe.written] == [["", "a", " b"]]
+    stream.offer([40], [1])
     await stream.finish()
     assert contents(pipe.written[1]) == [" c d"]
+
+
+def test_emissions_that_leave_late_together_stay_events_of_their_own() -> None:
+    pipe = Pipe()
+    stream, log = streamed(pipe)
+    stream.offer([10], [1])
+    stream.offer([20, 30], [2, 1])
+    assert [contents(write) for write in pipe.written] == [["", "a"], [" b c", " d"]]
+    assert (list(log.planned_ns), list(log.tokens)) == ([10, 20, 30], [1, 2, 1])
+    assert log.before_ns[1] == log.before_ns[2]
 
 
 async def test_a_stream_that_was_given_up_reaches_nothing() -> None:
