@@ -59,6 +59,7 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
     is_first = np.zeros(len(gaps), dtype=np.bool_)
     is_first[offsets[:-1]] = True
     late = is_late(gaps, is_first)
+    late_counts = _counts(late, offsets)
     at = np.flatnonzero(late)
     places = at - offsets[np.searchsorted(offsets, at, side="right") - 1] + 1
     return pa.table(
@@ -66,8 +67,8 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
             "call_id": pa.array([call_id for call_id, _ in kept], pa.int64()),
             "start_ns": pa.array([each["first_ns"] for _, each in kept], pa.int64()),
             "gap_us": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(gaps, mask=is_first | late)),
-            "late_at": _lists(places.astype(np.int32), _counts(late, offsets)),
-            "late_us": _lists(gaps[late], _counts(late, offsets)),
+            "late_at": _lists(places.astype(np.int32), late_counts),
+            "late_us": _lists(gaps[late], late_counts),
             "tokens": _token_lists(tokens, lengths, offsets),
         },
         schema=CHUNKS,
@@ -100,8 +101,8 @@ def _token_lists(tokens: npt.NDArray[np.uint16], lengths: npt.NDArray[np.int64],
 
 def _counts(mask: Mask, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Count what is set in each call."""
-    counts: npt.NDArray[np.int64] = np.add.reduceat(mask, offsets[:-1], dtype=np.int64) if len(mask) else offsets[:-1]
-    return counts
+    at = np.flatnonzero(mask)
+    return np.bincount(np.searchsorted(offsets, at, side="right") - 1, minlength=len(offsets) - 1)
 
 
 def _lists(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> pa.Array:

@@ -18,18 +18,16 @@ HEAD: Final = struct.Struct("<IIB")
 MAX_PAYLOAD: Final = 16 * 1024 * 1024  # bounds the search for the next whole frame after damage
 BLOCK: Final = HEAD.size + MAX_PAYLOAD  # what is left of one block and one more hold any frame
 
+KIND_CRC: Final = tuple(crc32(bytes((kind,))) for kind in range(256))
+
 
 class Frame(NamedTuple):
     """One whole record and where it begins (a tuple: a load makes millions)."""
 
     offset: int
+    end: int
     kind: int
     payload: memoryview
-
-    @property
-    def end(self) -> int:
-        """Where the next record begins."""
-        return self.offset + HEAD.size + len(self.payload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +43,7 @@ def frame(kind: int, payload: bytes) -> bytes:
     """Return the bytes of one record."""
     if len(payload) > MAX_PAYLOAD:
         raise ValueError(f"a record of {len(payload):,} bytes is longer than {MAX_PAYLOAD:,}")
-    return HEAD.pack(len(payload), _checksum(kind, payload), kind) + payload
+    return HEAD.pack(len(payload), crc32(payload, KIND_CRC[kind]), kind) + payload
 
 
 def frames(source: BufferedIOBase, *, offset: int) -> Iterator[Frame | Fault]:
@@ -53,11 +51,9 @@ def frames(source: BufferedIOBase, *, offset: int) -> Iterator[Frame | Fault]:
     source.seek(offset)
     data, at = b"", 0
     while True:
-        found = _whole(data, at)
-        if found is not None:
-            yield Frame(offset + at, *found)
-            at += HEAD.size + len(found[1])
-            continue
+        for each in _run(data, at, offset):
+            yield each
+            at = each.end - offset
         # A frame may be cut by our own block; what no further block mends is damage, which is searched to the end of the file.
         if more := source.read(BLOCK if len(data) - at < BLOCK else -1):
             data, offset, at = data[at:] + more, offset + at, 0
@@ -73,21 +69,21 @@ def frames(source: BufferedIOBase, *, offset: int) -> Iterator[Frame | Fault]:
         at = following
 
 
-def _whole(data: bytes, at: int) -> tuple[int, memoryview] | None:
-    start = at + HEAD.size
-    if start > len(data):
-        return None
-    length, checksum, kind = HEAD.unpack_from(data, at)
-    if length > MAX_PAYLOAD or start + length > len(data):
-        return None
-    payload = memoryview(data)[start : start + length]
-    return (kind, payload) if _checksum(kind, payload) == checksum else None
+def _run(data: bytes, at: int, offset: int) -> Iterator[Frame]:
+    """Yield the whole records that follow each other from *at* on; the loop that a load spends its time in."""
+    view, size, unpack = memoryview(data), len(data), HEAD.unpack_from
+    while at + HEAD.size <= size:
+        length, checksum, kind = unpack(data, at)
+        start, end = at + HEAD.size, at + HEAD.size + length
+        if length > MAX_PAYLOAD or end > size:
+            return
+        payload = view[start:end]
+        if crc32(payload, KIND_CRC[kind]) != checksum:
+            return
+        yield Frame(offset + at, offset + end, kind, payload)
+        at = end
 
 
 def _next_whole(data: bytes, at: int) -> int | None:
     end = len(data.rstrip(b"\0"))
-    return next((offset for offset in range(at, end) if _whole(data, offset) is not None), None)
-
-
-def _checksum(kind: int, payload: bytes | memoryview) -> int:
-    return crc32(payload, crc32(bytes((kind,))))
+    return next((place for place in range(at, end) if next(_run(data, place, 0), None) is not None), None)

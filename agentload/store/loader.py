@@ -57,7 +57,11 @@ SELECT batch.*, chunk_count, first_chunk_tokens, streamed_tokens, gap_p99_us
 FROM batch LEFT JOIN (
     SELECT call_id, len(gap_us) AS chunk_count, coalesce(tokens[1], 1) AS first_chunk_tokens,
         coalesce(list_sum(tokens), len(gap_us)) AS streamed_tokens,
-        list_aggregate(CASE WHEN late_us IS NULL THEN gap_us ELSE list_concat(gap_us, late_us) END, 'quantile_disc', 0.99) AS gap_p99_us
+        -- The p99 of fewer than a hundred gaps is the longest, and finding that takes a fourth of the time.
+        CASE
+            WHEN len(gap_us) <= 100 THEN greatest(list_max(gap_us), list_max(late_us))
+            ELSE list_aggregate(list_concat(gap_us, late_us), 'quantile_disc', 0.99)
+        END AS gap_p99_us
     FROM chunks_batch
 ) USING (call_id)
 """

@@ -113,3 +113,14 @@ def test_a_few_long_gaps_cost_the_others_no_bits_and_are_read_in_their_places(tm
 def test_a_gap_is_late_when_it_would_widen_its_group_by_more_than_it_costs(gaps: list[int], late: list[int]) -> None:
     found = is_late(np.array(gaps, dtype=np.int32), np.zeros(len(gaps), dtype=np.bool_))
     assert np.flatnonzero(found).tolist() == late
+
+
+@pytest.mark.parametrize("length", [1, 2, 50, 99, 100, 101, 102, 250])
+def test_the_p99_of_a_calls_gaps_is_the_smallest_that_99_percent_do_not_exceed(length: int, tmp_path: Path) -> None:
+    gaps = np.random.default_rng(length).permutation(np.arange(1, length) * 1000)
+    with Writer(tmp_path / "a.journal") as journal:
+        journal.append(call(1, chunks=stamps([0, *(np.cumsum(gaps) * 1000).tolist()], [1] * length)))
+    load([tmp_path / "a.journal"], tmp_path / "x.duckdb")
+    with reading(tmp_path / "x.duckdb") as connection:
+        ((found,),) = connection.execute("SELECT gap_p99_us FROM calls_row").fetchall()
+    assert found == (int(np.quantile(gaps, 0.99, method="inverted_cdf")) if length > 1 else None)
