@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from agentload.kvmath.pool import Pool, kv_bytes
+from agentload.kvmath.pool import Pool
 from agentload.model.profile import ArmProfile, KvDtype
 
 # The names under which vLLM's `--kv-cache-dtype` knows them.
 _DTYPES: Final[dict[KvDtype, str]] = {"bf16": "bfloat16", "fp16": "float16"}
 # What a profile that names no version gets: the version whose wire this room speaks.
 _VERSION: Final = "0.32.0"
-_GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,36 +137,37 @@ class Facts:
                     "enable_chunked_prefill": True,
                     "policy": "fcfs",
                 },
-                "attention_config": {"backend": server.backend},
+                "attention_config": {"backend": self.backend},
                 "device_config": {"device": "cuda"},
             }
         }
 
-    def log_lines(self, url: str) -> Iterator[tuple[str, str]]:
-        """Yield what the server logs while it starts, as (process, message)."""
+    @property
+    def backend(self) -> str | None:
+        """Return the attention backend by the name that vLLM has for it."""
+        found = re.search(r"[A-Z][A-Z_]+[A-Z]", self.arm.server.backend or "")
+        return found[0] if found else None
+
+    def log_lines(self, url: str) -> Iterator[tuple[str, str, str]]:
+        """Yield what the server logs while it starts, as (process, place in vLLM's source, message)."""
         server, pool = self.arm.server, self.pool
-        yield "APIServer", f"version {self.version} model {self.model} (emulated by agentload: {self.arm.profile}/{self.arm.name})"
-        yield "APIServer", f"Using max model len {server.max_model_len}"
+        emulated = f"emulated by agentload: {self.arm.profile}/{self.arm.name}"
+        yield "APIServer", "api_utils.py:347", f"version {self.version}  model {self.model}  ({emulated})"
+        yield "APIServer", "model.py:2152", f"Using max model len {server.max_model_len}"
         if self.arm.kv_dtype.startswith("fp8"):
-            yield (
-                "APIServer",
-                (
-                    f"Using {self.dtype} data type to store kv cache. It reduces the GPU memory footprint and boosts the performance. "
-                    "Meanwhile, it may cause accuracy drop without a proper scaling factor"
-                ),
+            text = (
+                f"Using {self.dtype} data type to store kv cache. It reduces the GPU memory footprint and boosts the performance. "
+                "Meanwhile, it may cause accuracy drop without a proper scaling factor"
             )
-        if server.backend:
-            yield "EngineCore", f"Using {server.backend} backend."
-        memory_gib = kv_bytes(self.arm.gpu, self.arm.model, server) / _GIB
-        yield "EngineCore", f"Available KV cache memory: {memory_gib:.2f} GiB"
-        yield (
-            "EngineCore",
-            (
-                f"GPU KV cache size: {pool.tokens:,} tokens, "
-                f"Maximum concurrency for {server.max_model_len:,} tokens per request: {pool.concurrency:.2f}x"
-            ),
+            yield "APIServer", "cache.py:361", text
+        if self.backend:
+            yield "EngineCore", "cuda.py:482", f"Using {self.backend} attention backend out of potential backends: ['{self.backend}']."
+        size = (
+            f"GPU KV cache size: {pool.tokens:,} tokens, "
+            f"Maximum concurrency for {server.max_model_len:,} tokens per request: {pool.concurrency:.2f}x"
         )
+        yield "EngineCore", "kv_cache_utils.py:2327", size
         sizes = tuple(table.block_tokens for table in pool.layout.tables for _ in range(table.count))
         if len(sizes) > 1:
-            yield "EngineCore", f"kv cache group sizes {sizes}"
-        yield "APIServer", f"Starting vLLM server on {url}"
+            yield "EngineCore", "kv_cache_utils.py:853", f"kv cache group sizes {sizes}"
+        yield "APIServer", "entry.py:140", f"Starting vLLM server on {url}"
