@@ -36,7 +36,8 @@ class Delivery:
         self, request: web.Request, order: Order, log: Log, faults: tuple[OfRequest, ...], *, mishaps: Mishaps, pacer: Pacer, tally: Tally
     ) -> None:
         transport = request.transport
-        assert isinstance(transport, asyncio.WriteTransport)
+        if not isinstance(transport, asyncio.WriteTransport):
+            raise ConnectionResetError("the client has left")
         slow = byte_s(faults)
         self._request = request
         self._transport = transport

@@ -74,11 +74,6 @@ class Script:
         return "".join(found) if found else None
 
 
-def plain(pieces: tuple[str, ...], *, finish: Finish, stop_reason: str | None = None) -> Script:
-    """Return a script that is nothing but text."""
-    return Script(parts=(Part(kind="content", pieces=pieces),), finish=finish, stop_reason=stop_reason)
-
-
 def logprob(script: Script, index: int, *, rank: int = 0) -> float:
     """Return a plausible log probability of a token: drawn from its text and place, lower for each rank below the first."""
     drawn = zlib.crc32(script.pieces[index].encode(), index) % 4096

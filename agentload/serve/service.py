@@ -49,7 +49,7 @@ class Service:
         except RefusedError as error:
             log.end = log.end or "refused"
             return refused(request, error.refusal)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ConnectionError):
             log.end = "left" if log.fault is None else "broken"
             raise
         finally:

@@ -6,10 +6,11 @@ import pytest
 
 from agentload.serve.chat_face import ChatFace
 from agentload.serve.exchange import Exchange
-from agentload.serve.script import Part, Script, plain
+from agentload.serve.script import Part, Script
 from agentload.serve.wanted import Wanted
 from agentload.serve.wire import DONE
 from tests.serve.recorded_lines import event, lines, shape, text
+from tests.serve.scripts import plain
 
 PIECES = ("gory", " gre", "@", "raw", "UNI", "numerator", "", "�onents", "LY", " closed", " public", "'''")
 STREAMED = Wanted(face="chat", model="tiny-auto", stream=True, include_usage=True)

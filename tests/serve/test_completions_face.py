@@ -3,9 +3,9 @@ from dataclasses import replace
 
 from agentload.serve.completions_face import CompletionsFace
 from agentload.serve.exchange import Exchange
-from agentload.serve.script import plain
 from agentload.serve.wanted import Wanted
 from tests.serve.recorded_lines import event, lines, shape
+from tests.serve.scripts import plain
 
 PIECES = ("jor", "help", "ec", " callable", "AL")
 EXCHANGE = Exchange(

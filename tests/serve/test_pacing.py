@@ -11,11 +11,11 @@ from agentload.model.profile import ArmProfile, Speculation
 from agentload.serve.chat_face import ChatFace
 from agentload.serve.exchange import Exchange
 from agentload.serve.pacing import Flight, Pacer
-from agentload.serve.script import plain
 from agentload.serve.stream import Stream
 from agentload.serve.truth import Log
 from agentload.serve.wanted import Wanted
 from tests.serve.arms import arm
+from tests.serve.scripts import plain
 from tests.serve.test_stream import Pipe
 
 OUTPUT = 200

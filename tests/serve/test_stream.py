@@ -2,11 +2,11 @@ import asyncio
 
 from agentload.serve.chat_face import ChatFace
 from agentload.serve.exchange import Exchange
-from agentload.serve.script import plain
 from agentload.serve.stream import Stream
 from agentload.serve.truth import Log
 from agentload.serve.wanted import Wanted
 from tests.serve.recorded_lines import event
+from tests.serve.scripts import plain
 
 EXCHANGE = Exchange(
     id="chatcmpl-1",
