@@ -1,0 +1,1 @@
+"""Look at the deployments that can be emulated, and fit one of your own."""

@@ -1,0 +1,96 @@
+"""Make a profile of a measured run: the coefficients of each arm, with the error on what was left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from agentload.builtin import find
+from agentload.emulator.fit import Fitted, Observed, fit
+from agentload.emulator.profile import parse
+from agentload.errors import ProfileError
+from agentload.model.profile import ArmProfile, Noise, Profile, Provenance, Source
+from agentload.store.database import reading
+
+# Void blocks and failed calls say nothing of the model; retries stand for themselves.
+CALLS = """
+SELECT c.sent_ns, c.prompt_tokens, coalesce(c.cached_tokens, 0), c.output_tokens, c.chunk_ns
+FROM calls AS c
+WHERE c.run_id = ? AND c.arm = ? AND c.status = 'ok' AND c.sent_ns IS NOT NULL AND c.prompt_tokens IS NOT NULL
+  AND len(c.chunk_ns) > 1 AND NOT EXISTS (
+    SELECT 1 FROM blocks AS b WHERE b.run_id = c.run_id AND b.arm = c.arm AND b.leg = c.leg AND b.void IS NOT NULL
+      AND c.released_ns BETWEEN b.started_ns AND b.ended_ns)
+ORDER BY c.sent_ns
+"""
+ARMS = "SELECT arm FROM arms WHERE run_id = ? ORDER BY position"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedProfile:
+    """A profile of one's own, and how well each arm's fit predicts."""
+
+    profile: Profile
+    fits: dict[str, Fitted]
+
+
+def fitted(database: Path, run_id: str, *, like: str, name: str) -> FittedProfile:
+    """Fit every arm of a run that the profile *like* describes; hardware, geometry and KV configuration are taken from there."""
+    model = parse(find("profiles", like).read_text(encoding="utf-8"), name=like)
+    known = {arm.name: arm for arm in model.arms if arm.step is not None}
+    with reading(database) as connection:
+        arms = [arm for (arm,) in connection.execute(ARMS, [run_id]).fetchall()]
+        shared = [arm for arm in arms if arm in known]
+        if not shared:
+            raise ProfileError(
+                f"run {run_id} has no arm that {like} describes: {', '.join(arms) or 'no arm at all'}",
+                hint=f"{like} has: {', '.join(known)}",
+            )
+        fits = {arm: _fit(connection, run_id, known[arm]) for arm in shared}
+    made = Profile(
+        name=name,
+        title=f"{model.title}, fitted to run {run_id}",
+        sources=(Source(key="run", title=f"agentload run {run_id}", where=str(database)), *model.sources),
+        provenance=_provenance(fits),
+        arms=tuple(_arm(known[arm], fits[arm], name) for arm in shared),
+        slos=model.slos,
+        price=model.price,
+    )
+    return FittedProfile(profile=made, fits=fits)
+
+
+def _fit(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:
+    rows = connection.execute(CALLS, [run_id, arm.name]).fetchall()
+    sent, prompt, cached, output, stamps = zip(*rows, strict=True) if rows else ((), (), (), (), ())
+    seen = Observed(
+        sent_ns=np.array(sent, dtype=np.int64),
+        prompt_tokens=np.array(prompt, dtype=np.int64),
+        cached_tokens=np.array(cached, dtype=np.int64),
+        output_tokens=np.array(output, dtype=np.int64),
+        stamps_ns=[np.array(each, dtype=np.int64) for each in stamps],
+    )
+    assert arm.step is not None
+    return fit(seen, weights_ms=arm.step.weights_ms, experts=arm.model.experts, budget=arm.server.max_num_batched_tokens)
+
+
+def _arm(known: ArmProfile, found: Fitted, name: str) -> ArmProfile:
+    note = "; ".join(found.notes) or None
+    return replace(known, profile=name, step=found.step, noise=Noise(), accuracy=(), load_tests=(), note=note)
+
+
+def _provenance(fits: dict[str, Fitted]) -> Provenance:
+    errors = "; ".join(
+        f"{arm}: token latency {found.itl_error.median:.1%} (p90 {found.itl_error.p90:.1%}), TTFT {found.ttft_error.median:.1%} "
+        f"(p90 {found.ttft_error.p90:.1%})"
+        for arm, found in fits.items()
+    )
+    largest = max(found.step.known_to_batch for found in fits.values())
+    return Provenance(
+        published="nothing",
+        assumed="weights_ms, the hardware and the geometry, from the profile that this one is like",
+        fitted=f"every coefficient, to {sum(found.calls for found in fits.values())} calls",
+        predicted=f"what was left out, with a median error of {errors}",
+        extrapolates=f"batches above {largest}, and contexts beyond those of the run",
+    )
