@@ -17,6 +17,7 @@ import msgspec
 from agentload.importers.parts.growth import Growth, Prompt, change
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.options import Positive, Seconds
+from agentload.importers.parts.order import in_order
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
 
@@ -74,20 +75,25 @@ def sessions(intake: Intake, *, block: Positive = 64, every_s: Seconds = 0.0) ->
     """Yield a session for each trace and one for each of its sub-agents; `every_s` seconds lie between the starts of two traces."""
     if not every_s:
         intake.notes.estimate("start times are not in the source: all sessions start at 0 s")
+    yield from in_order(_families(intake, block, every_s))
+
+
+def _families(intake: Intake, block: int, every_s: float) -> Iterator[tuple[float, list[Session]]]:
     number = 0
     for place, trace in intake.records(_Trace):
         if trace.hash_id_scope != "local" or trace.block_size != block:
-            intake.notes.skip(
-                place, f"block_size {trace.block_size}, hash_id_scope '{trace.hash_id_scope[:10]}': block={block} and 'local' are read"
-            )
+            found = f"block_size {trace.block_size}, hash_id_scope '{trace.hash_id_scope[:10]}'"
+            intake.notes.skip(place, f"{found}: block={block} and 'local' are read")
             continue
         threads = _threads(intake, trace, place, f"s{number}", number)
         if not threads[0].calls:
             intake.notes.skip(place, "no request of a known type with a length")
             continue
+        start_s = round(number * every_s, 3)
+        made = [_session(thread, threads, start_s=start_s, model=threads[0].calls[0][0].model) for thread in threads]
+        yield start_s, [session for session in made if session is made[0] or session.start_s is None]
+        yield from ((start_s, [session]) for session in made[1:] if session.start_s is not None)
         number += 1
-        for thread in threads:
-            yield _session(thread, threads, start_s=round((number - 1) * every_s, 3), model=threads[0].calls[0][0].model)
 
 
 def _threads(intake: Intake, trace: _Trace, place: str, name: str, scope: int) -> list[_Thread]:
@@ -187,7 +193,7 @@ def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float, mod
                 recorded=None if recorded == Recorded() else recorded,
             )
         )
-    root_s = None if thread.spawned_by is not None else round(start_s + thread.begins_s, 3)
+    root_s = None if thread.spawned_by is not None else round(start_s + thread.begins_s + thread.calls[0][0].t, 3)
     extra = (("model", msgspec.json.encode(model).decode()),) if thread is threads[0] and model else ()
     return Session(session=thread.name, workload="weka", turns=tuple(turns), start_s=root_s, extra=extra)
 

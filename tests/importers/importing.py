@@ -20,9 +20,28 @@ def imported(
 ) -> tuple[list[Session], Summary]:
     """Write the files, import the folder (or the one file), and return its sessions and summary."""
     paths = [written(folder / name, text) for name, text in files.items()]
-    made = conversion([folder] if len(paths) > 1 else paths, key=KEY, format=format, tolerance=tolerance, options=options)
+    made = conversion(paths if len(paths) == 1 else [folder], key=KEY, format=format, tolerance=tolerance, options=options)
     sessions = list(made)
+    assert_ordered(sessions)
     return sessions, made.summary
+
+
+def assert_ordered(sessions: list[Session]) -> None:
+    """Check what every reader relies on: sorted starts, spawned sessions behind those that start them, references that exist."""
+    starts = [session.start_s for session in sessions if session.start_s is not None]
+    assert starts == sorted(starts)
+    names: dict[str, int] = {}
+    spawned: set[str] = set()
+    for session in sessions:
+        assert session.session not in names, session.session
+        assert (session.start_s is None) == (session.session in spawned), session.session
+        names[session.session] = len(session.turns)
+        spawned |= {child for turn in session.turns for child in turn.spawn}
+    assert spawned <= names.keys()
+    for session in sessions:
+        for turn in session.turns:
+            for ref in turn.after:
+                assert -1 <= ref.turn < names[ref.session]
 
 
 def written(path: Path, text: str | bytes) -> Path:

@@ -6,7 +6,7 @@ transcript does not show at all, the system prompt and the tools' schemas, is wh
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -46,11 +46,15 @@ class Dialogue:
     """Zero of the trace's axis, on the source's."""
     lead: str | None = None
     """Identity of the system prompt and tools that the source does not show; None: it shows all."""
+    opening: tuple[Piece, ...] = ()
+    """What every context of the conversation begins with, where the source shows it beside the messages."""
     spawned_s: float | None = None
     """When the call that spawned this conversation was complete; None: it is not a spawned one."""
     turns: list[Turn] = field(default_factory=list)
     ready_s: float | None = None
     """When the last call was complete, as far as that is known."""
+    done_s: list[float | None] = field(default_factory=list)
+    """When each call was complete."""
     _context: list[Piece] = field(default_factory=list)
     _sent: list[Piece] = field(default_factory=list)
     _lengths: dict[str, int] = field(default_factory=dict)
@@ -58,14 +62,17 @@ class Dialogue:
     _began_s: float | None = None
     _has_led: bool = False
 
+    def __post_init__(self) -> None:
+        self._context = list(self.opening)
+
     def add(self, pieces: Iterable[Piece]) -> None:
         """Let the next call send these too."""
         self._context.extend(pieces)
 
     def restart(self, pieces: Iterable[Piece]) -> None:
-        """Let the next call send these instead, after a compaction or a branch; what the source does not show stays."""
+        """Let the next call send these instead, after a compaction or a branch; what the conversation began with stays."""
         lead = self._context[:1] if self._context and self._context[0].key == self.lead else []
-        self._context = [*lead, *pieces]
+        self._context = [*lead, *self.opening, *pieces]
 
     def call(
         self,
@@ -76,10 +83,14 @@ class Dialogue:
         place: str,
         model: str | None = None,
         event: str | None = None,
+        asked: Wait | None = None,
         after: Sequence[TurnRef] = (),
         joined_s: float | None = None,
     ) -> None:
-        """Send the context, and let the answer follow it; `joined_s` is when all of `after` was complete."""
+        """Send the context, and let the answer follow it.
+
+        `asked` is what the call waited for, where the roles of what is new do not tell; `joined_s` when all of `after` was complete.
+        """
         sized = self._sized(usage, place)
         keep = identical(self._sent, sized)
         output = usage.output
@@ -88,7 +99,7 @@ class Dialogue:
             output = sum(piece.tokens for piece in answer)
         if usage.prompt is None:
             self.intake.notes.estimate("prompt tokens of a call: by the length of its messages")
-        wait, wait_s = self._pause(sized[keep:], timing, joined_s, place)
+        wait, wait_s = self._pause(asked or _asked(sized[keep:]), timing, joined_s, place)
         tokens = sum(piece.tokens for piece in sized)
         added = tuple(piece.segment() for piece in sized[keep:])
         self._trail = self._trail or self.intake.source.trail()
@@ -110,6 +121,13 @@ class Dialogue:
         )
         self._sent, self._context = sized, [*sized, *self._counted(answer, output)]
         self.ready_s = timing.done_s if timing.done_s is not None else timing.sent_s
+        self.done_s.append(self.ready_s)
+
+    def spawn(self, child: str, at_s: float) -> int:
+        """Let the last call that was complete by then start a session, and return its number."""
+        number = max((number for number, done_s in enumerate(self.done_s) if done_s is not None and done_s <= at_s), default=0)
+        self.turns[number] = replace(self.turns[number], spawn=(*self.turns[number].spawn, child))
+        return number
 
     def session(self, name: str, *, workload: str) -> Session:
         """Return the conversation; only one that was not spawned has a start of its own."""
@@ -161,12 +179,9 @@ class Dialogue:
         self._lengths.update((piece.key, piece.tokens) for piece in counted)
         return counted
 
-    def _pause(self, added: Sequence[Piece], timing: Timing, joined_s: float | None, place: str) -> tuple[Wait | None, float]:
+    def _pause(self, asked: Wait | None, timing: Timing, joined_s: float | None, place: str) -> tuple[Wait | None, float]:
         ready = [at for at in ((self.ready_s if self.turns else self.spawned_s), joined_s) if at is not None]
-        asked = [piece.role for piece in added if piece.role in {"user", "tool", "image"}]
-        wait: Wait | None = None
-        if self.turns and asked:
-            wait = "tool" if asked[-1] == "tool" else "user"
+        wait = asked if self.turns else None
         if not ready or timing.sent_s is None:
             return wait, 0.0
         gap = timing.sent_s - max(ready)
@@ -186,6 +201,13 @@ class Dialogue:
             start_s=None if sent is None or is_start else round(max(0.0, sent - self.origin_s), 3),
         )
         return None if recorded == Recorded() else recorded
+
+
+def _asked(added: Sequence[Piece]) -> Wait | None:
+    roles = [piece.role for piece in added if piece.role in {"user", "tool", "image"}]
+    if not roles:
+        return None
+    return "tool" if roles[-1] == "tool" else "user"
 
 
 def _cut(base: Sequence[Piece], tokens: int) -> list[Piece]:

@@ -1,0 +1,204 @@
+"""Sessions of pi and of what is built on it: entries in a line or a tree, with messages, compactions and branches.
+
+Every recorded answer was a real call, on whatever branch, so all are played in the order of the file, each with the context of its own
+place in the tree. A compaction's context is its summary and the entries from the first kept one on.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agentload.importers.parts import chat, stamps
+from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
+from agentload.importers.parts.files import parsed
+from agentload.importers.parts.intake import Intake
+from agentload.importers.parts.pieces import Piece
+from agentload.model.trace import TurnRef, Wait
+
+Record = dict[str, Any]
+
+_SILENT: Final = frozenset({"model_change", "thinking_level_change", "label", "session_info", "custom", "session"})
+_MIRRORS: Final = frozenset({"delivery-mirror", "gateway-injected"})
+"""Models that OpenClaw writes for text which no model made."""
+_HEARTBEAT: Final = "HEARTBEAT_OK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry, without its content."""
+
+    id: str
+    parent: str | None
+    place: str
+    at_s: float | None
+    pieces: tuple[Piece, ...] = ()
+    timing: Timing | None = None
+    """Of a call; None where the entry is none."""
+    usage: Usage | None = None
+    model: str | None = None
+    compacts: str | None = None
+    """A compaction: the first entry that it keeps."""
+    child: str | None = None
+    """Key of the session that this result says was spawned."""
+    is_heartbeat: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A child's turn that a parent's call comes after."""
+
+    ref: TurnRef
+    done_s: float
+
+
+def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[Entry]:
+    """Read entries of all versions; older ones have no ids and follow each other."""
+    before: str | None = None
+    for number, (place, record) in enumerate(records):
+        if record.get("type") == "session":
+            continue
+        found = record.get("id")
+        own = found if isinstance(found, str) else f"#{number}"
+        parent = record.get("parentId", before)
+        entry = _entry(intake, record, own, parent if isinstance(parent, str) else None, place)
+        before = own
+        yield entry
+
+
+def play(
+    dialogue: Dialogue, found: Iterable[Entry], *, main: str | None = None, asked: Wait | None = None, joins: Iterable[Joined] = ()
+) -> None:
+    """Play entries into a dialogue; `main` is the model whose calls need no name, `joins` are complete before the next call after them."""
+    known: dict[str, Entry] = {}
+    open_joins = sorted(joins, key=lambda join: join.done_s)
+    tip: str | None = None
+    heartbeat = False
+    for entry in found:
+        if entry.parent != tip:
+            dialogue.restart(_context(dialogue.intake, known, entry.parent, entry.place))
+        known[entry.id] = entry
+        tip = entry.id
+        if entry.compacts is not None:
+            dialogue.restart(_context(dialogue.intake, known, entry.id, entry.place))
+        elif entry.timing is None:
+            dialogue.add(entry.pieces)
+            heartbeat = heartbeat or entry.is_heartbeat
+        else:
+            sent_s = entry.timing.sent_s
+            done = [join for join in open_joins if sent_s is not None and join.done_s <= sent_s]
+            open_joins = open_joins[len(done) :]
+            dialogue.call(
+                timing=entry.timing,
+                usage=entry.usage or Usage(),
+                answer=entry.pieces,
+                place=entry.place,
+                model=None if entry.model == main else entry.model,
+                event="heartbeat" if heartbeat else None,
+                asked="schedule" if heartbeat else asked,
+                after=[join.ref for join in done],
+                joined_s=done[-1].done_s if done else None,
+            )
+            heartbeat = False
+
+
+def spawns(found: Iterable[Entry]) -> Iterator[tuple[str, float]]:
+    """Yield the key of each session that was spawned, and when the call that did it was complete."""
+    done_s: float | None = None
+    for entry in found:
+        if entry.timing is not None and entry.timing.done_s is not None:
+            done_s = entry.timing.done_s
+        if entry.child is not None and done_s is not None:
+            yield entry.child, done_s
+
+
+def _context(intake: Intake, known: Mapping[str, Entry], tip: str | None, place: str) -> list[Piece]:
+    """Return what a call behind this entry sends."""
+    path: list[Entry] = []
+    seen: set[str] = set()
+    while tip is not None:
+        if tip in seen or tip not in known:
+            intake.notes.meet(place, "parents in a circle" if tip in seen else "a parent that is not there")
+            break
+        seen.add(tip)
+        path.append(known[tip])
+        tip = known[tip].parent
+    path.reverse()
+    for number in range(len(path) - 1, -1, -1):
+        entry = path[number]
+        if entry.compacts is not None:
+            kept = next((at for at, other in enumerate(path[:number]) if other.id == entry.compacts), number)
+            path = [entry, *path[kept:number], *path[number + 1 :]]
+            break
+    return [piece for entry in path for piece in entry.pieces]
+
+
+def _entry(intake: Intake, record: Record, own: str, parent: str | None, place: str) -> Entry:
+    kind = record.get("type")
+    at_s = stamps.seconds(record.get("timestamp"))
+    common: dict[str, Any] = {"id": own, "parent": parent, "place": place, "at_s": at_s}
+    message = record.get("message")
+    if kind == "message" and isinstance(message, dict):
+        return _message(intake, message, common)
+    if kind == "compaction":
+        kept = record.get("firstKeptEntryId", record.get("firstKeptEntryIndex"))
+        intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
+        return Entry(**common, pieces=_said(intake, record.get("summary")), compacts=f"#{kept}" if isinstance(kept, int) else str(kept))
+    if kind == "branch_summary":
+        return Entry(**common, pieces=_said(intake, record.get("summary")))
+    if kind == "custom_message":
+        return Entry(**common, pieces=tuple(chat.pieces(intake, "user", record)))
+    if kind not in _SILENT:
+        intake.notes.meet(place, "an entry of an unknown type")
+    return Entry(**common)
+
+
+def _said(intake: Intake, text: object) -> tuple[Piece, ...]:
+    return tuple(chat.pieces(intake, "user", {"content": text})) if isinstance(text, str) else ()
+
+
+def _message(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
+    role = message.get("role")
+    if role == "assistant":
+        return _answer(intake, message, common)
+    if role == "bashExecution":
+        if message.get("excludeFromContext"):
+            return Entry(**common)
+        return Entry(**common, pieces=_said(intake, f"{message.get('command')}\n{message.get('output')}"))
+    if role in {"branchSummary", "compactionSummary"}:
+        return Entry(**common, pieces=_said(intake, message.get("summary")))
+    pieces = tuple(chat.pieces(intake, chat.role_of(role), message))
+    text = chat.text_of(message.get("content")) if role == "user" else ""
+    return Entry(**common, pieces=pieces, child=_child(message), is_heartbeat=_HEARTBEAT in text)
+
+
+def _answer(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
+    model = message.get("model")
+    if model in _MIRRORS:
+        intake.notes.drop("an answer that no model made (a mirror of what was delivered)")
+        return Entry(**common)
+    pieces = tuple(chat.pieces(intake, "assistant", message))
+    usage = message.get("usage")
+    counts = {name: value for name, value in usage.items() if isinstance(value, int)} if isinstance(usage, dict) else {}
+    prompt = sum(counts.get(name, 0) for name in ("input", "cacheRead", "cacheWrite"))
+    if isinstance(usage, dict) and not counts.get("output") and message.get("stopReason") in {"error", "aborted"}:
+        intake.notes.drop("a call that failed or was stopped before its first token")
+        return Entry(**common)
+    if not counts:
+        intake.notes.meet(common["place"], "an answer without usage")
+    sent_s = stamps.seconds(message.get("timestamp"))
+    return Entry(
+        **common,
+        pieces=pieces,
+        timing=Timing(sent_s=common["at_s"] if sent_s is None else sent_s, done_s=common["at_s"]),
+        usage=Usage(prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead")),
+        model=model if isinstance(model, str) else None,
+    )
+
+
+def _child(message: Record) -> str | None:
+    if message.get("toolName") != "sessions_spawn":
+        return None
+    for found in (message.get("details"), parsed(chat.text_of(message.get("content")))):
+        if isinstance(found, dict) and isinstance(found.get("childSessionKey"), str):
+            return str(found["childSessionKey"])
+    return None

@@ -1,0 +1,67 @@
+"""Read an SQLite database of another program without touching it."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from agentload.errors import TraceError
+from agentload.importers.parts.files import parsed
+from agentload.importers.parts.notes import Notes
+
+MAGIC: Final = b"SQLite format 3\0"
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """Open read-only; a database whose folder cannot be written to is read as it lies there."""
+    for mode in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            database = sqlite3.connect(f"file:{quote(str(path.resolve()))}?{mode}", uri=True)
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            continue
+        except sqlite3.DatabaseError as error:
+            raise TraceError(f"{path}: no readable SQLite database: {error}", hint="copy it with `sqlite3 FILE .backup`") from error
+        return database
+    raise TraceError(f"{path}: the database cannot be opened", hint="copy it with `sqlite3 FILE .backup`, and import the copy")
+
+
+def has_table(path: Path, name: str) -> bool:
+    """Tell whether a file is a database with this table."""
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return False
+    try:
+        with closing(opened(path)) as database:
+            return _exists(database, name)
+    except (TraceError, sqlite3.DatabaseError):
+        return False
+
+
+def rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
+    """Yield a table's rows by column, whatever columns this version has; none if there is no such table."""
+    if _exists(database, table):
+        cursor = database.execute(f"SELECT * FROM {table}")  # noqa: S608  # the names are ours
+        names = [column[0] for column in cursor.description]
+        yield from (dict(zip(names, row, strict=True)) for row in cursor)
+
+
+def events(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, event) of one session's transcript, in order."""
+    with closing(opened(path)) as database:
+        try:
+            found = database.execute("SELECT seq, event_json FROM transcript_events WHERE session_id = ? ORDER BY seq", (session,))
+            for seq, text in found:
+                event = parsed(text) if isinstance(text, str | bytes) else None
+                if isinstance(event, dict):
+                    yield f"{path}: event {seq}", event
+                else:
+                    notes.skip(f"{path}: event {seq}", "no JSON object")
+        except sqlite3.DatabaseError as error:
+            notes.skip(str(path), f"the database is damaged ({type(error).__name__})")
+
+
+def _exists(database: sqlite3.Connection, table: str) -> bool:
+    return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None

@@ -1,0 +1,60 @@
+"""Sessions of the pi coding agent (badlogic/pi-mono): ~/.pi/agent/sessions/*/*.jsonl, versions 1 (a line) to 3 (a tree).
+
+{"type": "session", "version", "cwd", ...}, then {"type": "message" | "compaction" | "branch_summary" | ..., "id", "parentId", ...}. Every
+answer with usage is a call: its prompt is input + cacheRead + cacheWrite, it was sent when the message was made and done when the
+entry was written. The system prompt and tools are not in the files: what the first prompt has more than its messages,
+taken to be one for all sessions in a folder.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from agentload.importers.parts import entries, stamps
+from agentload.importers.parts.dialogue import Dialogue
+from agentload.importers.parts.files import records
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.order import in_order
+from agentload.model.trace import Session
+
+FILES: Final = ("*.jsonl",)
+LICENCE: Final = None
+
+
+def sniff(head: Head) -> float:
+    """Look for the session's first line, or for an entry."""
+    if head.record.get("type") == "session" and "timestamp" in head.record:
+        return 0.9
+    return 0.5 if head.has("type", "message", "timestamp") and not head.has("uuid") else 0.0
+
+
+def sessions(intake: Intake) -> Iterator[Session]:
+    """Yield a session for each file with a call."""
+    began = {path: _first(path) for path in intake.files}
+    origin_s = min(began.values(), default=0.0)
+    paths = sorted(intake.files, key=lambda path: (began[path], str(path)))
+    yield from in_order((began[path] - origin_s, _session(intake, path, f"s{number}", origin_s)) for number, path in enumerate(paths))
+
+
+def _session(intake: Intake, path: Path, name: str, origin_s: float) -> tuple[Session, ...]:
+    found = list(entries.entries(intake, records(path, entries.Record, intake.notes)))
+    main = next((entry.model for entry in found if entry.timing is not None), None)
+    lead = intake.identity.of("system", f"pi {Head(path).record.get('cwd')}")
+    dialogue = Dialogue(intake=intake, origin_s=origin_s, lead=lead)
+    entries.play(dialogue, found, main=main)
+    if dialogue.turns:
+        return (dialogue.session(name, workload="pi"),)
+    intake.notes.drop("a session without a call")
+    return ()
+
+
+def _first(path: Path) -> float:
+    """Return the earliest time of a file's first entries; a branched session's own line is younger than what it begins with."""
+    times = []
+    for (_, record), _ in zip(records(path, entries.Record, Notes("lenient")), range(50), strict=False):
+        message = record.get("message")
+        sent_s = stamps.seconds(message.get("timestamp")) if isinstance(message, dict) else None
+        at_s = stamps.seconds(record.get("timestamp")) if sent_s is None else sent_s
+        times += [] if at_s is None else [at_s]
+    return min(times, default=0.0)
