@@ -121,7 +121,7 @@ def _sub_agent(intake: Intake, request: _Request, parent: _Thread, name: str, pl
     spawned_s = _end(parent.calls[-1][0]) if parent.calls else 0.0
     last = request.requests[-1] if request.requests else request
     length = request.duration_ms / 1000 if request.duration_ms is not None else _end(last)
-    begins_s = request.t - length
+    begins_s = max(0.0, request.t - length)
     if begins_s < spawned_s - _SLACK_S:  # it says when it began, or its clock is another's
         begins_s = max(request.t, spawned_s)
     if not parent.calls:

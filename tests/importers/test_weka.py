@@ -152,7 +152,7 @@ def test_a_sub_agent_that_no_call_started_or_that_never_ended_is_kept(tmp_path: 
     (lone_one, only), summary = imported(
         tmp_path, {"w.jsonl": jsonl(TRACE | lone | {"requests": [*lone["requests"], call(60, [7], 4, 1)]})}, block=B
     )
-    assert (only.session, only.start_s, lone_one.session, lone_one.start_s) == ("s0", 60.0, "s0.1", 5.0)
+    assert (only.session, only.start_s, lone_one.session, lone_one.start_s) == ("s0", 60.0, "s0.1", 0.0)
     assert [what for what, _, _ in summary.odd] == ["a sub-agent that no call started: a session of its own"]
 
 
