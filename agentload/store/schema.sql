@@ -1,5 +1,5 @@
--- Absent is NULL, never 0. All *_ns are nanoseconds on the monotonic axis of their leg, except created_ns, wall_ns and the at_ns of verdicts,
--- jobs and alarms, which are nanoseconds since 1970. docs/database.md says more.
+-- Absent is NULL, never 0. All *_ns are nanoseconds on the monotonic axis of their leg, except runs.created_ns, legs.wall_ns and those of
+-- verdicts, probes, jobs and alarms, which are nanoseconds since 1970. docs/database.md says more.
 
 CREATE TABLE schema_version (version INTEGER NOT NULL);
 
