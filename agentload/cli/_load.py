@@ -8,6 +8,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from agentload.errors import UsageError
+from agentload.experiment.capacity import Limits
+from agentload.experiment.find import What
 from agentload.experiment.vigil import OnDead
 from agentload.model.plan import Arrivals, Budget, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
 from agentload.model.plan import Cache as CacheName
@@ -133,3 +135,29 @@ def on_dead(text: str) -> OnDead:
             return text
         case _:
             raise UsageError(f"--on-dead is wait, skip or stop, got '{text}'")
+
+
+def what(text: str) -> What:
+    """Read `--find`."""
+    match text:
+        case "max-concurrency" | "max-rate":
+            return text
+        case _:
+            raise UsageError(f"--find is max-concurrency or max-rate, got '{text}'")
+
+
+def limits(text: str, share: float) -> Limits:
+    """Read `--slo` and its share."""
+    if not 0 < share <= 1:
+        raise UsageError(f"--share is a share above 0 and at most 1, got {share:g}")
+    named: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.strip().partition("=")
+        try:
+            named[name] = float(number)
+        except ValueError as error:
+            raise UsageError(f"--slo takes NAME=MS, got '{part.strip()}'", hint="--slo ttft=2000,tpot=50") from error
+    unknown = sorted(named.keys() - {"ttft", "tpot", "turn"})
+    if unknown:
+        raise UsageError(f"--slo: no limit '{unknown[0]}'", hint="ttft, tpot (token latency) and turn are known")
+    return Limits(ttft_ms=named.get("ttft"), tpot_ms=named.get("tpot"), turn_ms=named.get("turn"), share=share)

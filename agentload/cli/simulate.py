@@ -8,6 +8,8 @@ For example:
     agentload simulate rag --profile llama-3.1-8b-h100 --db agentload.duckdb
 
     agentload simulate traces/chat.jsonl --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --sessions 16
+
+    agentload simulate code --profile llama-3.1-8b-h100 --find max-concurrency --slo ttft=3000,tpot=50 --wait-cap user=60
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from typing import Annotated
 import typer
 
 from agentload.cli import _load as opt
+from agentload.cli._found import describe
 from agentload.cli._output import print_json
 from agentload.experiment.arms import arms_of
+from agentload.experiment.find import find as search
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.record import typed_command
@@ -53,6 +57,10 @@ def run(
     retries: opt.Retries = 0,
     seed: opt.Seed = 0,
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Scatter as real servers do.")] = True,
+    find: Annotated[str | None, typer.Option(help="Instead: find the max-concurrency or max-rate that holds --slo, for each arm.")] = None,
+    slo: Annotated[str, typer.Option(help="Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.")] = "ttft=2000,tpot=100",
+    share: Annotated[float, typer.Option(help="Share of the turns that must hold them.")] = 0.95,
+    minutes: Annotated[float, typer.Option(help="Virtual minutes that each load is tried for.")] = 15.0,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     load = opt.load(
@@ -72,6 +80,13 @@ def run(
     )
     chosen = arms_of(profile, [name.strip() for name in arms.split(",")] if arms else [])
     trace, trace_hash = load_traces(traces)
+    if find is not None:
+        found = [
+            search(opt.what(find), trace, arm, limits=opt.limits(slo, share), load=load, seconds=60 * minutes, seed=seed)
+            for arm in (chosen if noise else quiet(chosen).values())
+        ]
+        print_json(found) if json else print(describe(found, opt.what(find), slo=slo, share=share))
+        return
     name = run_id(trace_hash, chosen, load, pairs, design, cache, seed, noise)
     made = plan(
         trace,

@@ -1,0 +1,33 @@
+"""Say what a search for capacity found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from agentload.experiment.capacity import Found
+from agentload.experiment.find import What
+
+
+def describe(found: Iterable[Found], what: What, *, slo: str, share: float) -> str:
+    """Return the loads that were tried, and for each arm the largest that held."""
+    return "\n".join(_lines(found, "sessions" if what == "max-concurrency" else "starts/s", slo, share))
+
+
+def _lines(found: Iterable[Found], unit: str, slo: str, share: float) -> Iterator[str]:
+    for each in found:
+        yield f"{each.arm}: {_bracket(each, unit)} ({slo} ms for {share:.0%} of turns; simulated)"
+        yield f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
+        for trial in each.trials:
+            cached = "–" if trial.hit_rate is None else f"{trial.hit_rate:.0%}"
+            yield (
+                f"  {trial.load:>10.4g}{trial.turns:>9,}{trial.share:>9.1%}{cached:>9}{trial.peak_kv_usage:>9.0%}"
+                f"{trial.preemptions:>11,}{trial.output_tokens_per_s:>10,.0f}"
+            )
+
+
+def _bracket(found: Found, unit: str) -> str:
+    if found.holds is None:
+        return f"no load holds, not even {found.breaks:.4g} {unit}"
+    if found.breaks is None:
+        return f"more than {found.holds:.4g} {unit}"
+    return f"{found.holds:.4g} {unit} hold, {found.breaks:.4g} do not"

@@ -1,0 +1,119 @@
+"""Try loads on an emulated arm until the one that just holds is found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from agentload.errors import UsageError
+from agentload.experiment.capacity import Found, Limits, Trial, search
+from agentload.experiment.plan import plan
+from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
+from agentload.model.profile import ArmProfile
+from agentload.model.rows import CallRow, SampleRow
+from agentload.model.trace import Session, Trace
+from agentload.virtual.shell import Shell
+
+What: TypeAlias = Literal["max-concurrency", "max-rate"]
+FASTEST_TOKEN_S = 0.002  # no deployment that is known decodes a sequence faster
+START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """A trace's sessions over and over, so that a long run never lacks load; each round is new content."""
+
+    trace: Trace
+    rounds: int
+
+    def __iter__(self) -> Iterator[Session]:
+        for round_ in range(self.rounds):
+            for session in self.trace.sessions:
+                yield _again(session, round_) if round_ else session
+
+
+def find(what: What, trace: Trace, arm: ArmProfile, *, limits: Limits, load: Load, seconds: float, seed: int) -> Found:
+    """Return the largest number of sessions, or of session starts a second, that *arm* carries within *limits*.
+
+    Each load is played for *seconds* of virtual time, the first quarter of which is left out: caches fill, queues build up.
+    """
+    if limits == Limits(share=limits.share):
+        raise UsageError("a search needs a limit to hold", hint="--slo ttft=2000,tpot=50")
+
+    sessions, shortest_s = _shape(trace, load)
+    starts_per_s = 1 / shortest_s if what == "max-concurrency" else 1.0
+
+    def attempt(size: float) -> Trial:
+        arrivals = ClosedLoop(sessions=round(size)) if what == "max-concurrency" else OpenLoop(rate_per_s=size)
+        played = replace(load, arrivals=arrivals, budget=Budget(seconds=seconds))
+        enough = math.ceil(size * (1 + starts_per_s * seconds) / sessions) + 1
+        repeated = Trace(header=trace.header, sessions=_Repeated(trace, enough))
+        made = plan(repeated, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=played)
+        return _trial(size, Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)), limits, seconds)
+
+    return search(arm.name, attempt, share=limits.share, start=START[what], whole=what == "max-concurrency")
+
+
+def _shape(trace: Trace, load: Load) -> tuple[int, float]:
+    """Return how many sessions a trace has, and the least time that an average one takes."""
+    count, total_s = 0, 0.0
+    for session in trace.sessions:
+        count += 1
+        for turn in session.turns:
+            rule = load.waits.get(turn.wait or "")
+            wait_s = turn.wait_s * (rule.scale if rule else 1.0)
+            total_s += min(wait_s, rule.cap_s) if rule and rule.cap_s is not None else wait_s
+            total_s += turn.output * FASTEST_TOKEN_S
+    return max(1, count), max(FASTEST_TOKEN_S, total_s / max(1, count))
+
+
+def _trial(size: float, shell: Shell, limits: Limits, seconds: float) -> Trial:
+    from_ns = round(seconds / 4 * 1e9)
+    turns = within = tokens = prompt = cached = preemptions = 0
+    usage = 0.0
+    for row in shell.play():
+        if isinstance(row, SampleRow):
+            usage = max(usage, row.value) if row.name == "kv_usage" else usage
+            preemptions = round(row.value) if row.name == "preemptions" else preemptions
+        elif isinstance(row, CallRow) and row.released_ns >= from_ns:
+            turns += 1
+            within += limits.holds(row)
+            tokens += row.output_tokens or 0
+            prompt += row.prompt_tokens or 0
+            cached += row.cached_tokens or 0
+    return Trial(
+        load=size,
+        turns=turns,
+        within=within,
+        preemptions=preemptions,
+        peak_kv_usage=usage,
+        hit_rate=cached / prompt if prompt else None,
+        output_tokens_per_s=tokens / (0.75 * seconds),
+    )
+
+
+def _again(session: Session, round_: int) -> Session:
+    """Return a session as another one of the same shape: same prefix, own content."""
+    mark = f"#{round_}"
+
+    def key(old: str | tuple[int, int]) -> str | tuple[int, int]:
+        return f"{old}{mark}" if isinstance(old, str) else old
+
+    return replace(
+        session,
+        session=session.session + mark,
+        turns=tuple(
+            replace(
+                turn,
+                add=tuple(
+                    replace(part, key=key(part.key), source=part.source and replace(part.source, session=part.source.session + mark))
+                    for part in turn.add
+                ),
+                after=tuple(replace(ref, session=ref.session + mark) for ref in turn.after),
+                spawn=tuple(child + mark for child in turn.spawn),
+            )
+            for turn in session.turns
+        ),
+    )
