@@ -13,7 +13,7 @@ from agentload.prompts import images, tools
 from agentload.prompts.bodies import Bodies, Slot
 from agentload.prompts.cache import Cache, Piece
 from agentload.prompts.messages import Message, messages
-from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer
+from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer, WordTokens
 from agentload.prompts.words import WIDTH
 
 
@@ -67,8 +67,10 @@ class Renderer:
         )
 
     def _exactness(self, context: tuple[Segment, ...]) -> Exactness:
-        if self._tokenizer.exact == "exact" == self._tokenizer.counts:
+        if isinstance(self._tokenizer, WordTokens):
             return "exact"
+        if any(segment.role == "image" for segment in context):  # what an image costs is the emulator's rule, and some models'
+            return "ratio"
         is_drawn = all(segment.text is None and segment.plant is None for segment in context)
         return self._tokenizer.exact if is_drawn else self._tokenizer.counts
 

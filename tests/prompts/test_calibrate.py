@@ -139,6 +139,13 @@ def test_a_text_that_nothing_counted_makes_a_prompt_a_ratio() -> None:
     assert Renderer(seed=7, tokenizer=counted).render(literal, salt="s").exact == "exact"
 
 
+def test_an_image_makes_a_prompt_a_ratio_on_a_real_target() -> None:
+    shown = (Segment(role="system", tokens=60, key="s"), Segment(role="image", tokens=4, key="i", size=(56, 56)))
+    measured = calibrate(target(JOINS_RESULTS, vocabulary(WORDS)))
+    assert Renderer(seed=7, tokenizer=measured).render(shown, salt="s").exact == "ratio"
+    assert Renderer(seed=7).render(shown, salt="s").exact == "exact"
+
+
 def test_a_tokenizer_file_is_measured_with_the_template_beside_it(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="the extra `tokenizers` is not installed")
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
