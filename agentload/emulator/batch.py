@@ -6,6 +6,8 @@ import heapq
 
 from agentload.emulator.inflight import InFlight
 
+NEVER = 1 << 62
+
 
 class Batch:
     """Keep the decoding calls so that a jump over many steps costs no more than one."""
@@ -16,6 +18,8 @@ class Batch:
         self.size = 0
         self.context = 0
         """Cached tokens of all sequences."""
+        self.first_end = NEVER
+        """Step with which the next call ends, or an earlier one if that call has left."""
         self._ends: list[tuple[int, int, InFlight]] = []  # heap by last step
         self._serial = 0
         self._phases = [0] * block_steps  # sequences by the steps, modulo, in which they need a block
@@ -27,6 +31,7 @@ class Batch:
         self._serial += 1
         call.ticket = self._serial
         heapq.heappush(self._ends, (call.last_step, call.ticket, call))
+        self.first_end = min(self.first_end, call.last_step)
         call.phase = (call.first_step + 1 + room) % len(self._phases)
         self._phases[call.phase] += 1
 
@@ -46,6 +51,7 @@ class Batch:
             entry = heapq.heappop(self._ends)
             if _is_listed(entry):
                 done.append(entry[2])
+        self.first_end = self._ends[0][0] if self._ends else NEVER
         return done
 
     def next_end(self) -> int:
@@ -57,6 +63,8 @@ class Batch:
     def blocks(self, after: int, steps: int) -> int:
         """Return how many blocks are needed in the *steps* steps after one."""
         phases = self._phases
+        if steps == 1:
+            return phases[(after + 1) % len(phases)]
         period = len(phases)
         cycles, left = divmod(steps, period)
         start = (after + 1) % period

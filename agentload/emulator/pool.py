@@ -70,8 +70,9 @@ class KvPool:
 
     def grow(self, blocks: int) -> None:
         """Give running calls *blocks* more; the caller has checked `free_blocks` and books them on the leases when they end."""
-        self._own += blocks * self._per_block
-        self._make_room()
+        if blocks:
+            self._own += blocks * self._per_block
+            self._make_room()
 
     def release(self, lease: Lease, content: tuple[Run, ...] | None, tokens: int) -> None:
         """End a lease whose first *tokens* are computed.

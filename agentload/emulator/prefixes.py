@@ -16,7 +16,7 @@ import heapq
 from dataclasses import dataclass
 
 from agentload.emulator.calls import Run
-from agentload.emulator.radix import Mark, Node, descend, grow, rest
+from agentload.emulator.radix import Mark, Node, Place, descend, grow
 
 _SWEEP = 64
 """Entries in the queue before stale ones are looked for."""
@@ -40,6 +40,7 @@ class PrefixCache:
         self._serial = 0
         self._clock = 0
         self._sweep_at = _SWEEP
+        self._left: tuple[tuple[Run, ...], Place] | None = None  # the context that was looked up last, and where it left the tree
         self.cached = 0
         """Blocks kept, in use or not."""
         self.pinned = 0
@@ -49,22 +50,30 @@ class PrefixCache:
         """Find the longest kept prefix of at most *limit* blocks: where it ends, and its blocks."""
         place = descend(self._root, content, limit * self._block)
         blocks = min(place.node.cached, (place.node.start + place.offset) // self._block)
-        return place.node.holder(blocks), blocks
+        node = place.node.holder(blocks)
+        # The `keep` that mostly follows need not look again, if the context left the tree before the limit, in a node that will be pinned.
+        self._left = (content, place) if node is place.node and place.matched < limit * self._block else None
+        return node, blocks
 
     def keep(self, content: tuple[Run, ...], tokens: int) -> tuple[Node, int]:
         """Keep all full blocks of a context's first *tokens*; return where they end, to be pinned at once."""
         full = tokens // self._block
-        place = descend(self._root, content, tokens)
+        left = self._left
+        place = left[1] if left and left[0] is content else descend(self._root, content, tokens)
         node = place.node
         known = min(full, (node.start + place.offset) // self._block)
         if node.cached < known:
             # The tail of a leaf was evicted, its text not yet forgotten.
             self.cached += known - node.cached
             node.cached = known
+        self._left = None
         if known < full:
-            node = grow(place, rest(content, place, tokens), self._block)
+            place = grow(place, content, tokens, self._block)
+            node = place.node
             self.cached += full - known
             node.cached = full
+            # The next chunk of the same prompt goes on here, unless the tree grows before.
+            self._left = content, place
         return node.holder(full), full
 
     def pin(self, node: Node, position: int) -> Mark:

@@ -116,26 +116,12 @@ def _walk(place: Place, content: tuple[Run, ...], runs: tuple[Run, ...], limit: 
             return
 
 
-def rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[Run, ...]:
-    """Return the runs of a context from a place up to *limit* tokens."""
-    runs: list[Run] = []
-    used, left = place.used, limit - place.matched
-    for run in content[place.index :]:
-        length = run[1] - used
-        if length >= left:
-            runs.append(run if not used and length == left else (run[0], left))
-            break
-        runs.append((run[0], length) if used else run)
-        left -= length
-        used = 0
-    return tuple(runs)
-
-
-def grow(place: Place, runs: tuple[Run, ...], block: int) -> Node:
-    """Add runs at a place and return the node that now ends with them.
+def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Place:
+    """Add the runs of a context from a place up to *limit* tokens; return the place where they end.
 
     A leaf grows in place, so that a long conversation stays one node. What it had beyond the place makes way if none of its blocks is kept.
     """
+    runs, index, used = _rest(content, place, limit)
     node, offset = place.node, place.offset
     if offset < node.tokens:
         boundary = (node.start + offset) // block
@@ -148,15 +134,30 @@ def grow(place: Place, runs: tuple[Run, ...], block: int) -> Node:
         start = node.start + node.tokens
         child = Node(parent=node, start=start, first=start // block, runs=runs, skip=place.used)
         node.children[runs[0][0], place.used] = child
-        return child
-    added = sum(tokens for _, tokens in runs)
+        return Place(child, child.tokens, index, used, limit)
     if place.used:
         identity, tokens = node.runs[-1]
         node.runs = (*node.runs[:-1], (identity, tokens + runs[0][1]), *runs[1:])
     else:
         node.runs += runs
-    node.tokens += added
-    return node
+    node.tokens += limit - place.matched
+    return Place(node, node.tokens, index, used, limit)
+
+
+def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run, ...], int, int]:
+    """Return the runs of a context from a place up to *limit* tokens, and where in the context they end."""
+    index, used, left = place.index, place.used, limit - place.matched
+    runs: list[Run] = []
+    while left:
+        run = content[index]
+        length = run[1] - used
+        if length > left:
+            runs.append((run[0], left))
+            return tuple(runs), index, used + left
+        runs.append((run[0], length) if used else run)
+        left -= length
+        index, used = index + 1, 0
+    return tuple(runs), index, used
 
 
 def _split(lower: Node, offset: int, boundary: int) -> Node:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 QUESTION_CHARS: Final = 2_000
 """Only the end of the last message is searched for a question."""
-_FACT_CHARS: Final = 400
+_FACT_CHARS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ _ASKS_TEXT = re.compile(
 )
 _ASKS_FACT = re.compile(r"what (?:is|was|are|were) (?:the |my |your |our )?([^?\n]{1,120}?)\?", re.IGNORECASE)
 _ASSIGNS = re.compile(r"\bVAR (\w+) = (?:VAR )?(\w+)")
-_STATES = re.compile(r"\s*(?:is|was|are|were|=|:)\s*:?\s*([^\n]{1,200})")
+_STATES = re.compile(r"\s*(?:is|was|are|were|=|:)\s*:?\s*([^\n]{1,4000})")
 _ENDS = re.compile(r"[.;,!]?(?:\s|$)")
 
 

@@ -13,7 +13,7 @@ _FIRST_CAPACITY = 4096
 class StepLog:
     """Hold the end instants (ps) of steps `first` to `last`; steps are numbered from 1."""
 
-    __slots__ = ("_ends", "_first", "_half_squares", "_steps", "last")
+    __slots__ = ("_ends", "_first", "_half_squares", "_scratch", "_steps", "last")
 
     def __init__(self) -> None:
         self.last = 0
@@ -21,6 +21,7 @@ class StepLog:
         self._ends = np.empty(_FIRST_CAPACITY, dtype=np.int64)
         self._steps = np.arange(1, 257, dtype=np.int64)
         self._half_squares = self._steps * (self._steps - 1) // 2
+        self._scratch = np.empty_like(self._steps)
 
     def append(self, end_ps: int) -> None:
         """Note one step."""
@@ -36,17 +37,22 @@ class StepLog:
         if at + steps > len(self._ends):
             self._grow(at + steps)
         if steps < _SMALL:
-            ends, lasts = [], first_ps
+            few, lasts = [], first_ps
             for _ in range(steps):
                 start_ps += lasts
                 lasts += growth_ps
-                ends.append(start_ps)
-            self._ends[at : at + steps] = ends
+                few.append(start_ps)
+            self._ends[at : at + steps] = few
         else:
             if steps > len(self._steps):
                 self._steps = np.arange(1, 2 * steps + 1, dtype=np.int64)
                 self._half_squares = self._steps * (self._steps - 1) // 2
-            self._ends[at : at + steps] = start_ps + first_ps * self._steps[:steps] + growth_ps * self._half_squares[:steps]
+                self._scratch = np.empty_like(self._steps)
+            ends, scratch = self._ends[at : at + steps], self._scratch[:steps]
+            np.multiply(self._steps[:steps], first_ps, out=ends)
+            np.multiply(self._half_squares[:steps], growth_ps, out=scratch)
+            ends += scratch
+            ends += start_ps
         self.last += steps
 
     def ends_ps(self, first: int, last: int) -> NDArray[np.int64]:

@@ -41,8 +41,12 @@ class StepClock:
     """By decoding sequences: a step without any cached token."""
     per_token_ps: tuple[int, ...] = field(init=False)
     """By decoding sequences: decode attention per cached token."""
+    _bound_ms: float = field(init=False)
+    """What reading weights takes at most; prefill work beyond it decides alone."""
 
     def __post_init__(self) -> None:
+        most = distinct_experts(self.experts, 1 << 20) if self.experts else saturation(1 << 20)
+        object.__setattr__(self, "_bound_ms", self.step.weights_ms + (self.step.batch8_ms or 0.0) * most)
         verified = 1 + (self.speculation.drafts if self.speculation else 0)
         draft_ms = self.speculation.draft_ms if self.speculation else 0.0
         base = [0] + [round((self.linear_ms(b * verified) + draft_ms) * PS_PER_MS) for b in range(1, self.max_seqs + 1)]
@@ -54,9 +58,12 @@ class StepClock:
     def linear_ms(self, n: int) -> float:
         """Return everything but attention for *n* tokens in the step."""
         step = self.step
+        prefill_ms = step.prefill_ms_per_token * n
+        if prefill_ms >= self._bound_ms:
+            return step.decode_ms - step.weights_ms + prefill_ms
         extra = distinct_experts(self.experts, n) if self.experts else saturation(n)
         weights = step.weights_ms + (step.batch8_ms or 0.0) * extra
-        return step.decode_ms - step.weights_ms + max(weights, step.prefill_ms_per_token * n)
+        return step.decode_ms - step.weights_ms + max(weights, prefill_ms)
 
     def mixed_ps(self, decoding: int, cached_tokens: int, chunk_tokens: int, twice_pairs: int) -> int:
         """Return the time of a step that also holds prefill chunks, which attend to `twice_pairs / 2` pairs."""

@@ -91,7 +91,7 @@ def test_nobody_is_admitted_beyond_the_most_sequences() -> None:
 )
 def test_a_call_that_can_never_run_is_rejected_at_once(prompt: int, output: int, reason: str) -> None:
     engine = Engine(small(blocks=63), seed=1)
-    engine._kv.capacity = 20
+    engine._scheduler.kv.capacity = 20
     engine.submit(request("a", prompt, output), 77)
     (event,) = engine.advance(engine.next_ns() or 0)
     assert isinstance(event, Rejected)
@@ -295,7 +295,7 @@ def play(arm: ArmProfile, calls: list[tuple[int, list[Run], int, int | None]], l
         if looks:
             engine.gauges()
     assert engine.gauges().kv_usage == 0.0
-    assert engine._steps.batch.context == engine._steps.batch.size == 0
+    assert engine._scheduler.steps.batch.context == engine._scheduler.steps.batch.size == 0
     return shown(happened)
 
 

@@ -49,7 +49,7 @@ def test_memory_grows_with_what_is_in_flight_and_not_with_what_is_done() -> None
             for event in engine.advance(nxt):
                 if isinstance(event, Finished):
                     at, calls = event.at_ns, calls + 1
-    assert engine._steps.log.held <= TRIM_STEPS + 200
-    assert len(engine._kv._cache._queue) < 500
-    assert not engine._calls
-    assert not engine._external
+    assert engine._scheduler.steps.log.held <= TRIM_STEPS + 200
+    assert len(engine._scheduler.kv._cache._queue) < 500
+    assert not engine._scheduler.calls
+    assert not engine._scheduler._external
