@@ -33,7 +33,7 @@ _OPTIONS: Final = frozenset(wire.Options.__struct_encode_fields__)
 
 def header(line: bytes) -> Header:
     """Read the first line of a file."""
-    found = _json(line)
+    found = _json(line, hint=_IMPORT)
     if found.get("kind") != wire.KIND:
         raise LineError(f'no trace header: the first line must be {{"kind":"{wire.KIND}",…}}', hint=_IMPORT)
     version = found.get("version")
@@ -68,11 +68,11 @@ def session(line: bytes) -> Session:
     )
 
 
-def _json(line: bytes) -> dict[str, Any]:
+def _json(line: bytes, *, hint: str | None = None) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(line)
     except msgspec.DecodeError as error:
-        raise LineError(f"no JSON: {error}") from error
+        raise LineError(f"no JSON: {error}", hint=hint) from error
     if not isinstance(found, dict):
         raise LineError("a line must be a JSON object", hint=_IMPORT)
     return found

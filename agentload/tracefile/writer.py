@@ -7,6 +7,7 @@ from typing import IO, Final
 
 import zstandard
 
+from agentload.errors import TraceError
 from agentload.model.trace import Trace
 from agentload.tracefile import encode
 from agentload.tracefile.source import STDIN
@@ -35,6 +36,8 @@ def write(path: Path | str, trace: Trace) -> None:
         with path.open("wb") as file:
             file.writelines(lines(trace))
         return
+    if not path.parent.is_dir():
+        raise TraceError(f"{path}: there is no folder '{path.parent}'", hint=f"mkdir -p {path.parent}")
     partial = path.with_name(path.name + ".part")
     try:
         with partial.open("wb") as file:

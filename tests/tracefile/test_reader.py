@@ -16,8 +16,8 @@ def session(turn: str = '{"add":[["user",4,"k"]],"output":3}', *, more: str = ""
 FORMAT = "docs/trace.schema.json describes every field"
 IMPORT = "if another program wrote it: agentload trace import FORMAT FILE"
 BROKEN = [
-    ("", ":1: no JSON: Input data was truncated", None),
-    ("hello\n", ":1: no JSON: JSON is malformed: invalid character (byte 0)", None),
+    ("", ":1: no JSON: Input data was truncated", IMPORT),
+    ("hello\n", ":1: no JSON: JSON is malformed: invalid character (byte 0)", IMPORT),
     ("[1]\n", ":1: a line must be a JSON object", IMPORT),
     ('{"timestamp":0,"input_length":5}\n', ':1: no trace header: the first line must be {"kind":"agentload-trace",…}', IMPORT),
     (
@@ -112,3 +112,11 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(TraceError):
         write(tmp_path / "out.jsonl", read(file))
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text(HEADER + session())
+    with pytest.raises(TraceError) as raised:
+        write(tmp_path / "no" / "out.jsonl", read(file))
+    assert raised.value.hint == f"mkdir -p {tmp_path / 'no'}"
