@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -61,17 +61,40 @@ def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[du
         connection.close()
 
 
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Commit what is done inside, or nothing of it."""
+    connection.begin()
+    try:
+        yield
+        connection.commit()
+    except BaseException:
+        # On a full disk the connection is dead by now; what went wrong first is what counts.
+        with suppress(duckdb.Error):
+            connection.rollback()
+        raise
+
+
+def refusal(path: Path, error: duckdb.Error) -> StoreError:
+    """Say what DuckDB could not do with a file, and what to do about it."""
+    reason = str(error).partition("\n")[0]
+    again = f"the journals hold every row: agentload runs load RUN --db {path}"
+    if "No space left" in reason or "quota" in reason.lower():
+        return StoreError(f"{path}: {reason}", hint=f"free some disk space; nothing is lost, {again}")
+    return StoreError(f"{path}: {reason}", hint=f"is it a DuckDB file, of a DuckDB no newer than the installed one? {again}")
+
+
 def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBPyConnection:
-    started_s = time.monotonic()
+    started_s, is_new = time.monotonic(), not path.exists()
     wait_s = 0.02
     while True:
         try:
             return duckdb.connect(str(path), read_only=read_only, config={"threads": THREADS, "memory_limit": MEMORY})
         except (duckdb.IOException, duckdb.ConnectionException) as error:
             if not _is_busy(error):
-                raise StoreError(
-                    f"{path}: {_first_line(error)}", hint="is it a DuckDB file, of a DuckDB no newer than the installed one?"
-                ) from error
+                if is_new and path.is_file() and path.stat().st_size == 0:
+                    path.unlink()  # what a full disk left of a new file would not be a database to anybody
+                raise refusal(path, error) from error
             if time.monotonic() - started_s > patience_s:
                 raise _gave_up(path, error, patience_s, read_only=read_only) from error
         # Jitter keeps writers that began together from meeting again and again.
@@ -100,10 +123,9 @@ def _is_empty(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _create(connection: duckdb.DuckDBPyConnection) -> None:
-    connection.begin()
-    connection.execute(files("agentload.store").joinpath("schema.sql").read_text(encoding="utf-8"))
-    connection.execute("INSERT INTO schema_version VALUES (?)", [VERSION])
-    connection.commit()
+    with transaction(connection):
+        connection.execute(files("agentload.store").joinpath("schema.sql").read_text(encoding="utf-8"))
+        connection.execute("INSERT INTO schema_version VALUES (?)", [VERSION])
 
 
 def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
@@ -117,7 +139,3 @@ def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
             f"{path}: database version {found}, this agentload reads version {VERSION}",
             hint=f"read it with the agentload that wrote it, or load its journals into a new one: {again}",
         )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

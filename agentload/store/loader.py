@@ -7,6 +7,7 @@ stopped. A journal that moved, or was rewritten, is read from its start: rows th
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,15 +18,16 @@ from zlib import crc32
 import duckdb
 import pyarrow as pa
 
-from agentload.errors import StoreError
 from agentload.store import codec, columns
-from agentload.store.database import WRITER_PATIENCE_S, writing
+from agentload.store.database import WRITER_PATIENCE_S, refusal, transaction, writing
 from agentload.store.frames import Fault
 from agentload.store.journal import Reader, read
 
 # About a second of work and 200 MB; bounds what a transaction holds and how long it takes.
 BATCH_BYTES: Final = 64 * 1024 * 1024
 MARK_BYTES: Final = 4096
+# DuckDB keeps other processes out of the file, but not other threads of this one.
+_ONE_AT_A_TIME: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +89,11 @@ def load(journals: Iterable[Path], database: Path, *, patience_s: float = WRITER
     """Bring a database up to date with these journals; raise `StoreError` if it stays busy or the disk is full: the journals stay."""
     count = _Count()
     try:
-        with _without_cycle_search(), writing(database, patience_s=patience_s) as connection:
+        with _ONE_AT_A_TIME, _without_cycle_search(), writing(database, patience_s=patience_s) as connection:
             for journal in journals:
                 _load(journal, connection, count)
     except (duckdb.IOException, duckdb.FatalException, duckdb.OutOfMemoryException) as error:
-        reason = str(error).partition("\n")[0]
-        raise StoreError(
-            f"{database}: {reason}", hint=f"nothing is lost, the journals hold every row: agentload runs load RUN --db {database}"
-        ) from error
+        raise refusal(database, error) from error
     return Loaded(calls=count.calls, stamps=count.stamps, faults=tuple(count.faults))
 
 
@@ -114,8 +113,7 @@ def _load(journal: Path, connection: duckdb.DuckDBPyConnection, count: _Count) -
     name = str(journal.resolve())
     reader = read(journal, offset=_bookmark(connection, name, journal), damaged=lambda fault: count.faults.append((journal, fault)))
     for batch in _batches(reader):
-        connection.begin()
-        try:
+        with transaction(connection):
             for kind, rows in batch.items():
                 if kind == codec.CALL:
                     calls, stamps = _store_calls(connection, rows, reader.layout[kind])
@@ -125,10 +123,6 @@ def _load(journal: Path, connection: duckdb.DuckDBPyConnection, count: _Count) -
                     _store(connection, kind, rows, reader.layout[kind])
             connection.execute("DELETE FROM journals WHERE path = ?", [name])
             connection.execute("INSERT INTO journals VALUES (?, ?, ?)", [name, reader.offset, _mark(journal, reader.offset)])
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
     if reader.torn is not None:
         count.faults.append((journal, reader.torn))
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import duckdb
 
 from agentload.errors import StoreError
+from agentload.store.database import transaction
 
 # `verdicts` and `samples` of a run go with it; jobs and alarms belong to a schedule.
 TABLES: Final = ("legs", "arms", "fingerprints", "blocks", "samples", "answers", "probes", "verdicts", "runs")
@@ -179,17 +180,12 @@ def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
 
 def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
     """Remove every row of a run, in one transaction."""
-    connection.begin()
-    try:
+    with transaction(connection):
         connection.execute("DELETE FROM chunks_row WHERE call_id IN (SELECT call_id FROM calls_row WHERE run_id = ?)", [run_id])
         for table in ("calls_row", *TABLES):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])  # noqa: S608  # our own names
         # Whatever journal held the run is read from its start if it is ever loaded again; the others lose nothing but a bookmark.
         connection.execute("DELETE FROM journals")
-        connection.commit()
-    except BaseException:
-        connection.rollback()
-        raise
 
 
 def _legs(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[LegLine, ...]:

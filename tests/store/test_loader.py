@@ -4,11 +4,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from agentload.errors import StoreError
 from agentload.model.rows import LegRow, Row, SampleRow
 from agentload.store import codec, loader
 from agentload.store.database import reading
@@ -181,3 +184,25 @@ def test_a_load_killed_anywhere_is_completed_by_the_next(tmp_path: Path) -> None
     load([journal], database)
     assert query(database, "SELECT count(*), count(DISTINCT request_id), sum(len(chunk_ns)) FROM calls") == [(2002, 2002, 2001 * 5)]
     assert query(database, "SELECT count(*), count(DISTINCT call_id) FROM chunks_row") == [(2001, 2001)]
+
+
+def test_threads_that_load_at_the_same_time_take_turns(tmp_path: Path) -> None:
+    journals = [write(tmp_path / f"{run}.journal", [call(number, run=run) for number in range(300)]) for run in ("r1", "r2", "r3")]
+    with ThreadPoolExecutor() as pool:
+        assert [loaded.calls for loaded in pool.map(lambda journal: load([journal], tmp_path / "x.duckdb"), journals)] == [300] * 3
+    assert query(tmp_path / "x.duckdb", "SELECT count(*), count(DISTINCT call_id) FROM calls_row") == [(900, 900)]
+
+
+def test_what_goes_wrong_inside_a_transaction_leaves_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> tuple[int, int]:
+        raise duckdb.IOException("IO Error: Could not write file: No space left on device")
+
+    journal = write(tmp_path / "a.journal", ONE_OF_EACH)
+    store_calls = loader._store_calls
+    monkeypatch.setattr(loader, "_store_calls", full)
+    with pytest.raises(StoreError, match="No space left on device") as caught:
+        load([journal], tmp_path / "x.duckdb")
+    monkeypatch.setattr(loader, "_store_calls", store_calls)
+    assert str(caught.value.hint).startswith("free some disk space; nothing is lost")
+    assert set(counts(tmp_path / "x.duckdb").values()) == {0}
+    assert load([journal], tmp_path / "x.duckdb").calls == 2
