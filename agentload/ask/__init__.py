@@ -1,0 +1,1 @@
+"""Ask questions that are not timed, with the OpenAI SDK."""

@@ -1,0 +1,116 @@
+"""Ask one endpoint questions, greedily and with a fixed seed; what goes wrong is a value, not an exception."""
+
+from __future__ import annotations
+
+import json
+import math
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import openai
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.tasks.item import Json
+
+TIMEOUT_S: Final = 900.0
+RETRIES: Final = 2
+_ERROR_CHARS: Final = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What an endpoint said. Absent is None: a server need not count, nor tell probabilities."""
+
+    text: str
+    """The content; the first tool call as a JSON object of name and arguments, when there is one."""
+    finish_reason: str | None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    tokens: tuple[str, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """Why there is no answer."""
+
+    error: str
+    http_status: int | None = None
+
+
+class Asker:
+    """Speak to one endpoint."""
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self._endpoint = endpoint
+        self._model = model
+        self._offers_logprobs = True
+        trusted = ssl.create_default_context(cafile=endpoint.ca_file) if endpoint.ca_file else None
+        self._client = openai.AsyncOpenAI(
+            base_url=endpoint.url,
+            api_key=endpoint.key() or "none",
+            default_headers=dict(endpoint.headers),
+            timeout=TIMEOUT_S,
+            max_retries=RETRIES,
+            http_client=openai.DefaultAsyncHttpx2Client(verify=trusted) if trusted else None,
+        )
+
+    async def ask(
+        self, messages: Sequence[Json], *, tools: Sequence[Json], output_tokens: int, seed: int, request_id: str
+    ) -> Answered | Failed:
+        """Ask at temperature 0. A server that refuses to tell log probabilities is asked without them, from then on."""
+        wanted: dict[str, Any] = {"model": self._model, "messages": messages, "temperature": 0, "seed": seed, "max_tokens": output_tokens}
+        if tools:
+            wanted |= {"tools": tools}
+        if self._endpoint.extra_body:
+            wanted |= {"extra_body": dict(self._endpoint.extra_body)}
+        wanted |= {"extra_headers": {"X-Request-Id": request_id}}
+        try:
+            if self._offers_logprobs:
+                try:
+                    return _answered(await self._client.chat.completions.create(**wanted, logprobs=True))
+                except openai.BadRequestError as error:
+                    if "logprob" not in str(error):
+                        raise
+                    self._offers_logprobs = False
+            return _answered(await self._client.chat.completions.create(**wanted))
+        except openai.APIStatusError as error:
+            return Failed(error=str(error)[:_ERROR_CHARS], http_status=error.status_code)
+        except (openai.APIError, ValueError) as error:
+            return Failed(error=f"{type(error).__name__}: {error}"[:_ERROR_CHARS])
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._client.close()
+
+
+def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401  # what a server sends need not be what the SDK's types say
+    choices = getattr(completion, "choices", None)
+    if not choices:
+        return Failed(error="the answer holds no choice")
+    choice, usage = choices[0], completion.usage
+    listed = getattr(choice.logprobs, "content", None) if choice.logprobs else None
+    return Answered(
+        text=_text(choice.message),
+        finish_reason=choice.finish_reason,
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        output_tokens=usage.completion_tokens if usage else None,
+        tokens=tuple(each.token for each in listed) if listed else None,
+        logprobs=tuple(math.nan if each.logprob is None else float(each.logprob) for each in listed) if listed else None,
+    )
+
+
+def _text(message: Any) -> str:  # noqa: ANN401  # as above
+    if not message.tool_calls:
+        return message.content or ""
+    function = message.tool_calls[0].function
+    try:
+        arguments = json.loads(function.arguments)
+    except ValueError:  # a model may write arguments that are no JSON: the grader sees them as they are
+        arguments = function.arguments
+    return json.dumps({"name": function.name, "arguments": arguments}, ensure_ascii=False)

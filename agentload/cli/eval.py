@@ -1,0 +1,129 @@
+"""Ask every endpoint the same questions and grade the answers: is a cheaper KV cache still right?
+
+Items are made from a seed, with nothing to download: equal bytes, temperature 0 and the same seed on every endpoint. The first endpoint
+is the reference. What was answered is stored at once; Ctrl-C lets what is in flight come to its end, and `--resume` goes on from there.
+
+For example:
+
+    agentload eval --endpoints emulated:llama-3.1-8b-h100-old-kernel --contexts 8k..128k --items 100 --db demo.duckdb
+
+    agentload eval --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --contexts 4k..128k --items 1380 --aa bf16
+
+    agentload eval --endpoints arms.yaml --tasks needle,tool_log,mrcr_like-4 --contexts 32k,64k --depths 5 --dry-run
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentload.cli._asking import Progress, asked, describe, summary
+from agentload.cli._output import print_json
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.read import Emulated, read
+from agentload.errors import InterruptError, UsageError
+from agentload.experiment.control import with_control
+from agentload.experiment.emulated import emulated
+from agentload.experiment.eval import Asked, Eval
+from agentload.experiment.eval_cost import cost
+from agentload.experiment.eval_plan import DEFAULT_TASKS, asking, contexts
+from agentload.experiment.eval_source import Generated
+from agentload.experiment.eval_summary import summarise
+from agentload.experiment.record import new_run_id, typed_command
+
+# Emulated answers depend on the prompt alone: nobody need wait for them.
+EMULATED_SPEED = 1000.0
+
+
+def run(
+    *,
+    endpoints: Annotated[str, typer.Option(help="a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM]; the first is the reference.")],
+    tasks: Annotated[str, typer.Option(help="Tasks, separated by commas.")] = ",".join(DEFAULT_TASKS),
+    lengths: Annotated[
+        str, typer.Option("--contexts", help="Lengths: 4k..128k doubles from 4k to 128k; 8k,64k are just these.")
+    ] = "4k..32k",
+    depths: Annotated[
+        int, typer.Option(help="At how many places of the context what is asked for stands, from its start to its end.")
+    ] = 10,
+    items: Annotated[int | None, typer.Option(help="Different items in all; one for each task, length and depth when omitted.")] = None,
+    repetitions: Annotated[int, typer.Option(help="How often each item is asked, each time with another seed.")] = 1,
+    db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = Path("agentload.duckdb"),
+    model: Annotated[str | None, typer.Option(help="Model to ask for; the only one served when omitted.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
+    seed: Annotated[int, typer.Option(help="Equal seeds make equal items.")] = 0,
+    concurrency: Annotated[int, typer.Option(help="Items in flight; each is asked of one endpoint after the other.")] = 8,
+    thinking: Annotated[int, typer.Option(help="Tokens for thinking, on top of the cap of each answer.")] = 0,
+    aa: Annotated[str | None, typer.Option(help="Ask this endpoint a second time under another name: how far equals differ.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run: what every endpoint answered is not asked again.")] = None,
+    join: Annotated[
+        str | None, typer.Option(help="Add the answers to this run of a replay on the same endpoints, for one decision.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be asked and what it costs; send nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    if resume is not None and join is not None:
+        raise UsageError("--resume goes on with a run of eval, --join adds to another: give one of them")
+    if concurrency < 1 or thinking < 0:
+        raise UsageError(f"--concurrency must be at least 1 and --thinking at least 0, got {concurrency} and {thinking}")
+    made = asking(tasks=tasks.split(","), contexts=contexts(lengths), depths=depths, items=items, repetitions=repetitions)
+    wanted = read(endpoints, model=model, key_env=api_key_env)
+    with _served(wanted, seed=seed, is_dry=dry_run) as reached:
+        served = with_control(reached, aa)
+        source = Generated(asking=made, seed=seed)
+        expected = cost(source, arms=len(served), concurrency=concurrency, thinking_tokens=thinking)
+        if dry_run:
+            print_json(expected) if json else print(describe(made, expected, [e.name for e in served]))
+            return
+        evaluation = Eval(
+            run=resume or join or new_run_id(),
+            asked=source,
+            endpoints=served,
+            database=db,
+            seed=seed,
+            command=typed_command(),
+            options={
+                "tasks": made.tasks,
+                "contexts": made.contexts,
+                "depths": made.depths,
+                "items": made.items,
+                "repetitions": made.repetitions,
+                "thinking": thinking,
+                "arms": [e.name for e in served],
+            },
+            concurrency=concurrency,
+            thinking_tokens=thinking,
+            kind="emulated" if isinstance(wanted, Emulated) else "measured",
+            goes_on="resume" if resume else "join" if join else "new",
+        )
+        ended = asked(evaluation, Progress(source.questions(), arms=len(served)))
+    _report(ended, db, as_json=json)
+
+
+@contextlib.contextmanager
+def _served(wanted: tuple[Endpoint, ...] | Emulated, *, seed: int, is_dry: bool) -> Iterator[tuple[Endpoint, ...]]:
+    if not isinstance(wanted, Emulated):
+        yield wanted
+        return
+    with emulated(wanted, noise=False, seed=seed, dry=is_dry, speed=EMULATED_SPEED) as served:
+        yield served
+
+
+def _report(ended: Asked, db: Path, *, as_json: bool) -> None:
+    if ended.load_error is not None:
+        print(f"warning: the answers are in their journal but not in {db}: {ended.load_error}", file=sys.stderr)
+        print(f"hint: agentload runs load {ended.run_id} --db {db}", file=sys.stderr)
+    else:
+        found = summarise(db, ended.run_id)
+        print_json(found) if as_json else print(summary(found))
+    if ended.left:
+        raise InterruptError(
+            f"run {ended.run_id} was stopped with {ended.left:,} questions left; what was answered is stored",
+            hint=f"agentload eval … --resume {ended.run_id}",
+        )
+    if not as_json:
+        print(f"\nNext: agentload advise {db} --run {ended.run_id}")

@@ -1,0 +1,78 @@
+"""Find tasks by file name, each with its variants, and make items of them."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from agentload.errors import UsageError
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.tasks.item import Grade, Item
+
+_NO_TASKS: Final = frozenset({"catalog", "item", "checks", "custom"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A generator of items under one set of options, and the grader of their answers."""
+
+    name: str
+    help: str
+    options: Mapping[str, object]
+    has_depth: bool
+    """What is asked for stands at one place of the context, which can be chosen."""
+    generate: Callable[..., Item]
+    grade: Callable[[str, Item], Grade]
+
+    def item(self, *, seed: int, context: int, depth: float | None, number: int, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+        """Return an item that depends on the arguments alone."""
+        rng = _seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
+        return self.generate(rng, context=context, depth=depth, tokenizer=tokenizer, **self.options)
+
+
+def names() -> tuple[str, ...]:
+    """List the tasks and their variants, sorted."""
+    return tuple(sorted(_tasks()))
+
+
+def task(name: str) -> Task:
+    """Return the task of that name; raise `UsageError` naming the nearest if there is none."""
+    known = _tasks()
+    if name not in known:
+        near = get_close_matches(name, known, n=3, cutoff=0.5)
+        raise UsageError(
+            f"no task '{name}'", hint=f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"
+        )
+    return known[name]
+
+
+@cache
+def _tasks() -> Mapping[str, Task]:
+    found = {}
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if module.ispkg or module.name in _NO_TASKS:
+            continue
+        made = import_module(f"agentload.tasks.{module.name}")
+        for name, options in getattr(made, "VARIANTS", {module.name: {}}).items():
+            found[name] = Task(
+                name=name,
+                help=inspect.cleandoc(made.__doc__ or ""),
+                options=options,
+                has_depth=getattr(made, "HAS_DEPTH", True),
+                generate=made.generate,
+                grade=made.grade,
+            )
+    return found
+
+
+def _seeded(key: str) -> Random:
+    return Random(int.from_bytes(hashlib.shake_256(key.encode()).digest(32)))

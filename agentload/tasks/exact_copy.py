@@ -1,0 +1,46 @@
+"""Copy a passage of 200 tokens word by word from a depth: a broken cache shows as repetition, or as words that were never there."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from random import Random
+from typing import Final
+
+from agentload.prompts import words
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.tasks.item import NOTHING, Grade, Item, prompt
+from agentload.tasks.parts import draw
+from agentload.tasks.parts.lengths import fitting, place, room
+
+PASSAGE_WORDS: Final = 200
+OUTPUT_TOKENS: Final = 260  # the passage, and room for quotes or a word too many
+_BEFORE: Final = "These are numbered passages. I will ask you to repeat one of them.\n"
+_AFTER: Final = "\nWhat is the text of passage {name}? Repeat it word by word, without quotes and without anything else."
+
+
+def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+    """Write passages of equal length and ask for the one at a depth."""
+    name, wanted = draw.pairs(rng, 1)[0], _passage(rng)
+    before, after, asked = _BEFORE, _AFTER.format(name=name), _line(name, wanted)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    count = fitting(tokenizer, left, [_line("also-area", _passage(Random(0)))] * 2)
+    others = [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name]
+    others.insert(place(depth, len(others)), asked)
+    return Item(messages=prompt(before + "\n".join(others) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS)
+
+
+def grade(answer: str, item: Item) -> Grade:
+    """Score how much of the passage is there, in order; right is the passage to the word. Quotes around it are forgiven."""
+    said, wanted = answer.strip().strip("\"'`").split(), item.wanted[0].split()
+    if not said:
+        return NOTHING
+    same = SequenceMatcher(None, said, wanted, autojunk=False).find_longest_match()
+    return Grade(score=same.size / max(len(said), len(wanted)), right=said == wanted)
+
+
+def _passage(rng: Random) -> str:
+    return words.text(0, rng.random().hex(), PASSAGE_WORDS).strip()
+
+
+def _line(name: str, text: str) -> str:
+    return f'The text of passage {name} is "{text}"'

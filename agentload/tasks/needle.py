@@ -1,0 +1,69 @@
+"""Needle in a haystack after RULER: find the one value of a key, among noise (single) or among needles like it (multikey)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from random import Random
+from typing import Final, Literal
+
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.tasks.item import Grade, Item, prompt
+from agentload.tasks.parts import draw
+from agentload.tasks.parts.lengths import fitting, place, room
+from agentload.tasks.parts.matching import matched
+from agentload.tasks.parts.noise import noise
+
+OUTPUT_TOKENS: Final = 128  # as RULER asks for
+VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
+    "needle": {},
+    "needle-multikey-2": {"kind": "multikey_2"},
+    "needle-multikey-3": {"kind": "multikey_3"},
+}
+_BEFORE: Final = "Some special magic {kind}s are hidden within the following text. Make sure to memorize it. "
+    "I will quiz you about the {kind}s afterwards.\n"
+_AFTER: Final = "\nWhat is the special magic {kind} for {key} mentioned in the provided text? Answer with the {kind} alone."
+_NEEDLE: Final = "One of the special magic {kind}s for {key} is: {value}."
+_NUMBER: Final = re.compile(r"\d[\d,]*\d")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def generate(
+    rng: Random,
+    *,
+    context: int,
+    depth: float | None,
+    tokenizer: Tokenizer = WORD_TOKENS,
+    kind: Literal["single", "multikey_2", "multikey_3"] = "single",
+) -> Item:
+    """Hide a needle at a depth; multikey_2 hides it among needles of words and numbers, multikey_3 among needles of UUIDs."""
+    is_uuid = kind == "multikey_3"
+    sort = "uuid" if is_uuid else "number"
+    key, value = _drawn(rng, 1, is_uuid=is_uuid)[0]
+    needle = _NEEDLE.format(kind=sort, key=key, value=value)
+    before, after = _BEFORE.format(kind=sort), _AFTER.format(kind=sort, key=key)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, needle))
+    if kind == "single":
+        hay, joint = noise(tokenizer, left), " "
+    else:
+        joint = "\n"
+        count = fitting(tokenizer, left, _needles(Random(0), 32, sort, is_uuid=is_uuid), joint=joint)
+        hay = [text for text in _needles(rng, count, sort, is_uuid=is_uuid) if f" {key} " not in text and value not in text]
+    hay.insert(place(depth, len(hay)), needle)
+    return Item(messages=prompt(before + joint.join(hay) + after), wanted=(value,), output_tokens=OUTPUT_TOKENS)
+
+
+def grade(answer: str, item: Item) -> Grade:
+    """Score as RULER does; right is the one value and no other of its kind."""
+    shape = _UUID if _UUID.fullmatch(item.wanted[0]) else _NUMBER
+    plain = answer.replace(",", "") if shape is _NUMBER else answer
+    return matched(plain, item, shape)
+
+
+def _needles(rng: Random, count: int, sort: str, *, is_uuid: bool) -> list[str]:
+    return [f"One of the special magic {sort}s for {key} is: {value}." for key, value in _drawn(rng, count, is_uuid=is_uuid)]
+
+
+def _drawn(rng: Random, count: int, *, is_uuid: bool) -> list[tuple[str, str]]:
+    keys = draw.uuids(rng, count) if is_uuid else draw.pairs(rng, count)
+    return list(zip(keys, draw.uuids(rng, count) if is_uuid else draw.numbers(rng, count), strict=True))
