@@ -58,6 +58,7 @@ class Scheduler:
         self._serial = 0
         self._prefilling: deque[InFlight] = deque()
         self._is_full = False  # the first in the queue did not fit; nothing was given back since
+        self._is_short = False  # somebody was preempted for the coming step: like vLLM, nobody is admitted in it
         self._mixed_end: int | None = None  # of the step with prefill chunks that is under way
         self._jump: Jump | None = None  # the decode steps under way, while nothing changes
 
@@ -77,7 +78,7 @@ class Scheduler:
         for held in (self.calls, self._external, self.waiting, self._prefilling, self.admitted):
             held.clear()
         self._mixed_end = self._jump = self.next_ps = None
-        self._is_full = False
+        self._is_full = self._is_short = False
 
     def generated(self, call: InFlight) -> int:
         """Count the tokens that a call has generated so far."""
@@ -107,7 +108,8 @@ class Scheduler:
                 self._end_mixed(self._mixed_end)
             while external and external[0][0] <= steps.now:
                 self._arrive(heapq.heappop(external)[2])
-            if (self._prefilling or (self.waiting and not self._is_full)) and self._start_mixed():
+            wants_in = self.waiting and not self._is_full and not self._is_short
+            if (self._prefilling or wants_in) and self._start_mixed():
                 continue
             if steps.batch.size:
                 jump = self._next_jump()
@@ -136,13 +138,16 @@ class Scheduler:
 
     def _next_jump(self) -> Jump:
         if self._jump is None:
-            self._jump = self.steps.jump(self.kv.free_blocks, self._external[0][0] if self._external else None)
+            jump = self.steps.jump(self.kv.free_blocks, self._external[0][0] if self._external else None)
+            # After a preemption the queue is looked at again with the next step.
+            self._jump = Jump(1, jump.first, jump.growth, self.steps.now + jump.first) if self._is_short and jump.steps > 1 else jump
         return self._jump
 
     def _play(self, jump: Jump) -> None:
         self.kv.grow(self.steps.batch.blocks(self.steps.log.last, jump.steps))
         self.steps.play(jump)
         self._jump = None
+        self._is_short = False
 
     def catch_up(self, until: int) -> None:
         """Book the steps of the jump under way that are over."""
@@ -155,10 +160,8 @@ class Scheduler:
     def _start_mixed(self) -> bool:
         """Start a step with prefill chunks, if any can be scheduled: running calls first, then the queue, first come first served."""
         server, kv, batch = self._arm.server, self.kv, self.steps.batch
-        preempted = False
         while (growing := batch.blocks(self.steps.log.last, 1)) > kv.free_blocks:
             self._preempt()
-            preempted = True
         kv.grow(growing)
         room = server.max_num_batched_tokens - batch.size
         tokens = pairs = 0
@@ -167,8 +170,7 @@ class Scheduler:
                 break
             chunk, attended = self._chunk(call, room - tokens)
             tokens, pairs = tokens + chunk, pairs + attended
-        # vLLM admits nobody in a step in which it had to preempt.
-        while self.waiting and tokens < room and not preempted and len(self.admitted) < server.max_num_seqs:
+        while self.waiting and tokens < room and not self._is_short and len(self.admitted) < server.max_num_seqs:
             if not self._admit(self.waiting[0]):
                 break
             chunk, attended = self._chunk(self.waiting.popleft(), room - tokens)
@@ -207,6 +209,7 @@ class Scheduler:
 
     def _end_mixed(self, end_ps: int) -> None:
         self._mixed_end = self._jump = None
+        self._is_short = False
         steps = self.steps
         steps.play_mixed(end_ps, len(self.admitted))
         if steps.batch.first_end <= steps.log.last:
@@ -260,6 +263,7 @@ class Scheduler:
         call.preemptions += 1
         self.counts.preemptions += 1
         self.waiting.appendleft(call)
+        self._is_short = True
 
     def drop(self, call: InFlight) -> None:
         """Take an aborted call out of wherever it is."""
