@@ -32,11 +32,11 @@ def off(arm: ArmProfile) -> ArmProfile:
 
 
 class NoiseSource:
-    """Draw one segment after the other; equal seeds draw equal ones."""
+    """Draw one segment after the other; equal seeds and names draw equal ones, as no two servers do."""
 
-    def __init__(self, noise: Noise, *, seed: int) -> None:
+    def __init__(self, noise: Noise, *, seed: int, name: str = "") -> None:
         self._noise = noise
-        self._rng = Random(f"noise:{seed}")
+        self._rng = Random(f"noise:{seed}:{name}")
         self.is_silent = noise == Noise(segment_steps=noise.segment_steps)
         self._start_log = self._rng.gauss(0.0, noise.restart_sigma)
         self._wave = self._rng.gauss(0.0, noise.sigma)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from agentload.emulator.solving import solve
+
 QUESTION_CHARS: Final = 2_000
 """Only the end of the last message is searched for a question."""
 _FACT_CHARS: Final = 4_000
@@ -87,6 +89,12 @@ def keys(question: str, texts: Sequence[str]) -> Found | None:
     return Found(right=json.dumps(facts), wrong=json.dumps({name: altered(value) for name, value in facts.items() if value is not None}))
 
 
+def worked_out(question: str, texts: Sequence[str]) -> Found | None:
+    """Answer what several places of the texts say together."""
+    right = solve(question, texts)
+    return None if right is None else Found(right=right, wrong=altered(right))
+
+
 def verbatim(question: str, _: Sequence[str]) -> Found | None:
     """Say a text that is asked for word by word."""
     asked = _last(_ASKS_TEXT, question)
@@ -100,7 +108,7 @@ def fact(question: str, texts: Sequence[str]) -> Found | None:
     return Found(right=value, wrong=altered(value)) if value else None
 
 
-READERS: Final[tuple[Reader, ...]] = (magic, variables, keys, verbatim, fact)
+READERS: Final[tuple[Reader, ...]] = (magic, variables, keys, worked_out, verbatim, fact)
 
 
 def altered(text: str) -> str:

@@ -39,7 +39,7 @@ class Stepper:
         """The end of the last step, or when the idle engine woke."""
         self.beyond = 0
         """Steps with a larger batch than the profile's data cover."""
-        self._noise = NoiseSource(arm.noise, seed=seed)
+        self._noise = NoiseSource(arm.noise, seed=seed, name=arm.name)
         self._segment = Segment(ONE, 0)
         self._segment_steps = arm.noise.segment_steps
         self._segment_end = 0  # last step of the noise segment under way

@@ -62,12 +62,12 @@ def test_a_fit_finds_the_coefficients_that_made_the_run(profile: str, name: str)
     found = fit(measured(arm, clients=12, calls=600, pause_s=10), weights_ms=arm.step.weights_ms, experts=arm.model.experts)
     true, step = arm.step, found.step
     assert step.decode_ms == pytest.approx(true.decode_ms, rel=0.01)
-    assert step.decode_ms_per_token == pytest.approx(true.decode_ms_per_token, rel=0.02)
+    assert step.decode_ms_per_token == pytest.approx(true.decode_ms_per_token, rel=0.03)
     assert step.prefill_ms_per_token == pytest.approx(true.prefill_ms_per_token, rel=0.05)
     assert step.prefill_ms_per_pair == pytest.approx(true.prefill_ms_per_pair, rel=0.03)
     assert step.host_ms_per_token == pytest.approx(true.host_ms_per_token, rel=0.05)
-    assert step.batch8_ms == pytest.approx(true.batch8_ms, rel=0.03)
-    assert step.batch8_attention == pytest.approx(true.batch8_attention, abs=0.02)
+    assert step.batch8_ms == pytest.approx(true.batch8_ms, rel=0.05)
+    assert step.batch8_attention == pytest.approx(true.batch8_attention, abs=0.03)
     assert found.itl_error.median < 0.01
     assert found.ttft_error.median < 0.015
     assert (found.calls, found.notes) == (600, ())

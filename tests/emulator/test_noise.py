@@ -70,3 +70,8 @@ def test_a_server_that_is_started_again_is_another_machine() -> None:
     before = source.segment(0).factor
     source.restart()
     assert source.segment(0).factor != before
+
+
+def test_two_arms_of_equal_seed_are_two_machines() -> None:
+    noise = Noise(sigma=0.02, phi=0.5, restart_sigma=0.05)
+    assert NoiseSource(noise, seed=1, name="bf16").segment(0) != NoiseSource(noise, seed=1, name="fp8").segment(0)
