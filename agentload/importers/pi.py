@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agentload.importers.parts import entries, stamps
-from agentload.importers.parts.dialogue import Dialogue
+from agentload.importers.parts import entries, families, stamps
+from agentload.importers.parts.families import Transcript
 from agentload.importers.parts.files import records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.order import in_order
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
@@ -31,22 +30,17 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each file with a call."""
-    began = {path: _first(path) for path in intake.files}
-    origin_s = min(began.values(), default=0.0)
-    paths = sorted(intake.files, key=lambda path: (began[path], str(path)))
-    yield from in_order((began[path] - origin_s, _session(intake, path, f"s{number}", origin_s)) for number, path in enumerate(paths))
+    return families.sessions(intake, (_transcript(intake, path) for path in intake.files))
 
 
-def _session(intake: Intake, path: Path, name: str, origin_s: float) -> tuple[Session, ...]:
-    found = list(entries.entries(intake, records(path, entries.Record, intake.notes)))
-    main = next((entry.model for entry in found if entry.timing is not None), None)
-    lead = intake.identity.of("system", f"pi {Head(path).record.get('cwd')}")
-    dialogue = Dialogue(intake=intake, origin_s=origin_s, lead=lead)
-    entries.play(dialogue, found, main=main)
-    if dialogue.turns:
-        return (dialogue.session(name, workload="pi"),)
-    intake.notes.drop("a session without a call")
-    return ()
+def _transcript(intake: Intake, path: Path) -> Transcript:
+    return Transcript(
+        read=lambda: list(entries.entries(intake, records(path, entries.Record, intake.notes))),
+        key=str(path),
+        workload="pi",
+        began_s=_first(path),
+        lead=f"pi {Head(path).record.get('cwd')}",
+    )
 
 
 def _first(path: Path) -> float:

@@ -77,9 +77,7 @@ def test_a_compaction_keeps_the_lead_and_what_it_says() -> None:
     dialogue.call(timing=Timing(), usage=Usage(prompt=110, output=40), answer=[piece("assistant", 7, "a")], place="f")
     dialogue.restart([piece("user", 30, "summary"), piece("assistant", 7, "a")])
     dialogue.call(timing=Timing(), usage=Usage(prompt=150, output=1), place="f", event="compact")
-    assert dialogue.turns[1] == Turn(
-        add=(segment("user", 10, "summary"), segment("assistant", 40, "a")), output=1, wait="user", keep=1, event="compact"
-    )
+    assert dialogue.turns[1] == Turn(add=(segment("user", 10, "summary"), segment("assistant", 40, "a")), output=1, keep=1, event="compact")
 
 
 def test_thinking_that_is_dropped_makes_the_answer_shorter() -> None:

@@ -7,6 +7,7 @@ transcript does not show at all, the system prompt and the tools' schemas, is wh
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -204,10 +205,11 @@ class Dialogue:
 
 
 def _asked(added: Sequence[Piece]) -> Wait | None:
-    roles = [piece.role for piece in added if piece.role in {"user", "tool", "image"}]
-    if not roles:
-        return None
-    return "tool" if roles[-1] == "tool" else "user"
+    """Return what a call waited for: results, even where notes stand behind them, else the user."""
+    roles = [piece.role for piece in takewhile(lambda piece: piece.role != "assistant", reversed(added))]
+    if "tool" in roles:
+        return "tool"
+    return "user" if {"user", "image"} & set(roles) else None
 
 
 def _cut(base: Sequence[Piece], tokens: int) -> list[Piece]:

@@ -48,6 +48,15 @@ def rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
         yield from (dict(zip(names, row, strict=True)) for row in cursor)
 
 
+def began(database: sqlite3.Connection) -> list[tuple[str, int]]:
+    """Return each session of a transcript and when its first event was written, in milliseconds since 1970."""
+    try:
+        query = "SELECT session_id, min(created_at) FROM transcript_events GROUP BY session_id ORDER BY 2, 1"
+        return database.execute(query).fetchall()
+    except sqlite3.DatabaseError as error:
+        raise TraceError(f"the database is damaged: {error}", hint="sqlite3 FILE .recover") from error
+
+
 def events(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, event) of one session's transcript, in order."""
     with closing(opened(path)) as database:
