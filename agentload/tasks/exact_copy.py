@@ -11,6 +11,7 @@ from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks.item import NOTHING, Grade, Item, prompt
 from agentload.tasks.parts import draw
 from agentload.tasks.parts.lengths import fitting, place, room
+from agentload.tasks.parts.matching import is_echo
 
 PASSAGE_WORDS: Final = 200
 OUTPUT_TOKENS: Final = 260  # the passage, and room for quotes or a word too many
@@ -31,8 +32,9 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
 
 def grade(answer: str, item: Item) -> Grade:
     """Score how much of the passage is there, in order; right is the passage to the word. Quotes around it are forgiven."""
-    said, wanted = answer.strip().strip("\"'`").split(), item.wanted[0].split()
-    if not said:
+    plain = answer.strip().strip("\"'`")
+    said, wanted = plain.split(), item.wanted[0].split()
+    if not said or is_echo(plain, item):
         return NOTHING
     same = SequenceMatcher(None, said, wanted, autojunk=False).find_longest_match()
     return Grade(score=same.size / max(len(said), len(wanted)), right=said == wanted)

@@ -20,8 +20,10 @@ VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "needle-multikey-2": {"kind": "multikey_2"},
     "needle-multikey-3": {"kind": "multikey_3"},
 }
-_BEFORE: Final = "Some special magic {kind}s are hidden within the following text. Make sure to memorize it. "
+_BEFORE: Final = (
+    "Some special magic {kind}s are hidden within the following text. Make sure to memorize it. "
     "I will quiz you about the {kind}s afterwards.\n"
+)
 _AFTER: Final = "\nWhat is the special magic {kind} for {key} mentioned in the provided text? Answer with the {kind} alone."
 _NEEDLE: Final = "One of the special magic {kind}s for {key} is: {value}."
 _NUMBER: Final = re.compile(r"\d[\d,]*\d")

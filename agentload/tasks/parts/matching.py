@@ -35,7 +35,7 @@ def is_echo(answer: str, item: Item) -> bool:
     asked = " ".join(" ".join(item.wanted).split())
     heard = " ".join(" ".join(texts(item)).split())
     runs = (" ".join(said[at : at + ECHO_WORDS]) for at in range(len(said) - ECHO_WORDS + 1))
-    return any(run in heard and run not in asked for run in runs)
+    return any(run not in asked and run in heard for run in runs)
 
 
 def matched(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:

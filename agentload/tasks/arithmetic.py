@@ -1,0 +1,67 @@
+"""Work out a little story among many: several steps, an exact number, and other people's stories to be left aside."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import Final
+
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.tasks.item import NOTHING, Grade, Item, prompt
+from agentload.tasks.parts import draw
+from agentload.tasks.parts.lengths import fitting, place, room
+from agentload.tasks.parts.matching import is_echo
+
+OUTPUT_TOKENS: Final = 256  # steps may be written down
+STEPS: Final = 4
+_BEFORE: Final = "These are little stories about what people own. I will ask about one of them.\n"
+_AFTER: Final = "\nHow many {thing} does {name} have in the end? Think step by step, then end with a line #### and the number."
+_THINGS: Final = ("cards", "stamps", "coins", "shells", "books", "beads", "pens", "marbles")
+_STRICT: Final = re.compile(r"#### *(-?[\d,]+)")
+_FLEXIBLE: Final = re.compile(r"-?\d[\d,]*")
+
+
+def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+    """Write stories and ask about the one at a depth."""
+    name, thing = draw.pairs(rng, 1)[0], draw.chosen(rng, _THINGS)
+    asked, count = _story(rng, name, thing)
+    before, after = _BEFORE, _AFTER.format(thing=thing, name=name)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    sample = Random(0)
+    fits = fitting(tokenizer, left, [_story(sample, each, "marbles")[0] for each in draw.pairs(sample, 128)])
+    others = [_story(rng, each, draw.chosen(rng, _THINGS))[0] for each in draw.pairs(rng, fits) if each != name]
+    others.insert(place(depth, len(others)), asked)
+    return Item(messages=prompt(before + "\n".join(others) + after), wanted=(str(count),), output_tokens=OUTPUT_TOKENS)
+
+
+def grade(answer: str, item: Item) -> Grade:
+    """Score the last number, as GSM8K's flexible rule does; right if it stands behind ####, or alone."""
+    numbers = _FLEXIBLE.findall(answer)
+    if not numbers or is_echo(answer, item):
+        return NOTHING
+    strict = _STRICT.findall(answer)
+    is_last = _plain(numbers[-1]) == item.wanted[0]
+    ended = _plain(strict[-1]) == item.wanted[0] if strict else is_last and len(numbers) == 1
+    return Grade(score=float(is_last), right=is_last and ended)
+
+
+def _plain(number: str) -> str:
+    return number.replace(",", "")
+
+
+def _story(rng: Random, name: str, thing: str) -> tuple[str, int]:
+    count = 20 + draw.below(rng, 80)
+    said = [f"{name} has {count} {thing}."]
+    for _ in range(STEPS):
+        some = 2 + draw.below(rng, 17)
+        match draw.below(rng, 3):
+            case 0:
+                count += some
+                said.append(f"{name} gets {some} more of them.")
+            case 1 if count > some:
+                count -= some
+                said.append(f"{name} gives away {some} of them.")
+            case _:
+                count *= 2
+                said.append(f"{name} doubles all that is there.")
+    return " ".join(said), count

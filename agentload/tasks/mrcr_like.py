@@ -1,0 +1,65 @@
+"""Tell equal requests apart, after OpenAI's MRCR: several identical asks in one conversation, and the answer to the k-th is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import SequenceMatcher
+from random import Random
+from typing import Final
+
+from agentload.prompts import words
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.tasks.item import NOTHING, Grade, Item, Json
+from agentload.tasks.parts import draw
+from agentload.tasks.parts.lengths import fitting, room
+
+HAS_DEPTH: Final = False
+PIECE_WORDS: Final = 96
+OUTPUT_TOKENS: Final = 160
+VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {f"mrcr_like-{asks}": {"asks": asks} for asks in (2, 4, 8)}
+_FORMS: Final = ("poem", "riddle", "letter", "speech", "song", "tale", "review", "note")
+_ASK: Final = "Write a {form} about {topic}."
+_LAST: Final = "Prepend {mark} to the {place} (1 indexed) {form} about {topic}. Do not include any other text in your response."
+
+
+def generate(rng: Random, *, context: int, depth: float | None, asks: int = 2, tokenizer: Tokenizer = WORD_TOKENS) -> Item:  # noqa: ARG001
+    """Ask for the same thing *asks* times among other requests, then for one of the answers."""
+    form, topic = draw.chosen(rng, _FORMS), draw.pairs(rng, 1)[0]
+    wanted = draw.below(rng, asks)
+    mark = "".join(draw.chosen(rng, "abcdefghijkmnpqrstuvwxyz23456789") for _ in range(10))
+    last = _LAST.format(mark=mark, place=_ordinal(wanted + 1), form=form, topic=topic)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(last,))
+    frame = tokenizer.frame("user") + tokenizer.frame("assistant")
+    turns = fitting(tokenizer, left, [f"{_ASK.format(form=form, topic=topic)} {_piece(Random(0))}"] * 2, frame=frame)
+    others = [(draw.chosen(rng, _FORMS), each) for each in draw.pairs(rng, max(0, turns - asks)) if each != topic]
+    places = sorted(draw.below(rng, len(others) + 1) for _ in range(asks))
+    for place in reversed(places):
+        others.insert(place, (form, topic))
+    talk: list[Json] = []
+    answers = []
+    for each in others:
+        said = _piece(rng)
+        talk += [{"role": "user", "content": _ASK.format(form=each[0], topic=each[1])}, {"role": "assistant", "content": said}]
+        answers += [said] if each == (form, topic) else []
+    return Item(messages=(*talk, {"role": "user", "content": last}), wanted=(mark, answers[wanted]), output_tokens=OUTPUT_TOKENS)
+
+
+def grade(answer: str, item: Item) -> Grade:
+    """Score as MRCR does: nothing without the mark in front, else the likeness of the rest; right is the rest to the word."""
+    mark, wanted = item.wanted
+    if not answer.startswith(mark):
+        return NOTHING
+    said = answer.removeprefix(mark)
+    if said.strip() in str(item.messages[-1].get("content")):  # the request itself holds the mark
+        return NOTHING
+    return Grade(score=SequenceMatcher(None, said, wanted).ratio(), right=said.split() == wanted.split())
+
+
+def _piece(rng: Random) -> str:
+    """Write lines of eight words."""
+    said = words.text(0, rng.random().hex(), PIECE_WORDS).split()
+    return "\n".join(" ".join(said[at : at + 8]) for at in range(0, len(said), 8))
+
+
+def _ordinal(number: int) -> str:
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"

@@ -1,0 +1,50 @@
+"""Recall the exact line that one hunk of a long patch adds."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.tasks.item import NOTHING, Grade, Item, prompt
+from agentload.tasks.parts import draw
+from agentload.tasks.parts.lengths import fitting, place, room
+from agentload.tasks.parts.matching import is_echo
+
+OUTPUT_TOKENS: Final = 64
+_BEFORE: Final = "These are the hunks of a patch. I will ask for the line that one of them adds.\n"
+_AFTER: Final = "\nWhat is the line added by hunk {hunk}? Answer with the line alone."
+_CALLS: Final = ("round", "parse", "clamp", "merge", "lookup", "hash_of", "weight", "trim")
+
+
+def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+    """Write hunks and ask for the line that the one at a depth adds."""
+    hunk, wanted = _hunks(rng, 1)[0]
+    asked, before, after = _text(hunk, wanted), _BEFORE, _AFTER.format(hunk=hunk)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    count = fitting(tokenizer, left, [_text(*each) for each in _hunks(Random(0), 32)])
+    hunks = [_text(*each) for each in _hunks(rng, count) if each[0] != hunk]
+    hunks.insert(place(depth, len(hunks)), asked)
+    return Item(messages=prompt(before + "\n".join(hunks) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS)
+
+
+def grade(answer: str, item: Item) -> Grade:
+    """Score the line to the sign, indentation and a diff's plus apart; right is it alone."""
+    lines = [line.strip().strip("`").removeprefix("+").strip() for line in answer.strip().splitlines() if line.strip("` \t")]
+    if not lines or is_echo(answer, item):
+        return NOTHING
+    is_there = item.wanted[0] in lines
+    return Grade(score=float(is_there), right=is_there and len(lines) == 1)
+
+
+def _hunks(rng: Random, count: int) -> list[tuple[str, str]]:
+    numbers, left, right = draw.numbers(rng, count, digits=6), draw.pairs(rng, count, joint="_"), draw.pairs(rng, count, joint="_")
+    shown = draw.numbers(rng, count, digits=4)
+    return [
+        (number, f"{a} = {_CALLS[int(mark) % len(_CALLS)]}({b}, {mark})")
+        for number, a, b, mark in zip(numbers, left, right, shown, strict=True)
+    ]
+
+
+def _text(hunk: str, added: str) -> str:
+    return f"@@ hunk {hunk} @@\n     return None\nThe line added by hunk {hunk}: `{added}`"

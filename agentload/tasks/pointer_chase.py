@@ -1,0 +1,52 @@
+"""Follow pointers through a growing conversation: turns note where boxes point, the question goes three steps."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from random import Random
+from typing import Final
+
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.tasks.item import Grade, Item, Json
+from agentload.tasks.parts import draw
+from agentload.tasks.parts.lengths import fitting, room
+from agentload.tasks.parts.matching import matched
+
+HAS_DEPTH: Final = False
+STEPS: Final = 3
+OUTPUT_TOKENS: Final = 48
+_LINES: Final = 8
+_NOTED: Final = "Noted."
+_ASK: Final = "Start at {start} and follow the pointers {steps} times. At which box do you end? Answer with its name alone."
+_SHAPE: Final = re.compile(r"\bbox-\d{6}\b", re.IGNORECASE)
+
+
+def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:  # noqa: ARG001  # no depth
+    """Write a conversation whose turns note pointers; those of the chain stand anywhere, in any order."""
+    chain = list(dict.fromkeys(draw.numbers(rng, 2 * STEPS + 2, digits=6)))[: STEPS + 1]
+    asked = _ASK.format(start=f"box-{chain[0]}", steps=STEPS)
+    own = [_line(*each) for each in pairwise(chain)]
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(asked, *own))
+    frame = tokenizer.frame("user") + tokenizer.frame("assistant") + tokenizer.count(_NOTED)
+    sample = ["\n".join([_line("123456", "654321")] * _LINES)] * 4
+    turns = fitting(tokenizer, left, sample, frame=frame)
+    drawn = draw.different(draw.numbers(rng, 2 * turns * _LINES, digits=6), chain)
+    sources = list(dict.fromkeys(drawn))[: turns * _LINES]
+    lines = [_line(source, target) for source, target in zip(sources, (*sources[1:], sources[0]), strict=True)]
+    for each in own:
+        lines.insert(draw.below(rng, len(lines) + 1), each)
+    said = ["\n".join(lines[at : at + _LINES]) for at in range(0, len(lines), _LINES)]
+    talk: list[Json] = []
+    for text in said:
+        talk += [{"role": "user", "content": text}, {"role": "assistant", "content": _NOTED}]
+    return Item(messages=(*talk, {"role": "user", "content": asked}), wanted=(f"box-{chain[-1]}",), output_tokens=OUTPUT_TOKENS)
+
+
+def grade(answer: str, item: Item) -> Grade:
+    """Score the last box; right is it alone, without the boxes on the way."""
+    return matched(answer, item, _SHAPE)
+
+
+def _line(source: str, target: str) -> str:
+    return f"box-{source} points to box-{target}"

@@ -1,0 +1,65 @@
+"""Call the right one of many tools, with arguments that the notes give somewhere in the context."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Final
+
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.tasks.item import NOTHING, Grade, Item, Json, prompt
+from agentload.tasks.parts import draw
+from agentload.tasks.parts.json_text import json_in
+from agentload.tasks.parts.lengths import fitting, place, room
+
+TOOLS: Final = 12
+OUTPUT_TOKENS: Final = 128
+_VERBS: Final = ("restart", "resize", "archive", "migrate")
+_BEFORE: Final = "These are notes on services, each with the arguments that its tool takes.\n"
+_AFTER: Final = "\nCall the tool `{name}` with the arguments that the notes give for it."
+
+
+def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
+    """Offer a dozen tools and ask for a call whose arguments are noted at a depth."""
+    services = list(dict.fromkeys(draw.pairs(rng, 2 * TOOLS, joint="_")))[:TOOLS]
+    names = [f"{draw.chosen(rng, _VERBS)}_{service}" for service in services]
+    arguments = dict(zip(_keys(services[0]), draw.numbers(rng, 2, digits=6), strict=True))
+    tools = tuple(_tool(name, service) for name, service in draw.shuffled(rng, list(zip(names, services, strict=True))))
+    noted, after = _notes(arguments), _AFTER.format(name=names[0])
+    described = json.dumps(tools)  # servers write schemas into the prompt in their own ways, none much longer than this
+    frame = tokenizer.frame("tools") + TOOLS * tokenizer.frame("schema")
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, noted, described)) - frame
+    sample = Random(0)
+    count = fitting(tokenizer, left, _others(sample, draw.pairs(sample, 32, joint="_")))
+    notes = _others(rng, draw.different(draw.pairs(rng, count, joint="_"), services))
+    notes.insert(place(depth, len(notes)), noted)
+    wanted = json.dumps({"name": names[0], "arguments": arguments})
+    return Item(messages=prompt(_BEFORE + "\n".join(notes) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS, tools=tools)
+
+
+def grade(answer: str, item: Item) -> Grade:
+    """Score half for the tool and half for its arguments; right is the call to the letter. Text that calls nothing scores nothing."""
+    said, wanted = json_in(answer), json.loads(item.wanted[0])
+    if not isinstance(said, dict) or said.get("name") != wanted["name"]:
+        return NOTHING
+    is_right = said.get("arguments") == wanted["arguments"]
+    return Grade(score=1.0 if is_right else 0.5, right=is_right)
+
+
+def _keys(service: str) -> tuple[str, str]:
+    return f"{service}_zone", f"{service}_ticket"
+
+
+def _notes(arguments: dict[str, str]) -> str:
+    return "\n".join(f'{key} = "{value}"' for key, value in arguments.items())
+
+
+def _others(rng: Random, services: list[str]) -> list[str]:
+    drawn = (draw.numbers(rng, len(services), digits=6) for _ in range(2))
+    return [_notes(dict(zip(_keys(service), values, strict=True))) for service, *values in zip(services, *drawn, strict=True)]
+
+
+def _tool(name: str, service: str) -> Json:
+    properties = {key: {"type": "string"} for key in _keys(service)}
+    parameters = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "function", "function": {"name": name, "description": f"Act on {service}.", "parameters": parameters}}
