@@ -74,6 +74,9 @@ def run(
     warmup: Annotated[bool, typer.Option("--warmup", help="Play the first block on every arm once before, and leave it out.")] = False,
     aa: Annotated[str | None, typer.Option(help="Play this arm a second time under another name: the noise floor.")] = None,
     on_dead: Annotated[str, typer.Option(help="When an endpoint dies: wait for it (10 min), skip it, or stop.")] = "wait",
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure servers that are not what the arms file expects; a caveat is kept.")
+    ] = False,
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Emulated endpoints scatter as real servers do.")] = True,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line of the trace that was cut short.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
@@ -126,6 +129,7 @@ def run(
             kind=kind,
             is_resumed=resume is not None,
             on_dead=opt.on_dead(on_dead),
+            is_forced=force,
             settings={"traces": traces, "pairs": pairs, "noise": noise if kind == "emulated" else None},
         )
         ended = played(replay, Progress(expected.calls_by_arm))

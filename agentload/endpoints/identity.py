@@ -6,14 +6,18 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.settings import settings
 from agentload.errors import EndpointError
-from agentload.telemetry.prometheus import Scrape, parse
+from agentload.telemetry.log_lines import StartUp, start_up
+from agentload.telemetry.prometheus import Scrape, joined, parse
 
 TIMEOUT = aiohttp.ClientTimeout(total=10)
+HOPE = aiohttp.ClientTimeout(total=60)  # a server asks its drivers before it answers /server_info for the first time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,46 +30,76 @@ class Identity:
     cache_config: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, float] = field(default_factory=dict)
     """What /metrics counts, by our names; a server that has just become idle may still be behind."""
+    replicas: int = 1
+    """How many answered with their metrics."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Further settings of /server_info, where it is open."""
+    log: StartUp = field(default_factory=StartUp)
     missing: tuple[str, ...] = ()
     """Sources that did not answer, with the reason."""
 
     def facts(self) -> dict[str, object]:
         """Return what identifies the configuration, in the names that evidence reads."""
-        config = self.cache_config
+        config, log = self.cache_config, self.log
         return {
-            "version": self.version,
+            "version": self.version or log.version,
             "models": list(self.models),
             "max_model_len": self.max_model_len,
-            "kv_cache_dtype": config.get("cache_dtype"),
+            "kv_cache_dtype": config.get("cache_dtype") or log.kv_cache_dtype,
             "skip_layers": config.get("kv_cache_dtype_skip_layers"),
             "prefix_caching": config.get("enable_prefix_caching"),
             "block_size": config.get("block_size"),
-            "pool_tokens": config.get("kv_cache_size_tokens"),
-            "max_concurrency": config.get("kv_cache_max_concurrency"),
+            "pool_tokens": config.get("kv_cache_size_tokens") or log.pool_tokens,
+            "max_concurrency": config.get("kv_cache_max_concurrency") or log.max_concurrency,
             "gpu_memory_utilization": config.get("gpu_memory_utilization"),
-            "attention_backend": config.get("attention_backend"),
+            "attention_backend": config.get("attention_backend") or self.settings.get("attention_backend") or log.attention_backend,
             "process_start_s": self.counters.get("process_start_s"),
+            "replicas": self.replicas,
+            "settings": dict(self.settings),
+            "warnings": list(log.warnings),
         }
 
 
-async def identify(endpoint: Endpoint) -> Identity:
-    """Ask *endpoint*. Raises EndpointError when it cannot be used at all: unreachable, no OpenAI-compatible API, wrong key."""
+async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Identity:
+    """Ask *endpoint*. Raises EndpointError when it cannot be used at all: unreachable, no OpenAI-compatible API, wrong key.
+
+    What a server decides at its start is asked for once: *known* is what it said before, and holds for as long as it is the same process.
+    """
     connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=endpoint.ca_file)) if endpoint.ca_file else None
-    async with aiohttp.ClientSession(timeout=TIMEOUT, headers=endpoint.request_headers(), connector=connector) as session:
+    headers = await asyncio.to_thread(endpoint.request_headers)
+    async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers, connector=connector) as session:
         listing = await _models(session, endpoint)
         missing: list[str] = []
         version = await _optional_json(session, f"{endpoint.root}/version", missing)
-        scrape = await _scrape(session, f"{endpoint.root}/metrics", missing)
+        pages = await asyncio.gather(*(_scrape(session, url, missing) for url in endpoint.metrics_urls))
+        scrapes = tuple(page for page in pages if page is not None)
+        scrape = joined(scrapes)
+        _one_configuration(endpoint, scrapes)
+        start = scrape.values.get("process_start_s")
+        if known is not None and start is not None and known.counters.get("process_start_s") == start:
+            decided, log = known.settings, known.log
+        else:
+            # Open in development mode alone: its absence is no news.
+            decided = settings(await _optional_json(session, f"{endpoint.root}/server_info?config_format=json", [], patience=HOPE) or {})
+            log = await asyncio.to_thread(_log, endpoint, missing)
     served = tuple(str(entry["id"]) for entry in listing)
     length = next((entry.get("max_model_len") for entry in listing if entry["id"] == endpoint.model or endpoint.model is None), None)
     return Identity(
         models=served,
         version=str(version["version"]) if version and "version" in version else None,
         max_model_len=length if isinstance(length, int) else None,
-        cache_config=scrape.cache_config if scrape else {},
-        counters=scrape.values if scrape else {},
+        cache_config=scrape.cache_config,
+        counters=scrape.values,
+        replicas=len(scrapes) or 1,
+        settings=decided,
+        log=log,
         missing=tuple(missing),
     )
+
+
+async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
+    """Ask all endpoints at once; the first that cannot be used raises."""
+    return tuple(await asyncio.gather(*(identify(endpoint) for endpoint in endpoints)))
 
 
 def served_model(endpoint: Endpoint, identity: Identity) -> str:
@@ -78,6 +112,26 @@ def served_model(endpoint: Endpoint, identity: Identity) -> str:
         served = ", ".join(identity.models) or "none"
         raise EndpointError(f"{endpoint.name}: {endpoint.url} does not serve '{endpoint.model}'", hint=f"--model one of: {served}")
     return endpoint.model
+
+
+def _one_configuration(endpoint: Endpoint, scrapes: tuple[Scrape, ...]) -> None:
+    for name in ("cache_dtype", "kv_cache_dtype_skip_layers", "enable_prefix_caching"):
+        seen = sorted({scrape.cache_config[name] for scrape in scrapes if name in scrape.cache_config})
+        if len(seen) > 1:
+            raise EndpointError(
+                f"{endpoint.name}: replicas behind one URL differ in {name}: {', '.join(seen)}", hint="give each configuration an arm"
+            )
+
+
+def _log(endpoint: Endpoint, missing: list[str]) -> StartUp:
+    if endpoint.log is None:
+        return StartUp()
+    try:
+        with Path(endpoint.log).open(encoding="utf-8", errors="replace") as lines:
+            return start_up(lines)
+    except OSError as error:
+        missing.append(f"{endpoint.log}: {error.strerror}")
+        return StartUp()
 
 
 async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> list[dict[str, object]]:
@@ -108,9 +162,11 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> list[di
     return entries
 
 
-async def _optional_json(session: aiohttp.ClientSession, url: str, missing: list[str]) -> dict[str, object] | None:
+async def _optional_json(
+    session: aiohttp.ClientSession, url: str, missing: list[str], *, patience: aiohttp.ClientTimeout = TIMEOUT
+) -> dict[str, object] | None:
     try:
-        async with session.get(url) as response:
+        async with session.get(url, timeout=patience) as response:
             if response.status == 200:
                 document = await response.json(content_type=None)
                 return document if isinstance(document, dict) else None
@@ -129,8 +185,3 @@ async def _scrape(session: aiohttp.ClientSession, url: str, missing: list[str]) 
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         missing.append(f"{url}: {type(error).__name__}")
     return None
-
-
-async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
-    """Ask all endpoints at once; the first that cannot be used raises."""
-    return tuple(await asyncio.gather(*(identify(endpoint) for endpoint in endpoints)))

@@ -20,7 +20,17 @@ from agentload.model.commands import Send, Settle
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row
 from agentload.replay.dispatcher import PlayEnd
 
-WATCHED = ("version", "models", "kv_cache_dtype", "skip_layers", "prefix_caching", "block_size", "pool_tokens", "process_start_s")
+WATCHED = (
+    "version",
+    "models",
+    "kv_cache_dtype",
+    "skip_layers",
+    "prefix_caching",
+    "block_size",
+    "pool_tokens",
+    "process_start_s",
+    "replicas",
+)
 """Facts that must not change while an arm is compared."""
 COUNTED = frozenset({"ok", "short", "long", "garbage"})
 """Ends that a server counts as a success of its own."""
@@ -111,7 +121,7 @@ class Barrier:
     async def _settled(self, arm: str, known: Identity, ours: int) -> Identity:
         """Ask until the server is idle and has counted what we sent, or stays as it is."""
         for _ in range(LOOKS):
-            now = await identify(self._endpoints[arm])
+            now = await identify(self._endpoints[arm], known=known)
             if now.counters.get("running", 0.0) == 0 and _foreign(known, now, ours) >= 0:
                 break
             await asyncio.sleep(LOOK_S)

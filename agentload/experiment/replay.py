@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from agentload.endpoints.agreement import agreement
+from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, served_model
 from agentload.errors import StoreError
@@ -25,6 +27,7 @@ from agentload.live.wire import Wire
 from agentload.model.plan import Plan
 from agentload.model.rows import FingerprintRow, Kind, LegRow, Row
 from agentload.prompts.renderer import Renderer
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.loader import load
@@ -46,6 +49,8 @@ class Replay:
     kind: Kind = "measured"
     is_resumed: bool = False
     on_dead: OnDead = "wait"
+    is_forced: bool = False
+    """Measure servers that are not what the arms file expects, and keep that as a caveat."""
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -84,6 +89,8 @@ class Leg:
                 pass
         identities = dict(zip(plan.arms, await identify_all(replay.endpoints), strict=True))
         models = {e.name: served_model(e, identities[e.name]) for e in replay.endpoints}
+        caveats = self._caveats(identities)
+        counted = await self._tokenizer(models)
         before = past(replay.database, plan)
         if replay.is_resumed:
             check_resumed(before, plan, trace_hash=replay.trace_hash, database=replay.database)
@@ -91,17 +98,50 @@ class Leg:
         folder = journal_folder(replay.database, plan.run)
         folder.mkdir(parents=True, exist_ok=True)
         with journal.Writer(folder / f"leg{leg.leg:03}.journal") as writer:
-            for row in self._opening(leg, before, identities, models):
+            for row in self._opening(leg, before, identities, models=models, counted=counted, caveats=caveats):
                 writer.append(row)
             writer.flush()
-            health = await self._measure(leg, before, writer, identities, models)
+            health = await self._measure(leg, before, writer, identities=identities, models=models, counted=counted)
             ended = replace(leg, ended_ns=time.monotonic_ns(), health=json.dumps(asdict(health)))
             writer.append(replace(ended, status="stopped" if self._stops else "done"))
         error = await self._load()
         return Played(run_id=plan.run, health=health, was_stopped=bool(self._stops), load_error=error)
 
+    def _caveats(self, identities: Mapping[str, Identity]) -> tuple[str, ...]:
+        """Stop where a server is not what the arms file expects, unless that was asked for; tell everything else."""
+        found = agreement(self._replay.endpoints, identities)
+        if not self._replay.is_forced:
+            found.require()
+        for caveat in found.caveats():
+            self._notice(f"caveat: {caveat}")
+        return found.caveats()
+
+    async def _tokenizer(self, models: Mapping[str, str]) -> Tokenizer | None:
+        """Measure what the servers count by; None where none of them does. Emulated servers count words."""
+        endpoints = self._replay.endpoints
+        if all(e.profile is not None for e in endpoints):
+            return WORD_TOKENS
+        measured = dict(
+            zip((e.name for e in endpoints), await asyncio.gather(*(tokenizer(e, models[e.name]) for e in endpoints)), strict=True)
+        )
+        found = {name: each for name, each in measured.items() if each is not None}
+        if not found:
+            self._notice("no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens")
+            return None
+        name, first = next(iter(found.items()))
+        if other := next((other for other, each in found.items() if each != first), None):
+            self._notice(f"{name} and {other} count tokens differently: both get the same bytes, with the lengths of {name}")
+        return first
+
     async def _measure(
-        self, leg: LegRow, before: Past, writer: journal.Writer, identities: Mapping[str, Identity], models: Mapping[str, str]
+        self,
+        leg: LegRow,
+        before: Past,
+        writer: journal.Writer,
+        *,
+        identities: Mapping[str, Identity],
+        models: Mapping[str, str],
+        counted: Tokenizer | None,
     ) -> Health:
         replay, plan = self._replay, self._replay.plan
         endpoints = {e.name: e for e in replay.endpoints}
@@ -126,7 +166,7 @@ class Leg:
             pair_done=pair_done,
         )
         speech = {name: Speech(model=models[name], aliases=e.aliases, extra=e.extra_body) for name, e in endpoints.items()}
-        renderer = Renderer(seed=plan.header.seed, block=plan.header.block)
+        renderer = Renderer(seed=plan.header.seed, block=plan.header.block, tokenizer=counted or WORD_TOKENS)
         async with Wire([_target(e) for e in replay.endpoints]) as wire, asyncio.TaskGroup() as tasks:
             caller = PromptCaller(wire, speech, renderer, seed=plan.seed)
             beside = (tasks.create_task(watch.run()), tasks.create_task(caller.cook()))
@@ -159,7 +199,16 @@ class Leg:
                 self._notice(f"{arm} stopped answering: stopping")
                 self.stop()
 
-    def _opening(self, leg: LegRow, before: Past, identities: Mapping[str, Identity], models: Mapping[str, str]) -> list[Row]:
+    def _opening(
+        self,
+        leg: LegRow,
+        before: Past,
+        identities: Mapping[str, Identity],
+        *,
+        models: Mapping[str, str],
+        counted: Tokenizer | None,
+        caveats: tuple[str, ...],
+    ) -> list[Row]:
         replay, plan = self._replay, self._replay.plan
         rows: list[Row] = [leg]
         if before.run is None:
@@ -172,7 +221,7 @@ class Leg:
                 model=names.pop() if len(names) == 1 else None,
                 created_ns=time.time_ns(),
                 command=replay.command,
-                settings=replay.settings,
+                settings={**replay.settings, "lengths": "words" if counted is None else counted.exact, "caveats": caveats},
             )
             rows += [described, *(arm_row(plan.run, position, e, models[e.name]) for position, e in enumerate(replay.endpoints))]
         for name, identity in identities.items():

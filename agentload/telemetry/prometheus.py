@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,6 +29,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "process_start_s": ("process_start_time_seconds",),
 }
 SHARES = frozenset({"kv_usage"})
+INSTANTS = frozenset({"process_start_s"})
 INFO = "vllm:cache_config_info"
 
 
@@ -53,6 +54,17 @@ def parse(text: str) -> Scrape:
             by_name = found.setdefault(ours, {})
             by_name[name] = max(by_name.get(name, value), value) if ours in SHARES else by_name.get(name, 0.0) + value
     return Scrape(values={ours: by_name[min(by_name, key=rank.__getitem__)] for ours, by_name in found.items()}, cache_config=cache_config)
+
+
+def joined(scrapes: Sequence[Scrape]) -> Scrape:
+    """Return several replicas as one server: shares by the fullest, starts by the latest, all else summed."""
+    names = {name for scrape in scrapes for name in scrape.values}
+    values = {}
+    for name in sorted(names):
+        seen = [scrape.values[name] for scrape in scrapes if name in scrape.values]
+        values[name] = max(seen) if name in SHARES or name in INSTANTS else sum(seen)
+    config = next((scrape.cache_config for scrape in scrapes if scrape.cache_config), {})
+    return Scrape(values=values, cache_config=config)
 
 
 def _samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:

@@ -1,0 +1,95 @@
+"""Start the servers of an arms file, and stop them for certain; or print the commands that start them.
+
+Servers run side by side until Ctrl-C, or until the command after `--` has ended. Each has its log in the folder of logs. With --print
+nothing is started: the commands are printed and explained, as a compose file with --format compose, as Kubernetes manifests with
+--format kubernetes. Without an arms file, the arms of a KV-cache comparison are printed for --model.
+
+For example:
+
+    agentload launch endpoints.yaml
+
+    agentload launch endpoints.yaml -- agentload replay rag --endpoints endpoints.yaml
+
+    agentload launch --print --model meta-llama/Llama-3.1-8B-Instruct
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from agentload.endpoints.arms_file import read_file
+from agentload.endpoints.commands import explained, planned
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.launch import launched
+from agentload.endpoints.manifests import compose, kubernetes
+from agentload.errors import LaunchError, UsageError
+
+FILE = Path("endpoints.yaml")
+LOOK_S = 0.5
+
+
+def run(
+    *,
+    endpoints: Annotated[Path | None, typer.Argument(help="Arms file; endpoints.yaml when it is there.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Run this once all are ready, then stop.")] = None,
+    only: Annotated[str | None, typer.Option(help="Start these arms alone: bf16,fp8.")] = None,
+    logs: Annotated[Path, typer.Option(help="Folder for the servers' logs.")] = Path("logs"),
+    start_timeout: Annotated[float, typer.Option(help="Seconds until a server must be healthy.")] = 1800.0,
+    print_: Annotated[bool, typer.Option("--print", help="Print and explain the commands; start nothing.")] = False,
+    format_: Annotated[str, typer.Option("--format", help="What --print writes: shell, compose or kubernetes.")] = "shell",
+    model: Annotated[str, typer.Option(help="With --print and no arms file: the model to serve.")] = "MODEL",
+) -> None:
+    if print_:
+        print(_printed(endpoints, only, model, format_), end="")
+        return
+    arms = _chosen(read_file(endpoints or FILE), only)
+    signal.signal(signal.SIGTERM, _interrupted)
+    with launched(arms, logs=logs, start_s=start_timeout, notice=lambda text: print(text, file=sys.stderr, flush=True)) as servers:
+        if command:
+            code = subprocess.run(command, check=False).returncode
+            if code:
+                raise LaunchError(f"'{command[0]}' ended with code {code}", hint=f"the servers' logs: {logs}")
+            return
+        print("ready: Ctrl-C stops the servers", file=sys.stderr, flush=True)
+        while True:
+            for running in servers.values():
+                if (ended := running.process.poll()) is not None:
+                    raise LaunchError(f"{running.arm}: the server ended with code {ended}", hint=f"see {running.log}")
+            time.sleep(LOOK_S)
+
+
+def _printed(file: Path | None, only: str | None, model: str, form: str) -> str:
+    if file is None and FILE.exists():
+        file = FILE
+    arms = planned(model) if file is None else _chosen(read_file(file), only)
+    match form:
+        case "shell":
+            return explained(arms)
+        case "compose":
+            return compose(arms)
+        case "kubernetes":
+            return kubernetes(arms)
+        case _:
+            raise UsageError(f"--format is shell, compose or kubernetes, got '{form}'")
+
+
+def _chosen(arms: tuple[Endpoint, ...], only: str | None) -> tuple[Endpoint, ...]:
+    if only is None:
+        return arms
+    names = [name.strip() for name in only.split(",")]
+    by_name = {arm.name: arm for arm in arms}
+    if unknown := [name for name in names if name not in by_name]:
+        raise UsageError(f"--only: no arm '{unknown[0]}'", hint=f"one of: {', '.join(by_name)}")
+    return tuple(by_name[name] for name in names)
+
+
+def _interrupted(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

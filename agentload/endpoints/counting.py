@@ -1,0 +1,65 @@
+"""Have a server count tokens, so that prompts have exactly the lengths that the trace asks for.
+
+vLLM and SGLang count whole requests with their chat template at `/tokenize`, which sits beside `/v1`. A server without it leaves the
+lengths to the words of the table; each call's row then says what the server counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.prompts.calibrate import Message, calibrate
+from agentload.prompts.measured import MeasuredTokens
+
+TIMEOUT_S = 30.0
+
+
+class _AbsentError(Exception):
+    """The server does not count."""
+
+
+async def tokenizer(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
+    """Measure the tokenizer and chat template behind *endpoint*; None where it does not count for us."""
+    return await asyncio.to_thread(_measured, endpoint, model)
+
+
+def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
+    def count(messages: Sequence[Message], tools: Sequence[Message] | None) -> int | None:
+        asked: dict[str, object] = {"model": model, "messages": list(messages), "add_generation_prompt": True}
+        return _count(endpoint, asked | ({} if tools is None else {"tools": list(tools)}))
+
+    try:
+        if count([{"role": "user", "content": "also"}], None) is None:
+            return None
+        # Texts that are not drawn are estimated: a request for each would hold up the loop that stamps answers.
+        return calibrate(count)
+    except _AbsentError:
+        return None
+
+
+def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
+    """Return the count; None where the server refuses this request, as templates without tools do."""
+    headers = {"Content-Type": "application/json", **endpoint.request_headers()}
+    request = urllib.request.Request(  # noqa: S310  # the arms file and --endpoints take http, https and unix alone
+        f"{endpoint.root}/tokenize", data=json.dumps(asked).encode(), headers=headers
+    )
+    trusted = ssl.create_default_context(cafile=endpoint.ca_file) if endpoint.ca_file else None
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trusted) as response:  # noqa: S310  # as above
+            counted = json.load(response)
+    except urllib.error.HTTPError as error:
+        if error.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+            return None
+        raise _AbsentError from error
+    except (OSError, ValueError) as error:
+        raise _AbsentError from error
+    if not isinstance(counted, dict) or not isinstance(counted.get("count"), int):
+        raise _AbsentError
+    return int(counted["count"])

@@ -1,0 +1,127 @@
+"""Read what a vLLM server writes into its log: what it decided at start, and what it said of itself while it worked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+_POOL: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
+_CONCURRENCY: Final = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.,]+)x")
+_MEMORY: Final = re.compile(r"Available KV cache memory: ([\d.]+) GiB")
+# `Using FLASH_ATTN attention backend out of potential backends: [...]`, `Using FLASHINFER backend.` when it was forced.
+_BACKEND: Final = re.compile(r"Using ([A-Z][A-Z0-9_]+) (?:attention )?backend\b")
+_FLASH: Final = re.compile(r"Using FlashAttention version (\d+)")
+_DTYPE: Final = re.compile(r"Using (\S+) data type to store kv cache")
+_BLOCK: Final = re.compile(r"Setting attention block size to (\d+) tokens")
+_PADDING: Final = re.compile(r"Padding mamba page size by ([\d.]+)%")
+_VERSION: Final = re.compile(r"\bversion (\d+\.\d+\S*)|V1 LLM engine \(v(\d+\.\d+[^)]*)\)")
+_WORK: Final = re.compile(
+    r"Avg prompt throughput: ([\d.]+) tokens/s, Avg generation throughput: ([\d.]+) tokens/s, "
+    r"Running: (\d+) reqs, Waiting: (\d+) reqs,(?: Preemptions: (\d+),)?.*?KV cache usage: ([\d.]+)%(?:, Prefix cache hit rate: ([\d.]+)%)?"
+)
+_WARNINGS: Final = (
+    "uncalibrated q_scale",
+    "Using KV cache scaling factor 1.0",
+    "Checkpoint does not provide a q scaling factor",
+    "precluded higher-priority backend",
+    "may cause accuracy drop without a proper scaling factor",
+)
+_PREFIX: Final = re.compile(r"^(?:\([^)]*\) )?(?:[A-Z]+ [\d-]+ [\d:]+ )?(?:\[[^\]]*\] )?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUp:
+    """What a server said at its start; None where it said nothing."""
+
+    version: str | None = None
+    pool_tokens: int | None = None
+    max_concurrency: float | None = None
+    concurrency_tokens: int | None = None
+    """Length of the requests that `max_concurrency` counts."""
+    kv_memory_gib: float | None = None
+    attention_backend: str | None = None
+    flash_version: int | None = None
+    kv_cache_dtype: str | None = None
+    block_tokens: int | None = None
+    mamba_padding_percent: float | None = None
+    warnings: tuple[str, ...] = field(default=())
+    """Lines on scales and kernels that bear on accuracy or on what is compared, each once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One of the lines that a server writes every some seconds."""
+
+    prompt_tokens_per_s: float
+    output_tokens_per_s: float
+    running: int
+    waiting: int
+    kv_usage: float
+    """1 is full."""
+    preemptions: int | None = None
+    prefix_hit_rate: float | None = None
+
+
+def start_up(lines: Iterable[str]) -> StartUp:
+    """Read what a server decided at its last start: a later line wins over an earlier one."""
+    found: dict[str, str] = {}
+    warnings: dict[str, None] = {}
+    for line in lines:
+        for name, pattern in _FACTS:
+            if match := pattern.search(line):
+                found[name] = next(group for group in match.groups() if group is not None)
+        if match := _CONCURRENCY.search(line):
+            found["concurrency_tokens"], found["max_concurrency"] = match.groups()
+        if any(mark in line for mark in _WARNINGS):
+            warnings[_PREFIX.sub("", line.strip())] = None
+    return StartUp(
+        version=found.get("version"),
+        pool_tokens=_whole(found.get("pool_tokens")),
+        max_concurrency=_number(found.get("max_concurrency")),
+        concurrency_tokens=_whole(found.get("concurrency_tokens")),
+        kv_memory_gib=_number(found.get("kv_memory_gib")),
+        attention_backend=found.get("attention_backend"),
+        flash_version=_whole(found.get("flash_version")),
+        kv_cache_dtype=found.get("kv_cache_dtype"),
+        block_tokens=_whole(found.get("block_tokens")),
+        mamba_padding_percent=_number(found.get("mamba_padding_percent")),
+        warnings=tuple(warnings),
+    )
+
+
+def work(lines: Iterable[str]) -> Iterator[Work]:
+    """Yield what the periodic lines say, in their order."""
+    for line in lines:
+        if match := _WORK.search(line):
+            prompt, output, running, waiting, preemptions, usage, hits = match.groups()
+            yield Work(
+                prompt_tokens_per_s=float(prompt),
+                output_tokens_per_s=float(output),
+                running=int(running),
+                waiting=int(waiting),
+                kv_usage=float(usage) / 100,
+                preemptions=None if preemptions is None else int(preemptions),
+                prefix_hit_rate=None if hits is None else float(hits) / 100,
+            )
+
+
+_FACTS: Final = (
+    ("version", _VERSION),
+    ("pool_tokens", _POOL),
+    ("kv_memory_gib", _MEMORY),
+    ("attention_backend", _BACKEND),
+    ("flash_version", _FLASH),
+    ("kv_cache_dtype", _DTYPE),
+    ("block_tokens", _BLOCK),
+    ("mamba_padding_percent", _PADDING),
+)
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text.replace(",", ""))
+
+
+def _whole(text: str | None) -> int | None:
+    return None if text is None else int(text.replace(",", ""))

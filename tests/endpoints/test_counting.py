@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from agentload.endpoints.counting import tokenizer
+from agentload.endpoints.endpoint import Endpoint
+from agentload.experiment.arms import arms_of
+from agentload.prompts.words import WORDS
+from agentload.serve.processes import Servers, start
+
+pytestmark = pytest.mark.loopback
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    with start(arms_of("llama-3.1-8b-h100", ["bf16"]), noise=False) as running:
+        yield running
+
+
+def test_a_server_that_counts_is_measured_exactly(servers: Servers) -> None:
+    (url,) = servers.urls.values()
+    found = asyncio.run(tokenizer(Endpoint(name="a", url=url), "any"))
+    assert found is not None
+    assert (found.exact, found.words, set(found.frames.values())) == ("exact", WORDS, {0})
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "unix:/nowhere"])
+def test_a_server_that_does_not_count_leaves_it_at_words(url: str) -> None:
+    assert asyncio.run(tokenizer(Endpoint(name="a", url=url), "any")) is None
+
+
+def test_a_page_that_is_no_count_is_no_count(servers: Servers) -> None:
+    (url,) = servers.urls.values()
+    assert asyncio.run(tokenizer(Endpoint(name="a", url=f"{url.removesuffix('/v1')}/nowhere/v1"), "any")) is None

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.launch import Running, launched, start
+from agentload.errors import LaunchError
+
+pytestmark = pytest.mark.loopback
+
+# A server with an engine in a session of its own, which would outlive it; neither heeds SIGTERM where told so.
+SERVER = """
+import http.server, signal, subprocess, sys
+port, stubborn = int(sys.argv[1]), sys.argv[2] == "stubborn"
+engine = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", engine], start_new_session=True)
+print("engine", child.pid, flush=True)
+if stubborn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *_): pass
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def arm(kind: str = "plain", *, name: str = "a") -> Endpoint:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return Endpoint(name=name, url=f"http://127.0.0.1:{port}/v1", launch=Launch(command=(sys.executable, "-c", SERVER, str(port), kind)))
+
+
+@pytest.mark.parametrize("kind", ["plain", "stubborn"])
+def test_a_stopped_server_takes_its_orphaned_engine_along(tmp_path: Path, kind: str) -> None:
+    running = start(arm(kind), logs=tmp_path)
+    assert len(running.survivors()) == 2
+    killed = running.stop(patience_s=0.2)
+    assert running.survivors() == ()
+    assert len(killed) == (2 if kind == "stubborn" else 1)
+    assert (tmp_path / "a.log").read_text().startswith("engine ")
+
+
+def test_servers_run_for_as_long_as_the_block_and_end_with_an_error_in_it_too(tmp_path: Path) -> None:
+    said: list[str] = []
+    servers: dict[str, Running] = {}
+
+    def interrupted() -> None:
+        with launched([arm(name="a"), arm(name="b")], logs=tmp_path, notice=said.append) as running:
+            servers.update(running)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(servers) == ["a", "b"]
+    assert all(running.survivors() == () for running in servers.values())
+    assert [line.split(":")[0] for line in said] == ["a", "a", "b", "b", "b", "a"]
+
+
+def test_a_server_that_dies_at_its_start_is_told_with_its_log(tmp_path: Path) -> None:
+    dies = Endpoint(
+        name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=(sys.executable, "-c", "raise SystemExit('no such model')"))
+    )
+    with pytest.raises(LaunchError, match="ended with code 1:\nno such model"):
+        start(dies, logs=tmp_path)
+
+
+def test_a_server_that_is_never_healthy_is_stopped(tmp_path: Path) -> None:
+    sleeps = Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=(sys.executable, "-c", "import time; time.sleep(60)")))
+    before = threading.active_count()
+    began = time.monotonic()
+    with pytest.raises(LaunchError, match="not healthy in time"):
+        start(sleeps, logs=tmp_path, start_s=0.3)
+    assert time.monotonic() - began < 10
+    assert threading.active_count() == before
+
+
+def test_a_port_that_is_taken_and_a_command_that_is_missing_are_told_before_anything_starts(tmp_path: Path) -> None:
+    running = start(first := arm(), logs=tmp_path)
+    try:
+        with pytest.raises(LaunchError, match=r"answers at .* already"):
+            start(first, logs=tmp_path)
+    finally:
+        running.stop(patience_s=1)
+    with pytest.raises(LaunchError, match="cannot start 'no-such-server'"):
+        start(Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("no-such-server",))), logs=tmp_path)
+    with pytest.raises(LaunchError, match="has no 'launch'"):
+        start(Endpoint(name="a", url="http://127.0.0.1:9/v1"), logs=tmp_path)

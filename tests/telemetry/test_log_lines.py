@@ -1,0 +1,70 @@
+"""Lines as vLLM 0.32.0 wrote them on a CPU, and as 0.33.0 has them in its code for GPUs."""
+
+from __future__ import annotations
+
+from agentload.telemetry.log_lines import StartUp, Work, start_up, work
+
+CPU = """\
+(APIServer pid=1) INFO 11-20 12:40:33 [api_utils.py:347]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0
+INFO 11-20 12:40:34 [cache.py:361] Using fp8 data type to store kv cache. It reduces the GPU memory footprint and boosts \
+the performance. Meanwhile, it may cause accuracy drop without a proper scaling factor
+(Worker pid=2) INFO 11-20 12:42:18 [unquantized.py:364] Using CPU Unquantized MoE backend out of potential backends: ['CPU'].
+INFO 11-20 12:40:47 [kv_cache_utils.py:2327] CPU KV cache size: 979,691 tokens, Maximum concurrency for 8,192 tokens \
+per request: 119.59x
+"""
+GPU = """\
+INFO 1-2 3:04 [gpu_worker.py:1] Available KV cache memory: 53.21 GiB
+INFO 1-2 3:04 [cuda.py:1] Using FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN', 'FLASHINFER']
+INFO 1-2 3:04 [flash_attn.py:1] Using FlashAttention version 3
+WARNING 01-02 03:04:05 [attention.py:1] Using KV cache scaling factor 1.0 for fp8_e4m3. Verify the scales.
+WARNING 01-02 03:04:05 [attention.py:1] Using KV cache scaling factor 1.0 for fp8_e4m3. Verify the scales.
+INFO 1-2 3:04 [config.py:1] Setting attention block size to 1056 tokens to ensure that attention page size is >= mamba page size.
+INFO 1-2 3:04 [config.py:1] Padding mamba page size by 0.76% to ensure that mamba and attention page sizes are exactly equal.
+INFO 1-2 3:04 [kv_cache_utils.py:1] GPU KV cache size: 434,784 tokens
+INFO 1-2 3:04 [kv_cache_utils.py:1] Maximum concurrency for 131,072 tokens per request: 3.32x
+"""
+PERIODIC = """\
+INFO 11-21 08:34:45 [loggers.py:335] Engine 000: Avg prompt throughput: 1745.6 tokens/s, Avg generation throughput: 82.4 \
+tokens/s, Running: 3 reqs, Waiting: 1 reqs, CPU KV cache usage: 12.5%, Prefix cache hit rate: 26.0%
+INFO 1-2 3:04 [loggers.py:1] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 9.1 tokens/s, Running: 16 reqs, \
+Waiting: 0 reqs, Preemptions: 15, GPU KV cache usage: 99.0%
+"""
+
+
+def test_what_a_server_decided_is_read_from_its_start() -> None:
+    warning = (
+        "Using fp8 data type to store kv cache. It reduces the GPU memory footprint and boosts the performance. Meanwhile, it may cause "
+    )
+    assert start_up(CPU.splitlines()) == StartUp(
+        version="0.32.0",
+        pool_tokens=979_691,
+        max_concurrency=119.59,
+        concurrency_tokens=8192,
+        kv_cache_dtype="fp8",
+        warnings=(warning + "accuracy drop without a proper scaling factor",),
+    )
+
+
+def test_older_lines_and_kernels_are_read_and_a_repeated_warning_is_kept_once() -> None:
+    assert start_up(GPU.splitlines()) == StartUp(
+        pool_tokens=434_784,
+        max_concurrency=3.32,
+        concurrency_tokens=131_072,
+        kv_memory_gib=53.21,
+        attention_backend="FLASH_ATTN",
+        flash_version=3,
+        block_tokens=1056,
+        mamba_padding_percent=0.76,
+        warnings=("Using KV cache scaling factor 1.0 for fp8_e4m3. Verify the scales.",),
+    )
+
+
+def test_a_forced_backend_and_a_later_start_win() -> None:
+    assert start_up(["Using FLASH_ATTN attention backend out of …", "Using FLASHINFER backend."]).attention_backend == "FLASHINFER"
+
+
+def test_periodic_lines_say_how_busy_the_server_was() -> None:
+    assert tuple(work(PERIODIC.splitlines())) == (
+        Work(prompt_tokens_per_s=1745.6, output_tokens_per_s=82.4, running=3, waiting=1, kv_usage=0.125, prefix_hit_rate=0.26),
+        Work(prompt_tokens_per_s=0.0, output_tokens_per_s=9.1, running=16, waiting=0, kv_usage=0.99, preemptions=15),
+    )
