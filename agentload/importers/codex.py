@@ -1,0 +1,200 @@
+"""Codex CLI's sessions: ~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl and archived_sessions.
+
+{"timestamp", "type": "session_meta" | "turn_context" | "response_item" | "event_msg" | "compacted", "payload"}. A call begins with the
+first item that the model made behind a message or a result, and its usage is the next token_count: last_token_usage, or what the
+running total has grown by; repeated counts are no calls. input_tokens holds the cached ones. Results stand in the log twice (exec_command_end and
+function_call_output), as do messages: items count, events do not. The tools, and in old logs the instructions, are what the first
+prompt has more than its messages. A compaction's context is its replacement_history, or else its message.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from agentload.importers.parts import chat, families, stamps
+from agentload.importers.parts.dialogue import Timing, Usage
+from agentload.importers.parts.entries import Entry
+from agentload.importers.parts.families import Transcript
+from agentload.importers.parts.files import records
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.pieces import Piece
+from agentload.model.trace import Session
+
+FILES: Final = ("rollout-*.jsonl",)
+LICENCE: Final = None
+
+_KINDS: Final = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
+_CALLS: Final = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})
+_RESULTS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
+_SILENT: Final = frozenset({"ghost_snapshot", "compaction", "compaction_summary"})
+Record = dict[str, Any]
+
+
+def sniff(head: Head) -> float:
+    """Look for the envelope of a rollout."""
+    return 0.95 if head.has("timestamp", "type", "payload") and head.record["type"] in _KINDS else 0.0
+
+
+def sessions(intake: Intake) -> Iterator[Session]:
+    """Yield a session for each file with a call."""
+    return families.sessions(intake, (_transcript(intake, path) for path in intake.files))
+
+
+def _transcript(intake: Intake, path: Path) -> Transcript:
+    _, first = next(records(path, Record, Notes("lenient")), ("", {}))
+    meta = first.get("payload") if first.get("type") == "session_meta" else None
+    meta = meta if isinstance(meta, dict) else {}
+    match meta.get("source"):
+        case {"subagent": {"thread_spawn": {"parent_thread_id": str(parent)}}}:
+            spawned_by: str | None = parent
+        case _:
+            spawned_by = None
+    return Transcript(
+        read=lambda: list(_Rollout(intake=intake).entries(path)),
+        key=str(meta.get("id") or path.stem),
+        workload="codex-subagent" if spawned_by else "codex",
+        began_s=stamps.seconds(meta.get("timestamp")) or stamps.seconds(first.get("timestamp")) or 0.0,
+        lead=f"codex {meta.get('cli_version')}",
+        spawned_by=spawned_by,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rollout:
+    """A file on its way to becoming entries."""
+
+    intake: Intake
+    model: str | None = None
+    tip: str | None = None
+    count: int = 0
+    input_s: float | None = None
+    """When the latest message or result was written."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Tools by call."""
+    total: dict[str, int] = field(default_factory=dict)
+    """Running total of the tokens."""
+    answer: list[Piece] = field(default_factory=list)
+    """What the model has made since the last input."""
+    is_open: bool = False
+    sent_s: float | None = None
+    done_s: float | None = None
+    place: str = ""
+    queue: list[Piece] = field(default_factory=list)
+    """Results that came before the count of the call that asked for them."""
+
+    def entries(self, path: Path) -> Iterator[Entry]:
+        """Read a file."""
+        for place, record in records(path, Record, self.intake.notes):
+            payload = record.get("payload")
+            if not isinstance(payload, dict) or record.get("type") not in _KINDS:
+                self.intake.notes.meet(place, "a line of an unknown type")
+                continue
+            at_s = stamps.seconds(record.get("timestamp"))
+            match record["type"]:
+                case "session_meta":
+                    yield from self._instructions(payload, place)
+                case "turn_context":
+                    self.model = payload.get("model") or self.model
+                case "compacted":
+                    yield from self._close(Usage())
+                    yield from self._compacted(payload, place)
+                case "response_item":
+                    yield from self._item(payload, place, at_s)
+                case _:
+                    if payload.get("type") == "token_count":
+                        yield from self._counted(payload.get("info"))
+        yield from self._close(Usage())
+
+    def _item(self, item: Record, place: str, at_s: float | None) -> Iterator[Entry]:
+        kind = item.get("type")
+        if kind in _SILENT:
+            return
+        if kind in _CALLS or kind == "reasoning" or (kind == "message" and item.get("role") == "assistant"):
+            if self.is_open and self.queue:
+                yield from self._close(Usage())
+            if not self.is_open:
+                self.is_open, self.sent_s, self.place = True, self.input_s or at_s, place
+            self.done_s = at_s
+            self.answer += self._made(item)
+            return
+        if kind not in _RESULTS and kind != "message":
+            self.intake.notes.meet(place, "an item of an unknown type")
+            return
+        self.input_s = at_s
+        if kind == "message":
+            pieces = list(chat.pieces(self.intake, chat.role_of(item.get("role")), item))
+        else:
+            content = item.get("output")
+            pieces = list(chat.pieces(self.intake, "tool", {"content": content}, tool=self.names.get(str(item.get("call_id")))))
+        if self.is_open:
+            self.queue += pieces
+        elif pieces:
+            yield self._entry(place, pieces)
+
+    def _made(self, item: Record) -> Iterator[Piece]:
+        if item.get("type") == "reasoning":
+            return chat.pieces(self.intake, "assistant", {"content": item.get("summary") or item.get("content")})
+        if item.get("type") == "message":
+            return chat.pieces(self.intake, "assistant", item)
+        name = item.get("name")
+        if isinstance(name, str):
+            self.names[str(item.get("call_id"))] = name
+        said = {key: value for key, value in item.items() if key in {"name", "arguments", "input", "action"}}
+        return chat.pieces(self.intake, "assistant", {"content": msgspec.json.encode(said).decode()})
+
+    def _counted(self, info: object) -> Iterator[Entry]:
+        info = info if isinstance(info, dict) else {}
+        last, total = info.get("last_token_usage"), info.get("total_token_usage")
+        before = self.total
+        if isinstance(total, dict):
+            if total == before:
+                return
+            self.total = total
+        if not isinstance(last, dict) and isinstance(total, dict):
+            last = {name: count - before.get(name, 0) for name, count in total.items() if isinstance(count, int)}
+        if not isinstance(last, dict) or not last.get("output_tokens") or not self.is_open:
+            return
+        counts = {name: max(0, count) for name, count in last.items() if isinstance(count, int)}
+        yield from self._close(
+            Usage(
+                prompt=counts.get("input_tokens"),
+                output=counts["output_tokens"],
+                cached=counts.get("cached_input_tokens"),
+                thinking=counts.get("reasoning_output_tokens"),
+            )
+        )
+
+    def _close(self, usage: Usage) -> Iterator[Entry]:
+        if not self.is_open:
+            return
+        if usage.prompt is None:
+            self.intake.notes.meet(self.place, "an answer without usage")
+        timing = Timing(sent_s=self.sent_s, done_s=self.done_s)
+        yield self._entry(self.place, self.answer, timing=timing, usage=usage, model=self.model)
+        self.is_open, self.answer = False, []
+        if self.queue:
+            yield self._entry(self.place, self.queue)
+            self.queue = []
+
+    def _compacted(self, payload: Record, place: str) -> Iterator[Entry]:
+        self.intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
+        history = payload.get("replacement_history")
+        pieces = list(chat.messages(self.intake, history)) if isinstance(history, list) else []
+        self.tip = None
+        yield self._entry(place, pieces or list(chat.pieces(self.intake, "user", {"content": payload.get("message")})))
+
+    def _instructions(self, payload: Record, place: str) -> Iterator[Entry]:
+        said = payload.get("base_instructions") or payload.get("instructions")
+        text = said.get("text") if isinstance(said, dict) else said
+        if isinstance(text, str) and self.tip is None:
+            yield self._entry(place, list(chat.pieces(self.intake, "system", {"content": text})))
+
+    def _entry(self, place: str, pieces: list[Piece], **more: Any) -> Entry:
+        self.count += 1
+        entry = Entry(id=f"#{self.count}", parent=self.tip, place=place, at_s=None, pieces=tuple(pieces), **more)
+        self.tip = entry.id
+        return entry
