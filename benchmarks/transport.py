@@ -6,7 +6,7 @@ Error of a gap: what the client says lies between two chunks, less what lay betw
 sending of the request to the first chunk, as the client says, less from its arrival at the server to the server's first write.
 
 What else runs on the machine makes clients late, so its share is printed too: a line is worth little where it is not small.
-"""  # noqa: INP001 - a folder of scripts, no package
+"""
 
 import argparse
 import os
@@ -181,8 +181,7 @@ def table(lines: list[Figures]) -> str:
             f"{line.gap_error_us_max:,.0f} µs",
             f"{line.ttft_error_ms_p50:.3f} ms",
             f"{line.ttft_error_ms_p99:.3f} ms",
-            f"{line.lag_ms_p50:.3f} ms",
-            f"{line.lag_ms_p99:.3f} ms",
+            *([f"{line.lag_ms_p50:.3f} ms", f"{line.lag_ms_p99:.3f} ms"] if line.client == "agentload" else ["?", "?"]),
             f"{line.cpu_us_per_chunk:.1f} µs",
             f"{line.cores_elsewhere:.2f}",
         ]

@@ -2,7 +2,7 @@
 
 Every client plays the same load: so many streams, each call after call, or calls at a fixed rate. It notes when a call was released, when
 it was sent as far as the client can know, and when each chunk with a token arrived.
-"""  # noqa: INP001 - a folder of scripts, no package
+"""
 
 import argparse
 import asyncio
@@ -163,12 +163,14 @@ async def opened(call: Call, ahead: Ahead, *, rate: float, seconds: float) -> li
 
     found: list[Say] = []
     total = round(rate * seconds)
-    start_ns = clock() + SECOND // 2
+    start_ns = clock() + SECOND
     early = round(rate * AHEAD_S)
     sent = 0
 
     async with asyncio.TaskGroup() as tasks:
         over = asyncio.Event()
+        for number in range(early):
+            await ahead(f"open-{number}")
 
         async def one(number: int, released_ns: int) -> None:
             found.append(await call(f"open-{number}", f"open-{number}", released_ns))

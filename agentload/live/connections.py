@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections import defaultdict
 from typing import Final
@@ -28,6 +29,7 @@ class Connections:
         self._idle: defaultdict[str, list[tuple[int, Link]]] = defaultdict(list)
         self._cookies: dict[str, dict[str, str]] = {}
         self._places: list[Place] | None = None
+        self._resolving = asyncio.Lock()
 
     def idle(self, session: str) -> Link | None:
         """Take an idle connection that is still good."""
@@ -41,11 +43,12 @@ class Connections:
 
     async def open(self) -> Link:
         """Open a connection; raises `RefusedError`."""
-        proxy = self.target.proxy
-        found = self._places or await places(self.target.address if proxy is None else address(proxy))
-        self._places = found
+        async with self._resolving:
+            if self._places is None:
+                proxy = self.target.proxy
+                self._places = await places(self.target.address if proxy is None else address(proxy))
         try:
-            return await dial(self.target, found, clock=self._clock)
+            return await dial(self.target, self._places, clock=self._clock)
         except RefusedError:
             self._places = None  # the name may mean another machine by now
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import ssl
 
@@ -27,6 +28,12 @@ async def places(there: Address) -> list[Place]:
     if there.socket is not None:
         return [(socket.AF_UNIX, there.socket)]
     loop = asyncio.get_running_loop()
+    try:
+        literal = ipaddress.ip_address(there.host)
+    except ValueError:
+        pass
+    else:
+        return [(socket.AF_INET if literal.version == 4 else socket.AF_INET6, (there.host, there.port))]
     try:
         found = await loop.getaddrinfo(there.host, there.port, type=socket.SOCK_STREAM)
     except OSError as error:
