@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from agentload.cli._table import table
 from agentload.experiment.eval import Asked, Eval, Leg
 from agentload.experiment.eval_cost import Cost
-from agentload.experiment.eval_plan import Asking, Question
+from agentload.experiment.eval_plan import Question
 from agentload.experiment.eval_summary import Summary
 from agentload.model.rows import AnswerRow
 
@@ -75,13 +75,16 @@ def length(tokens: int) -> str:
     return f"{tokens // 1024}k" if tokens % 1024 == 0 else f"{tokens:,}"
 
 
-def describe(asking: Asking, cost: Cost, arms: Sequence[str]) -> str:
+def describe(questions: Sequence[Question], cost: Cost, arms: Sequence[str]) -> str:
     """Return what would be asked, for people."""
+    lengths = sorted({each.context for each in questions})
+    depths = len({each.depth for each in questions if each.depth is not None})
+    times = len({each.repetition for each in questions})
     return "\n".join(
         (
-            f"tasks     {', '.join(asking.tasks)}",
-            f"contexts  {', '.join(map(length, asking.contexts))}; {len(asking.depths)} depths",
-            f"items     {cost.items:,}, each {asking.repetitions} time{'s' if asking.repetitions > 1 else ''} on {', '.join(arms)}",
+            f"tasks     {', '.join(dict.fromkeys(each.task for each in questions))}",
+            f"contexts  {', '.join(map(length, lengths))}{f'; {depths} depths' if depths else ''}",
+            f"items     {cost.items:,}, each {f'{times} times' if times > 1 else 'once'} on {', '.join(arms)}",
             f"questions {cost.questions:,}",
             f"tokens    {cost.prompt_tokens:,} in",
             f"duration  about {max(1, round(cost.minutes))} min (with {cost.assumed})",

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ from agentload.experiment.emulated import emulated
 from agentload.experiment.eval import Asked, Eval
 from agentload.experiment.eval_cost import cost
 from agentload.experiment.eval_plan import DEFAULT_TASKS, asking, contexts
-from agentload.experiment.eval_source import Generated
+from agentload.experiment.eval_source import Generated, Supplied, digest, supplied
 from agentload.experiment.eval_summary import summarise
 from agentload.experiment.record import new_run_id, typed_command
 
@@ -44,6 +45,7 @@ def run(
     *,
     endpoints: Annotated[str, typer.Option(help="a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM]; the first is the reference.")],
     tasks: Annotated[str, typer.Option(help="Tasks, separated by commas.")] = ",".join(DEFAULT_TASKS),
+    own: Annotated[Path | None, typer.Option(help="JSON lines of your own items, instead of tasks: messages and a grader.")] = None,
     lengths: Annotated[
         str, typer.Option("--contexts", help="Lengths: 4k..128k doubles from 4k to 128k; 8k,64k are just these.")
     ] = "4k..32k",
@@ -70,14 +72,18 @@ def run(
         raise UsageError("--resume goes on with a run of eval, --join adds to another: give one of them")
     if concurrency < 1 or thinking < 0:
         raise UsageError(f"--concurrency must be at least 1 and --thinking at least 0, got {concurrency} and {thinking}")
-    made = asking(tasks=tasks.split(","), contexts=contexts(lengths), depths=depths, items=items, repetitions=repetitions)
+    source: Generated | Supplied
+    if own is None:
+        made = asking(tasks=tasks.split(","), contexts=contexts(lengths), depths=depths, items=items, repetitions=repetitions)
+        source, what = Generated(asking=made, seed=seed), asdict(made)
+    else:
+        source, what = supplied(own, repetitions=repetitions), {"own": own.name, "digest": digest(own), "repetitions": repetitions}
     wanted = read(endpoints, model=model, key_env=api_key_env)
     with _served(wanted, seed=seed, is_dry=dry_run) as reached:
         served = with_control(reached, aa)
-        source = Generated(asking=made, seed=seed)
         expected = cost(source, arms=len(served), concurrency=concurrency, thinking_tokens=thinking)
         if dry_run:
-            print_json(expected) if json else print(describe(made, expected, [e.name for e in served]))
+            print_json(expected) if json else print(describe(source.questions(), expected, [e.name for e in served]))
             return
         evaluation = Eval(
             run=resume or join or new_run_id(),
@@ -86,15 +92,7 @@ def run(
             database=db,
             seed=seed,
             command=typed_command(),
-            options={
-                "tasks": made.tasks,
-                "contexts": made.contexts,
-                "depths": made.depths,
-                "items": made.items,
-                "repetitions": made.repetitions,
-                "thinking": thinking,
-                "arms": [e.name for e in served],
-            },
+            options={**what, "thinking": thinking, "arms": [e.name for e in served]},
             concurrency=concurrency,
             thinking_tokens=thinking,
             kind="emulated" if isinstance(wanted, Emulated) else "measured",

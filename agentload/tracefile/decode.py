@@ -97,7 +97,7 @@ def _turn(read: wire.Turn, raw: Mapping[str, Any]) -> Turn:
         after=tuple(TurnRef(session=session, turn=turn) for session, turn in read.after),
         spawn=read.spawn,
         keep=read.keep,
-        check=tuple(map(_check, read.check)),
+        check=tuple(map(check, read.check)),
         event=read.event,
         model=read.model,
         deadline_s=read.deadline_s,
@@ -137,7 +137,8 @@ def _segment(read: wire.Segment, raw: list[Any]) -> Segment:
     )
 
 
-def _check(read: wire.Check) -> checks.Check:
+def check(read: wire.Check) -> checks.Check:
+    """Return a check as the program knows it; raise `LineError` unless it is of exactly one kind."""
     kinds = [kind for kind in ("has", "matches", "number", "json", "tool", "equals", "length") if getattr(read, kind) is not None]
     if len(kinds) != 1:
         raise LineError(f"a check has exactly one kind, this one has {', '.join(kinds) or 'none'}", hint=_FORMAT)

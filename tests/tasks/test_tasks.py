@@ -79,8 +79,8 @@ def test_an_echo_of_the_context_scores_nothing(name: str, seed: int, depth: floa
 def test_prompt_and_answer_fill_the_context_and_never_more(name: str, seed: int, context: int, depth: float) -> None:
     item = made(name, seed=seed, context=context, depth=depth)
     used = count(item.messages, item.tools) + item.output_tokens
-    # A passage to be copied is the largest piece that may be left out at the end.
-    assert context - 260 <= used <= context
+    # A passage to be copied is the largest piece that may be left out at the end; of schemas the emulated model reads descriptions alone.
+    assert context - (320 if item.tools else 260) <= used <= context
 
 
 @given(NAMES, SEEDS, st.sampled_from((16_384, 131_072)))

@@ -1,0 +1,83 @@
+"""Read the user's own items: JSON lines of messages and a grader, which is a check as in a trace or a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from agentload.errors import UsageError
+from agentload.model.check import Check
+from agentload.prompts.measured import CHARACTERS_A_TOKEN
+from agentload.tasks.checks import problem
+from agentload.tasks.item import Item, texts
+from agentload.tracefile import wire
+from agentload.tracefile.decode import check as decoded
+
+EXAMPLE: Final = '{"id": "q1", "messages": [{"role": "user", "content": "Which build failed?"}], "grader": {"has": "ZX-4417"}}'
+_SHORTEST: Final = 1024
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """One item as it stands in the file."""
+
+    messages: tuple[dict[str, Any], ...]
+    grader: wire.Check | tuple[wire.Check, ...]
+    id: str | None = None
+    task: str = "own"
+    context: int | None = None
+    """Length to report it under; estimated, and rounded up to a power of two, when absent."""
+    output: int = 512
+    tools: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """An item of the user's, and what it is graded by."""
+
+    name: str
+    task: str
+    context: int
+    item: Item
+    checks: tuple[Check, ...]
+
+
+def parse(lines: Iterable[str], *, name: str) -> tuple[Own, ...]:
+    """Read the lines of the file *name*; raise `UsageError` naming the line that is wrong."""
+    out: list[Own] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            out.append(_own(msgspec.json.decode(line, type=Line), f"{number}"))
+        except (msgspec.DecodeError, ValueError) as error:
+            raise UsageError(f"{name}:{number}: {error}", hint=EXAMPLE) from error
+    if not out:
+        raise UsageError(f"{name}: no item in it", hint=EXAMPLE)
+    names = [(each.task, each.name) for each in out]
+    if repeated := next((each for each in names if names.count(each) > 1), None):
+        raise UsageError(f"{name}: two items of '{repeated[0]}' are called '{repeated[1]}'", hint=EXAMPLE)
+    return tuple(out)
+
+
+def _own(line: Line, fallback: str) -> Own:
+    if not line.messages or line.output < 1 or (line.context is not None and line.context < 1):
+        raise ValueError("an item needs messages, and output and context are at least 1")
+    given = line.grader if isinstance(line.grader, tuple) else (line.grader,)
+    checks = tuple(decoded(each) for each in given)
+    if not checks:
+        raise ValueError("an item needs a grader")
+    if wrong := next(filter(None, map(problem, checks)), None):
+        raise ValueError(wrong)
+    item = Item(messages=line.messages, wanted=(), output_tokens=line.output, tools=line.tools)
+    return Own(name=line.id or fallback, task=line.task, context=line.context or _bucket(item), item=item, checks=checks)
+
+
+def _bucket(item: Item) -> int:
+    tokens = sum(map(len, texts(item))) / CHARACTERS_A_TOKEN + item.output_tokens
+    length = _SHORTEST
+    while length < tokens:
+        length *= 2
+    return length

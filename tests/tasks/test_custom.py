@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from agentload.errors import UsageError
+from agentload.model.check import Has, Number
+from agentload.tasks.custom import EXAMPLE, Own, parse
+from agentload.tasks.item import Item
+
+ASKED = {"role": "user", "content": "Which build failed?"}
+
+
+def test_an_item_is_messages_and_a_grader() -> None:
+    item = Item(messages=(ASKED,), wanted=(), output_tokens=512)
+    assert parse([EXAMPLE, ""], name="f") == (Own(name="q1", task="own", context=1024, item=item, checks=(Has(text="ZX-4417"),)),)
+
+
+def test_names_tasks_and_lengths_may_be_given_or_follow_from_the_line() -> None:
+    long = "w " * 20_000
+    lines = (
+        '{"messages": [{"role": "user", "content": "a"}], "grader": [{"has": "b"}, {"number": 3}], '
+        '"task": "mine", "context": 3000, "output": 9}',
+        f'{{"messages": [{{"role": "user", "content": "{long}"}}], "grader": {{"has": "b"}}}}',
+    )
+    first, second = parse(lines, name="f")
+    assert (first.name, first.task, first.context, first.item.output_tokens) == ("1", "mine", 3000, 9)
+    assert first.checks == (Has(text="b"), Number(value=3.0))
+    assert (second.name, second.context) == ("2", 16_384)  # 40,000 signs are some 10,000 tokens
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        (["{"], "f:1: Input data was truncated"),
+        (["", '{"messages": []}'], "f:2: Object missing required field `grader`"),
+        (['{"messages": [], "grader": {"has": "x"}}'], "f:1: an item needs messages"),
+        (['{"messages": [{}], "grader": []}'], "f:1: an item needs a grader"),
+        (['{"messages": [{}], "grader": {}}'], "f:1: a check has exactly one kind, this one has none"),
+        (['{"messages": [{}], "grader": {"matches": "("}}'], "f:1: '\\(' is no regular expression"),
+        (['{"messages": [{}], "grader": {"has": "x"}, "answer": 1}'], "f:1: Object contains unknown field `answer`"),
+        ([EXAMPLE, EXAMPLE], "f: two items of 'own' are called 'q1'"),
+        ([], "f: no item in it"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(lines: list[str], what: str) -> None:
+    with pytest.raises(UsageError, match=f"^{what}"):
+        parse(lines, name="f")
