@@ -34,7 +34,10 @@ WATCHED = (
 """Facts that must not change while an arm is compared."""
 COUNTED = frozenset({"ok", "short", "long", "garbage"})
 """Ends that a server counts as a success of its own."""
+UNCOUNTED = frozenset({"refused", "connect_timeout", "busy", "http_error", "not_sent"})
+"""Ends that it never counts as one. All others it may have: it can be done with a call that we gave up."""
 PATIENCE_S = 600.0  # a large model takes minutes to load
+CUT = "stopped before its end"
 LOOKS = 10
 LOOK_S = 0.2  # a server's counters settle within this many looks after its last answer
 
@@ -68,32 +71,37 @@ class Barrier:
         self._pair_done = pair_done
         self._played: Counter[int] = Counter()
         self._ours: Counter[str] = Counter()  # by URL: an arm and its control share a server
+        self._perhaps: Counter[str] = Counter()
 
     def sent(self, send: Send) -> None:
         """Take no notice: only what ended was counted."""
 
     def ended(self, send: Send, ended: CallRow) -> None:
         """Note a call of ours that the server will have counted."""
+        url = self._endpoints[send.arm].url
         if ended.status in COUNTED:
-            self._ours[self._endpoints[send.arm].url] += 1
+            self._ours[url] += 1
+        elif ended.status not in UNCOUNTED:
+            self._perhaps[url] += 1
 
     async def __call__(self, settle: Settle, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
         """Close the round's blocks and say which pairs must be played again."""
         reasons = dict(zip(self._endpoints, await asyncio.gather(*(self._look(arm, settle.round) for arm in self._endpoints)), strict=True))
         given_up = self._vigil.dead
         self._ours.clear()
+        self._perhaps.clear()
         for row in await asyncio.to_thread(lambda: list(self._samples())):
             self._write(row)
         void: dict[int, str] = {}
         for end in ends:
             if (reason := reasons[end.play.arm]) is not None and end.play.arm not in given_up:
                 void[end.play.pair] = reason
-            self._write(self._block(end, reasons[end.play.arm]))
+            self._write(self._block(end, reasons[end.play.arm] or (None if end.is_whole else CUT)))
             self._played[end.play.pair] += 1
         for pair in {end.play.pair for end in ends}:
             if pair in void:
                 self._played[pair] = 0
-            elif self._played[pair] == self._pair_size:
+            elif self._played[pair] == self._pair_size and all(end.is_whole for end in ends):
                 await self._pair_done(pair)
         return tuple(sorted(void.items()))
 
@@ -115,7 +123,7 @@ class Barrier:
         changed = [name for name in WATCHED if facts[name] != before[name]]
         if changed:
             return f"{arm} changed during the block: " + ", ".join(f"{name} {before[name]} → {facts[name]}" for name in changed)
-        foreign = _foreign(known, now, ours)
+        foreign = _foreign(known, now, ours + self._perhaps[self._endpoints[arm].url])
         return f"{arm} answered {foreign:.0f} requests that were not ours" if foreign > 0 else None
 
     async def _settled(self, arm: str, known: Identity, ours: int) -> Identity:

@@ -1,0 +1,105 @@
+"""Compute what a KV cache takes: bytes a token, pages, pool tokens and concurrency of BF16, FP8 and FP8 that skips windows.
+
+MODEL is a config.json, a folder with one, or the name of a model in the local Hugging Face cache; nothing is downloaded. The pool is
+what --kv-memory says, or what the GPU's memory leaves beside the weights.
+
+For example:
+
+    agentload kv ~/models/gemma-3-27b-it --kv-memory 40G --max-model-len 32768
+
+    agentload kv openai/gpt-oss-20b --gpu-memory 79.6 --weights 13.7
+"""
+
+from __future__ import annotations
+
+import json as jsons
+import re
+from typing import Annotated
+
+import typer
+
+from agentload.cli._output import print_json
+from agentload.cli._table import table
+from agentload.endpoints.weights import config_file
+from agentload.errors import ProfileError, UsageError
+from agentload.kvmath.compare import Size, cautions, layer_lines, sharded, sizes
+from agentload.kvmath.config import model_shape
+from agentload.kvmath.pool import GIB
+from agentload.model.profile import ModelShape
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def run(
+    model: Annotated[str, typer.Argument(help="config.json, a folder with one, or a model in the local Hugging Face cache.")],
+    *,
+    kv_memory: Annotated[str | None, typer.Option(help="Memory of the pool on one GPU, as --kv-cache-memory-bytes: 40G.")] = None,
+    gpu_memory: Annotated[float | None, typer.Option(help="Memory of one GPU in GiB, as its driver reports it.")] = None,
+    weights: Annotated[float | None, typer.Option(help="Loaded weights in GiB, all GPUs together.")] = None,
+    overhead: Annotated[float, typer.Option(help="GiB for activations and graphs, on one GPU.")] = 2.0,
+    utilization: Annotated[float, typer.Option(help="Share of the GPU's memory that the server may use.")] = 0.92,
+    max_model_len: Annotated[int | None, typer.Option(help="Longest request; the model's own when omitted.")] = None,
+    batched_tokens: Annotated[int, typer.Option(help="max_num_batched_tokens of the server.")] = 8192,
+    block: Annotated[int, typer.Option(help="Tokens of a block: 16 on most GPUs, 128 on CPUs.")] = 16,
+    tensor_parallel: Annotated[int, typer.Option(help="GPUs that share each layer.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    path = config_file(model)
+    try:
+        config = jsons.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ProfileError(f"{path}: not JSON: {error}", hint="name the config.json that comes with the weights") from error
+    if not isinstance(config, dict):
+        raise ProfileError(f"{path}: no JSON object", hint="name the config.json that comes with the weights")
+    shape = sharded(model_shape(config, name=path.parent.name, weight_gib=weights), tensor_parallel)
+    length = max_model_len or shape.max_len
+    memory = _memory(shape, kv_memory, gpu_memory, overhead, utilization)
+    found = sizes(shape, memory, max_model_len=length, in_flight=batched_tokens, block_tokens=block)
+    if json:
+        print_json({"memory_bytes": memory, "max_model_len": length, "sizes": found, "cautions": cautions(shape)})
+        return
+    print(f"{path}: {memory / GIB:.2f} GiB of KV cache on each GPU, requests of up to {length:,} tokens\n")
+    for line in table(("layers", "count", "B/token bf16", "fp8"), [(k, str(n), f"{b:,}", f"{f:,}") for k, n, b, f in layer_lines(shape)]):
+        print(line)
+    print()
+    for line in table(
+        ("arm", "B/token", "page B", "pages", "pool tokens", "requests of full length", "pool"), [_cells(each) for each in found]
+    ):
+        print(line)
+    for caution in cautions(shape):
+        print(f"\nnote: {caution}")
+
+
+def _memory(shape: ModelShape, kv_memory: str | None, gpu_memory: float | None, overhead: float, utilization: float) -> int:
+    if kv_memory is not None:
+        return _bytes(kv_memory)
+    if gpu_memory is None or shape.weight_gib is None:
+        raise UsageError("the size of the pool is not known", hint="--kv-memory 40G, or --gpu-memory GIB with --weights GIB")
+    left = gpu_memory * utilization - shape.weight_gib - overhead
+    if left <= 0:
+        raise ProfileError(
+            f"{shape.weight_gib:.1f} GiB of weights leave nothing of {gpu_memory:g} GiB for a pool", hint="--tensor-parallel N"
+        )
+    return int(left * GIB)
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise UsageError(f"--kv-memory: '{text}' is no size", hint="--kv-memory 40G")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def _cells(size: Size) -> tuple[str, ...]:
+    if size.pool_tokens is None or size.concurrency is None:
+        return (size.arm, f"{size.bytes_per_token:,}", f"{size.page_bytes:,}", "–", "too small for one request", "–", "–")
+    against = "–" if size.against_first is None else f"{size.against_first:.2f}x"
+    return (
+        size.arm,
+        f"{size.bytes_per_token:,}",
+        f"{size.page_bytes:,}",
+        f"{size.pages:,}",
+        f"{size.pool_tokens:,}",
+        f"{size.concurrency:.2f}",
+        against,
+    )

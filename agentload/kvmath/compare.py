@@ -1,0 +1,101 @@
+"""Set the KV-cache configurations of one model side by side: bytes, pool, concurrency, and what to beware of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from agentload.errors import ProfileError
+from agentload.kvmath.layers import bytes_per_token, token_bytes
+from agentload.kvmath.layout import layout
+from agentload.kvmath.pool import pool
+from agentload.model.profile import KvDtype, LayerGroup, ModelShape
+
+ARMS: Final[tuple[tuple[str, KvDtype, tuple[str, ...]], ...]] = (
+    ("bf16", "bf16", ()),
+    ("fp8", "fp8", ()),
+    ("fp8-skip-sw", "fp8", ("sliding_window",)),
+)
+WIDE_HEAD: Final = 256
+"""FlashAttention 3 computes FP8 attention up to this head size; larger heads take another kernel (vLLM 0.33 backend table)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What one configuration takes and holds."""
+
+    arm: str
+    bytes_per_token: int
+    """In all layers that keep every token: what a decode step reads for each."""
+    page_bytes: int
+    pages: int | None
+    """None where the memory does not hold one request of the full length."""
+    pool_tokens: int | None
+    concurrency: float | None
+    against_first: float | None
+    """Pool tokens as a multiple of the first configuration's."""
+
+
+def sizes(
+    model: ModelShape, memory_bytes: int, *, max_model_len: int, in_flight: int, block_tokens: int = 16, prefix_caching: bool = True
+) -> tuple[Size, ...]:
+    """Size the pool of every configuration that makes sense for the model; *in_flight* is max_num_batched_tokens."""
+    has_windows = any(group.kind == "sliding" for group in model.groups)
+    out: list[Size] = []
+    for arm, dtype, skip in ARMS:
+        if skip and not has_windows:
+            continue
+        cut = layout(model, dtype, skip_layers=skip, block_tokens=block_tokens, prefix_caching=prefix_caching)
+        try:
+            made = pool(cut, memory_bytes, max_model_len=max_model_len, in_flight=in_flight)
+        except ProfileError:
+            made = None
+        first = out[0].pool_tokens if out else None
+        out.append(
+            Size(
+                arm=arm,
+                bytes_per_token=bytes_per_token(model, dtype, skip),
+                page_bytes=cut.page_bytes,
+                pages=made.pages if made else None,
+                pool_tokens=made.tokens if made else None,
+                concurrency=made.concurrency if made else None,
+                against_first=1.0 if not out and made else made.tokens / first if made and first else None,
+            )
+        )
+    return tuple(out)
+
+
+def sharded(model: ModelShape, ranks: int) -> ModelShape:
+    """Return what one of *ranks* tensor-parallel GPUs keeps: a share of the heads, at least one; MLA latents are kept whole."""
+    if ranks == 1:
+        return model
+    groups = tuple(
+        group if group.kind in {"mla", "mamba"} else replace(group, kv_heads=max(1, group.kv_heads // ranks)) for group in model.groups
+    )
+    return replace(model, groups=groups, weight_gib=None if model.weight_gib is None else model.weight_gib / ranks)
+
+
+def layer_lines(model: ModelShape) -> tuple[tuple[str, int, int, int], ...]:
+    """Return kind, layers and bytes a token and layer at two bytes and at one, for each group."""
+    return tuple((_kind(group), group.layers, token_bytes(group, "bf16"), token_bytes(group, "fp8")) for group in model.groups)
+
+
+def cautions(model: ModelShape) -> tuple[str, ...]:
+    """Say what about the model's geometry bears on an FP8 KV cache."""
+    out: list[str] = []
+    widest = max((group.head_dim for group in model.groups if group.kind in {"full", "sliding"}), default=0)
+    if widest > WIDE_HEAD:
+        out.append(f"heads of {widest}: above {WIDE_HEAD} FP8 attention takes another kernel on Hopper; measure BF16 on that kernel too")
+    elif widest == WIDE_HEAD:
+        out.append(f"heads of {widest}: FP8 prefill is slow where accumulation is two-level; look at TTFT of long prompts first")
+    windows = [group for group in model.groups if group.kind == "sliding"]
+    if windows and len(windows) < len(model.groups):
+        narrow = min(group.window or 0 for group in windows)
+        out.append(f"windows of {narrow} tokens: their cache does not grow, so skipping them costs little speed and some of the pool")
+    if any(group.kind == "mamba" for group in model.groups):
+        out.append("state layers are not quantised and share the page size: at short contexts FP8 gains little (vLLM issue 55196)")
+    return tuple(out)
+
+
+def _kind(group: LayerGroup) -> str:
+    return f"{group.kind} {group.window}" if group.window else group.kind

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentload.cli import kv
+from agentload.errors import ProfileError, UsageError
+
+CONFIG = {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 8192}
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a model's name whose config lies in a cache of its own."""
+    folder = tmp_path / "hub" / "models--org--tiny" / "snapshots" / "abc"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    return "org/tiny"
+
+
+def test_a_cached_model_is_found_by_its_name_and_sized(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kv.run(model, kv_memory="1GiB", batched_tokens=2048, block=128, json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["memory_bytes"], printed["max_model_len"]) == (1 << 30, 8192)
+    assert [(each["arm"], each["pool_tokens"]) for each in printed["sizes"]] == [("bf16", 524_288), ("fp8", 1_048_576)]
+    kv.run(model, gpu_memory=4.0, weights=0.68, overhead=2.0, batched_tokens=2048, block=128)
+    assert "524,288" in capsys.readouterr().out
+
+
+def test_a_pool_of_unknown_size_and_a_model_that_is_not_here_are_told(model: str) -> None:
+    with pytest.raises(UsageError, match="not known"):
+        kv.run(model)
+    with pytest.raises(UsageError, match="'much' is no size"):
+        kv.run(model, kv_memory="much")
+    with pytest.raises(ProfileError, match=r"no config\.json of 'org/other' here"):
+        kv.run("org/other", kv_memory="1G")
+    with pytest.raises(ProfileError, match="leave nothing"):
+        kv.run(model, gpu_memory=4.0, weights=8.0)
