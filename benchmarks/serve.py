@@ -6,8 +6,10 @@ says when each step's first chunk was about to be written, and when its last one
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
@@ -68,6 +70,7 @@ async def read(port: int, streams: int, tokens: int) -> None:
 
 async def measure(streams: float = 256, rate: float = 50, seconds: float = 10) -> None:
     """Serve, have it read, and print the quantiles."""
+    wall, cpu = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         truth = Path(folder) / "truth.jsonl"
         stop = asyncio.Event()
@@ -79,7 +82,10 @@ async def measure(streams: float = 256, rate: float = 50, seconds: float = 10) -
         await client.wait()
         stop.set()
         await server
+        share = 100 * (time.process_time() - cpu) / (time.monotonic() - wall)
         report([json.loads(line) for line in truth.read_text().splitlines()[1:]])
+        load = os.getloadavg()[0]
+        sys.stdout.write(f"the server used {share:.0f} % of a core; the machine's load over the last minute was {load:.1f}\n")
 
 
 def report(logs: list[dict[str, list[int]]]) -> None:
