@@ -40,6 +40,8 @@ class BlockPlay:
         self.play = play
         self.started_ns = started_ns
         self.in_flight: dict[str, tuple[Send, Player]] = {}
+        self.is_cut = False
+        """It was closed before all of it was played, other than by its budget."""
         self._plan = plan
         self._load = plan.load
         self._live = plan.load.history == "live"
@@ -73,6 +75,13 @@ class BlockPlay:
         """Release nothing more; what is in flight goes on."""
         self._is_closed = True
         self._due.clear()
+
+    def cut(self) -> None:
+        """Close before the end: what was left to play makes the block incomplete."""
+        if not self._is_closed:
+            more = any(player.next_turn + 1 < len(player.session.turns) for player in self._players.values())
+            self.is_cut = bool(self._due or self._parked) or more or not self._intake.is_empty
+            self.close()
 
     def step(self, now_ns: int) -> list[Command]:
         """Return what to make ready, to send and to skip, now that it is *now_ns*."""

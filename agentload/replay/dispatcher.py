@@ -35,13 +35,14 @@ MAX_REPLAYS = 2  # a pair that is void this often after its first play stays voi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayEnd:
-    """When a play started, began to drain and ended."""
+    """When a play started, began to drain and ended, and whether all of it was played."""
 
     play: Play
     round: int
     started_ns: int
     drain_ns: int | None
     ended_ns: int
+    is_whole: bool
 
 
 class Dispatcher:
@@ -147,7 +148,12 @@ class Dispatcher:
     def _end(self, playing: BlockPlay, now_ns: int) -> PlayEnd:
         assert self._round is not None
         return PlayEnd(
-            play=playing.play, round=self._round.index, started_ns=playing.started_ns, drain_ns=playing.drain_ns, ended_ns=now_ns
+            play=playing.play,
+            round=self._round.index,
+            started_ns=playing.started_ns,
+            drain_ns=playing.drain_ns,
+            ended_ns=now_ns,
+            is_whole=not playing.is_cut,
         )
 
     def _watched(self, request_id: str, tokens: int) -> tuple[Command, ...]:
@@ -175,7 +181,7 @@ class Dispatcher:
         self._is_stopped = True
         self._rounds.clear()
         for playing in self._playing.values():
-            playing.close()
+            playing.cut()
         cancels: tuple[Command, ...] = () if event.drain else tuple(Cancel(request_id=name) for name in self._arm_of)
         return cancels + self._step(event.at_ns)
 
@@ -186,7 +192,7 @@ class Dispatcher:
             self._rounds = deque(r for r in (self._present(r) for r in self._rounds) if r.plays)
         playing = self._playing.get(event.arm)
         if playing is not None:
-            playing.close()
+            playing.cut()
         return () if self._is_settling else self._step(event.at_ns)
 
     def _present(self, round_: Round) -> Round:
