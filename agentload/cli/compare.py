@@ -1,4 +1,4 @@
-"""Compare two runs of the same plan: did last night's upgrade make the agents slower?
+"""Compare two runs of the same plan, to see whether last night's upgrade made the agents slower.
 
 Both runs must have played the same trace with the same options; what differs is named, and refused. The verdict is about the later run,
 held against the earlier one.
