@@ -388,6 +388,32 @@ async def test_bytes_that_come_in_crumbs_say_the_same(size: int) -> None:
     assert (outcome.status, outcome.output_tokens, outcome.reply and outcome.reply.text) == ("ok", 3, "éé!")
 
 
+async def test_a_head_that_comes_long_before_the_first_token_does_not_start_the_idle_limit() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await asyncio.sleep(0.25)  # longer than the idle limit, shorter than the limit of the first byte
+        await peer.events(*good(3))
+        await peer.send(END)
+
+    async with serving(answer) as server:
+        outcome = await one_call(server.url)
+    assert outcome.status == "ok"
+
+
+async def test_pings_keep_a_stream_alive_and_are_no_tokens() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        for _ in range(3):
+            await peer.send(b"8\r\n: ping\n\n\r\n")
+            await asyncio.sleep(0.1)
+        await peer.events(*good(3))
+        await peer.send(END)
+
+    async with serving(answer) as server:
+        outcome = await one_call(server.url)
+    assert (outcome.status, outcome.output_tokens, len(outcome.chunks or ())) == ("ok", 3, 3)
+
+
 # --- long bodies ---
 
 
