@@ -15,6 +15,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -102,13 +103,14 @@ def _table(servers: Servers) -> str:
 
 def _wait(servers: Servers, seconds: float | None) -> None:
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    left = seconds
-    while not stop.wait(_LOOK_S if left is None else min(_LOOK_S, left)):
-        if dead := servers.dead():
-            raise LaunchError(f"the server of {dead[0].arm} has ended", hint=f"agentload emulate {dead[0].profile}/{dead[0].arm}")
-        if left is not None:
-            left -= _LOOK_S
-            if left <= 0:
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    until = None if seconds is None else time.monotonic() + seconds
+    try:
+        while not stop.wait(_LOOK_S if until is None else max(0.0, min(_LOOK_S, until - time.monotonic()))):
+            if dead := servers.dead():
+                raise LaunchError(f"the server of {dead[0].arm} has ended", hint=f"agentload emulate {dead[0].profile}/{dead[0].arm}")
+            if until is not None and time.monotonic() >= until:
                 return
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

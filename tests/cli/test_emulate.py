@@ -1,0 +1,74 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentload.cli import emulate
+from agentload.errors import AgentloadError, ProfileError
+
+pytestmark = pytest.mark.loopback
+
+
+def test_a_profile_is_served_by_a_process_for_each_arm(capsys: pytest.CaptureFixture[str]) -> None:
+    emulate.run("llama-3.1-8b-h100", port=0, seconds=0.1)
+    bf16, fp8, _, ready_made = capsys.readouterr().out.splitlines()
+    urls = [line.split()[1] for line in (bf16, fp8)]
+    assert [line.split()[0] for line in (bf16, fp8)] == ["bf16", "fp8"]
+    assert ready_made == f"--endpoints bf16={urls[0]},fp8={urls[1]} --model llama-3.1-8b"
+
+
+def test_one_arm_is_served_here_and_logs_as_vllm_does(capsys: pytest.CaptureFixture[str]) -> None:
+    emulate.run("llama-3.1-8b-h100/fp8", port=0, seconds=0.05)
+    out, log = capsys.readouterr()
+    assert out == ""
+    assert "GPU KV cache size: " in log
+    assert log.endswith("INFO:     Application startup complete.\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("llama-3.1-8b-h100", ("llama-3.1-8b-h100", ())),
+        ("llama-3.1-8b-h100/fp8", ("llama-3.1-8b-h100", ("fp8",))),
+        ("profiles/llama-3.1-8b-h100.yaml", ("profiles/llama-3.1-8b-h100.yaml", ())),
+        ("profiles/llama-3.1-8b-h100.yaml/fp8", ("profiles/llama-3.1-8b-h100.yaml", ("fp8",))),
+    ],
+)
+def test_a_profile_may_be_a_path_and_an_arm_follows_the_last_slash(text: str, expected: tuple[str, tuple[str, ...]]) -> None:
+    assert emulate._names(text) == expected
+
+
+def test_an_unknown_profile_or_arm_is_told_with_those_that_exist() -> None:
+    with pytest.raises(AgentloadError, match="no profile 'nope'"):
+        emulate.run("nope", port=0)
+    with pytest.raises(ProfileError, match="no arm 'fp9'") as caught:
+        emulate.run("llama-3.1-8b-h100/fp9", port=0)
+    assert caught.value.hint == "it has: bf16, fp8"
+
+
+def test_a_script_of_faults_is_checked_before_any_server_starts(tmp_path: Path) -> None:
+    script = tmp_path / "faults.yaml"
+    script.write_text("faults: [{kind: nope}]")
+    with pytest.raises(ProfileError, match=r"faults\.yaml: faults\[0\]\.kind: expected one of busy, "):
+        emulate.run("llama-3.1-8b-h100", port=0, faults=script)
+
+
+def test_ctrl_c_stops_all_servers_without_a_word() -> None:
+    command = "import sys; from agentload.cli.main import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "emulate", "llama-3.1-8b-h100", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    pids = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "")
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
