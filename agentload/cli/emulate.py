@@ -70,8 +70,7 @@ def run(
         serve(arms[0], options, ready=lambda running: write_log(running, sys.stderr), seconds=seconds)
         return
     with start(arms, host=host, port=port, seed=seed, noise=is_noisy, speed=speed, truth=truth, faults=script, api_key=api_key) as servers:
-        print(_table(servers), flush=True)
-        _wait(servers, seconds)
+        _show(servers, seconds)
 
 
 def _names(text: str) -> tuple[str, tuple[str, ...]]:
@@ -101,10 +100,12 @@ def _table(servers: Servers) -> str:
     return "\n".join([*rows, "", f"--endpoints {endpoints} --model {servers.servers[0].model}"])
 
 
-def _wait(servers: Servers, seconds: float | None) -> None:
+def _show(servers: Servers, seconds: float | None) -> None:
+    """Print where the servers are, and wait until they are to stop."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     until = None if seconds is None else time.monotonic() + seconds
+    print(_table(servers), flush=True)
     try:
         while not stop.wait(_LOOK_S if until is None else max(0.0, min(_LOOK_S, until - time.monotonic()))):
             if dead := servers.dead():
