@@ -49,6 +49,11 @@ def main() -> int:
     except AgentloadError as error:
         _report(Report(error=error.message, hint=error.hint))
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _report(Report(error=f"{error.strerror}: {error.filename}"))
+        return 1
     return 0
 
 

@@ -72,3 +72,8 @@ def test_a_taken_port_is_told() -> None:
         with pytest.raises(LaunchError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use") as caught:
             processes.start([arm()], port=port)
     assert caught.value.hint == "choose another --port"
+
+
+def test_a_truth_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"synthetic/plain: No such file or directory: .*nowhere/truth\.jsonl"):
+        processes.start([arm()], truth=tmp_path / "nowhere" / "truth.jsonl")
