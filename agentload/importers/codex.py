@@ -2,9 +2,10 @@
 
 {"timestamp", "type": "session_meta" | "turn_context" | "response_item" | "event_msg" | "compacted", "payload"}. A call begins with the
 first item that the model made behind a message or a result, and its usage is the next token_count: last_token_usage, or what the
-running total has grown by; repeated counts are no calls. input_tokens holds the cached ones. Results stand in the log twice (exec_command_end and
-function_call_output), as do messages: items count, events do not. The tools, and in old logs the instructions, are what the first
-prompt has more than its messages. A compaction's context is its replacement_history, or else its message.
+running total has grown by; repeated counts are no calls. input_tokens holds the cached ones. Results stand in the log twice, as
+exec_command_end and function_call_output, and so do messages: items count, events do not. The tools, and in old logs the
+instructions, are what the first prompt has more than its messages. A compaction's context is its replacement_history, or else
+its message.
 """
 
 from collections.abc import Iterator

@@ -53,7 +53,7 @@ def sniff(head: Head) -> float:
         return 0.0
     if head.has("input_length", "output_length") and any(map(head.has, ("timestamp", "session_id", "hash_ids"))):
         return 0.9
-    return 0.6 if head.has("output_length") and any(map(head.has, ("text_input", "messages", "payload"))) else 0.0
+    return 0.8 if head.has("output_length") and any(map(head.has, ("text_input", "messages", "payload"))) else 0.0
 
 
 def sessions(

@@ -125,7 +125,7 @@ def _image(intake: Intake, block: dict[str, Any]) -> Piece:
         case _:
             encoded = msgspec.json.encode(block).decode()
     try:
-        size = size_of(base64.b64decode(encoded[: 1 << 16 & ~3], validate=True))
+        size = size_of(base64.b64decode(encoded[: min(len(encoded), 1 << 16) & ~3], validate=True))
     except (binascii.Error, ValueError):
         size = None
     if size is None:

@@ -60,7 +60,8 @@ class Dialogue:
     _sent: list[Piece] = field(default_factory=list)
     _lengths: dict[str, int] = field(default_factory=dict)
     _trail: Trail | None = None
-    _began_s: float | None = None
+    began_s: float | None = None
+    """When it began, on the trace's axis: the time of its first call, where the source says that."""
     _has_led: bool = False
 
     def __post_init__(self) -> None:
@@ -133,7 +134,7 @@ class Dialogue:
     def session(self, name: str, *, workload: str) -> Session:
         """Return the conversation; only one that was not spawned has a start of its own."""
         return Session(
-            session=name, workload=workload, turns=tuple(self.turns), start_s=None if self.spawned_s is not None else self._began_s or 0.0
+            session=name, workload=workload, turns=tuple(self.turns), start_s=None if self.spawned_s is not None else self.began_s or 0.0
         )
 
     def _sized(self, usage: Usage, place: str) -> list[Piece]:
@@ -192,8 +193,8 @@ class Dialogue:
 
     def _recorded(self, timing: Timing, usage: Usage) -> Recorded | None:
         sent, first, done = timing.sent_s, timing.first_s, timing.done_s
-        if self._began_s is None and sent is not None:
-            self._began_s = round(max(0.0, sent - self.origin_s), 3)
+        if self.began_s is None and sent is not None:
+            self.began_s = round(max(0.0, sent - self.origin_s), 3)
         is_start = not self.turns and self.spawned_s is None
         recorded = Recorded(
             ttft_s=None if sent is None or first is None else round(max(0.0, first - sent), 3),

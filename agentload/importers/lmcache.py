@@ -1,0 +1,73 @@
+"""LMCache agent traces (LMCache/lmcache-agent-trace): one request a line, its prompt as one text.
+
+{"timestamp": µs, "session_id", "input", "output"}. A prompt is cut into blocks of `block` tokens, four bytes each, which are numbered as
+they are first met, equal numbers for equal text up to their end: so prompts share what their texts have in common, within and
+between sessions. Roles are not in the source, nor how long an answer took, and lines of a session may stand out of order.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from agentload.importers.parts import requests, stamps
+from agentload.importers.parts.chat import length
+from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.options import Positive
+from agentload.importers.parts.requests import Request
+from agentload.model.trace import Session
+
+FILES: Final = ("*.jsonl",)
+LICENCE: Final = "the public agent traces are under the terms of LMCache/lmcache-agent-trace"
+
+
+class _Line(msgspec.Struct):
+    timestamp: float
+    session_id: str
+    input: str
+    output: str
+
+
+def sniff(head: Head) -> float:
+    """Look for a prompt and an answer as texts."""
+    return 0.95 if head.has("session_id", "input", "output", "timestamp") and isinstance(head.record["input"], str) else 0.0
+
+
+def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
+    """Yield a session for each `session_id`."""
+    origin_s: float | None = None
+    for number, group in enumerate(grouped(_requests(intake, block), Request)):
+        origin_s = group[0].at_s if origin_s is None else origin_s
+        start_s = round(group[0].at_s - origin_s, 6)
+        yield requests.session(intake, group, name=f"s{number}", workload="lmcache", start_s=start_s, origin_s=origin_s, block=block)
+
+
+def _requests(intake: Intake, block: int) -> Iterator[Request]:
+    numbers: dict[bytes, int] = {}
+    for place, line in intake.records(_Line):
+        at_s = stamps.seconds(line.timestamp)
+        prompt = length(line.input)
+        if at_s is None or not prompt:
+            intake.notes.skip(place, "no time" if at_s is None else "an empty prompt")
+            continue
+        if intake.texts is not None:
+            intake.name("user", line.input)
+        intake.notes.estimate("tokens of a prompt and an answer: a quarter of their bytes")
+        yield Request(
+            session=line.session_id,
+            at_s=at_s,
+            place=place,
+            prompt=prompt,
+            output=max(1, length(line.output)),
+            ids=list(_blocks(line.input.encode("utf-8", "surrogatepass"), block * 4, numbers)),
+        )
+
+
+def _blocks(text: bytes, size: int, numbers: dict[bytes, int]) -> Iterator[int]:
+    """Yield a number for each block of a text, given in the order in which they are first met: all that is kept of them."""
+    hashed = hashlib.blake2b(digest_size=12)
+    for start in range(0, len(text), size):
+        hashed.update(text[start : start + size])
+        yield numbers.setdefault(hashed.digest(), len(numbers))

@@ -1,0 +1,132 @@
+"""Chats as OpenAI's API has them: whole conversations, or a request a line, with or without the answers.
+
+{"messages": [...], "tools": [...]} whose last message is the assistant's is a conversation, in which every answer is a call; so are
+{"conversations": [{"from", "value"}]} and lists of {"id", "messages"}. Otherwise it is a request, which may stand under "request" or
+"body" (a batch file), with its answer under "response": {"choices", "usage"} or "usage" beside it. Requests belong together by
+session_id, conversation_id or trace_id, or where one's messages begin with all of another's. Times are "timestamp", "created_at",
+"created" or "startTime", and "endTime"; without them all sessions start at 0, or every_s apart. Lengths are usage's, or else a
+quarter of the bytes.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from agentload.importers.parts import chat, logged, stamps
+from agentload.importers.parts.dialogue import Timing, Usage
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.logged import Continuations, Logged
+from agentload.importers.parts.options import Seconds
+from agentload.importers.parts.pieces import Piece
+from agentload.importers.parts.usage import usage
+from agentload.model.trace import Session
+
+FILES: Final = ("*.jsonl", "*.json")
+LICENCE: Final = None
+
+_SESSIONS: Final = ("session_id", "conversation_id", "sessionId", "trace_id", "traceId", "chat_id")
+_SENT: Final = ("startTime", "start_time", "timestamp", "created_at", "created", "time")
+_DONE: Final = ("endTime", "end_time", "completed_at")
+Record = dict[str, Any]
+
+
+def sniff(head: Head) -> float:
+    """Look for messages with roles."""
+    found = _messages(_request(head.record))
+    first = found[0] if found else None
+    return 0.7 if isinstance(first, dict) and ("role" in first or "from" in first) else 0.0
+
+
+def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
+    """Yield a session for each conversation."""
+    return logged.sessions(intake, _logged(intake), workload="openai_chat", every_s=every_s)
+
+
+def _logged(intake: Intake) -> Iterator[Logged]:
+    continuations = Continuations()
+    for number, (place, record) in enumerate(intake.records(Record)):
+        request = _request(record)
+        found = _messages(request)
+        if not found:
+            intake.notes.skip(place, "no messages")
+            continue
+        tools = request.get("tools")
+        opening = list(chat.schemas(intake, tools if isinstance(tools, list) else ()))
+        if _role(found[-1]) == "assistant":
+            yield from conversation(intake, found, opening=opening, place=place, name=f"c{number}")
+        else:
+            yield _one(intake, record, opening + list(chat.messages(intake, found)), place=place, continuations=continuations)
+
+
+def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], place: str, name: str) -> Iterator[Logged]:
+    """Yield a call for each answer of a conversation, with what is new since the one before."""
+    new, before_s = opening, None
+    for message in found:
+        at_s = _time(message, _SENT) if isinstance(message, dict) else None
+        pieces = list(chat.messages(intake, [message]))
+        if _role(message) == "assistant":
+            timing = Timing(sent_s=before_s, done_s=at_s) if before_s is not None else Timing()
+            yield Logged(
+                session=name, at_s=before_s or 0.0, place=place, timing=timing, usage=Usage(), context=new, answer=pieces, is_new=True
+            )
+            new = []
+        else:
+            new = new + pieces
+        before_s = at_s
+
+
+def _one(intake: Intake, record: Record, context: list[Piece], *, place: str, continuations: Continuations) -> Logged:
+    request = _request(record)
+    response = _inner(record, "response")
+    response = _inner(response, "body") or response
+    counted = usage(response.get("usage") or record.get("usage"))
+    answer = list(_answer(intake, response))
+    limit = request.get("max_completion_tokens") or request.get("max_tokens")
+    if counted.output is None and not answer and isinstance(limit, int):
+        intake.notes.estimate("output tokens of a call: its limit, for its answer is not in the source")
+        counted = Usage(prompt=counted.prompt, output=limit, cached=counted.cached)
+    sent_s = _time(record, _SENT)
+    if sent_s is None:
+        intake.notes.estimate("time of a request: it has none")
+    named = next((str(record[name]) for name in _SESSIONS if record.get(name)), None)
+    model = request.get("model")
+    return Logged(
+        session=f"+{named}" if named else continuations.session(context),
+        at_s=sent_s or 0.0,
+        place=place,
+        timing=Timing(sent_s=sent_s, done_s=_time(record, _DONE)),
+        usage=counted,
+        context=context,
+        answer=answer,
+        model=model if isinstance(model, str) else None,
+    )
+
+
+def _answer(intake: Intake, response: Record) -> Iterator[Piece]:
+    choices = response.get("choices")
+    for choice in choices[:1] if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and isinstance(choice.get("message"), dict):
+            yield from chat.pieces(intake, "assistant", choice["message"])
+
+
+def _request(record: Record) -> Record:
+    return _inner(record, "request") or _inner(record, "body") or record
+
+
+def _messages(request: Record) -> list[Any]:
+    found = request.get("messages", request.get("conversations", request.get("input")))
+    return found if isinstance(found, list) else []
+
+
+def _inner(record: Record, name: str) -> Record:
+    found = record.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _role(message: object) -> str:
+    if not isinstance(message, dict):
+        return "user"
+    return chat.role_of(message.get("role") or message.get("from"))
+
+
+def _time(record: Record, names: tuple[str, ...]) -> float | None:
+    return next((at_s for name in names if (at_s := stamps.seconds(record.get(name))) is not None), None)

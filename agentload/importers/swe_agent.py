@@ -1,0 +1,105 @@
+"""SWE-agent's trajectories (SWE-agent/SWE-agent): *.traj files with "trajectory" and "history".
+
+Every answer in the history is a call, but those of a demonstration, which are words like others; where a step holds the messages that
+were sent ("query" or "messages"), they are its context. A step's execution_time is the wait for its tool. Lengths are a quarter of the
+bytes, scaled to the tokens that info.model_stats counted, if it did. There are no times: sessions start at 0, or every_s apart.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from agentload.importers.parts import chat
+from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.options import Seconds
+from agentload.importers.parts.pieces import Piece
+from agentload.model.trace import Session
+
+FILES: Final = ("*.traj",)
+LICENCE: Final = "the public SWE-agent trajectories are MIT (SWE-agent/SWE-agent)"
+Message = dict[str, Any]
+
+
+class _Step(msgspec.Struct):
+    execution_time: float | None = None
+    messages: list[Message] | None = None
+    query: list[Message] | None = None
+    response: str | None = None
+
+
+class _Stats(msgspec.Struct):
+    tokens_sent: int = 0
+    tokens_received: int = 0
+    api_calls: int = 0
+
+
+class _Info(msgspec.Struct):
+    model_stats: _Stats = msgspec.field(default_factory=_Stats)
+
+
+class _Trajectory(msgspec.Struct):
+    history: list[Message] = []
+    trajectory: list[_Step] = []
+    info: _Info = msgspec.field(default_factory=_Info)
+
+
+def sniff(head: Head) -> float:
+    """Look for the file's ending, or for a history."""
+    if head.path.name.removesuffix(".zst").removesuffix(".gz").endswith(".traj"):
+        return 0.9
+    return 0.8 if head.has("trajectory", "history") else 0.0
+
+
+def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
+    """Yield a session for each file."""
+    number = 0
+    for place, found in intake.records(_Trajectory):
+        calls = list(_calls(intake, found))
+        if not calls:
+            intake.notes.drop("a trajectory without an answer")
+            continue
+        sent, received = _ratios(found.info.model_stats, calls)
+        dialogue = Dialogue(intake=intake, origin_s=0.0, began_s=number * every_s)
+        at_s = 0.0
+        for context, answer, wait_s in calls:
+            at_s += wait_s or 0.0
+            dialogue.restart(_scaled(context, sent))
+            output = max(1, round(sum(piece.tokens for piece in answer) * received))
+            dialogue.call(timing=Timing(sent_s=at_s, done_s=at_s), usage=Usage(output=output), answer=_scaled(answer, sent), place=place)
+        yield dialogue.session(f"s{number}", workload="swe_agent")
+        number += 1
+
+
+def _calls(intake: Intake, found: _Trajectory) -> Iterator[tuple[list[Piece], list[Piece], float | None]]:
+    """Yield what each call sent, what it was answered, and how long the tool before it took."""
+    steps = found.trajectory
+    context: list[Piece] = []
+    number = 0
+    for message in found.history:
+        pieces = list(chat.messages(intake, [message]))
+        if chat.role_of(message.get("role")) == "assistant" and not message.get("is_demo"):
+            step = steps[number] if number < len(steps) else _Step()
+            told = step.query or step.messages
+            tool_s = steps[number - 1].execution_time if 0 < number <= len(steps) else None
+            yield (list(chat.messages(intake, told)) if told else list(context)), pieces, tool_s
+            number += 1
+        context += pieces
+
+
+def _ratios(stats: _Stats, calls: Sequence[tuple[list[Piece], list[Piece], float | None]]) -> tuple[float, float]:
+    """Return what lengths of prompts and answers are to be multiplied with, so that they add up to what was counted."""
+    sent = sum(piece.tokens for context, _, _ in calls for piece in context)
+    received = sum(piece.tokens for _, answer, _ in calls for piece in answer)
+    if stats.api_calls != len(calls):
+        return 1.0, 1.0
+    return (stats.tokens_sent / sent if stats.tokens_sent and sent else 1.0), (
+        stats.tokens_received / received if stats.tokens_received and received else 1.0
+    )
+
+
+def _scaled(pieces: Sequence[Piece], ratio: float) -> list[Piece]:
+    if ratio == 1.0:
+        return list(pieces)
+    return [piece if piece.size else msgspec.structs.replace(piece, tokens=max(1, round(piece.tokens * ratio))) for piece in pieces]

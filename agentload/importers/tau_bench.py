@@ -1,0 +1,39 @@
+"""tau-bench's historical trajectories (sierra-research/tau-bench): [{"task_id", "reward", "info", "traj": [messages], "trial"}].
+
+Every answer of the assistant is a call; every trajectory a session. The messages hold no times and no counts: sessions start at 0, or
+every_s apart, and lengths are a quarter of the bytes. The tools' schemas are not in the source.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from agentload.importers.openai_chat import conversation
+from agentload.importers.parts import logged
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.logged import Logged
+from agentload.importers.parts.options import Seconds
+from agentload.model.trace import Session
+
+FILES: Final = ("*.json",)
+LICENCE: Final = "the public tau-bench trajectories are MIT (sierra-research/tau-bench)"
+
+
+class _Trajectory(msgspec.Struct):
+    traj: list[Any]
+
+
+def sniff(head: Head) -> float:
+    """Look for a trajectory and what it was rewarded with."""
+    return 0.95 if head.has("traj", "task_id") or (b'"traj"' in head.bytes and b'"reward"' in head.bytes) else 0.0
+
+
+def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
+    """Yield a session for each trajectory."""
+    return logged.sessions(intake, _logged(intake), workload="tau_bench", every_s=every_s)
+
+
+def _logged(intake: Intake) -> Iterator[Logged]:
+    for number, (place, found) in enumerate(intake.records(_Trajectory)):
+        yield from conversation(intake, found.traj, opening=[], place=place, name=str(number))
