@@ -33,7 +33,7 @@ from agentload.experiment.emulated import emulated
 from agentload.experiment.eval import Asked, Eval
 from agentload.experiment.eval_cost import cost
 from agentload.experiment.eval_plan import DEFAULT_TASKS, asking, contexts
-from agentload.experiment.eval_source import Generated, Supplied, digest, supplied
+from agentload.experiment.eval_source import Generated, Supplied, digest, generated, supplied
 from agentload.experiment.eval_summary import summarise
 from agentload.experiment.record import new_run_id, typed_command
 
@@ -75,7 +75,7 @@ def run(
     source: Generated | Supplied
     if own is None:
         made = asking(tasks=tasks.split(","), contexts=contexts(lengths), depths=depths, items=items, repetitions=repetitions)
-        source, what = Generated(asking=made, seed=seed), asdict(made)
+        source, what = generated(made, seed=seed), asdict(made)
     else:
         source, what = supplied(own, repetitions=repetitions), {"own": own.name, "digest": digest(own), "repetitions": repetitions}
     wanted = read(endpoints, model=model, key_env=api_key_env)

@@ -17,7 +17,8 @@ def accuracy(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[
     """Return one bucket an arm, task and length, over the items that both arms answered."""
     answers = connection.sql(
         """
-        SELECT arm, task, context_tokens, item, depth, repetition, score, "right" FROM answers
+        SELECT arm, task, context_tokens, item, depth, repetition, score, "right",
+            CASE WHEN signals IS NOT NULL THEN (signals ->> 'garbage') IS NOT NULL END AS garbage FROM answers
         WHERE run_id = $run AND "right" IS NOT NULL
         """,
         params={"run": run_id},
@@ -46,6 +47,13 @@ def _bucket(arm: str, task: str, context_tokens: float, rows: pl.DataFrame) -> A
         neither=int(np.sum(~left & ~right)),
         reference_scores=rows["score"].to_numpy() if graded else None,
         arm_scores=rows["score_arm"].to_numpy() if graded else None,
+        garbage=_count(rows["garbage_arm"]),
+        reference_garbage=_count(rows["garbage"]),
         # Repetitions and depths of one item share its text.
         clusters=rows["item"].rank("dense").cast(pl.Int64).to_numpy(),
     )
+
+
+def _count(flags: pl.Series) -> int | None:
+    """Count what was noticed; None where nobody looked."""
+    return None if flags.has_nulls() else int(flags.sum())

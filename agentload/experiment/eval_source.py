@@ -37,6 +37,14 @@ class Generated:
         return catalog.task(question.task).grade(answer, item)
 
 
+def generated(asking: Asking, *, seed: int) -> Generated:
+    """Return the items of what is to be asked; raise `UsageError` where a task does not fit into the shortest length."""
+    made = Generated(asking=asking, seed=seed)
+    for task in asking.tasks:
+        made.item(Question(task=task, context=min(asking.contexts), depth=0.5, number=0, repetition=0, item=""))
+    return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supplied:
     """Ask the user's own items."""

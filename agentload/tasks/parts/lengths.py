@@ -19,7 +19,7 @@ def fitting(tokenizer: Tokenizer, tokens: int, sample: Sequence[str], *, joint: 
     each = tokenizer.count(joint.join(sample)) / len(sample) + frame
     count = int(tokens / each)
     if count < 1:
-        raise UsageError(f"a context of {tokens} tokens beside the question is too short for this task", hint="--contexts 4k..128k")
+        raise UsageError(f"{max(0, tokens)} tokens beside question and answer are too short for this task", hint="--contexts 4k..128k")
     return count
 
 

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from scipy.stats import binomtest
+
+from agentload.emulator.answers import success_rate
+from agentload.experiment.arms import arms_of
+from agentload.serve.processes import Servers, start
+
+pytestmark = pytest.mark.loopback
+AGENTLOAD = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
+PROFILE = "llama-3.1-8b-h100-old-kernel"
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    with start(arms_of(PROFILE), noise=False, speed=1000.0) as running:
+        yield running
+
+
+def endpoints(servers: Servers) -> str:
+    return ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
+
+
+def agentload(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*AGENTLOAD, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+
+
+def rows(database: Path, query: str) -> list[tuple[object, ...]]:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(servers: Servers, tmp_path: Path) -> None:
+    asked = ("--tasks", "needle,json_recall,variable_tracking", "--contexts", "32k", "--depths", "4", "--items", "120", "--aa", "bf16")
+    done = agentload("eval", "--endpoints", endpoints(servers), *asked, "--db", "x.duckdb", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    arms = {each["arm"]: each for each in summary["arms"]}
+    for arm in arms_of(PROFILE):
+        found = arms[arm.name]
+        assert (found["answered"], found["failed"]) == (120, 0)
+        # The true rate must lie within the exact interval that one honest measurement in 10,000 misses.
+        interval = binomtest(found["right"], 120).proportion_ci(confidence_level=0.9999)
+        assert interval.low <= success_rate(arm, 32_700) <= interval.high
+    # The same server twice, with the same seed, is the same here: real ones differ, and this is where it shows.
+    control = arms["bf16@aa"]
+    assert (control["right"], control["lost"], control["won"], control["agreement"]) == (arms["bf16"]["right"], 0, 0, 1.0)
+    database = tmp_path / "x.duckdb"
+    paired = rows(database, "SELECT count(DISTINCT arm), count(*) FROM answers GROUP BY task, context_tokens, item, depth, repetition")
+    assert paired == [(3, 3)] * 120
+    lengths = rows(database, "SELECT DISTINCT context_tokens - (signals ->> 'prompt_tokens')::INT BETWEEN 60 AND 200 FROM answers")
+    assert lengths == [(True,)]
+    garbage = rows(
+        database, "SELECT count(*) FILTER (signals ->> 'garbage' IS NOT NULL) > 8, count(DISTINCT arm) FROM answers WHERE NOT \"right\""
+    )
+    assert garbage == [(True, 3)]
+    decided = agentload("advise", "x.duckdb", cwd=tmp_path)
+    assert "Safe: no, accuracy" in decided.stdout
+    assert "Avoid FP8 KV-cache for: the whole server (FP8)" in decided.stdout
+
+
+def test_what_every_arm_answered_is_not_asked_again(servers: Servers, tmp_path: Path) -> None:
+    asked = ("--endpoints", endpoints(servers), "--tasks", "needle", "--contexts", "2k", "--depths", "2", "--db", "x.duckdb")
+    first = agentload("eval", *asked, "--json", cwd=tmp_path)
+    run = json.loads(first.stdout)["run_id"]
+    database = tmp_path / "x.duckdb"
+    before = rows(database, "FROM answers ORDER BY ALL")
+    again = agentload("eval", *asked, "--resume", run, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert rows(database, "FROM answers ORDER BY ALL") == before
+    assert rows(database, "SELECT leg, status FROM legs ORDER BY leg") == [(1, "done"), (2, "done")]
+    other = agentload("eval", *asked, "--resume", run, "--items", "9", cwd=tmp_path)
+    assert (other.returncode, other.stderr.splitlines()[0]) == (1, f"error: run {run} began with other questions")
+
+
+def test_an_endpoint_that_fails_leaves_rows_without_a_grade(servers: Servers, tmp_path: Path) -> None:
+    # Its window is shorter than this prompt: the server refuses it, which says nothing of its answers.
+    text = " ".join(["word"] * 140_000)
+    items = [
+        {"id": "long", "messages": [{"role": "user", "content": text}], "grader": {"has": "x"}, "context": 4096},
+        {
+            "id": "short",
+            "messages": [{"role": "user", "content": 'Reply with exactly "ready to go".'}],
+            "grader": {"equals": "ready to go"},
+        },
+    ]
+    own = tmp_path / "own.jsonl"
+    own.write_text("\n".join(map(json.dumps, items)))
+    done = agentload("eval", "--endpoints", endpoints(servers), "--own", own, "--db", "x.duckdb", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = rows(
+        tmp_path / "x.duckdb",
+        "SELECT item, \"right\", score, (signals ->> 'http_status')::INT FROM answers WHERE arm = 'bf16' ORDER BY item",
+    )
+    assert found == [("long", None, None, 400), ("short", True, 1.0, None)]
+
+
+def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(tmp_path: Path) -> None:
+    asked = ("--contexts", "4k..128k", "--items", "1380", "--dry-run")
+    done = agentload("eval", "--endpoints", f"emulated:{PROFILE}", *asked, cwd=tmp_path)
+    assert done.stdout.splitlines() == [
+        "tasks     needle, needle-multikey-2, tool_log, json_recall, exact_copy",
+        "contexts  4k, 8k, 16k, 32k, 64k, 128k; 10 depths",
+        "items     1,380, each once on bf16, fp8",
+        "questions 2,760",
+        "tokens    118,702,080 in",
+        "duration  about 106 min (with 10,000 prompt tokens a second, 20 ms a token, answers of 64)",
+        "nothing was sent (--dry-run)",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--tasks", "nedle"], "error: no task 'nedle'"),
+        (["--contexts", "4"], "error: 0 tokens beside question and answer are too short"),
+        (["--resume", "a", "--join", "b"], "error: --resume goes on with a run of eval"),
+        (["--concurrency", "0"], "error: --concurrency must be at least 1"),
+        (["--join", "nothing"], "error: no journal of run nothing"),
+        (["--own", "missing.jsonl"], "error: missing.jsonl: no such file"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_a_line(servers: Servers, tmp_path: Path, arguments: list[str], error: str) -> None:
+    done = agentload("eval", "--endpoints", endpoints(servers), "--db", "x.duckdb", *arguments, cwd=tmp_path)
+    assert done.returncode in {1, 2}
+    assert done.stderr.startswith(error), done.stderr
