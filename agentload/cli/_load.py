@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -14,6 +15,7 @@ from agentload.experiment.vigil import OnDead
 from agentload.model.plan import Arrivals, Budget, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
 from agentload.model.plan import Cache as CacheName
 from agentload.model.plan import Design as DesignName
+from agentload.report.read import run_id
 
 Pairs = Annotated[int, typer.Option(help="Block pairs: how often each arm plays, each time on another part of the trace.")]
 Design = Annotated[
@@ -68,7 +70,7 @@ def load(
             raise UsageError(f"--{name} must be positive, got {value:g}")
     return Load(
         arrivals=_arrivals(sessions=sessions, rate=rate, cv=cv, speed=speed),
-        waits=_waits(wait_scale or [], wait_cap or []),
+        waits=waits(wait_scale or [], wait_cap or []),
         max_in_flight=max_in_flight,
         budget=Budget(calls=max_calls, tokens=max_tokens, seconds=duration),
         cancel_share=cancel_share,
@@ -93,7 +95,8 @@ def _arrivals(*, sessions: int | None, rate: float | None, cv: float, speed: flo
     return Recorded(speed=speed)
 
 
-def _waits(scales: list[str], caps: list[str]) -> dict[str, WaitScale]:
+def waits(scales: list[str], caps: list[str]) -> dict[str, WaitScale]:
+    """Read `--wait-scale` and `--wait-cap`."""
     scale = dict(_pair(text, "--wait-scale") for text in scales)
     cap = dict(_pair(text, "--wait-cap") for text in caps)
     return {kind: WaitScale(scale=scale.get(kind, 1.0), cap_s=cap.get(kind)) for kind in sorted(scale.keys() | cap.keys())}
@@ -161,3 +164,8 @@ def limits(text: str, share: float) -> Limits:
     if unknown:
         raise UsageError(f"--slo: no limit '{unknown[0]}'", hint="ttft, tpot (token latency) and turn are known")
     return Limits(ttft_ms=named.get("ttft"), tpot_ms=named.get("tpot"), turn_ms=named.get("turn"), share=share)
+
+
+def existing_run(database: Path, run: str) -> str:
+    """Return a run's name. Raises StoreError when the database does not have it."""
+    return run_id(database, run)

@@ -26,6 +26,7 @@ from agentload.cli._found import describe
 from agentload.cli._output import print_json
 from agentload.experiment.arms import arms_of
 from agentload.experiment.find import find as search
+from agentload.experiment.find import keep
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.record import typed_command
@@ -61,6 +62,7 @@ def run(
     slo: Annotated[str, typer.Option(help="Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.")] = "ttft=2000,tpot=100",
     share: Annotated[float, typer.Option(help="Share of the turns that must hold them.")] = 0.95,
     minutes: Annotated[float, typer.Option(help="Virtual minutes that each load is tried for.")] = 15.0,
+    into: Annotated[str | None, typer.Option(help="Store what --find max-concurrency tried beside this run, for its report.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     load = opt.load(
@@ -81,11 +83,15 @@ def run(
     chosen = arms_of(profile, [name.strip() for name in arms.split(",")] if arms else [])
     trace, trace_hash = load_traces(traces)
     if find is not None:
+        what, limits = opt.what(find), opt.limits(slo, share)
+        beside = opt.existing_run(db, into) if into is not None else None
         found = [
-            search(opt.what(find), trace, arm, limits=opt.limits(slo, share), load=load, seconds=60 * minutes, seed=seed)
+            search(what, trace, arm, limits=limits, load=load, seconds=60 * minutes, seed=seed)
             for arm in (chosen if noise else quiet(chosen).values())
         ]
-        print_json(found) if json else print(describe(found, opt.what(find), slo=slo, share=share))
+        if beside is not None and what == "max-concurrency":
+            keep(found, db, run_id=beside, seconds=60 * minutes, slo=slo)
+        print_json(found) if json else print(describe(found, what, slo=slo, share=share))
         return
     name = run_id(trace_hash, chosen, load, pairs, design, cache, seed, noise)
     made = plan(

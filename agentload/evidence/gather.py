@@ -14,7 +14,8 @@ import polars as pl
 
 from advisor.evidence import Evidence, Kind, Observation, WorkloadClass
 from agentload.errors import EvidenceError
-from agentload.evidence import accuracy, health, notes, observations, plays, rows, servers, telemetry
+from agentload.evidence import accuracy, health, notes, observations, plays, rows, servers, sweeps, telemetry
+from agentload.evidence.capacity import capacity
 from agentload.evidence.controls import controls, is_control
 from agentload.model.profile import ArmProfile, Price
 
@@ -27,6 +28,9 @@ class _Run:
     latency_from: observations.LatencyFrom
     is_cold: bool
     ideal_hit_rates: Mapping[str, float]
+    swept: str | None
+    """The workload of a context sweep."""
+    caveats: tuple[str, ...]
 
 
 def gather(
@@ -67,12 +71,14 @@ def gather(
         arms=tuple(servers.described(each, profiles.get(each.arm)) for each in arms if not is_control(each.arm)),
         workloads=_workloads(counted, first),
         observations=_observations(counted, names, machines, ideal_hit_rates or run.ideal_hit_rates),
+        sweeps=sweeps.sweeps(counted, names, run.swept),
         server=telemetry.of_servers(connection, run_id, names, played, counted, is_cold=run.is_cold),
         accuracy=answers,
         aa=controls(counted, machines),
+        capacity=capacity(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
-        notes=told,
+        notes=(*run.caveats, *told),
     )
 
 
@@ -92,6 +98,8 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
         latency_from="released" if held_back else "due",
         is_cold=options.get("cache", "cold") == "cold",
         ideal_hit_rates=options.get("ideal_hit_rates", {}),
+        swept=options.get("swept"),
+        caveats=tuple(options.get("caveats", ())),
     )
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from agentload.errors import UsageError
+from agentload.evidence.capacity import PROBE
 from agentload.experiment.capacity import Found, Limits, Trial, search
 from agentload.experiment.plan import plan
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
-from agentload.model.rows import CallRow, SampleRow
+from agentload.model.rows import CallRow, ProbeRow, SampleRow
 from agentload.model.trace import Session, Trace
+from agentload.store.journal import Writer
+from agentload.store.loader import load as load_journals
+from agentload.store.places import journal_folder
 from agentload.virtual.shell import Shell
 
 What: TypeAlias = Literal["max-concurrency", "max-rate"]
@@ -22,7 +28,7 @@ START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class _Repeated:
+class Repeated:
     """A trace's sessions over and over, so that a long run never lacks load; each round is new content."""
 
     trace: Trace
@@ -49,11 +55,46 @@ def find(what: What, trace: Trace, arm: ArmProfile, *, limits: Limits, load: Loa
         arrivals = ClosedLoop(sessions=round(size)) if what == "max-concurrency" else OpenLoop(rate_per_s=size)
         played = replace(load, arrivals=arrivals, budget=Budget(seconds=seconds))
         enough = math.ceil(size * (1 + starts_per_s * seconds) / sessions) + 1
-        repeated = Trace(header=trace.header, sessions=_Repeated(trace, enough))
+        repeated = Trace(header=trace.header, sessions=Repeated(trace, enough))
         made = plan(repeated, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=played)
         return _trial(size, Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)), limits, seconds)
 
     return search(arm.name, attempt, share=limits.share, start=START[what], whole=what == "max-concurrency")
+
+
+def keep(found: Sequence[Found], database: Path, *, run_id: str, seconds: float, slo: str) -> None:
+    """Store the steps of a search for concurrency beside a run: its report then says how many agents a GPU carries."""
+    path = journal_folder(database, run_id) / "capacity.journal"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with Writer(path) as journal:
+        for each in found:
+            for row in rows(each, run_id=run_id, seconds=seconds, slo=slo):
+                journal.append(row)
+    load_journals([path], database)
+
+
+def rows(found: Found, *, run_id: str, seconds: float, slo: str) -> Iterator[ProbeRow]:
+    """Return the steps of a search for concurrency as rows beside a run."""
+    for position, trial in enumerate(found.trials):
+        detail = {
+            "turns": trial.turns,
+            "within": trial.within,
+            "minutes": seconds / 60,
+            "preemptions": trial.preemptions,
+            "peak_kv_usage": trial.peak_kv_usage,
+            "hit_rate": trial.hit_rate,
+            "output_tokens_per_s": trial.output_tokens_per_s,
+        }
+        settings = json.dumps({"agents": round(trial.load), "slo": slo}, sort_keys=True)
+        yield ProbeRow(
+            run_id=run_id,
+            arm=found.arm,
+            probe=PROBE,
+            at_ns=position,
+            settings=settings,
+            outcome="ok",
+            detail=json.dumps(detail, sort_keys=True),
+        )
 
 
 def _shape(trace: Trace, load: Load) -> tuple[int, float]:

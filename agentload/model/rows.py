@@ -180,4 +180,17 @@ class VerdictRow:
     decision: str
 
 
-Row: TypeAlias = RunRow | LegRow | ArmRow | FingerprintRow | BlockRow | CallRow | SampleRow | AnswerRow | VerdictRow
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRow:
+    """One look at a server apart from a replay: a step of a capacity search, a reuse test. `settings` and `detail` are JSON."""
+
+    run_id: str
+    arm: str
+    probe: str
+    at_ns: int
+    settings: str
+    outcome: str
+    detail: str | None = None
+
+
+Row: TypeAlias = RunRow | LegRow | ArmRow | FingerprintRow | BlockRow | CallRow | SampleRow | AnswerRow | VerdictRow | ProbeRow

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from agentload.errors import StoreError
-from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow, SampleRow, VerdictRow
+from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, ProbeRow, Row, RunRow, SampleRow, VerdictRow
 from agentload.model.stamps import Stamps
 from agentload.store.frames import MAGIC, Frame, frame
 
@@ -29,6 +29,7 @@ KINDS: Final[dict[int, type[Row]]] = {
     7: SampleRow,
     8: AnswerRow,
     9: VerdictRow,
+    10: ProbeRow,
 }
 HEADER: Final = 0
 CALL: Final = 6

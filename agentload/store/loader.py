@@ -50,6 +50,7 @@ TARGETS: Final[dict[int, Target]] = {
     7: Target(table="samples", key=("run_id", "leg", "arm", "at_ns", "name", "labels"), keeps="first"),
     8: Target(table="answers", key=("run_id", "arm", "task", "item", "context_tokens", "depth", "repetition")),
     9: Target(table="verdicts", key=("run_id", "at_ns", "policy")),
+    10: Target(table="probes", key=("run_id", "arm", "probe", "settings")),
 }
 
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.cli import main as cli
+from agentload.evidence.capacity import capacity
 from agentload.experiment.arms import arms_of
 from agentload.experiment.capacity import Limits, Trial, search
 from agentload.experiment.find import find
@@ -13,6 +16,7 @@ from agentload.experiment.simulate import quiet
 from agentload.model.plan import Load
 from agentload.model.rows import CallRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.store.database import reading
 
 TRIAL = Trial(load=0, turns=100, within=0, preemptions=0, peak_kv_usage=0.0, hit_rate=None, output_tokens_per_s=0.0)
 
@@ -92,3 +96,22 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
     assert found["bf16"] is not None
     assert found["fp8"] is not None
     assert 1.5 < found["fp8"] / found["bf16"] < 2.5
+
+
+def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def agentload(*arguments: str) -> int:
+        monkeypatch.setattr(
+            "sys.argv", ["agentload", "simulate", "demo-chat", "--profile", "llama-3.1-8b-h100", "--db", str(database), *arguments]
+        )
+        return cli.main()
+
+    database = tmp_path / "x.duckdb"
+    assert agentload("--arms", "bf16") == 0
+    with reading(database) as connection:
+        ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
+    assert agentload("--arms", "bf16", "--find", "max-concurrency", "--minutes", "1", "--into", run) == 0
+    with reading(database) as connection:
+        points = capacity(connection, run, ["bf16"])
+    assert len({point.agents for point in points}) == len(points) >= 2
+    assert all(point.turns >= point.within_slo for point in points)
+    assert agentload("--find", "max-concurrency", "--into", "nobody") == 1

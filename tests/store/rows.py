@@ -1,6 +1,6 @@
 """Rows for tests: one of each kind, and calls with any number of chunks."""
 
-from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow, SampleRow, VerdictRow
+from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, ProbeRow, Row, RunRow, SampleRow, VerdictRow
 from agentload.model.stamps import stamps
 
 MS = 1_000_000
@@ -79,4 +79,5 @@ ONE_OF_EACH: tuple[Row, ...] = (
         run_id="r1", arm="bf16", task="needle", item="i1", context_tokens=4000, depth=0.5, repetition=0, score=1.0, right=True, answer="ü"
     ),
     VerdictRow(run_id="r1", at_ns=8, policy="default", decision="{}"),
+    ProbeRow(run_id="r1", arm="a", probe="capacity", at_ns=9, settings='{"agents":8}', outcome="ok"),
 )
