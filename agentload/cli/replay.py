@@ -14,9 +14,7 @@ For example:
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +25,11 @@ from agentload.cli._dry import describe
 from agentload.cli._output import print_json
 from agentload.cli._playing import played
 from agentload.cli._progress import Progress
-from agentload.endpoints.endpoint import Endpoint
+from agentload.cli._reached import reached
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError
 from agentload.experiment.control import with_control
 from agentload.experiment.cost import cost
-from agentload.experiment.emulated import emulated
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.record import new_run_id, typed_command
@@ -101,8 +98,8 @@ def run(
     limits = Limits(first_ns=round(first_timeout * SECOND), idle_ns=round(idle_timeout * SECOND), total_ns=round(total_timeout * SECOND))
     trace, trace_hash = load_traces(traces, lenient=lenient)
     wanted = read(endpoints, model=model, key_env=api_key_env)
-    with _served(wanted, noise=noise, seed=seed, is_dry=dry_run) as reached:
-        served = with_control(reached, aa)
+    with reached(wanted, noise=noise, seed=seed, is_dry=dry_run) as found:
+        served = with_control(found, aa)
         made = plan(
             trace,
             [endpoint.name for endpoint in served],
@@ -134,15 +131,6 @@ def run(
         )
         ended = played(replay, Progress(expected.calls_by_arm))
     _report(ended, db, as_json=json)
-
-
-@contextlib.contextmanager
-def _served(wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool) -> Iterator[tuple[Endpoint, ...]]:
-    if not isinstance(wanted, Emulated):
-        yield wanted
-        return
-    with emulated(wanted, noise=noise, seed=seed, dry=is_dry) as served:
-        yield served
 
 
 def _report(ended: Played, db: Path, *, as_json: bool) -> None:

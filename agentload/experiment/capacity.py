@@ -45,6 +45,8 @@ class Trial:
     peak_kv_usage: float
     hit_rate: float | None
     output_tokens_per_s: float
+    waiting_share: float = 0.0
+    """Of the time, with requests waiting."""
 
     @property
     def share(self) -> float:
@@ -62,14 +64,22 @@ class Found:
     trials: tuple[Trial, ...]
 
 
-def search(arm: str, attempt: Callable[[float], Trial], *, share: float, start: float, whole: bool) -> Found:
-    """Bracket the largest load at which *share* of the turns hold, then narrow the bracket."""
+def search(
+    arm: str,
+    attempt: Callable[[float], Trial],
+    *,
+    share: float,
+    start: float,
+    whole: bool,
+    is_trouble: Callable[[Trial], bool] = lambda _: False,
+) -> Found:
+    """Bracket the largest load at which *share* of the turns hold and nothing is trouble, then narrow the bracket."""
     trials: dict[float, Trial] = {}
 
     def holds(load: float) -> bool:
         if load not in trials:
             trials[load] = attempt(load)
-        return trials[load].share >= share
+        return trials[load].share >= share and not is_trouble(trials[load])
 
     low, high = None, None
     for load in _doubling(start):

@@ -52,6 +52,7 @@ class Replay:
     is_forced: bool = False
     """Measure servers that are not what the arms file expects, and keep that as a caveat."""
     settings: Mapping[str, object] = field(default_factory=dict)
+    sample_s: float = SAMPLE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,9 @@ class Leg:
     ) -> Health:
         replay, plan = self._replay, self._replay.plan
         endpoints = {e.name: e for e in replay.endpoints}
-        watch = Watch({e.name: Source(url=f"{e.root}/metrics", headers=e.request_headers()) for e in replay.endpoints}, every_s=SAMPLE_S)
+        watch = Watch(
+            {e.name: Source(url=f"{e.root}/metrics", headers=e.request_headers()) for e in replay.endpoints}, every_s=replay.sample_s
+        )
 
         vigil = Vigil(self._lost)
 

@@ -1,0 +1,20 @@
+"""Reach the endpoints that a verb was given; those of a profile are served for as long as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.read import Emulated
+from agentload.experiment.emulated import emulated
+
+
+@contextmanager
+def reached(wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool = False) -> Iterator[tuple[Endpoint, ...]]:
+    """Yield the endpoints, started where they are emulated; when *is_dry*, only named."""
+    if not isinstance(wanted, Emulated):
+        yield wanted
+        return
+    with emulated(wanted, noise=noise, seed=seed, dry=is_dry) as served:
+        yield served

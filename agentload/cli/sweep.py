@@ -1,0 +1,148 @@
+"""Measure how latency grows with context, or how many sessions an endpoint carries before trouble.
+
+With --context, calls of growing length run one at a time, the arms interleaved: the lines through their token latencies say where one
+arm overtakes another. With --concurrency, sessions of a trace run side by side, ever more of them, until the server preempts, queues,
+fails or breaks the service level; the number that just holds is bracketed.
+
+For example:
+
+    agentload sweep --context 1k..64k --endpoints endpoints.yaml
+
+    agentload sweep --concurrency --trace traces/chat.jsonl --endpoints endpoints.yaml --slo ttft=2000,tpot=50
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentload.cli import _load as opt
+from agentload.cli._dry import describe
+from agentload.cli._output import print_json
+from agentload.cli._playing import played
+from agentload.cli._progress import Progress
+from agentload.cli._reached import reached
+from agentload.cli._table import table
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import identify_all
+from agentload.endpoints.read import Emulated, read
+from agentload.errors import InterruptError, PlanError, UsageError
+from agentload.experiment.capacity import Found, Limits
+from agentload.experiment.contexts import WORKLOAD, lengths, sweep
+from agentload.experiment.cost import cost
+from agentload.experiment.crowd import Crowd
+from agentload.experiment.load_traces import load_traces
+from agentload.experiment.plan import plan
+from agentload.experiment.record import new_run_id, typed_command
+from agentload.experiment.replay import Replay
+from agentload.experiment.summary import summarise
+from agentload.model.plan import ClosedLoop, Load
+from agentload.model.rows import Kind
+
+
+def run(
+    *,
+    endpoints: Annotated[str, typer.Option(help="a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM].")],
+    context: Annotated[str | None, typer.Option(help="Lengths to try: 1k..128k doubles, 1k,4k,10k lists.")] = None,
+    concurrency: Annotated[bool, typer.Option("--concurrency", help="Search how many sessions run side by side before trouble.")] = False,
+    db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = Path("agentload.duckdb"),
+    model: Annotated[str | None, typer.Option(help="Model to ask for; the only one served when omitted.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
+    pairs: Annotated[int, typer.Option(help="--context: how often each arm is asked each length.")] = 6,
+    output: Annotated[int, typer.Option(help="--context: tokens of each answer.")] = 128,
+    trace: Annotated[str, typer.Option(help="--concurrency: whose sessions run.")] = "chat",
+    start: Annotated[int, typer.Option(help="--concurrency: sessions to begin with.")] = 4,
+    seconds: Annotated[float, typer.Option(help="--concurrency: length of each trial.")] = 60.0,
+    slo: Annotated[str | None, typer.Option(help="--concurrency: limits in ms: ttft=2000,tpot=50,turn=30000.")] = None,
+    share: Annotated[float, typer.Option(help="--concurrency: share of the turns that must hold.")] = 0.95,
+    wait_cap: opt.WaitCaps = None,
+    seed: opt.Seed = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure servers that are not what the arms file expects; a caveat is kept.")
+    ] = False,
+    noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Emulated endpoints scatter as real servers do.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="--context: print the plan and what it costs; send nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    if concurrency == (context is not None):
+        raise UsageError("sweep takes either --context or --concurrency", hint="agentload sweep --context 1k..64k --endpoints ENDPOINTS")
+    wanted = read(endpoints, model=model, key_env=api_key_env)
+    kind: Kind = "emulated" if isinstance(wanted, Emulated) else "measured"
+    with reached(wanted, noise=noise, seed=seed, is_dry=dry_run) as arms:
+        if context is None:
+            crowd = Crowd(
+                trace=load_traces([trace])[0],
+                limits=opt.limits(slo, share) if slo else Limits(share=share),
+                waits=opt.waits([], wait_cap or []),
+                seconds=seconds,
+                seed=seed,
+                kind=kind,
+                is_forced=force,
+                command=typed_command(),
+            )
+            found = [crowd.search(arm, start=start, told=lambda text: print(text, file=sys.stderr, flush=True)) for arm in arms]
+            print_json(found) if json else _print_found(found)
+            return
+        contexts = lengths(context) if dry_run else _fitting(lengths(context), arms, output)
+        made = plan(
+            sweep(contexts, pairs=pairs, output=output, seed=seed),
+            [arm.name for arm in arms],
+            run=new_run_id(),
+            seed=seed,
+            pairs=pairs,
+            load=Load(arrivals=ClosedLoop(sessions=1)),
+        )
+        expected = cost(made)
+        if dry_run:
+            print_json(expected) if json else print(describe(made, expected))
+            return
+        replay = Replay(
+            plan=made,
+            endpoints=arms,
+            database=db,
+            trace_hash=f"{WORKLOAD} {context} x {output}",
+            command=typed_command(),
+            kind=kind,
+            is_forced=force,
+            settings={"swept": WORKLOAD, "contexts": contexts, "pairs": pairs, "output": output},
+        )
+        ended = played(replay, Progress(expected.calls_by_arm))
+    if ended.was_stopped:
+        raise InterruptError(f"run {ended.run_id} was stopped; the pairs that were finished are stored")
+    summary = summarise(db, ended.run_id)
+    print_json(summary) if json else print(f"{summary.text()}\n\nNext: agentload report {db} --run {ended.run_id}")
+
+
+def _fitting(contexts: tuple[int, ...], arms: tuple[Endpoint, ...], output: int) -> tuple[int, ...]:
+    """Return the lengths that every server takes."""
+    known = [identity.max_model_len for identity in asyncio.run(identify_all(arms)) if identity.max_model_len is not None]
+    longest = min(known, default=None)
+    if longest is None:
+        return contexts
+    fitting = tuple(context for context in contexts if context + output <= longest)
+    if not fitting:
+        raise PlanError(f"no length of {contexts[0]:,} or more fits a model length of {longest:,}", hint="--context with shorter ones")
+    if len(fitting) < len(contexts):
+        last = longest - output
+        # The end of the window is where a slope is told best.
+        fitting = (*fitting, last) if last > fitting[-1] * 1.25 else fitting
+        print(f"a model length of {longest:,} takes prompts of up to {last:,} tokens", file=sys.stderr)
+    return fitting
+
+
+def _print_found(found: list[Found]) -> None:
+    cells = [
+        (
+            each.arm,
+            "–" if each.holds is None else f"{each.holds:.0f}",
+            "–" if each.breaks is None else f"{each.breaks:.0f}",
+            str(len(each.trials)),
+        )
+        for each in found
+    ]
+    for line in table(("arm", "holds", "breaks at", "trials"), cells):
+        print(line)

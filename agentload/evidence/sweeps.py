@@ -1,0 +1,37 @@
+"""The calls of a context sweep as the advisor's columns: one row a call that ran alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from advisor.evidence import Floats, Sweep
+
+
+def sweeps(counted: pl.DataFrame, arms: Sequence[str], workload: str | None) -> tuple[Sweep, ...]:
+    """Return a sweep an arm; none for a run that is not one (*workload* None)."""
+    if workload is None:
+        return ()
+    alone = counted.filter(pl.col("status").eq("ok") & pl.col("tpot_ms").is_not_null() & pl.col("workload").eq(workload))
+    return tuple(_sweep(arm, own) for arm in arms if (own := alone.filter(pl.col("arm").eq(arm))).height)
+
+
+def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
+    prompt = own.with_columns(tokens_in=pl.coalesce("prompt_tokens", "context_tokens"))
+    cached = own["cached_tokens"].null_count() < own.height
+    return Sweep(
+        arm=arm,
+        pair=own["pair"].cast(pl.Int64).to_numpy(),
+        users=np.ones(own.height, dtype=np.int64),
+        context_tokens=_floats(prompt, "tokens_in") + _floats(own, "tokens") / 2,
+        itl_ms=_floats(own, "tpot_ms"),
+        ttft_ms=_floats(own, "ttft_ms"),
+        prompt_tokens=_floats(prompt, "tokens_in"),
+        computed_tokens=_floats(prompt, "tokens_in") - _floats(own, "cached_tokens") if cached else None,
+    )
+
+
+def _floats(frame: pl.DataFrame, name: str) -> Floats:
+    return frame[name].cast(pl.Float64).to_numpy()
