@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agentload.model.commands import Call, Reply
 from agentload.model.trace import Segment, Session, TurnRef
 
+_WORD = re.compile(r"\S+")
+
 ReplyOf = Callable[[TurnRef], Reply | None]
 
 
 class MissingReplyError(Exception):
     """A live segment has no answer to be filled with, because that call failed."""
+
+
+def live_key(text: str) -> str:
+    """Name a live answer by what it says."""
+    return f"live:{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def shortened(reply: Reply, tokens: int) -> str:
+    """Cut an answer to so many tokens at a word's end; where words are not tokens, in proportion."""
+    if reply.tokens <= tokens:
+        return reply.text
+    ends = [match.end() for match in _WORD.finditer(reply.text)]
+    kept = len(ends) * tokens // reply.tokens
+    return reply.text[: ends[kept - 1]] if kept else ""
 
 
 @dataclass(slots=True)
@@ -86,5 +103,5 @@ class Player:
         reply = reply_of(source)
         if reply is None:
             raise MissingReplyError(f"{source.session}[{source.turn}]")
-        digest = hashlib.blake2b(reply.text.encode(), digest_size=8).hexdigest()
-        return replace(segment, key=f"live:{digest}", text=reply.text, tokens=min(segment.tokens, reply.tokens), source=None)
+        text = shortened(reply, segment.tokens)
+        return replace(segment, key=live_key(text), text=text, tokens=min(segment.tokens, reply.tokens), source=None)

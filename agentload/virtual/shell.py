@@ -34,12 +34,15 @@ from agentload.model.commands import (
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import BlockRow, Row
+from agentload.prompts.renderer import Renderer
 from agentload.replay.call import Asked, CallMachine
 from agentload.replay.dispatcher import Dispatcher
 from agentload.replay.row import row
+from agentload.replay.session import live_key
 from agentload.replay.sse import Parsed
 from agentload.virtual.content import Contents
 from agentload.virtual.samples import Sampler
+from agentload.virtual.speaking import Speaker
 from agentload.virtual.stamping import packed
 
 SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier takes
@@ -49,6 +52,8 @@ SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier take
 class _Flight:
     send: Send
     machine: CallMachine
+    text: str = ""
+    """What will be answered, where somebody reads it."""
     answer: Finished | None = None
 
 
@@ -61,6 +66,7 @@ class Shell:
         self._dispatcher = Dispatcher(plan, prepares=False)
         self._engines = {name: Engine(arms[name], seed=seed) for name in plan.arms}
         self._contents = Contents(block=plan.header.block)
+        self._speaker = Speaker(arms, Renderer(seed=plan.header.seed, block=plan.header.block), seed=seed)
         self._sampler = Sampler(run_id=plan.run, leg=leg, every_ns=round(sample_s * 1e9))
         self._flights: dict[str, _Flight] = {}
         self._limits: list[tuple[int, int, str]] = []
@@ -153,7 +159,7 @@ class Shell:
             outcome = flight.machine.outcome()
         else:
             is_whole = _tokens_wanted(send) == send.call.output
-            outcome = flight.machine.outcome(_parsed(answer, is_whole=is_whole), chunks=packed(answer))
+            outcome = flight.machine.outcome(_parsed(answer, text=flight.text, is_whole=is_whole), chunks=packed(answer))
         outcome = outcome if error is None else replace(outcome, error=error)
         del self._flights[send.request_id]
         self._rows.append(row(send, outcome, run_id=self._plan.run, leg=self._leg))
@@ -192,9 +198,12 @@ class Shell:
         machine = CallMachine(released_ns=send.released_ns, limits=send.limits, asked=asked)
         machine.opened(now_ns, is_new=False)
         machine.sent(now_ns)
-        self._flights[send.request_id] = _Flight(send, machine)
+        tokens = _tokens_wanted(send)
+        text = self._speaker.says(send, tokens) if send.call.wants_reply else ""
+        self._flights[send.request_id] = _Flight(send, machine, text)
         self._watch_limit(send.request_id, machine)
-        self._engine(send, now_ns).submit(Request(send.request_id, self._contents.runs(send), _tokens_wanted(send)), now_ns)
+        said = live_key(text) if text else None
+        self._engine(send, now_ns).submit(Request(send.request_id, self._contents.runs(send), tokens, said), now_ns)
 
     def _watch_limit(self, name: str, machine: CallMachine) -> None:
         deadline_ns = machine.deadline_ns()
@@ -229,7 +238,7 @@ def _tokens_wanted(send: Send) -> int:
     return send.call.output if limit is None else min(limit, send.call.output)
 
 
-def _parsed(done: Finished, *, is_whole: bool) -> Parsed:
+def _parsed(done: Finished, *, text: str, is_whole: bool) -> Parsed:
     count = int(done.token_counts.sum())
     return Parsed(
         stamps_ns=(int(done.token_ns[0]), int(done.token_ns[-1])),
@@ -239,6 +248,7 @@ def _parsed(done: Finished, *, is_whole: bool) -> Parsed:
         prompt_tokens=done.prompt_tokens,
         cached_tokens=done.cached_tokens,
         output_tokens=count,
+        text=text,
         finish_reason="length" if is_whole else None,
         has_end_mark=is_whole,
     )

@@ -12,6 +12,7 @@ from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop, WaitScale
 from agentload.model.plan import Recorded as AsRecorded
 from agentload.model.trace import Segment, Session, Turn, TurnRef
 from agentload.replay.dispatcher import Dispatcher
+from agentload.replay.session import shortened
 from tests.replay.playing import Log, S, one_block, play, said, took
 
 
@@ -58,9 +59,23 @@ def test_a_live_edge_carries_the_answer_and_is_cut_to_the_segment() -> None:
 
     log = play(one_block((talk("eye", 1), main)), serve)
     (filled,) = log.done[1].send.call.context
-    assert (filled.text, filled.tokens, filled.source) == ("a red square", 1, None)
+    assert (filled.text, filled.tokens, filled.source) == ("a", 1, None)
     assert log.done[0].send.call.wants_reply
     assert not log.done[1].send.call.wants_reply
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "wanted", "kept"),
+    [
+        ("a red square", 3, 5, "a red square"),
+        ("a red square", 3, 2, "a red"),
+        ("a red  square", 6, 4, "a red"),
+        ("a", 9, 3, ""),
+        ("", 4, 2, ""),
+    ],
+)
+def test_an_answer_is_cut_at_a_word_in_proportion_to_its_tokens(text: str, tokens: int, wanted: int, kept: str) -> None:
+    assert shortened(Reply(text=text, tokens=tokens), wanted) == kept
 
 
 def test_a_checked_turn_wants_its_answer() -> None:
