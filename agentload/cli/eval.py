@@ -14,6 +14,7 @@ For example:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
@@ -32,10 +33,12 @@ from agentload.experiment.control import with_control
 from agentload.experiment.emulated import emulated
 from agentload.experiment.eval import Asked, Eval
 from agentload.experiment.eval_cost import cost
-from agentload.experiment.eval_plan import DEFAULT_TASKS, asking, contexts
+from agentload.experiment.eval_lengths import described, from_tokenizer, measured
+from agentload.experiment.eval_plan import DEFAULT_TASKS, Asking, asking, contexts
 from agentload.experiment.eval_source import Generated, Supplied, digest, generated, supplied
 from agentload.experiment.eval_summary import summarise
 from agentload.experiment.record import new_run_id, typed_command
+from agentload.prompts.tokenizer import Tokenizer
 
 # Emulated answers depend on the prompt alone: nobody need wait for them.
 EMULATED_SPEED = 1000.0
@@ -60,6 +63,10 @@ def run(
     seed: Annotated[int, typer.Option(help="Equal seeds make equal items.")] = 0,
     concurrency: Annotated[int, typer.Option(help="Items in flight; each is asked of one endpoint after the other.")] = 8,
     thinking: Annotated[int, typer.Option(help="Tokens for thinking, on top of the cap of each answer.")] = 0,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="tokenizer.json of the model: exact lengths; without it the first endpoint counts two prompts a task."),
+    ] = None,
     aa: Annotated[str | None, typer.Option(help="Ask this endpoint a second time under another name: how far equals differ.")] = None,
     resume: Annotated[str | None, typer.Option(help="Go on with this run: what every endpoint answered is not asked again.")] = None,
     join: Annotated[
@@ -72,15 +79,11 @@ def run(
         raise UsageError("--resume goes on with a run of eval, --join adds to another: give one of them")
     if concurrency < 1 or thinking < 0:
         raise UsageError(f"--concurrency must be at least 1 and --thinking at least 0, got {concurrency} and {thinking}")
-    source: Generated | Supplied
-    if own is None:
-        made = asking(tasks=tasks.split(","), contexts=contexts(lengths), depths=depths, items=items, repetitions=repetitions)
-        source, what = generated(made, seed=seed), asdict(made)
-    else:
-        source, what = supplied(own, repetitions=repetitions), {"own": own.name, "digest": digest(own), "repetitions": repetitions}
+    made = asking(tasks=tasks.split(","), contexts=contexts(lengths), depths=depths, items=items, repetitions=repetitions, seed=seed)
     wanted = read(endpoints, model=model, key_env=api_key_env)
     with _served(wanted, seed=seed, is_dry=dry_run) as reached:
         served = with_control(reached, aa)
+        source, what = _source(own, made, None if isinstance(wanted, Emulated) or dry_run else served[0], tokenizer)
         expected = cost(source, arms=len(served), concurrency=concurrency, thinking_tokens=thinking)
         if dry_run:
             print_json(expected) if json else print(describe(source.questions(), expected, [e.name for e in served]))
@@ -100,6 +103,20 @@ def run(
         )
         ended = asked(evaluation, Progress(source.questions(), arms=len(served)))
     _report(ended, db, as_json=json)
+
+
+def _source(
+    own: Path | None, made: Asking, reference: Endpoint | None, tokenizer: Path | None
+) -> tuple[Generated | Supplied, dict[str, object]]:
+    """Return what is asked, and what of it is kept with the run."""
+    if own is not None:
+        return supplied(own, repetitions=made.repetitions), {"own": own.name, "digest": digest(own), "repetitions": made.repetitions}
+    measured_by: dict[str, Tokenizer] = {}
+    if tokenizer is not None:
+        measured_by = from_tokenizer(tokenizer, made.tasks)
+    elif reference is not None:  # the emulated model's tokens are words
+        measured_by = asyncio.run(measured(reference, made.tasks, seed=made.seed))
+    return generated(made, lengths=measured_by), {**asdict(made), "lengths": described(measured_by)}
 
 
 @contextlib.contextmanager

@@ -133,7 +133,7 @@ class Leg:
             case "resume":
                 check_resumed(before, run_id=made.run, options=self._options(), seed=made.seed, database=made.database)
             case "join":
-                check_joined(before, run_id=made.run, arms=arms, database=made.database)
+                check_joined(before, run_id=made.run, arms=arms, kind=made.kind, database=made.database)
             case "new":
                 pass
         return before
@@ -148,7 +148,7 @@ class Leg:
             self._notice(
                 f"{len(asked) - len(fit):,} questions are longer than {longest:,} tokens, the shortest window of the arms: left out"
             )
-        return tuple(each for each in fit if (each.task, each.context, each.item, each.repetition) not in before.answered)
+        return tuple(each for each in fit if (each.task, each.context, each.item, each.depth, each.repetition) not in before.answered)
 
     async def _ask_all(self, questions: tuple[Question, ...], models: Mapping[str, str], writer: journal.Writer) -> int:
         made = self._eval

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from agentload.errors import PlanError
-from agentload.model.rows import AnswerRow, ArmRow, LegRow, RunRow
+from agentload.model.rows import AnswerRow, ArmRow, Kind, LegRow, RunRow
 from agentload.store import journal
 from agentload.store.places import journals
 
-Asked: TypeAlias = tuple[str, int, str, int]
-"""Task, context, item, repetition."""
+Asked: TypeAlias = tuple[str, int, str, float | None, int]
+"""Task, context, item, depth, repetition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ def past(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     """Read the journals of a run; an answer that failed counts as not given."""
     rows = [row for path in journals(database, run_id) for row in journal.read(path)]
     given = {
-        (row.arm, (row.task, row.context_tokens, row.item, row.repetition))
+        (row.arm, (row.task, row.context_tokens, row.item, row.depth, row.repetition))
         for row in rows
         if isinstance(row, AnswerRow) and row.right is not None
     }
@@ -52,9 +52,11 @@ def check_resumed(before: Past, *, run_id: str, options: str, seed: int, databas
         raise PlanError(f"run {run_id} began with other questions", hint=f"resume with what it began with: {before.run.command}")
 
 
-def check_joined(before: Past, *, run_id: str, arms: tuple[str, ...], database: Path) -> None:
-    """Raise `PlanError` unless the run is there and was played on these arms."""
+def check_joined(before: Past, *, run_id: str, arms: tuple[str, ...], kind: Kind, database: Path) -> None:
+    """Raise `PlanError` unless the run is there and was played on these arms. What was measured never mixes with what was not."""
     if before.run is None:
         raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list --db {database}")
+    if (before.run.kind == "measured") != (kind == "measured"):
+        raise PlanError(f"run {run_id} is {before.run.kind}, these answers are {kind}", hint="ask the endpoints that the run was played on")
     if missing := [arm for arm in arms if arm not in before.arms]:
         raise PlanError(f"run {run_id} has no arm '{missing[0]}'", hint=f"name the endpoints as it does: {', '.join(before.arms)}")

@@ -40,6 +40,8 @@ class Asking:
     items: int
     """Different items in all; each is asked `repetitions` times."""
     repetitions: int = 1
+    seed: int = 0
+    """Names the items: those of another seed are others."""
 
     def questions(self) -> tuple[Question, ...]:
         """Return the questions in the order in which they are asked."""
@@ -62,12 +64,12 @@ class Asking:
                 # A task without a depth gets as many items a length as the others.
                 own = number if catalog.task(task).has_depth else number * len(self.depths) + place
                 at = depth if catalog.task(task).has_depth else None
-                name = f"{own:04}" if at is None else f"d{place:02}-{own:04}"
+                name = f"s{self.seed}-{own:04}" if at is None else f"s{self.seed}-d{place:02}-{own:04}"
                 for context in self.contexts:
                     yield Question(task=task, context=context, depth=at, number=own, repetition=repetition, item=name)
 
 
-def asking(*, tasks: Sequence[str], contexts: Sequence[int], depths: int, items: int | None, repetitions: int) -> Asking:
+def asking(*, tasks: Sequence[str], contexts: Sequence[int], depths: int, items: int | None, repetitions: int, seed: int) -> Asking:
     """Check what is to be asked; without a number of items one for every cell. Raises `UsageError`."""
     named = tuple(dict.fromkeys(catalog.task(name).name for name in tasks))
     for name, value in (("--depths", depths), ("--repetitions", repetitions), ("--items", 1 if items is None else items)):
@@ -75,7 +77,7 @@ def asking(*, tasks: Sequence[str], contexts: Sequence[int], depths: int, items:
             raise UsageError(f"{name} must be at least 1, got {value}")
     places = tuple(round(place / (depths - 1), 4) for place in range(depths)) if depths > 1 else (0.5,)
     count = items if items is not None else len(named) * len(contexts) * len(places)
-    return Asking(tasks=named, contexts=tuple(contexts), depths=places, items=count, repetitions=repetitions)
+    return Asking(tasks=named, contexts=tuple(contexts), depths=places, items=count, repetitions=repetitions, seed=seed)
 
 
 def contexts(text: str) -> tuple[int, ...]:

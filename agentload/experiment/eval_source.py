@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +21,8 @@ class Generated:
     """Make items from a seed; equal seeds give equal bytes."""
 
     asking: Asking
-    seed: int
-    tokenizer: Tokenizer = field(default=WORD_TOKENS)
+    lengths: Mapping[str, Tokenizer] = field(default_factory=dict)
+    """What a task's texts cost in tokens of the servers; a word is a token where nothing is known."""
 
     def questions(self) -> tuple[Question, ...]:
         """Return what is asked, in order."""
@@ -30,16 +31,22 @@ class Generated:
     def item(self, question: Question) -> Item:
         """Make the item of a question."""
         task = catalog.task(question.task)
-        return task.item(seed=self.seed, context=question.context, depth=question.depth, number=question.number, tokenizer=self.tokenizer)
+        return task.item(
+            seed=self.asking.seed,
+            context=question.context,
+            depth=question.depth,
+            number=question.number,
+            tokenizer=self.lengths.get(task.name, WORD_TOKENS),
+        )
 
     def grade(self, answer: str, question: Question, item: Item) -> Grade:
         """Grade with the task's own grader."""
         return catalog.task(question.task).grade(answer, item)
 
 
-def generated(asking: Asking, *, seed: int) -> Generated:
+def generated(asking: Asking, *, lengths: Mapping[str, Tokenizer]) -> Generated:
     """Return the items of what is to be asked; raise `UsageError` where a task does not fit into the shortest length."""
-    made = Generated(asking=asking, seed=seed)
+    made = Generated(asking=asking, lengths=lengths)
     for task in asking.tasks:
         made.item(Question(task=task, context=min(asking.contexts), depth=0.5, number=0, repetition=0, item=""))
     return made

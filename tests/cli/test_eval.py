@@ -39,7 +39,7 @@ def rows(database: Path, query: str) -> list[tuple[object, ...]]:
 
 
 def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(servers: Servers, tmp_path: Path) -> None:
-    asked = ("--tasks", "needle,json_recall,variable_tracking", "--contexts", "32k", "--depths", "4", "--items", "120", "--aa", "bf16")
+    asked = ("--tasks", "needle,json_recall,variable_tracking", "--contexts", "24k", "--depths", "4", "--items", "120", "--aa", "bf16")
     done = agentload("eval", "--endpoints", endpoints(servers), *asked, "--db", "x.duckdb", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
@@ -49,7 +49,7 @@ def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(server
         assert (found["answered"], found["failed"]) == (120, 0)
         # The true rate must lie within the exact interval that one honest measurement in 10,000 misses.
         interval = binomtest(found["right"], 120).proportion_ci(confidence_level=0.9999)
-        assert interval.low <= success_rate(arm, 32_700) <= interval.high
+        assert interval.low <= success_rate(arm, 24_500) <= interval.high
     # The same server twice, with the same seed, is the same here: real ones differ, and this is where it shows.
     control = arms["bf16@aa"]
     assert (control["right"], control["lost"], control["won"], control["agreement"]) == (arms["bf16"]["right"], 0, 0, 1.0)
@@ -58,10 +58,8 @@ def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(server
     assert paired == [(3, 3)] * 120
     lengths = rows(database, "SELECT DISTINCT context_tokens - (signals ->> 'prompt_tokens')::INT BETWEEN 60 AND 200 FROM answers")
     assert lengths == [(True,)]
-    garbage = rows(
-        database, "SELECT count(*) FILTER (signals ->> 'garbage' IS NOT NULL) > 8, count(DISTINCT arm) FROM answers WHERE NOT \"right\""
-    )
-    assert garbage == [(True, 3)]
+    garbage = rows(database, "SELECT arm, count(*) > 4 FROM answers WHERE signals ->> 'garbage' IS NOT NULL GROUP BY arm")
+    assert garbage == [("fp8", True)]
     decided = agentload("advise", "x.duckdb", cwd=tmp_path)
     assert "Safe: no, accuracy" in decided.stdout
     assert "Avoid FP8 KV-cache for: the whole server (FP8)" in decided.stdout
@@ -79,6 +77,19 @@ def test_what_every_arm_answered_is_not_asked_again(servers: Servers, tmp_path: 
     assert rows(database, "SELECT leg, status FROM legs ORDER BY leg") == [(1, "done"), (2, "done")]
     other = agentload("eval", *asked, "--resume", run, "--items", "9", cwd=tmp_path)
     assert (other.returncode, other.stderr.splitlines()[0]) == (1, f"error: run {run} began with other questions")
+
+
+def test_answers_may_join_a_run_of_the_same_arms(servers: Servers, tmp_path: Path) -> None:
+    asked = ("--endpoints", endpoints(servers), "--contexts", "2k", "--depths", "2", "--db", "x.duckdb", "--json")
+    run = json.loads(agentload("eval", *asked, "--tasks", "needle", cwd=tmp_path).stdout)["run_id"]
+    for _ in range(2):  # the second time nothing is left to ask
+        joined = agentload("eval", *asked, "--tasks", "pointer_chase", "--join", run, cwd=tmp_path)
+        assert joined.returncode == 0, joined.stderr
+    counted = rows(tmp_path / "x.duckdb", "SELECT run_id, task, count(*) FROM answers GROUP BY ALL ORDER BY task")
+    assert counted == [(run, "needle", 4), (run, "pointer_chase", 4)]
+    assert rows(tmp_path / "x.duckdb", "SELECT count(*) FROM legs") == [(1,)]
+    stranger = agentload("eval", "--endpoints", f"other={next(iter(servers.urls.values()))}", *asked[2:], "--join", run, cwd=tmp_path)
+    assert stranger.stderr.splitlines()[-2] == f"error: run {run} has no arm 'other'"
 
 
 def test_an_endpoint_that_fails_leaves_rows_without_a_grade(servers: Servers, tmp_path: Path) -> None:
@@ -121,10 +132,8 @@ def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--tasks", "nedle"], "error: no task 'nedle'"),
         (["--contexts", "4"], "error: 0 tokens beside question and answer are too short"),
         (["--resume", "a", "--join", "b"], "error: --resume goes on with a run of eval"),
-        (["--concurrency", "0"], "error: --concurrency must be at least 1"),
         (["--join", "nothing"], "error: no journal of run nothing"),
         (["--own", "missing.jsonl"], "error: missing.jsonl: no such file"),
     ],
