@@ -30,6 +30,7 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Plan
 from agentload.model.rows import CallRow, Row
+from agentload.replay.checking import checked
 from agentload.replay.dispatcher import Dispatcher, PlayEnd
 from agentload.replay.row import row
 
@@ -163,6 +164,8 @@ class Runner:
         outcome, prompt_hash = await self._caller.call(send, streamed)
         ended = row(send, outcome, run_id=self._plan.run, leg=self._leg, prompt_hash=prompt_hash)
         self._write(ended)
+        if (graded := checked(send, outcome, run_id=self._plan.run)) is not None:
+            self._write(graded)
         self._monitor.ended(
             lag_ns=_lag_ns(ended), chunks=len(outcome.chunks or ()), coalesced=outcome.coalesced_reads, source=outcome.stamp_source
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from agentload.model.check import Check
 from agentload.model.stamps import Stamps
 from agentload.model.trace import Segment
 
@@ -71,6 +72,8 @@ class Call:
     """Absolute instant by which the answer must be complete."""
     wants_reply: bool = False
     """Somebody reads the answer's text: a live edge, or a check."""
+    check: tuple[Check, ...] = ()
+    """What the answer is graded by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -279,7 +279,7 @@ class BlockPlay:
         spec = player.session.turns[turn]
         if due_ns is not None and spec.deadline_s is not None:
             call = replace(call, deadline_ns=due_ns + round(spec.deadline_s * SECOND))
-        return replace(call, wants_reply=True) if spec.check or self._is_read_later(player.session, turn) else call
+        return replace(call, wants_reply=True, check=spec.check) if spec.check or self._is_read_later(player.session, turn) else call
 
     def _is_read_later(self, session: Session, turn: int) -> bool:
         is_last = turn + 1 == len(session.turns)

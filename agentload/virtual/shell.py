@@ -36,6 +36,7 @@ from agentload.model.profile import ArmProfile
 from agentload.model.rows import BlockRow, Row
 from agentload.prompts.renderer import Renderer
 from agentload.replay.call import Asked, CallMachine
+from agentload.replay.checking import checked
 from agentload.replay.dispatcher import Dispatcher
 from agentload.replay.row import row
 from agentload.replay.session import live_key
@@ -163,6 +164,8 @@ class Shell:
         outcome = outcome if error is None else replace(outcome, error=error)
         del self._flights[send.request_id]
         self._rows.append(row(send, outcome, run_id=self._plan.run, leg=self._leg))
+        if (graded := checked(send, outcome, run_id=self._plan.run)) is not None:
+            self._rows.append(graded)
         self._tell(Ended(at_ns=at_ns, request_id=send.request_id, outcome=outcome))
 
     # --- what the dispatcher decides ---
