@@ -156,6 +156,7 @@ def test_an_arm_that_kept_its_dtype_is_no_arm() -> None:
     assert _statuses(identity, bare()) == ["pass", "pass"]
     assert _statuses(identity, bare(arms=(BF16, silent))) == ["pass", "fail"]
     assert _statuses(identity, bare(arms=(BF16, unread))) == ["pass", "not observed"]
+    assert _statuses(identity, bare(arms=(replace(BF16, expected_dtype="bfloat16", observed_dtype="auto"),))) == ["pass"]
 
 
 def test_a_pool_that_its_pages_cannot_explain_spoils_capacity() -> None:

@@ -27,15 +27,10 @@ def test_a_context_sweep_is_a_run_whose_evidence_has_the_lines_of_each_arm(tmp_p
 
 @pytest.mark.loopback
 def test_a_search_for_concurrency_tells_each_trial_and_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep.run(
-        endpoints="emulated:llama-3.1-8b-h100/fp8",
-        concurrency=True,
-        start=1,
-        seconds=0.6,
-        slo="tpot=0.1",
-        noise=False,
-        db=tmp_path / "x.duckdb",
-    )
+    short = tmp_path / "short.jsonl"
+    write(short, contexts.sweep((256, 512), pairs=2, output=4, seed=1))
+    arm = "emulated:llama-3.1-8b-h100/fp8"
+    sweep.run(endpoints=arm, trace=str(short), concurrency=True, start=1, seconds=0.6, slo="tpot=0.1", noise=False)
     printed = capsys.readouterr()
     assert printed.out.splitlines()[1].split() == ["fp8", "–", "1", "1"]
     assert "0% of" in printed.err

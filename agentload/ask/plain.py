@@ -1,0 +1,80 @@
+"""Ask one endpoint for a short stream: its text, its first tokens, what its usage says, when it began."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import openai
+
+from agentload.ask.asker import Failed
+from agentload.endpoints.endpoint import Endpoint
+from agentload.tasks.item import Json
+
+TIMEOUT_S: Final = 600.0
+_ERROR_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streamed:
+    """What a short stream showed; its times are a probe's, not a measurement's."""
+
+    text: str
+    ttft_ms: float | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    token_ids: tuple[int, ...]
+
+
+class Plain:
+    """Speak to one endpoint; use it as an asynchronous context."""
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self._model = model
+        self._extra = dict(endpoint.extra_body)
+        trusted = ssl.create_default_context(cafile=endpoint.ca_file) if endpoint.ca_file else None
+        self._client = openai.AsyncOpenAI(
+            base_url=endpoint.url,
+            api_key=endpoint.key() or "none",
+            default_headers=dict(endpoint.headers),
+            timeout=TIMEOUT_S,
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpx2Client(verify=trusted) if trusted else None,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def stream(self, messages: Sequence[Json], *, output_tokens: int) -> Streamed | Failed:
+        """Ask greedily for *output_tokens* tokens."""
+        extra = {"ignore_eos": True, "return_token_ids": True, **self._extra}
+        wanted: dict[str, Any] = {"model": self._model, "messages": messages, "temperature": 0, "max_tokens": output_tokens}
+        wanted |= {"stream": True, "stream_options": {"include_usage": True}, "extra_body": extra}
+        text, ids, first_ms, usage = "", list[int](), None, None
+        began = time.monotonic()
+        try:
+            async for chunk in await self._client.chat.completions.create(**wanted):
+                usage = chunk.usage or usage
+                for choice in chunk.choices:
+                    ids += getattr(choice, "token_ids", None) or []
+                    text += choice.delta.content or ""
+                    if first_ms is None and (ids or text):
+                        first_ms = (time.monotonic() - began) * 1e3
+        except openai.APIStatusError as error:
+            return Failed(error=f"{error.status_code}: {str(error.message)[:_ERROR_CHARS]}", http_status=error.status_code)
+        except openai.OpenAIError as error:
+            return Failed(error=f"{type(error).__name__}: {str(error)[:_ERROR_CHARS]}")
+        details = usage.prompt_tokens_details if usage else None
+        return Streamed(
+            text=text,
+            ttft_ms=first_ms,
+            prompt_tokens=usage.prompt_tokens if usage else None,
+            cached_tokens=details.cached_tokens if details else None,
+            token_ids=tuple(ids),
+        )

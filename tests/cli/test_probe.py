@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agentload.cli import probe
+from agentload.errors import GateError
+
+pytestmark = pytest.mark.loopback
+
+
+def test_a_prefix_cache_that_works_answers_the_second_of_two_equal_prompts(capsys: pytest.CaptureFixture[str]) -> None:
+    probe.run(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8", prompts=2, gate=True, json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert [
+        (each["arm"], each["verdict"], each["prompt_tokens"], each["cached_tokens"], each["counted_hits"]) for each in found["reuse"]
+    ] == [
+        ("bf16", "hit", 2048, 2032, 2032.0),
+        ("fp8", "hit", 2048, 2032, 2032.0),
+    ]
+    assert [(each["arm"], each["prompts"], each["failed"]) for each in found["agreement"]] == [("fp8", 2, 0)]
+
+
+def test_a_prompt_that_is_too_short_for_one_block_is_no_hit_and_fails_the_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(GateError, match="no prefix reuse on bf16"):
+        probe.run(endpoints="emulated:llama-3.1-8b-h100/bf16", tokens=8, prompts=1, gate=True)
+    assert "no hit" in capsys.readouterr().out
