@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from agentload.experiment.eval_auc import area
 from agentload.store.database import reading
 
 _CELLS: Final = """
@@ -59,11 +61,25 @@ class ArmTotal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One arm's scores of one task over the lengths."""
+
+    task: str
+    arm: str
+    area: float
+    worst_context: int
+    """Where the score is lowest, measured against the reference's; against 1 for the reference itself."""
+    worst: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """An evaluation at a glance."""
 
     run_id: str
     cells: tuple[Cell, ...]
+    curves: tuple[Curve, ...]
+    """Only of tasks that were asked at several lengths."""
     arms: tuple[ArmTotal, ...]
 
 
@@ -74,8 +90,25 @@ def summarise(database: Path, run_id: str) -> Summary:
         arms = connection.execute(_ARMS, {"run": run_id}).fetchall()
     names = ("task", "context_tokens", "arm", "right", "answered", "failed", "score")
     totals = ("arm", "right", "answered", "failed", "lost", "won", "agreement", "garbage", "cut")
+    found = tuple(Cell(**dict(zip(names, row, strict=True))) for row in cells)
+    order = [str(row[0]) for row in arms]
     return Summary(
         run_id=run_id,
-        cells=tuple(Cell(**dict(zip(names, row, strict=True))) for row in cells),
+        cells=found,
+        curves=tuple(curves(found, order)),
         arms=tuple(ArmTotal(**dict(zip(totals, row, strict=True))) for row in arms),
     )
+
+
+def curves(cells: Sequence[Cell], arms: Sequence[str]) -> Iterator[Curve]:
+    """Yield the curve of every task and arm; the first arm is the reference."""
+    scores = {(cell.task, cell.arm, cell.context_tokens): cell.score for cell in cells if cell.score is not None}
+    for task, arm in dict.fromkeys((task, arm) for task in dict.fromkeys(cell.task for cell in cells) for arm in arms):
+        own = {length: score for (of, by, length), score in scores.items() if (of, by) == (task, arm)}
+        whole = area(own)
+        if whole is None:
+            continue
+        theirs = {length: 1.0 if arm == arms[0] else scores.get((task, arms[0], length), 1.0) for length in own}
+        kept = {length: score / theirs[length] for length, score in own.items() if theirs[length] > 0}
+        worst = min(kept, key=lambda length: kept[length], default=max(own))
+        yield Curve(task=task, arm=arm, area=whole, worst_context=worst, worst=kept.get(worst, 1.0))
