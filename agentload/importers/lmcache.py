@@ -5,7 +5,6 @@ they are first met, equal numbers for equal text up to their end: so prompts sha
 between sessions. Roles are not in the source, nor how long an answer took, and lines of a session may stand out of order.
 """
 
-import hashlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,6 +14,7 @@ from agentload.importers.parts import requests, stamps
 from agentload.importers.parts.chat import length
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.numbering import Numbering
 from agentload.importers.parts.options import Positive
 from agentload.importers.parts.requests import Request
 from agentload.model.trace import Session
@@ -45,7 +45,7 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
 
 
 def _requests(intake: Intake, block: int) -> Iterator[Request]:
-    numbers: dict[bytes, int] = {}
+    numbering = Numbering(block)
     for place, line in intake.records(_Line):
         at_s = stamps.seconds(line.timestamp)
         prompt = length(line.input)
@@ -61,13 +61,5 @@ def _requests(intake: Intake, block: int) -> Iterator[Request]:
             place=place,
             prompt=prompt,
             output=max(1, length(line.output)),
-            ids=list(_blocks(line.input.encode("utf-8", "surrogatepass"), block * 4, numbers)),
+            ids=numbering.text(line.input),
         )
-
-
-def _blocks(text: bytes, size: int, numbers: dict[bytes, int]) -> Iterator[int]:
-    """Yield a number for each block of a text, given in the order in which they are first met: all that is kept of them."""
-    hashed = hashlib.blake2b(digest_size=12)
-    for start in range(0, len(text), size):
-        hashed.update(text[start : start + size])
-        yield numbers.setdefault(hashed.digest(), len(numbers))

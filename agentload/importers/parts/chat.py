@@ -49,14 +49,14 @@ def messages(intake: Intake, found: Iterable[Any]) -> Iterator[Piece]:
 
 def pieces(intake: Intake, role: Role, message: dict[str, Any], *, tool: str | None = None) -> Iterator[Piece]:
     """Read one message: its text in one piece, each image in its own; results that an Anthropic user message holds are tools'."""
-    content = message.get("content", message.get("value"))
+    content = message.get("content", message.get("parts", message.get("value")))
     blocks = content if isinstance(content, list) else [content]
     said: list[str] = []
     results: list[Any] = []
     images: list[Any] = []
     for block in blocks:
         kind = block.get("type") if isinstance(block, dict) else None
-        if kind == "tool_result":
+        if kind in {"tool_result", "tool_call_response"}:
             results.append(block)
         elif kind in {"image", "image_url", "input_image"}:
             images.append(block)
@@ -66,7 +66,7 @@ def pieces(intake: Intake, role: Role, message: dict[str, Any], *, tool: str | N
     if message.get("function_call"):
         said.append(_text(message["function_call"]))
     for result in results:
-        yield from pieces(intake, "tool", result, tool=tool)
+        yield from pieces(intake, "tool", {"content": result.get("content", result.get("result", result.get("response")))}, tool=tool)
     text = "\n".join(part for part in said if part)
     if text:
         name = message.get("name") or message.get("toolName")

@@ -76,6 +76,14 @@ class Dialogue:
         lead = self._context[:1] if self._context and self._context[0].key == self.lead else []
         self._context = [*lead, *self.opening, *pieces]
 
+    def grow(self, prompt: int, key: str) -> None:
+        """Let the next call send this many tokens: all up to here and what is left, or if they are too few for that, others."""
+        spare = prompt - sum(piece.tokens for piece in self._context)
+        if spare > 0:
+            self._context.append(Piece(role="user", tokens=spare, key=key))
+        else:
+            self.restart([Piece(role="user", tokens=prompt, key=key)])
+
     def call(
         self,
         *,

@@ -41,6 +41,10 @@ class Entry:
     child: str | None = None
     """Key of the session that this result says was spawned."""
     is_heartbeat: bool = False
+    grows: str | None = None
+    """A call whose context is not shown: what it adds to the one before is called this."""
+    asked: Wait | None = None
+    """What a call waited for, where the roles of what is new do not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +88,8 @@ def play(
             dialogue.add(entry.pieces)
             heartbeat = heartbeat or entry.is_heartbeat
         else:
+            if entry.grows is not None:
+                dialogue.grow((entry.usage and entry.usage.prompt) or 1, entry.grows)
             sent_s = entry.timing.sent_s
             done = [join for join in open_joins if sent_s is not None and join.done_s <= sent_s]
             open_joins = open_joins[len(done) :]
@@ -94,7 +100,7 @@ def play(
                 place=entry.place,
                 model=None if entry.model == main else entry.model,
                 event="heartbeat" if heartbeat else None,
-                asked="schedule" if heartbeat else asked,
+                asked="schedule" if heartbeat else entry.asked or asked,
                 after=[join.ref for join in done],
                 joined_s=done[-1].done_s if done else None,
             )

@@ -21,8 +21,8 @@ class Transcript:
     workload: str
     began_s: float
     """A time before which it has no call."""
-    lead: str
-    """What a system prompt and tools that the transcript does not show are called; equal names share."""
+    lead: str | None = None
+    """What a system prompt and tools that the transcript does not show are called; equal names share. None: it shows all."""
     spawned_by: str | None = None
     opening: Callable[[], Sequence[Piece]] = tuple
     """Reads the system prompt and tools, where they are recorded."""
@@ -34,29 +34,38 @@ class Transcript:
 def sessions(intake: Intake, found: Iterable[Transcript]) -> Iterator[Session]:
     """Yield a session for each transcript with a call, each sub-agent behind the one that started it."""
     transcripts = list(found)
+    origin_s = min((one.began_s for one in transcripts), default=0.0)
+    yield from in_order(grown(intake, transcripts, name="s", origin_s=origin_s))
+
+
+def grown(intake: Intake, found: Iterable[Transcript], *, name: str, origin_s: float) -> Iterator[tuple[float, list[Session]]]:
+    """Yield (time before which it does not start, sessions) of each family, in order of that time."""
+    transcripts = list(found)
     by_key: dict[str, Transcript] = {}
     for transcript in transcripts:
         by_key.setdefault(transcript.key, transcript)
     roots = sorted((one for one in transcripts if not _is_adopted(one, by_key)), key=lambda one: one.began_s)
-    origin_s = min((one.began_s for one in transcripts), default=0.0)
-    yield from in_order(
-        (root.began_s - origin_s, _family(intake, root, f"s{number}", origin_s, spawned_s=None)[0]) for number, root in enumerate(roots)
-    )
+    for number, root in enumerate(roots):
+        yield root.began_s - origin_s, _family(intake, root, f"{name}{number}", origin_s, spawned_s=None)[0]
 
 
 def _is_adopted(transcript: Transcript, by_key: Mapping[str, Transcript]) -> bool:
     """Give a transcript to the one that started it, unless they started each other."""
-    parent = by_key.get(transcript.spawned_by or "")
+    parent = _above(transcript, by_key)
     seen = [transcript]
     ancestor = parent
     while ancestor is not None:
         if any(ancestor is one for one in seen):
             return False
         seen.append(ancestor)
-        ancestor = by_key.get(ancestor.spawned_by or "")
+        ancestor = _above(ancestor, by_key)
     if parent is not None:
         parent.children.append(transcript)
     return parent is not None
+
+
+def _above(transcript: Transcript, by_key: Mapping[str, Transcript]) -> Transcript | None:
+    return None if transcript.spawned_by is None else by_key.get(transcript.spawned_by)
 
 
 def _family(
@@ -66,24 +75,24 @@ def _family(
     found = transcript.read()
     main = next((entry.model for entry in found if entry.timing is not None), None)
     opening = tuple(transcript.opening())
-    lead = None if opening else intake.identity.of("system", transcript.lead)
+    lead = None if opening or transcript.lead is None else intake.identity.of("system", transcript.lead)
     dialogue = Dialogue(intake=intake, origin_s=origin_s, lead=lead, opening=opening, spawned_s=spawned_s)
     told = dict(spawns(found))
-    grown: list[tuple[float, list[Session], float | None]] = []
+    families: list[tuple[float, list[Session], float | None]] = []
     for position, child in enumerate(sorted(transcript.children, key=lambda one: one.began_s)):
         at_s = told.get(child.key, _last_done(found, child.began_s))
         family, done_s = _family(intake, child, f"{name}.{position + 1}", origin_s, spawned_s=at_s)
         if family:
-            grown.append((at_s, family, done_s))
-    joins = [Joined(ref=TurnRef(session=family[0].session, turn=-1), done_s=done_s) for _, family, done_s in grown if done_s is not None]
+            families.append((at_s, family, done_s))
+    joins = [Joined(ref=TurnRef(session=family[0].session, turn=-1), done_s=done_s) for _, family, done_s in families if done_s is not None]
     play(dialogue, found, main=main, asked=transcript.asked, joins=joins)
     if not dialogue.turns:
         intake.notes.drop("a session without a call")
         return [], None
-    for at_s, family, _ in grown:
+    for at_s, family, _ in families:
         dialogue.spawn(family[0].session, at_s)
     own = dialogue.session(name, workload=transcript.workload)
-    return [own, *(session for _, family, _ in grown for session in family)], dialogue.ready_s
+    return [own, *(session for _, family, _ in families for session in family)], dialogue.ready_s
 
 
 def _last_done(found: Sequence[Entry], until_s: float) -> float:

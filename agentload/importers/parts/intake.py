@@ -35,6 +35,10 @@ class Intake:
         for path in self.files:
             yield from files.records(path, kind, self.notes)
 
+    def of(self, path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
+        """Yield (place, record) of one file."""
+        return files.records(path, kind, self.notes)
+
     def name(self, role: str, content: str) -> str:
         """Name a content, and keep its text if that was asked for."""
         key = self.identity.of(role, content)

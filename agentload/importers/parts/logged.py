@@ -23,6 +23,7 @@ class Logged(msgspec.Struct, kw_only=True):
     timing: Timing
     usage: Usage
     context: list[Piece]
+    """Empty: the log does not show it. Then it is taken to hold the one before and its answer where it is long enough for that."""
     answer: list[Piece] = []
     model: str | None = None
     is_new: bool = False
@@ -61,15 +62,19 @@ def sessions(intake: Intake, found: Iterable[Logged], *, workload: str, every_s:
             intake=intake, origin_s=origin_s if is_timed else -number * every_s, began_s=None if is_timed else number * every_s
         )
         main = next((logged.model for logged in group if logged.model is not None), None)
-        for logged in group:
+        for position, logged in enumerate(group):
+            answer: list[Piece] = logged.answer
             if logged.is_new:
                 dialogue.add(logged.context)
-            else:
+            elif logged.context:
                 dialogue.restart(logged.context)
+            else:
+                dialogue.grow(logged.usage.prompt or 1, f"s{number}.{position}")
+                answer = [Piece(role="assistant", tokens=logged.usage.output or 1, key=f"s{number}.a{position}")]
             dialogue.call(
                 timing=logged.timing,
                 usage=logged.usage,
-                answer=logged.answer,
+                answer=answer,
                 place=logged.place,
                 model=None if logged.model == main else logged.model,
             )

@@ -36,6 +36,19 @@ def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
             _refuse(notes, place, what_is_wrong(error), cut=cut)
 
 
+def every_row(path: Path, notes: Notes) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield (place, row) with all columns as they are named, as text."""
+    header: list[str] | None = None
+    for number, line in lines(path, notes):
+        cells = next(csv.reader([line.decode("utf-8-sig", "replace")]), [])
+        if header is None:
+            header = cells
+        elif len(cells) == len(header):
+            yield f"{path}:{number}", dict(_present(header, cells))
+        else:
+            _refuse(notes, f"{path}:{number}", f"{len(cells)} cells, the header has {len(header)}", cut=not line.endswith(b"\n"))
+
+
 def _refuse(notes: Notes, place: str, what: str, *, cut: bool) -> None:
     if cut:
         notes.meet(place, HALF)

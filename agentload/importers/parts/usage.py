@@ -25,6 +25,7 @@ def usage(found: object) -> Usage:
 def _count(said: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
         count = said.get(name)
+        count = int(count) if isinstance(count, str) and count.isdecimal() else count
         if isinstance(count, int | float) and not isinstance(count, bool) and count >= 0:
             return int(count)
     return None

@@ -1,0 +1,159 @@
+"""Access logs of a gateway in front of the servers: JSON lines (Envoy, nginx, Traefik, Kong, Caddy), or the common log format.
+
+Fields are found by the names that gateways use: a time, a duration, bytes or tokens of the request and the answer, the status, the path.
+Common log lines need request_length=BYTES, and may have request_time=SECONDS, behind the usual fields. Where tokens are not logged,
+prompt_bytes bytes of a request are a token, and output_bytes of an answer: 220 is what vLLM's chunks have in a stream, 4 fits whole
+answers. session=FIELD names the field that tells conversations apart; a later request of one is taken to hold the one before
+where it is long enough. Contents have no identity; system=N says that the first N tokens of every prompt are one system prompt.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from agentload.importers.parts import requests, stamps
+from agentload.importers.parts.files import lines, parsed
+from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.options import Count
+from agentload.importers.parts.pieces import Piece
+from agentload.importers.parts.requests import Request
+from agentload.model.trace import Session
+
+FILES: Final = ("*.log", "*.jsonl", "*.json")
+LICENCE: Final = None
+
+Bytes = Annotated[float, Meta(gt=0)]
+_TIME: Final = ("start_time", "time", "timestamp", "@timestamp", "ts", "StartUTC", "started_at", "time_local", "time_iso8601", "msec")
+_MILLIS: Final = ("duration_ms", "duration", "upstream_service_time", "response_duration", "request_duration_ms")
+_SECONDS: Final = ("request_time", "upstream_response_time", "duration_s", "elapsed")
+_PROMPT: Final = ("prompt_tokens", "input_tokens", "llm_input_token", "gen_ai.usage.input_tokens", "request_tokens")
+_OUTPUT: Final = ("completion_tokens", "output_tokens", "llm_output_token", "gen_ai.usage.output_tokens", "response_tokens")
+_SENT: Final = ("bytes_received", "request_length", "request_bytes", "RequestContentSize", "request_size", "bytes_read")
+_RECEIVED: Final = ("bytes_sent", "body_bytes_sent", "response_bytes", "DownstreamContentSize", "response_size", "size", "bytes")
+_STATUS: Final = ("status", "response_code", "status_code", "DownstreamStatus")
+_PATH: Final = ("path", "uri", "request_uri", "RequestPath", "url", "request", "x-envoy-origin-path")
+_CHATS: Final = ("/chat/completions", "/completions", "/responses", "/messages", "/generate")
+_COMMON: Final = re.compile(
+    r'^(?P<remote_addr>\S+) \S+ \S+ \[(?P<time_local>[^\]]+)\] "(?P<request>[^"]*)" (?P<status>\d{3}) '
+    r"(?P<body_bytes_sent>\d+|-)(?P<more>.*)$"
+)
+_MORE: Final = re.compile(r"\b([a-z_]+)=\"?([\d.]+)")
+_LOCAL: Final = "%d/%b/%Y:%H:%M:%S %z"
+
+
+def sniff(head: Head) -> float:
+    """Look for a request's path and status."""
+    first = head.text.lstrip().partition("\n")[0]
+    if _COMMON.match(first):
+        return 0.8
+    has = [any(name in head.record for name in names) for names in (_TIME, _STATUS, _PATH)]
+    return 0.75 if all(has) and not head.has("messages") else 0.0
+
+
+def sessions(
+    intake: Intake, *, prompt_bytes: Bytes = 4.0, output_bytes: Bytes = 220.0, session: str = "", system: Count = 0
+) -> Iterator[Session]:
+    """Yield a session for each value of the field `session`, or for each request."""
+    origin_s: float | None = None
+    found = _requests(intake, prompt_bytes=prompt_bytes, output_bytes=output_bytes, session=session, system=system)
+    for number, group in enumerate(grouped(found, Request)):
+        origin_s = group[0].at_s if origin_s is None else origin_s
+        yield requests.session(
+            intake,
+            group,
+            name=f"s{number}",
+            workload="access_log",
+            start_s=round(group[0].at_s - origin_s, 6),
+            origin_s=origin_s,
+            block=intake.source.block,
+            holds="unknown",
+        )
+
+
+def _requests(intake: Intake, *, prompt_bytes: float, output_bytes: float, session: str, system: int) -> Iterator[Request]:
+    for place, fields in _fields(intake):
+        path, status = str(_first(fields, _PATH) or ""), _number(_first(fields, _STATUS))
+        if not any(chat in path for chat in _CHATS):
+            intake.notes.drop("a request that is no chat, by its path")
+            continue
+        if status is None or not 200 <= status < 300:
+            intake.notes.drop("a request that failed, by its status")
+            continue
+        at_s = _time(_first(fields, _TIME))
+        prompt = _tokens(intake, fields, _PROMPT, _SENT, prompt_bytes)
+        output = _tokens(intake, fields, _OUTPUT, _RECEIVED, output_bytes)
+        if at_s is None or prompt is None or output is None:
+            intake.notes.skip(
+                place, "no time" if at_s is None else "no tokens or bytes of the " + ("request" if prompt is None else "answer")
+            )
+            continue
+        millis, seconds = _number(_first(fields, _MILLIS)), _number(_first(fields, _SECONDS))
+        named = fields.get(session) if session else None
+        shared = min(system, prompt)
+        yield Request(
+            session=place if named is None else f"+{named}",
+            at_s=at_s,
+            place=place,
+            prompt=prompt,
+            output=output,
+            pieces=[Piece(role="system", tokens=shared, key="system")] if shared else None,
+            api_s=seconds if millis is None else millis / 1000,
+        )
+
+
+def _fields(intake: Intake) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for path in intake.files:
+        for number, line in lines(path, intake.notes):
+            place = f"{path}:{number}"
+            text = line.decode("utf-8", "replace").strip()
+            if text.startswith("{"):
+                found = parsed(text)
+                if isinstance(found, dict):
+                    yield place, found
+                elif line.endswith(b"\n"):
+                    intake.notes.skip(place, "no JSON")
+                else:
+                    intake.notes.meet(place, "half-written last line")
+                continue
+            common = _COMMON.match(text)
+            if common is None:
+                intake.notes.skip(place, "neither JSON nor the common log format")
+            else:
+                yield place, common.groupdict() | dict(_MORE.findall(common["more"]))
+
+
+def _tokens(intake: Intake, fields: Mapping[str, Any], counted: tuple[str, ...], sized: tuple[str, ...], per_token: float) -> int | None:
+    tokens = _number(_first(fields, counted))
+    if tokens is not None:
+        return max(1, int(tokens))
+    size = _number(_first(fields, sized))
+    if size is None:
+        return None
+    intake.notes.estimate(f"tokens by bytes: {per_token:g} each for {'prompts' if counted is _PROMPT else 'answers'}")
+    return max(1, round(size / per_token))
+
+
+def _first(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:  # noqa: ANN401  # a field is of any JSON type
+    return next((fields[name] for name in names if fields.get(name) not in {None, "", "-"}), None)
+
+
+def _number(found: object) -> float | None:
+    try:
+        number = float(found) if isinstance(found, int | float | str) else None
+    except ValueError:
+        return None
+    return number if number is not None and number >= 0 else None
+
+
+def _time(found: object) -> float | None:
+    at_s = stamps.seconds(found)
+    if at_s is None and isinstance(found, str):
+        try:
+            return datetime.strptime(found, _LOCAL).timestamp()  # noqa: DTZ007  # the format has a zone
+        except ValueError:
+            return None
+    return at_s

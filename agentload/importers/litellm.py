@@ -1,0 +1,118 @@
+"""LiteLLM's logs: standard logging payloads and spend logs, as JSON lines, one JSON array, or a table of LiteLLM_SpendLogs.
+
+{"request_id" or "id", "call_type", "status", "prompt_tokens", "completion_tokens", "startTime", "endTime", "completionStartTime", "model",
+"session_id" or "trace_id", "messages", "response", "cache_hit"}. With messages (store_prompts_in_spend_logs) contexts and what they
+share are exact; without, a request of a session is taken to hold the one before where it is long enough. Failures, other calls than
+chats, and hits of LiteLLM's own cache never were a chat on a server, and are left out.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from agentload.importers.parts import chat, logged, stamps
+from agentload.importers.parts.dialogue import Timing, Usage
+from agentload.importers.parts.files import parsed
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.logged import Continuations, Logged
+from agentload.importers.parts.tables import every_row
+from agentload.importers.parts.usage import usage
+from agentload.model.trace import Session
+
+FILES: Final = ("*.jsonl", "*.json", "*.csv")
+LICENCE: Final = None
+
+_CHATS: Final = ("completion", "responses", "messages", "generate_content")
+Record = dict[str, Any]
+
+
+def sniff(head: Head) -> float:
+    """Look for the fields that only LiteLLM has."""
+    first = head.text.partition("\n")[0]
+    if "startTime" in first and "completion_tokens" in first and "call_type" in first and not first.startswith(("{", "[")):
+        return 0.95
+    return 0.95 if head.has("startTime", "endTime") and (head.has("call_type") or head.has("spend")) else 0.0
+
+
+def sessions(intake: Intake) -> Iterator[Session]:
+    """Yield a session for each session id or trace id, and for each request without one."""
+    return logged.sessions(intake, _logged(intake), workload="litellm")
+
+
+def _logged(intake: Intake) -> Iterator[Logged]:
+    continuations = Continuations()
+    seen: set[int] = set()
+    for place, record in _records(intake):
+        if _is_left_out(intake, record):
+            continue
+        own = record.get("request_id") or record.get("id")
+        if own is not None and hash(own) in seen:
+            intake.notes.meet(place, "a request that was there before: left out")
+            continue
+        seen.add(hash(own))
+        sent_s = stamps.seconds(record.get("startTime"))
+        if sent_s is None:
+            intake.notes.skip(place, "no startTime")
+            continue
+        context = list(chat.messages(intake, _list(record.get("messages"))))
+        named = record.get("session_id") or record.get("trace_id")
+        model = record.get("model_group") or record.get("model")
+        yield Logged(
+            session=f"+{named}" if named else continuations.session(context) if context else place,
+            at_s=sent_s,
+            place=place,
+            timing=Timing(sent_s=sent_s, first_s=_first(record), done_s=stamps.seconds(record.get("endTime"))),
+            usage=_usage(record),
+            context=context,
+            answer=list(chat.messages(intake, _answer(record))),
+            model=model if isinstance(model, str) else None,
+        )
+
+
+def _records(intake: Intake) -> Iterator[tuple[str, Record]]:
+    for path in intake.files:
+        if path.name.removesuffix(".gz").removesuffix(".zst").endswith(".csv"):
+            yield from every_row(path, intake.notes)
+        else:
+            yield from intake.of(path, Record)
+
+
+def _is_left_out(intake: Intake, record: Record) -> bool:
+    kind = record.get("call_type")
+    if isinstance(kind, str) and kind and not any(chat in kind for chat in _CHATS):
+        intake.notes.drop("a call that is no chat")
+        return True
+    if record.get("status") == "failure":
+        intake.notes.drop("a failed request")
+        return True
+    if str(record.get("cache_hit")).lower() == "true":
+        intake.notes.drop("a hit of LiteLLM's own cache")
+        return True
+    return False
+
+
+def _usage(record: Record) -> Usage:
+    metadata = _object(record.get("metadata"))
+    inner = usage(_object(metadata.get("usage_object")) or _object(_object(record.get("response")).get("usage")))
+    told = usage({name: record.get(name) for name in ("prompt_tokens", "completion_tokens")})
+    return Usage(prompt=told.prompt or inner.prompt, output=told.output or inner.output, cached=inner.cached, thinking=inner.thinking)
+
+
+def _first(record: Record) -> float | None:
+    """Return when the first token came; calls that did not stream repeat their end there."""
+    first_s, done_s = stamps.seconds(record.get("completionStartTime")), stamps.seconds(record.get("endTime"))
+    return None if first_s == done_s else first_s
+
+
+def _answer(record: Record) -> list[Any]:
+    choices = _object(record.get("response")).get("choices")
+    return [choice["message"] for choice in _list(choices)[:1] if isinstance(choice, dict) and isinstance(choice.get("message"), dict)]
+
+
+def _list(found: object) -> list[Any]:
+    found = parsed(found) if isinstance(found, str) else found
+    return found if isinstance(found, list) else []
+
+
+def _object(found: object) -> Record:
+    found = parsed(found) if isinstance(found, str) else found
+    return found if isinstance(found, dict) else {}

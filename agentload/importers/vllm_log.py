@@ -1,0 +1,128 @@
+"""vLLM's own log with --enable-log-requests: "Received request ID: prompt: ..., params: SamplingParams(...)", and its answers.
+
+The prompt stands there as text or token ids in older versions, and in newer ones at debug level ("Request ID details: ..."); with
+--enable-log-outputs "Generated response ID" ends a request and tells its output. Prompts are cut into blocks of `block` tokens, of the ids
+or of four bytes each, so that they share what their contents share. Without an answer in the log, max_tokens stands in. Stamps are
+whole seconds without a year; requests are sessions of one turn. A log cut by --max-log-len makes prompts shorter than they were.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from agentload.importers.parts import requests
+from agentload.importers.parts.chat import length
+from agentload.importers.parts.files import lines
+from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.numbering import Numbering
+from agentload.importers.parts.options import Positive
+from agentload.importers.parts.requests import Request
+from agentload.model.trace import Session
+
+FILES: Final = ("*.log", "*.txt")
+LICENCE: Final = None
+
+_STAMP: Final = re.compile(rb"\b(?:INFO|DEBUG) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) ")
+_RECEIVED: Final = re.compile(rb"(?:Received request|Request) (\S+?)(?: details)?: ")
+_DONE: Final = re.compile(rb"Generated response (\S+?)(?: \(streaming[^)]*\))?: output: ")
+_QUOTED: Final = rb"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_PROMPT: Final = re.compile(rb"prompt: " + _QUOTED)
+_OUTPUT: Final = re.compile(rb"output: " + _QUOTED)
+_IDS: Final = re.compile(rb"(?:prompt|output)_token_ids: \[([0-9, ]*)\]")
+_LIMIT: Final = re.compile(rb"\bmax_tokens=(\d+)")
+_YEAR: Final = 2000  # the log names none; a leap year, so that every day of one exists
+
+
+def sniff(head: Head) -> float:
+    """Look for a request."""
+    return 0.95 if b"Received request " in head.bytes and b"SamplingParams(" in head.bytes else 0.0
+
+
+def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
+    """Yield a session for each request whose prompt the log holds."""
+    origin_s: float | None = None
+    for number, group in enumerate(grouped(_requests(intake, block), Request)):
+        origin_s = group[0].at_s if origin_s is None else origin_s
+        start_s = group[0].at_s - origin_s
+        yield requests.session(intake, group, name=f"s{number}", workload="vllm", start_s=start_s, origin_s=origin_s, block=block)
+
+
+def _requests(intake: Intake, block: int) -> Iterator[Request]:
+    numbering = Numbering(block)
+    open_: dict[bytes, Request] = {}
+    for path in intake.files:
+        at_s = 0.0
+        for number, line in lines(path, intake.notes):
+            at_s = _seconds(line, at_s)
+            place = f"{path}:{number}"
+            done = _DONE.search(line)
+            if done is not None:
+                request = open_.pop(done[1], None)
+                if request is not None and request.prompt:
+                    yield _ended(intake, request, line[done.end() - len(b"output: ") :], at_s)
+                continue
+            received = _RECEIVED.search(line)
+            if received is None:
+                continue
+            request = open_.setdefault(received[1], Request(session=f"{place} {received[1]!r}", at_s=at_s, place=place, prompt=0, output=0))
+            _read(intake, request, line[received.end() :], numbering)
+    for request in open_.values():
+        if request.prompt:
+            intake.notes.estimate("output tokens of a call: its limit, for its answer is not in the source")
+            request.output = request.output or 1
+            yield request
+        else:
+            intake.notes.drop("a request whose prompt is not in the log (VLLM_LOGGING_LEVEL=DEBUG writes it)")
+
+
+def _read(intake: Intake, request: Request, text: bytes, numbering: Numbering) -> None:
+    limit, ids, prompt = _LIMIT.search(text), _IDS.search(text), _PROMPT.search(text)
+    if limit is not None:
+        request.output = int(limit[1])
+    if ids is not None and ids[1].strip():
+        tokens = [int(token) for token in ids[1].split(b",") if token.strip()]
+        request.prompt, request.ids = len(tokens), numbering.tokens(tokens)
+    elif prompt is not None:
+        said = _unquoted(prompt[1])
+        if said is None:
+            intake.notes.meet(request.place, "a prompt that cannot be read")
+            return
+        if intake.texts is not None:
+            intake.name("user", said)
+        intake.notes.estimate("prompt tokens of a call: a quarter of its bytes")
+        request.prompt, request.ids = length(said), numbering.text(said)
+
+
+def _ended(intake: Intake, request: Request, text: bytes, at_s: float) -> Request:
+    ids, output = _IDS.search(text), _OUTPUT.search(text)
+    if ids is not None and ids[1].strip():
+        request.output = ids[1].count(b",") + 1
+    elif output is not None:
+        intake.notes.estimate("output tokens of a call: by the length of its answer")
+        request.output = max(1, length(_unquoted(output[1]) or ""))
+    request.api_s = max(0.0, at_s - request.at_s)
+    return request
+
+
+def _unquoted(text: bytes) -> str | None:
+    try:
+        found = ast.literal_eval(text.decode("utf-8", "replace"))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _seconds(line: bytes, before: float) -> float:
+    stamp = _STAMP.search(line)
+    if stamp is None:
+        return before
+    month, day, hour, minute, second = (int(part) for part in stamp.groups())
+    try:
+        found = datetime(_YEAR, month, day, hour, minute, second, tzinfo=UTC).timestamp()
+    except ValueError:
+        return before
+    # A log that goes on over New Year.
+    return found if found >= before - 180 * 86_400 else found + 366 * 86_400
