@@ -1,0 +1,1 @@
+"""Write and check the arms file: what is compared, where it is, what it must be."""
