@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 PYTEST := $(BIN)/python -m pytest --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit test-slow test-browser calibration bench traces wheel clean
+.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-vllm calibration bench traces wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test-browser: $(READY) ## look at the report in a headless browser (Debian: apt-
 
 calibration: $(READY) ## grade the advisor on 2,000 simulated deployments whose truth is known
 	$(BIN)/python -m tests.advisor.calibration
+
+test-vllm: $(READY) ## run the tests that need a real vLLM: AGENTLOAD_VLLM=/path/to/bin/vllm (some minutes)
+	$(PYTEST) -m vllm tests/vllm -rs --durations=10
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
 	@for each in benchmarks/[a-z]*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
