@@ -193,4 +193,54 @@ class ProbeRow:
     detail: str | None = None
 
 
-Row: TypeAlias = RunRow | LegRow | ArmRow | FingerprintRow | BlockRow | CallRow | SampleRow | AnswerRow | VerdictRow | ProbeRow
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """One scheduled comparison, as it was last executed. `spec` is JSON."""
+
+    job: str
+    added_ns: int
+    schedule: str
+    spec: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRow:
+    """One firing of a job and what became of it. `detail` is JSON; all instants are wall clock."""
+
+    job: str
+    started_ns: int
+    ended_ns: int | None
+    due_ns: int | None
+    outcome: str
+    run_id: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmRow:
+    """One alarm of a job; `closed_ns` is None while it holds. `detail` is JSON."""
+
+    job: str
+    kind: str
+    metric: str | None
+    raised_ns: int
+    closed_ns: int | None
+    run_id: str | None
+    detail: str
+
+
+Row: TypeAlias = (
+    RunRow
+    | LegRow
+    | ArmRow
+    | FingerprintRow
+    | BlockRow
+    | CallRow
+    | SampleRow
+    | AnswerRow
+    | VerdictRow
+    | ProbeRow
+    | JobRow
+    | ExecutionRow
+    | AlarmRow
+)

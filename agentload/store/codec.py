@@ -14,7 +14,22 @@ from typing import Any, Final
 import msgspec
 
 from agentload.errors import StoreError
-from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, ProbeRow, Row, RunRow, SampleRow, VerdictRow
+from agentload.model.rows import (
+    AlarmRow,
+    AnswerRow,
+    ArmRow,
+    BlockRow,
+    CallRow,
+    ExecutionRow,
+    FingerprintRow,
+    JobRow,
+    LegRow,
+    ProbeRow,
+    Row,
+    RunRow,
+    SampleRow,
+    VerdictRow,
+)
 from agentload.model.stamps import Stamps
 from agentload.store.frames import MAGIC, Frame, frame
 
@@ -30,6 +45,9 @@ KINDS: Final[dict[int, type[Row]]] = {
     8: AnswerRow,
     9: VerdictRow,
     10: ProbeRow,
+    11: JobRow,
+    12: ExecutionRow,
+    13: AlarmRow,
 }
 HEADER: Final = 0
 CALL: Final = 6

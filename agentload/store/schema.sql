@@ -1,5 +1,5 @@
 -- Absent is NULL, never 0. All *_ns are nanoseconds on the monotonic axis of their leg, except runs.created_ns, legs.wall_ns and those of
--- verdicts, probes, jobs and alarms, which are nanoseconds since 1970. docs/database.md says more.
+-- verdicts, probes, jobs, executions and alarms, which are nanoseconds since 1970. docs/database.md says more.
 
 CREATE TABLE schema_version (version INTEGER NOT NULL);
 
@@ -70,6 +70,10 @@ CREATE TABLE probes (
 CREATE TABLE verdicts (run_id VARCHAR NOT NULL, at_ns BIGINT NOT NULL, policy VARCHAR NOT NULL, decision JSON NOT NULL);
 
 CREATE TABLE jobs (job VARCHAR NOT NULL, added_ns BIGINT NOT NULL, schedule VARCHAR NOT NULL, spec JSON NOT NULL);
+
+CREATE TABLE executions (
+    job VARCHAR NOT NULL, started_ns BIGINT NOT NULL, ended_ns BIGINT, due_ns BIGINT, outcome VARCHAR NOT NULL, run_id VARCHAR, detail JSON NOT NULL
+);
 
 CREATE TABLE alarms (
     job VARCHAR NOT NULL, kind VARCHAR NOT NULL, metric VARCHAR, raised_ns BIGINT NOT NULL, closed_ns BIGINT, run_id VARCHAR, detail JSON

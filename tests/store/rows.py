@@ -1,6 +1,21 @@
 """Rows for tests: one of each kind, and calls with any number of chunks."""
 
-from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, ProbeRow, Row, RunRow, SampleRow, VerdictRow
+from agentload.model.rows import (
+    AlarmRow,
+    AnswerRow,
+    ArmRow,
+    BlockRow,
+    CallRow,
+    ExecutionRow,
+    FingerprintRow,
+    JobRow,
+    LegRow,
+    ProbeRow,
+    Row,
+    RunRow,
+    SampleRow,
+    VerdictRow,
+)
 from agentload.model.stamps import stamps
 
 MS = 1_000_000
@@ -80,4 +95,7 @@ ONE_OF_EACH: tuple[Row, ...] = (
     ),
     VerdictRow(run_id="r1", at_ns=8, policy="default", decision="{}"),
     ProbeRow(run_id="r1", arm="a", probe="capacity", at_ns=9, settings='{"agents":8}', outcome="ok"),
+    JobRow(job="nightly", added_ns=10, schedule="0 2 * * * (UTC)", spec="{}"),
+    ExecutionRow(job="nightly", started_ns=11, ended_ns=12, due_ns=None, outcome="done", run_id="r1", detail="{}"),
+    AlarmRow(job="nightly", kind="regression", metric=None, raised_ns=12, closed_ns=None, run_id="r1", detail="{}"),
 )
