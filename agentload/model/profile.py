@@ -70,7 +70,7 @@ class ModelShape:
     weight_gib: float | None = None
     """Loaded weights on one GPU; None: unknown, the pool must then be given in bytes."""
     active_parameters: float | None = None
-    """Weights that one token passes through, for compute floors."""
+    """Weights that a prompt token is multiplied with, for compute floors: neither the embedding table nor the output head."""
     experts: Experts | None = None
 
 
