@@ -1,0 +1,66 @@
+"""Write a script that calibrates the scales of an FP8 KV cache on prompts of your own trace, at their own lengths.
+
+The script runs where the model is, with llm-compressor; agentload itself needs neither. Its result is one more arm to be asked.
+
+For example:
+
+    agentload calibrate traces/mine.jsonl --model meta-llama/Llama-3.1-8B-Instruct --out calibrate
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentload.errors import UsageError
+from agentload.experiment.eval_calibration import Strategy, sampled, script
+from agentload.experiment.load_traces import load_traces
+
+# Below this, most of what is calibrated on would be drawn words.
+LITERAL_WANTED = 0.5
+
+
+def run(
+    traces: Annotated[list[str], typer.Argument(help="Trace files, or names of shipped traces.")],
+    *,
+    model: Annotated[str, typer.Option(help="Model to calibrate: a name of the Hugging Face hub, or a folder.")],
+    out: Annotated[Path, typer.Option(help="Folder for the script and its prompts.")] = Path("calibrate"),
+    prompts: Annotated[int, typer.Option(help="How many prompts to draw from the trace's calls.")] = 512,
+    strategy: Annotated[
+        str, typer.Option(help="tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and later).")
+    ] = "tensor",
+    seed: Annotated[int, typer.Option(help="Equal seeds draw equal prompts.")] = 0,
+) -> None:
+    if prompts < 1:
+        raise UsageError(f"--prompts must be at least 1, got {prompts}")
+    chosen = _strategy(strategy)
+    trace, _ = load_traces(traces)
+    sample = sampled(trace, prompts, seed=seed)
+    if not sample.contexts:
+        raise UsageError(f"{', '.join(traces)}: no call in it to calibrate on")
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "prompts.jsonl").open("wb") as file:
+        file.writelines(sample.lines())
+    name = f"{model.rstrip('/').rpartition('/')[2]}-fp8-kv-{chosen.replace('_', '-')}"
+    text = script(sample, model=model, strategy=chosen, prompts="prompts.jsonl", output=name, trace=", ".join(traces))
+    (out / "calibrate.py").write_text(text, encoding="utf-8")
+    if sample.literal_share < LITERAL_WANTED:
+        print(
+            f"warning: {1 - sample.literal_share:.0%} of these prompts are drawn words, and scales follow what is said: "
+            "put prompts of your own into prompts.jsonl where you have them",
+            file=sys.stderr,
+        )
+    print(f"{len(sample.contexts):,} of {sample.calls:,} prompts, up to {sample.longest:,} tokens: {out / 'prompts.jsonl'}")
+    print(f"\nNext: cd {out} && python calibrate.py && vllm serve {name}")
+    print("Then: agentload eval --endpoints bf16=URL,fp8-calibrated=URL --contexts 4k..128k --items 1380")
+
+
+def _strategy(text: str) -> Strategy:
+    match text:
+        case "tensor" | "attn_head":
+            return text
+        case _:
+            raise UsageError(f"--strategy is tensor or attn_head, got '{text}'")

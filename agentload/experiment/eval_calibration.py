@@ -1,0 +1,137 @@
+"""Write what calibrates the scales of an FP8 KV cache: prompts sampled from a trace at its own lengths, and a script for llm-compressor.
+
+The recipe is that of vLLM's documentation (docs/features/quantization/quantized_kvcache.md): scales of queries, keys and values from
+observed activations, the weights left as they are. The published examples calibrate on 2,048 tokens of chat; agents live at many times
+that, and keys of late positions are not those of early ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Literal, TypeAlias
+
+from agentload.model.trace import Header, Segment, Trace
+from agentload.prompts.renderer import Renderer
+from agentload.tracefile.contexts import contexts
+
+Strategy: TypeAlias = Literal["tensor", "attn_head"]
+
+SALT: Final = "calibration"
+TEMPLATE_TOKENS: Final = 512
+"""Room for what a chat template puts around a prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Contexts that stand for a trace's calls, each call with the same chance."""
+
+    header: Header
+    contexts: tuple[tuple[Segment, ...], ...]
+    calls: int
+    """Of the whole trace."""
+
+    @property
+    def longest(self) -> int:
+        """Return the tokens of the longest context."""
+        return max((_tokens(context) for context in self.contexts), default=0)
+
+    @property
+    def literal_share(self) -> float:
+        """Return the share of the tokens whose own words the trace kept; the others are drawn words."""
+        whole = sum(map(_tokens, self.contexts))
+        kept = sum(segment.tokens for context in self.contexts for segment in context if segment.text is not None)
+        return kept / whole if whole else 0.0
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the prompts as JSON lines."""
+        renderer = Renderer(seed=self.header.seed, block=self.header.block)
+        for context in self.contexts:
+            prompt = renderer.render(context, salt=SALT)
+            tools = b"" if prompt.tools is None else b',"tools":' + prompt.tools
+            yield b'{"messages":' + prompt.messages + tools + b"}\n"
+
+
+def sampled(trace: Trace, count: int, *, seed: int) -> Sample:
+    """Draw *count* calls of a trace, which is read once; images are left out."""
+    rng = Random(seed)
+    kept: list[tuple[Segment, ...]] = []
+    calls = 0
+    for session in trace.sessions:
+        for context in contexts(trace.header, session):
+            spoken = tuple(segment for segment in context if segment.role != "image")
+            if not any(segment.role != "tools" for segment in spoken):
+                continue
+            # Each of n calls seen so far is among the kept ones with the chance count / n.
+            place = len(kept) if len(kept) < count else int(rng.random() * (calls + 1))
+            calls += 1
+            if place < len(kept):
+                kept[place] = spoken
+            elif len(kept) < count:
+                kept.append(spoken)
+    return Sample(header=trace.header, contexts=tuple(kept), calls=calls)
+
+
+def script(sample: Sample, *, model: str, strategy: Strategy, prompts: str, output: str, trace: str) -> str:
+    """Return a Python script that calibrates *model* on the prompts in a file and saves it with its scales."""
+    return _SCRIPT.format(
+        model=model,
+        strategy=strategy,
+        prompts=prompts,
+        output=output,
+        trace=trace,
+        count=len(sample.contexts),
+        calls=sample.calls,
+        longest=sample.longest + TEMPLATE_TOKENS,
+    )
+
+
+def _tokens(context: tuple[Segment, ...]) -> int:
+    return sum(segment.tokens for segment in context)
+
+
+_SCRIPT: Final = '''"""Calibrate FP8 scales of the KV cache of {model} on {count} of {calls} prompts of {trace}.
+
+Needs a GPU that holds the model and a prompt of {longest} tokens, and: pip install llmcompressor datasets
+Then serve the result, which turns the FP8 KV cache on by itself, and ask both arms:
+    vllm serve {output}
+    agentload eval --endpoints bf16=URL,fp8-calibrated=URL
+"""
+
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from datasets import load_dataset
+from llmcompressor import oneshot
+from llmcompressor.modifiers.quantization import QuantizationModifier
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+MODEL = {model!r}
+PROMPTS = {prompts!r}
+OUTPUT = {output!r}
+STRATEGY = {strategy!r}  # "tensor", or "attn_head": one scale a head, which vLLM reads with FlashAttention 3 and later alone
+LONGEST = {longest}
+
+model = AutoModelForCausalLM.from_pretrained(MODEL, dtype="auto")
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+
+
+def tokenized(row):
+    text = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), tokenize=False)
+    return tokenizer(text, padding=False, max_length=LONGEST, truncation=True, add_special_tokens=False)
+
+
+prompts = load_dataset("json", data_files=PROMPTS, split="train")
+prompts = prompts.map(tokenized, remove_columns=prompts.column_names)
+
+attention = sorted({{type(module).__name__ for module in model.modules() if type(module).__name__.endswith("Attention")}})
+scales = QuantizationArgs(num_bits=8, type="float", strategy=STRATEGY, dynamic=False, symmetric=True)
+recipe = QuantizationModifier(
+    config_groups={{"attention": QuantizationScheme(targets=attention, input_activations=scales)}},
+    kv_cache_scheme=scales,
+)
+
+oneshot(model=model, dataset=prompts, recipe=recipe, max_seq_length=LONGEST, num_calibration_samples=len(prompts))
+
+model.save_pretrained(OUTPUT, save_compressed=True)
+tokenizer.save_pretrained(OUTPUT)
+'''
