@@ -41,6 +41,11 @@ class Connections:
             link.close()
         return None
 
+    def is_ready(self, session: str) -> bool:
+        """Tell whether an idle connection is there that may still be good."""
+        kept = self._idle.get(self._key(session))
+        return kept is not None and len(kept) > 0 and self._clock.now_ns() - kept[-1][0] <= self.target.idle_s * SECOND
+
     async def open(self) -> Link:
         """Open a connection; raises `RefusedError`."""
         async with self._resolving:
@@ -58,7 +63,11 @@ class Connections:
         if self.target.connections == "call":
             link.close()
         else:
-            self._idle[self._key(session)].append((self._clock.now_ns(), link))
+            self.hold(link, session)
+
+    def hold(self, link: Link, session: str) -> None:
+        """Keep a connection for the next call."""
+        self._idle[self._key(session)].append((self._clock.now_ns(), link))
 
     def sweep(self) -> None:
         """Close what was idle for too long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
@@ -97,10 +98,10 @@ class Wire:
     async def ready(self, arm: str, session: str) -> None:
         """Open a connection ahead of a call, if none is idle; a server that cannot be reached is left for the call to find."""
         connections = self._arms[arm]
-        try:
-            connections.keep(connections.idle(session) or await connections.open(), session)
-        except RefusedError:
+        if connections.is_ready(session):
             return
+        with contextlib.suppress(RefusedError):
+            connections.hold(await connections.open(), session)
 
     def forget(self, session: str) -> None:
         """Drop connections and cookies of a session that has ended."""
@@ -207,11 +208,11 @@ class Wire:
             except asyncio.CancelledError:
                 exchange.halt("stopped")
                 raise
-            onward = _redirected(target, path, exchange) if exchange.answer.is_redirect and exchange.is_reusable else None
-            if onward is None:
+            onward = _redirected(target, path, exchange)
+            if onward is not None:
+                arm.paths[first] = onward  # where later calls go directly; this one is timed from its second sending
+            if onward is None or not exchange.is_reusable:
                 break
-            # The next call goes there directly; this one is timed from its second sending.
-            arm.paths[first] = onward
         if not machine.has_ended:
             machine.closed(self.clock.now_ns())
         return exchange
@@ -224,6 +225,8 @@ class Wire:
 
 
 def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
+    if not exchange.answer.is_redirect:
+        return None
     location = next((value for name, value in exchange.answer.headers if name == "location"), None)
     if location is None:
         return None

@@ -98,6 +98,15 @@ async def test_a_connection_can_be_made_ready_before_its_call() -> None:
         assert (outcome.opened_ns, server.connections) == (None, 1)
 
 
+@pytest.mark.parametrize("policy", ["session", "pool", "call"])
+async def test_a_connection_made_ready_serves_one_call_under_any_policy(policy: Policy) -> None:
+    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url, connections=policy)]) as wire:
+        await wire.ready("a", "s")
+        outcomes = [await wire.call(request(number)) for number in range(2)]
+        assert server.connections == (2 if policy == "call" else 1)
+    assert [outcome.opened_ns is None for outcome in outcomes] == [True, policy != "call"]
+
+
 async def test_making_ready_a_server_that_is_down_is_left_for_the_call_to_find() -> None:
     async with Wire([Target(arm="a", url="http://127.0.0.1:1/v1")]) as wire:
         await wire.ready("a", "s")

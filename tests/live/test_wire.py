@@ -488,6 +488,19 @@ async def test_a_redirect_on_the_same_host_is_followed_and_remembered() -> None:
     assert server.requests[1].body == b'{"n":1}'
 
 
+async def test_a_redirect_that_closes_the_connection_costs_one_attempt() -> None:
+    async def answer(peer: Peer) -> None:
+        if peer.request.line.startswith("POST /v1/"):
+            await peer.send(b"HTTP/1.1 307 See There\r\nlocation: /v2/x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            peer.writer.close()
+        else:
+            await peer.answer()
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        outcomes = [await wire.call(request(number)) for number in range(2)]
+    assert [(outcome.status, outcome.error) for outcome in outcomes] == [("http_error", "HTTP 307"), ("ok", None)]
+
+
 async def test_a_server_that_redirects_in_a_circle_is_left() -> None:
     async def answer(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 307 Temporary Redirect\r\nlocation: /v1/chat/completions\r\ncontent-length: 0\r\n\r\n")
