@@ -11,13 +11,13 @@ def more_pairs(pairs: int) -> str:
 
 
 def swap() -> str:
-    """Return the command that lets the arms change machines half way."""
-    return f"{_REPLAY} --swap"
+    """Return the command that tells the machine from the arm: the same replay with the servers started on each other's machine."""
+    return f"{_REPLAY}  # again, after exchanging the servers' machines"
 
 
-def control() -> str:
-    """Return the command that measures the noise floor."""
-    return f"{_REPLAY} --aa"
+def control(arm: str) -> str:
+    """Return the command that measures the noise floor: one arm played twice under two names."""
+    return f"{_REPLAY} --aa {arm}"
 
 
 def fill_pool() -> str:

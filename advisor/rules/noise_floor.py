@@ -16,7 +16,7 @@ def check(case: Case) -> Finding | None:
         return Finding(
             kind="opposes",
             message="No A/A control: what two equal servers would show here is not known, so a canary has to confirm small gains.",
-            next_command=commands.control(),
+            next_command=commands.control(case.evidence.reference),
             leg="validity",
         )
     largest, smallest_change = max(floors), case.policy.min_change
@@ -24,6 +24,6 @@ def check(case: Case) -> Finding | None:
         kind="informs" if largest <= smallest_change else "opposes",
         message=f"Two equal sides differ by up to {largest:.1%} in turn time here"
         + ("." if largest <= smallest_change else f", more than the {smallest_change:.0%} that count: the floor decides."),
-        next_command=None if largest <= smallest_change else commands.control(),
+        next_command=None if largest <= smallest_change else commands.control(case.evidence.reference),
         leg="validity",
     )

@@ -264,7 +264,7 @@ def test_machines_that_never_changed_places_are_named() -> None:
 
 def test_without_a_control_the_floor_is_unknown() -> None:
     (found,) = _findings(noise_floor, compared(effect=0.0))
-    assert (found.kind, found.next_command) == ("opposes", "agentload replay TRACE --endpoints ENDPOINTS --aa")
+    assert (found.kind, found.next_command) == ("opposes", "agentload replay TRACE --endpoints ENDPOINTS --aa bf16")
 
 
 def test_a_slope_below_sixty_percent_of_the_bandwidth_leaves_a_gain() -> None:
