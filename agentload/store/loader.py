@@ -23,7 +23,8 @@ from agentload.store.database import WRITER_PATIENCE_S, refusal, transaction, wr
 from agentload.store.frames import Fault
 from agentload.store.journal import Reader, read
 
-# One to two seconds a transaction. Near the 122,880 rows of a DuckDB row group, which are written once: a quarter less time than with 64 MB.
+# One to two seconds a transaction, and near the 122,880 rows of a DuckDB row group, which is then written once: a quarter less time than
+# batches of 64 MB take.
 BATCH_BYTES: Final = 80 * 1024 * 1024
 MARK_BYTES: Final = 4096
 # DuckDB keeps other processes out of the file, but not other threads of this one.
