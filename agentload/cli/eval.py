@@ -69,14 +69,14 @@ def run(
     ] = None,
     aa: Annotated[str | None, typer.Option(help="Ask this endpoint a second time under another name: how far equals differ.")] = None,
     resume: Annotated[str | None, typer.Option(help="Go on with this run: what every endpoint answered is not asked again.")] = None,
-    join: Annotated[
+    into: Annotated[
         str | None, typer.Option(help="Add the answers to this run of a replay on the same endpoints, for one decision.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be asked and what it costs; send nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    if resume is not None and join is not None:
-        raise UsageError("--resume goes on with a run of eval, --join adds to another: give one of them")
+    if resume is not None and into is not None:
+        raise UsageError("--resume goes on with a run of eval, --into adds to another: give one of them")
     if concurrency < 1 or thinking < 0:
         raise UsageError(f"--concurrency must be at least 1 and --thinking at least 0, got {concurrency} and {thinking}")
     made = asking(tasks=tasks.split(","), contexts=contexts(lengths), depths=depths, items=items, repetitions=repetitions, seed=seed)
@@ -89,7 +89,7 @@ def run(
             print_json(expected) if json else print(describe(source.questions(), expected, [e.name for e in served]))
             return
         evaluation = Eval(
-            run=resume or join or new_run_id(),
+            run=resume or into or new_run_id(),
             asked=source,
             endpoints=served,
             database=db,
@@ -99,7 +99,7 @@ def run(
             concurrency=concurrency,
             thinking_tokens=thinking,
             kind="emulated" if isinstance(wanted, Emulated) else "measured",
-            goes_on="resume" if resume else "join" if join else "new",
+            goes_on="resume" if resume else "join" if into else "new",
         )
         ended = asked(evaluation, Progress(source.questions(), arms=len(served)))
     _report(ended, db, as_json=json)

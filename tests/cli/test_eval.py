@@ -83,12 +83,12 @@ def test_answers_may_join_a_run_of_the_same_arms(servers: Servers, tmp_path: Pat
     asked = ("--endpoints", endpoints(servers), "--contexts", "2k", "--depths", "2", "--db", "x.duckdb", "--json")
     run = json.loads(agentload("eval", *asked, "--tasks", "needle", cwd=tmp_path).stdout)["run_id"]
     for _ in range(2):  # the second time nothing is left to ask
-        joined = agentload("eval", *asked, "--tasks", "pointer_chase", "--join", run, cwd=tmp_path)
+        joined = agentload("eval", *asked, "--tasks", "pointer_chase", "--into", run, cwd=tmp_path)
         assert joined.returncode == 0, joined.stderr
     counted = rows(tmp_path / "x.duckdb", "SELECT run_id, task, count(*) FROM answers GROUP BY ALL ORDER BY task")
     assert counted == [(run, "needle", 4), (run, "pointer_chase", 4)]
     assert rows(tmp_path / "x.duckdb", "SELECT count(*) FROM legs") == [(1,)]
-    stranger = agentload("eval", "--endpoints", f"other={next(iter(servers.urls.values()))}", *asked[2:], "--join", run, cwd=tmp_path)
+    stranger = agentload("eval", "--endpoints", f"other={next(iter(servers.urls.values()))}", *asked[2:], "--into", run, cwd=tmp_path)
     assert stranger.stderr.splitlines()[-2] == f"error: run {run} has no arm 'other'"
 
 
@@ -133,8 +133,8 @@ def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(tmp_path: Pa
     ("arguments", "error"),
     [
         (["--contexts", "4"], "error: 0 tokens beside question and answer are too short"),
-        (["--resume", "a", "--join", "b"], "error: --resume goes on with a run of eval"),
-        (["--join", "nothing"], "error: no journal of run nothing"),
+        (["--resume", "a", "--into", "b"], "error: --resume goes on with a run of eval"),
+        (["--into", "nothing"], "error: no journal of run nothing"),
         (["--own", "missing.jsonl"], "error: missing.jsonl: no such file"),
     ],
 )
