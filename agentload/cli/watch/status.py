@@ -1,0 +1,85 @@
+"""Show each job: its latest execution, its open alarms, its next firing.
+
+Exits with 3 when an alarm that makes an execution fail is open.
+
+For example:
+
+    agentload watch status
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from agentload.cli._output import print_json
+from agentload.cli._table import table
+from agentload.cli.watch import _options as opt
+from agentload.watch.alarms import GATED, Alarm
+from agentload.watch.execute import watched
+from agentload.watch.history import Execution
+from agentload.watch.job import Job
+from agentload.watch.jobs_file import Jobs, read_jobs
+from agentload.watch.ledger import history
+from agentload.watch.lock import locked
+from agentload.watch.schedule import firings
+from agentload.watch.words import alarm_told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What `--json` prints for each job."""
+
+    job: str
+    is_running: bool
+    latest: Execution | None
+    alarms: tuple[Alarm, ...]
+    """Open ones."""
+    next_ns: int
+    executions: int
+
+
+def run(
+    *,
+    file: opt.JobsFile = opt.DEFAULT,
+    json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+) -> None:
+    jobs = read_jobs(file)
+    found = [_status(job, jobs) for job in jobs.jobs]
+    if json:
+        print_json(found)
+    else:
+        _show(found)
+    if any(alarm.kind in GATED for each in found for alarm in each.alarms):
+        raise typer.Exit(3)
+
+
+def _status(job: Job, jobs: Jobs) -> Status:
+    past = history(jobs.database, job.name)
+    with locked(jobs.database, job.name) as is_free:
+        pass
+    return Status(
+        job=job.name,
+        is_running=not is_free,
+        latest=past[-1] if past else None,
+        alarms=tuple(alarm for alarm in watched(job, past) if alarm.is_open),
+        next_ns=next(firings(job.schedule, time.time_ns())),
+        executions=len(past),
+    )
+
+
+def _show(found: list[Status]) -> None:
+    head = ("job", "executions", "latest (UTC)", "outcome", "alarms", "next (UTC)")
+    for line in table(head, [_cells(each) for each in found]):
+        print(line)
+    for each in found:
+        for alarm in each.alarms:
+            print(f"{each.job}: {alarm_told(alarm)}")
+
+
+def _cells(each: Status) -> tuple[str, ...]:
+    latest = each.latest
+    state = "running" if each.is_running else "–" if latest is None else "killed" if latest.outcome == "running" else latest.outcome
+    started = "–" if latest is None else opt.when(latest.started_ns)
+    return (each.job, str(each.executions), started, state, str(len(each.alarms)), opt.when(each.next_ns))

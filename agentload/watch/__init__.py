@@ -1,0 +1,1 @@
+"""Scheduled comparisons: jobs, executions, history, alarms, notices and files for real schedulers."""

@@ -1,0 +1,202 @@
+"""Fold a job's history into its alarms: each raised once, and closed when what it told of is over.
+
+All of it follows from the history, so a killed process leaves nothing half-done: the next one folds again and stores what differs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
+
+from agentload.watch.history import UNUSABLE, Change, Execution
+from agentload.watch.identity import changed
+from agentload.watch.levels import NOISE, Shift, is_shifted, looks
+
+Kind: TypeAlias = Literal["regression", "improvement", "dead endpoint", "changed identity", "failing schedule"]
+
+FAILING: Final = 2  # in a row: one failure may be a reboot
+GATED: Final[frozenset[Kind]] = frozenset({"regression", "changed identity"})
+"""Those that make an execution exit with 3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """One thing that went wrong, or better, from when to when."""
+
+    kind: Kind
+    metric: str | None = None
+    """The series, such as `prod: turn_ms`; None where it is not about a figure."""
+    raised_ns: int
+    closed_ns: int | None = None
+    run_id: str | None = None
+    message: str
+    suspects: tuple[str, ...] = ()
+    """What the servers said differently just before."""
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether it still holds."""
+        return self.closed_ns is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What counts as a change."""
+
+    min_change: float = 0.03
+    noise: float = NOISE
+    series: int = 1
+    """How many are watched: they share the error rate."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """A level in force and, while an alarm is open, the runs before it."""
+
+    before: list[float] = field(default_factory=lambda: [0.0])  # the reference against itself
+    executions: list[Execution] = field(default_factory=list)
+    alarm: int | None = None
+    smallest: float = 0.0
+
+
+class _Fold:
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.alarms: list[Alarm] = []
+        self.series: dict[str, _Series] = {}
+        self.reference: str | None = None
+        self.first: Execution | None = None  # the reference's own
+        self.known: Execution | None = None
+        self.failures = 0
+
+    def take(self, each: Execution) -> None:
+        match each.outcome:
+            case "done":
+                self._plain("dead endpoint", each, holds=False)
+                self._failing(each, 0)
+                self._identity(each)
+                self._levels(each)
+            case "dead":
+                self._plain("dead endpoint", each, holds=True)
+            case "skipped":
+                pass
+            case _:
+                if each.outcome == "void":  # it answered
+                    self._plain("dead endpoint", each, holds=False)
+                self._failing(each, max(1, each.detail.missed) if each.outcome in UNUSABLE or each.outcome == "running" else 0)
+
+    def _failing(self, each: Execution, failures: int) -> None:
+        self.failures = self.failures + failures if failures else 0
+        self._plain("failing schedule", each, holds=self.failures >= FAILING)
+
+    def _plain(self, kind: Kind, each: Execution, *, holds: bool) -> None:
+        found = next((place for place, alarm in enumerate(self.alarms) if alarm.kind == kind and alarm.is_open), None)
+        if holds and found is None:
+            self.alarms.append(Alarm(kind=kind, raised_ns=_at(each), run_id=each.run_id, message=_told(each, self.failures)))
+        elif not holds and found is not None:
+            self._close(found, each)
+
+    def _close(self, place: int, each: Execution) -> None:
+        self.alarms[place] = replace(self.alarms[place], closed_ns=_at(each))
+
+    def _identity(self, each: Execution) -> None:
+        before, self.known = self.known, each
+        if before is None:
+            return
+        for place, alarm in enumerate(self.alarms):
+            if alarm.kind == "changed identity" and alarm.is_open:
+                self._close(place, each)
+        differs = changed(before.detail.facts, each.detail.facts)
+        if differs:
+            self.alarms.append(
+                Alarm(kind="changed identity", raised_ns=_at(each), run_id=each.run_id, message="; ".join(differs), suspects=differs)
+            )
+
+    def _levels(self, each: Execution) -> None:
+        reference = each.detail.reference or each.run_id
+        if reference != self.reference:
+            for state in self.series.values():
+                if state.alarm is not None:
+                    self._close(state.alarm, each)
+            self.series, self.reference = {}, reference
+            self.first = each if each.detail.reference is None else None
+        for change in each.detail.changes:
+            self._level(self.series.setdefault(change.series, _Series()), change, each)
+
+    def _level(self, state: _Series, change: Change, each: Execution) -> None:
+        if state.alarm is not None:
+            centre = sum(state.before) / len(state.before)
+            sign = 1 if self.alarms[state.alarm].kind == "regression" else -1
+            # Half of what matters: neither does a value near the edge close and raise it again and again.
+            if sign * (change.log_ratio - centre) >= math.log1p(state.smallest / 2):
+                return
+            self._close(state.alarm, each)
+            state.alarm = None
+        smallest = max(self.rule.min_change, change.floor or 0.0)
+        for found in looks(state.before, [change.log_ratio], error=change.error, noise=self.rule.noise):
+            if is_shifted(found, smallest=smallest, series=self.rule.series):
+                state.smallest = smallest
+                self._shifted(state, change, each, found)
+                return
+        state.before.append(change.log_ratio)
+        state.executions.append(each)
+
+    def _shifted(self, state: _Series, change: Change, each: Execution, found: Shift) -> None:
+        joined = found.runs - 1  # of the runs that seemed to belong to the old level
+        first = state.executions[-joined] if joined else each
+        if joined:
+            del state.before[-joined:], state.executions[-joined:]
+        last = state.executions[-1] if state.executions else self.first
+        old = {} if last is None else last.detail.facts
+        state.alarm = len(self.alarms)
+        self.alarms.append(
+            Alarm(
+                kind="regression" if found.value > 0 else "improvement",
+                metric=change.series,
+                raised_ns=_at(each),
+                run_id=each.run_id,
+                message=_shift_told(change.series, found),
+                suspects=changed(old, first.detail.facts),
+            )
+        )
+
+
+def alarms(history: Iterable[Execution], rule: Rule) -> tuple[Alarm, ...]:
+    """Return every alarm that a job's history has raised, in the order in which they were."""
+    fold = _Fold(rule)
+    for each in history:
+        fold.take(each)
+    return tuple(fold.alarms)
+
+
+def exit_code(latest: Execution, found: Sequence[Alarm]) -> int:
+    """Return 0 when nothing got worse, 3 for a regression, a changed identity or void figures, 1 when it could not run."""
+    match latest.outcome:
+        case "failed" | "dead" | "running" | "missed":
+            return 1
+        case "void":
+            return 3
+        case "skipped":
+            return 0
+        case "done":
+            return 3 if any(alarm.is_open and alarm.kind in GATED for alarm in found) else 0
+
+
+def _at(each: Execution) -> int:
+    return each.started_ns if each.ended_ns is None else each.ended_ns
+
+
+def _told(each: Execution, failures: int) -> str:
+    if each.outcome == "dead":
+        return each.detail.reason or "an endpoint does not answer"
+    return f"{failures} executions in a row gave nothing; the last: {each.detail.reason or each.outcome}"
+
+
+def _shift_told(series: str, found: Shift) -> str:
+    over = "the last run" if found.runs == 1 else f"the last {found.runs} runs"
+    return (
+        f"{series} {found.value:+.1%} ({found.low:+.1%} to {found.high:+.1%}), {over} against "
+        f"{found.baseline} run{'' if found.baseline == 1 else 's'} before"
+    )

@@ -1,0 +1,181 @@
+"""Execute a job once, as a scheduler asks: lock, replay, hold against the reference, fold alarms, write all of it down."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from agentload.errors import AgentloadError, EndpointError, EvidenceError
+from agentload.experiment.record import new_run_id
+from agentload.store.database import writing
+from agentload.store.places import journal_folder
+from agentload.store.runs import delete
+from agentload.watch import ledger
+from agentload.watch.alarms import Alarm, Rule, alarms, exit_code
+from agentload.watch.history import Detail, Execution, Outcome, expendable, reference
+from agentload.watch.job import Job
+from agentload.watch.judge import facts, headline, judged
+from agentload.watch.lock import locked
+from agentload.watch.play import play
+from agentload.watch.schedule import unanswered
+
+KILLED: Final = "the process was killed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What one execution came to."""
+
+    execution: Execution
+    history: tuple[Execution, ...]
+    alarms: tuple[Alarm, ...]
+    raised: tuple[Alarm, ...]
+    closed: tuple[Alarm, ...]
+    code: int
+
+
+def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Executed:
+    """Execute *job* now; an execution that still runs makes this one `skipped`."""
+    started_ns = time.time_ns()
+    with locked(database, job.name) as is_mine:
+        if not is_mine:
+            return _skipped(job, database, started_ns)
+        _warn(ledger.bring_in(database, job.name), notice)
+        past = _mended(job, database)
+        due = unanswered(job.schedule, last_ns=past[-1].started_ns if past else None, now_ns=started_ns)
+        rows = [ledger.job_row(job, at_ns=started_ns)]
+        if len(due) > 1:
+            gone = _missed(job, due[:-1])
+            past = (*past, gone)
+            ledger.note(database, job.name, [ledger.execution_row(gone)])
+        run = new_run_id()
+        opened = Execution(job=job.name, started_ns=started_ns, due_ns=due[-1] if due else None, outcome="running", run_id=run)
+        ledger.note(database, job.name, [*rows, ledger.execution_row(opened)])
+        ended = _played(job, database, opened, past, notice)
+        return _closed(job, database, ended, past, notice)
+
+
+def rule(job: Job, past: tuple[Execution, ...]) -> Rule:
+    """Return what counts as a change for a job."""
+    arms = {change.arm for each in past for change in each.detail.changes}
+    return Rule(min_change=job.setting.policy.min_change, noise=job.noise, series=max(1, len(arms) * len(job.metrics)))
+
+
+def watched(job: Job, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
+    """Fold a job's history into its alarms, on the metrics that it watches."""
+    return alarms((_only(each, job) for each in past), rule(job, past))
+
+
+def _only(each: Execution, job: Job) -> Execution:
+    detail = each.detail
+    kept = tuple(change for change in detail.changes if change.metric in job.metrics)
+    return replace(each, detail=replace(detail, changes=kept))
+
+
+def _mended(job: Job, database: Path) -> tuple[Execution, ...]:
+    """Read the history; what still says `running` while the lock is ours was killed."""
+    past = ledger.history(database, job.name)
+    killed = [replace(each, outcome="failed", detail=replace(each.detail, reason=KILLED)) for each in past if each.outcome == "running"]
+    if killed:
+        ledger.note(database, job.name, map(ledger.execution_row, killed))
+    mended = {each.started_ns: each for each in killed}
+    return tuple(mended.get(each.started_ns, each) for each in past)
+
+
+def _missed(job: Job, firings: tuple[int, ...]) -> Execution:
+    count = len(firings)
+    told = f"{count} firing{'' if count == 1 else 's'} that nobody answered"
+    # Stamped with the firing itself: it stands in the history where it was due.
+    return Execution(
+        job=job.name,
+        started_ns=firings[-1],
+        ended_ns=firings[-1],
+        due_ns=firings[0],
+        outcome="missed",
+        detail=Detail(reason=told, missed=count),
+    )
+
+
+def _skipped(job: Job, database: Path, started_ns: int) -> Executed:
+    execution = Execution(
+        job=job.name,
+        started_ns=started_ns,
+        ended_ns=time.time_ns(),
+        outcome="skipped",
+        detail=Detail(reason="the execution before was still running"),
+    )
+    # The journal alone: the execution that runs loads it when it ends, and this one is not to wait for a database.
+    ledger.note(database, job.name, [ledger.execution_row(execution)])
+    return Executed(execution=execution, history=(execution,), alarms=(), raised=(), closed=(), code=0)
+
+
+def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, ...], notice: Callable[[str], None]) -> Execution:
+    held_against = reference(past, job.reference)
+    run = opened.run_id
+    assert run is not None
+    try:
+        outcome = play(job, run=run, database=database, control=held_against is None, notice=notice)
+        if outcome.load_error is not None:
+            return _ended(opened, "failed", Detail(reason=f"the run is in its journal only: {outcome.load_error}"))
+        if outcome.died is not None:
+            return _ended(opened, "dead", Detail(reason=outcome.died))
+        if outcome.stopped is not None:
+            return _ended(opened, "failed", Detail(reason=outcome.stopped))
+        told = facts(database, run)
+        decided = headline(database, run, job=job) if len(outcome.arms) > 1 else None
+        if outcome.void is not None:
+            return _ended(opened, "void", Detail(reason=outcome.void, facts=told, headline=decided))
+        if held_against is None:
+            return _ended(opened, "done", Detail(facts=told, headline=decided))
+        found = judged(database, run, held_against, arms=outcome.arms, job=job)
+    except EndpointError as error:
+        return _ended(opened, "dead", Detail(reason=error.message))
+    except EvidenceError as error:
+        return _ended(opened, "void", Detail(reason=error.message))
+    except (AgentloadError, OSError) as error:
+        return _ended(opened, "failed", Detail(reason=str(error)))
+    word: Outcome = "done" if found.void is None else "void"
+    return _ended(opened, word, Detail(reason=found.void, reference=held_against, changes=found.changes, facts=told, headline=decided))
+
+
+def _closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ...], notice: Callable[[str], None]) -> Executed:
+    ledger.note(database, job.name, [ledger.execution_row(ended)])
+    _warn(ledger.bring_in(database, job.name), notice)
+    stored = ledger.stored_alarms(database, job.name)
+    whole = (*past, ended)
+    found = watched(job, whole)
+    rows = ledger.alarm_rows(job.name, found, stored, at_ns=time.time_ns())
+    if rows:
+        ledger.note(database, job.name, rows)
+    _warn(ledger.bring_in(database, job.name), notice)
+    _forget(job, database, whole)
+    before = {(each.kind, each.metric, each.raised_ns): each for each in stored}
+    fresh = [each for each in found if (each.kind, each.metric, each.raised_ns) not in before]
+    over = [each for each in found if not each.is_open and each not in stored]
+    return Executed(execution=ended, history=whole, alarms=found, raised=tuple(fresh), closed=tuple(over), code=exit_code(ended, found))
+
+
+def _forget(job: Job, database: Path, past: tuple[Execution, ...]) -> None:
+    """Delete the calls of runs that are older than the job keeps; a run that is gone already is no news."""
+    old = expendable(past, job.keep_runs, reference(past, job.reference))
+    if not old:
+        return
+    with writing(database) as connection:
+        known = {run for (run,) in connection.execute("SELECT run_id FROM runs").fetchall()}
+        for run in sorted(known & set(old)):
+            delete(connection, run)
+    for run in old:
+        shutil.rmtree(journal_folder(database, run), ignore_errors=True)
+
+
+def _ended(opened: Execution, outcome: Outcome, detail: Detail) -> Execution:
+    return replace(opened, outcome=outcome, ended_ns=time.time_ns(), detail=detail)
+
+
+def _warn(text: str | None, notice: Callable[[str], None]) -> None:
+    if text is not None:
+        notice(f"not loaded yet: {text}")

@@ -1,0 +1,1 @@
+"""What a job looks like to others: one format a file, text from values."""

@@ -1,0 +1,85 @@
+"""What became of each firing of a job, in order: the one record from which alarms, trends and notices follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from agentload.watch.job import Metric
+
+Outcome: TypeAlias = Literal[
+    "running",  # or killed, when nobody holds the job's lock
+    "done",
+    "void",  # played, but the figures are not usable
+    "dead",  # an endpoint does not answer, or cannot be used
+    "failed",  # could not run, or was stopped
+    "skipped",  # the execution before was still running
+    "missed",  # nobody called: the machine was off
+]
+UNUSABLE: Final[frozenset[Outcome]] = frozenset({"void", "failed", "missed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """How one figure of one arm lies against the reference run: a mean log ratio over the same turns."""
+
+    arm: str
+    metric: Metric
+    log_ratio: float
+    error: float
+    """Standard error within the run, in the same unit."""
+    pairs: int
+    floor: float | None = None
+    """What an A/A control leaves possible between equals, as a relative change; None without one."""
+
+    @property
+    def series(self) -> str:
+        """Name the series that this value belongs to."""
+        return f"{self.arm}: {self.metric}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """What an execution keeps beside its row's columns."""
+
+    reason: str | None = None
+    missed: int = 0
+    """Firings that nobody answered, when the outcome is `missed`."""
+    reference: str | None = None
+    """Run that it was held against; None for a reference itself."""
+    changes: tuple[Change, ...] = ()
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By arm: what the server said it is."""
+    headline: str | None = None
+    """The decision between the arms, when there are several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One firing and what became of it."""
+
+    job: str
+    started_ns: int
+    ended_ns: int | None = None
+    due_ns: int | None = None
+    """The firing that it answers; None when a person called."""
+    outcome: Outcome
+    run_id: str | None = None
+    detail: Detail = field(default_factory=Detail)
+
+
+def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
+    """Return the run to hold the next one against: *wanted*, else the one in force, or None when the next becomes it."""
+    if wanted is not None:
+        return wanted
+    usable = [each for each in history if each.outcome == "done" and each.run_id is not None]
+    if not usable:
+        return None
+    return usable[-1].detail.reference or usable[-1].run_id
+
+
+def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:
+    """List the runs whose calls need not be kept: all but the latest *keep* and the reference."""
+    runs = [each.run_id for each in history if each.run_id is not None]
+    return () if keep is None else tuple(run for run in runs[: -keep or None] if run != kept)

@@ -1,0 +1,113 @@
+"""Read and edit watch.yaml.
+
+```yaml
+database: watch.duckdb
+jobs:
+  nightly-rag:
+    traces: [rag]
+    endpoints: prod=http://127.0.0.1:8000/v1
+    schedule: {cron: "0 2 * * *", time_zone: Europe/Berlin, stagger_s: 300}
+    budget: {calls: 400, minutes: 30}
+    retention: {runs: 30}
+```
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from agentload.errors import AgentloadError
+from agentload.watch.job import Job, job
+
+DATABASE: Final = "watch.duckdb"
+KEYS: Final = frozenset({"database", "jobs"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """What a jobs file holds."""
+
+    path: Path
+    database: Path
+    jobs: tuple[Job, ...]
+
+    def named(self, name: str) -> Job:
+        """Return the job of that name; raise `AgentloadError` that lists those there are."""
+        found = next((each for each in self.jobs if each.name == name), None)
+        if found is None:
+            known = ", ".join(each.name for each in self.jobs)
+            raise AgentloadError(f"{self.path}: no job '{name}'", hint=f"its jobs: {known}" if known else "agentload watch add --help")
+        return found
+
+
+def read_jobs(path: Path) -> Jobs:
+    """Read a jobs file; raise `AgentloadError` that names what is wrong."""
+    if not path.is_file():
+        raise AgentloadError(f"{path}: no such jobs file", hint="agentload watch add writes one; --file names another")
+    content = _content(path)
+    entries = content.get("jobs") or {}
+    if not isinstance(entries, dict):
+        raise AgentloadError(f"{path}: jobs: expected names with their settings", hint="agentload watch --help shows a jobs file")
+    place = path.resolve()
+    return Jobs(
+        path=place,
+        database=(place.parent / str(content.get("database", DATABASE))).resolve(),
+        jobs=tuple(job(str(name), each, at=place) for name, each in entries.items()),
+    )
+
+
+def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
+    """Add a job to a file, which is made if it does not exist; raise `AgentloadError` if the name is taken."""
+    content: dict[str, Any] = _content(path) if path.is_file() else {"database": DATABASE}
+    entries = {**(content.get("jobs") or {})}
+    if name in entries:
+        raise AgentloadError(f"{path}: there is a job '{name}'", hint=f"edit the file, or: agentload watch remove {name}")
+    added = job(name, dict(entry), at=path.resolve())
+    whole = {**content, "jobs": {**entries, name: dict(entry)}}
+    block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
+    longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(f"  {line}\n" for line in block.splitlines())
+    # Appended, a file keeps its comments; one that is laid out otherwise is written anew.
+    _replace(path, longer if _reads_as(longer, whole) else yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
+    return added
+
+
+def remove(path: Path, name: str) -> None:
+    """Take a job out of a file; its history stays in the database."""
+    read_jobs(path).named(name)
+    content = _content(path)
+    content["jobs"] = {other: entry for other, entry in content["jobs"].items() if other != name}
+    _replace(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def _reads_as(text: str, content: Mapping[str, Any]) -> bool:
+    try:
+        return bool(yaml.safe_load(text) == content)
+    except yaml.YAMLError:
+        return False
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise AgentloadError(
+            f"{path}: not YAML: {' '.join(str(error).split())}", hint="agentload watch --help shows a jobs file"
+        ) from error
+    content = {} if content is None else content
+    if not isinstance(content, dict) or set(content) - KEYS:
+        raise AgentloadError(f"{path}: expected the keys {' and '.join(sorted(KEYS))}", hint="agentload watch --help shows a jobs file")
+    return content
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one: cron may read it at this moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)

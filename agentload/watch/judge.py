@@ -1,0 +1,64 @@
+"""Hold a run against the reference run, arm by arm, and read what its servers said."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import advisor.verdict
+from agentload.report.advise import advise, keep
+from agentload.report.compare import compare
+from agentload.store.database import reading
+from agentload.watch.history import Change
+from agentload.watch.job import METRICS, Job
+
+TWO_SIDED: Final = 1.96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What a comparison with the reference run says."""
+
+    changes: tuple[Change, ...]
+    void: str | None
+    """Why the figures are not usable."""
+
+
+def judged(database: Path, run: str, reference: str, *, arms: Sequence[str], job: Job) -> Judged:
+    """Compare every arm with itself in the reference run; raise `EvidenceError` when that cannot be done."""
+    changes: list[Change] = []
+    failed: list[str] = []
+    for arm in arms:
+        decision = compare(database, reference, run, setting=job.setting, arm=arm).decision
+        failed += [f"{gate.name}: {gate.message}" for gate in decision.gates if gate.status == "fail" and "turn" in gate.spoils]
+        found = {each.metric: each for each in decision.changes if each.arm == run and each.workload is None}
+        changes += [_change(arm, found[metric]) for metric in METRICS if metric in found]
+    return Judged(changes=tuple(changes), void="; ".join(dict.fromkeys(failed)) or None)
+
+
+def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:
+    """Read what each arm's server said it is when the run ended, with the versions of ours that measured it."""
+    query = "SELECT arm, arg_max(facts, at_ns) FROM fingerprints WHERE run_id = ? AND NOT ends_with(arm, '@aa') GROUP BY arm ORDER BY arm"
+    with reading(database) as connection:
+        rows = connection.execute(query, [run]).fetchall()
+        ((version,),) = connection.execute("SELECT version FROM runs WHERE run_id = ?", [run]).fetchall()
+    return {**{arm: json.loads(text) for arm, text in rows}, "agentload": {"version": version}}
+
+
+def headline(database: Path, run: str, *, job: Job) -> str:
+    """Decide between the arms of a run, store the decision and return it in one line."""
+    document = advise(database, run, setting=job.setting)
+    keep(document, database, setting=job.setting)
+    return document.headline
+
+
+def _change(arm: str, each: advisor.verdict.Change) -> Change:
+    low, high = each.relative.low, each.relative.high
+    assert low is not None, each
+    assert high is not None, each  # a ratio of paired turns has both ends
+    error = (math.log1p(high) - math.log1p(low)) / (2 * TWO_SIDED)
+    return Change(arm=arm, metric=each.metric, log_ratio=math.log1p(each.relative.value), error=error, pairs=each.pairs, floor=each.floor)

@@ -1,0 +1,54 @@
+"""Say in words what an execution came to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from agentload.watch.alarms import Alarm
+from agentload.watch.execute import Executed
+from agentload.watch.history import Change, Execution
+
+
+def summary(executed: Executed) -> str:
+    """Return what a person reads after an execution."""
+    return "\n".join(_lines(executed))
+
+
+def change_told(change: Change) -> str:
+    """Return a change with the interval that the run itself gives it."""
+    low, high = (math.expm1(change.log_ratio + side * 1.96 * change.error) for side in (-1, 1))
+    return f"{change.series} {math.expm1(change.log_ratio):+.1%} ({low:+.1%} to {high:+.1%}, {change.pairs} pairs)"
+
+
+def alarm_told(alarm: Alarm) -> str:
+    """Return an alarm in one sentence, with what changed just before."""
+    named = f" {alarm.metric}" if alarm.metric and alarm.metric not in alarm.message else ""
+    since = "" if not alarm.suspects or alarm.kind == "changed identity" else f"; changed just before: {'; '.join(alarm.suspects)}"
+    return f"{alarm.kind}{named}: {alarm.message}{since}"
+
+
+def outcome_told(each: Execution) -> str:
+    """Return an execution's outcome, with the reason where there is one."""
+    if each.outcome == "done":
+        return "done: the reference from now on" if each.detail.reference is None else f"done, against {each.detail.reference}"
+    return each.outcome if each.detail.reason is None else f"{each.outcome}: {each.detail.reason}"
+
+
+def _lines(executed: Executed) -> Iterator[str]:
+    execution = executed.execution
+    yield f"{execution.job}: {outcome_told(execution)}"
+    if execution.run_id is not None:
+        yield f"  run {execution.run_id}"
+    if execution.detail.headline is not None:
+        yield f"  {execution.detail.headline}"
+    for change in execution.detail.changes:
+        yield f"  {change_told(change)}"
+    for alarm in executed.raised:
+        yield f"  raised: {alarm_told(alarm)}"
+    for alarm in executed.closed:
+        yield f"  closed: {alarm_told(alarm)}"
+    fresh = {*executed.raised, *executed.closed}
+    for alarm in executed.alarms:
+        if alarm.is_open and alarm not in fresh:
+            yield f"  still: {alarm_told(alarm)}"
