@@ -17,8 +17,8 @@ from tests.store.rows import call
 
 # The names that users and their queries rely on.
 TABLES = {
-    "runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks", "samples", "answers", "probes", "verdicts", "jobs", "executions",
-    "alarms",
+    "runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks",
+    "samples", "answers", "probes", "verdicts", "jobs", "executions", "alarms",
 }  # fmt: skip
 CALLS = {
     "run_id", "leg", "arm", "block", "workload", "session", "turn", "attempt", "retry_of", "request_id", "replica", "due_ns", "released_ns",
