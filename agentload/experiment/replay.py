@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
@@ -146,10 +147,7 @@ class Leg:
     ) -> Health:
         replay, plan = self._replay, self._replay.plan
         endpoints = {e.name: e for e in replay.endpoints}
-        watch = Watch(
-            {e.name: Source(url=f"{e.root}/metrics", headers=e.request_headers()) for e in replay.endpoints}, every_s=replay.sample_s
-        )
-
+        watch = Watch({e.name: _source(e) for e in replay.endpoints}, every_s=replay.sample_s)
         vigil = Vigil(self._lost)
 
         async def pair_done(_: int) -> None:
@@ -246,3 +244,9 @@ class Leg:
 def _target(endpoint: Endpoint) -> Target:
     tls = context(authority=endpoint.ca_file) if endpoint.ca_file else None
     return Target(arm=endpoint.name, url=endpoint.url, api_key=endpoint.key(), headers=dict(endpoint.headers), tls=tls)
+
+
+def _source(endpoint: Endpoint) -> Source:
+    host = urlsplit(endpoint.url).hostname
+    is_here = endpoint.profile is None and host in {"127.0.0.1", "localhost", "::1"}
+    return Source(urls=endpoint.metrics_urls, headers=endpoint.request_headers(), gpu_url=endpoint.gpu_metrics, is_here=is_here)

@@ -4,58 +4,95 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import aiohttp
 
 from agentload.model.rows import SampleRow
-from agentload.telemetry.prometheus import parse
+from agentload.telemetry.gpu import Gpus, GpuSample, of_page
+from agentload.telemetry.prometheus import joined, parse
 
-PATIENCE = aiohttp.ClientTimeout(total=5)
+PATIENCE: Final = aiohttp.ClientTimeout(total=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where an arm's metrics are."""
+    """Where an arm's figures are."""
 
-    url: str
+    urls: tuple[str, ...]
+    """Of each replica's metrics."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    gpu_url: str | None = None
+    """Of an exporter that says what its GPUs do."""
+    is_here: bool = False
+    """Its GPUs are those of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    at_ns: int
+    arm: str
+    texts: tuple[str, ...] = ()
+    gpu_text: str | None = None
+    gpus: tuple[GpuSample, ...] = ()
 
 
 class Watch:
-    """Keep what `/metrics` of every arm says at an interval."""
+    """Keep what the metrics of every arm say at an interval."""
 
-    def __init__(self, sources: Mapping[str, Source], *, every_s: float) -> None:
+    def __init__(self, sources: Mapping[str, Source], *, every_s: float, gpus: Gpus | None = None) -> None:
         self._sources = sources
         self._every_s = every_s
-        self._pages: list[tuple[int, str, str]] = []
+        self._gpus = gpus or Gpus()
+        self._pages: list[_Page] = []
         self._silent: set[str] = set()
 
     async def run(self) -> None:
-        """Fetch until cancelled. An arm without metrics is asked once."""
+        """Fetch until cancelled. A page that is not there is asked for once."""
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
             while True:
                 await asyncio.sleep(self._every_s)
-                asked = [name for name in self._sources if name not in self._silent]
-                await asyncio.gather(*(self._fetch(session, name) for name in asked))
+                await asyncio.gather(*(self._look(session, arm, source) for arm, source in self._sources.items()))
 
     def rows(self, *, run_id: str, leg: int) -> Iterator[SampleRow]:
         """Yield what was kept since the last time, as rows; parsing takes a while: call it between rounds."""
         pages, self._pages = self._pages, []
-        for at_ns, arm, text in pages:
-            with contextlib.suppress(ValueError):  # half a page, or no exposition at all: nothing was observed
-                for name, value in parse(text).values.items():
-                    yield SampleRow(run_id=run_id, leg=leg, arm=arm, at_ns=at_ns, name=name, value=value)
+        for page in pages:
 
-    async def _fetch(self, session: aiohttp.ClientSession, name: str) -> None:
-        source = self._sources[name]
+            def row(name: str, value: float, labels: str | None = None, page: _Page = page) -> SampleRow:
+                return SampleRow(run_id=run_id, leg=leg, arm=page.arm, at_ns=page.at_ns, name=name, value=value, labels=labels)
+
+            with contextlib.suppress(ValueError):  # half a page, or no exposition at all: nothing was observed
+                scraped = joined([parse(text) for text in page.texts])
+                yield from (row(name, value) for name, value in scraped.values.items())
+            with contextlib.suppress(ValueError):
+                told = of_page(page.gpu_text) if page.gpu_text is not None else iter(page.gpus)
+                yield from (row(each.name, each.value, json.dumps({"gpu": each.gpu})) for each in told)
+
+    async def _look(self, session: aiohttp.ClientSession, arm: str, source: Source) -> None:
+        texts = await asyncio.gather(*(self._text(session, url, source.headers) for url in source.urls))
+        # Counters of some replicas alone would seem to run backwards: all of them, or none.
+        whole = tuple(text for text in texts if text is not None) if None not in texts else ()
+        gpu_text = None if source.gpu_url is None else await self._text(session, source.gpu_url, {})
+        asks_here = source.is_here and source.gpu_url is None and self._gpus.count
+        # A driver may take milliseconds: not on the loop that stamps answers.
+        gpus = await asyncio.to_thread(lambda: tuple(self._gpus.samples())) if asks_here else ()
+        if whole or gpu_text is not None or gpus:
+            self._pages.append(_Page(time.monotonic_ns(), arm, whole, gpu_text, gpus))
+
+    async def _text(self, session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> str | None:
+        if url in self._silent:
+            return None
         try:
-            async with session.get(source.url, headers=source.headers) as response:
+            async with session.get(url, headers=headers) as response:
+                if response.status == 200:
+                    return await response.text()
                 if response.status == 404:
-                    self._silent.add(name)
-                elif response.status == 200:
-                    self._pages.append((time.monotonic_ns(), name, await response.text()))
+                    self._silent.add(url)
         except (aiohttp.ClientError, TimeoutError, OSError):
-            return  # a sample that could not be taken is no sample
+            return None  # a sample that could not be taken is no sample
+        return None

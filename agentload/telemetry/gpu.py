@@ -1,0 +1,89 @@
+"""What the GPUs do: from NVIDIA's management library on this machine, or from an exporter's page (DCGM). Absent is absent, never zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+# DCGM's field names, by ours. Its memory is in MiB, its clocks in MHz, its energy in mJ.
+DCGM: Final[Mapping[str, tuple[str, float]]] = {
+    "gpu_memory_bytes": ("DCGM_FI_DEV_FB_USED", float(1 << 20)),
+    "gpu_power_w": ("DCGM_FI_DEV_POWER_USAGE", 1.0),
+    "gpu_clock_mhz": ("DCGM_FI_DEV_SM_CLOCK", 1.0),
+    "gpu_temperature_c": ("DCGM_FI_DEV_GPU_TEMP", 1.0),
+    "gpu_busy": ("DCGM_FI_DEV_GPU_UTIL", 0.01),
+    "gpu_throttle_reasons": ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", 1.0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """One figure of one GPU."""
+
+    gpu: str
+    name: str
+    value: float
+
+
+def of_page(text: str) -> Iterator[GpuSample]:
+    """Yield what a DCGM exporter's page says, for each GPU. Raises ValueError when it is no exposition."""
+    ours = {theirs: (name, factor) for name, (theirs, factor) in DCGM.items()}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if (found := ours.get(sample.name)) is not None:
+                name, factor = found
+                yield GpuSample(gpu=sample.labels.get("gpu", "0"), name=name, value=sample.value * factor)
+
+
+class Gpus:
+    """Ask the GPUs of this machine; without the library or a driver there are none."""
+
+    def __init__(self, nvml: Any = None) -> None:  # noqa: ANN401  # the library has no types
+        """Take *nvml* in the place of the library, if it is given."""
+        self._nvml: Any = nvml or _library()
+        self._handles: tuple[Any, ...] = ()
+        if self._nvml is None:
+            return
+        try:
+            self._nvml.nvmlInit()
+            self._handles = tuple(self._nvml.nvmlDeviceGetHandleByIndex(index) for index in range(self._nvml.nvmlDeviceGetCount()))
+        except self._nvml.NVMLError:  # the library without a driver
+            self._handles = ()
+
+    @property
+    def count(self) -> int:
+        """Return how many GPUs this machine has, as far as can be told."""
+        return len(self._handles)
+
+    def samples(self) -> Iterator[GpuSample]:
+        """Yield what each GPU says now; what one does not tell is left out."""
+        for index, handle in enumerate(self._handles):
+            for name, asked in self._questions(handle):
+                try:
+                    value = float(asked())
+                except self._nvml.NVMLError:
+                    continue
+                yield GpuSample(gpu=str(index), name=name, value=value)
+
+    def _questions(self, handle: Any) -> tuple[tuple[str, Callable[[], float]], ...]:  # noqa: ANN401  # as above
+        nvml = self._nvml
+        return (
+            ("gpu_memory_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),
+            ("gpu_power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+            ("gpu_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            ("gpu_temperature_c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            ("gpu_busy", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+            ("gpu_throttle_reasons", lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+        )
+
+
+def _library() -> ModuleType | None:
+    try:
+        return import_module("pynvml")
+    except ImportError:
+        return None

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from agentload.telemetry.watch import Source, Watch
+
+pytestmark = pytest.mark.loopback
+
+
+async def test_replicas_are_one_server_and_gpus_are_told_apart() -> None:
+    asked: Counter[str] = Counter()
+    enough = asyncio.Event()
+
+    async def page(request: web.Request) -> web.Response:
+        asked[request.path] += 1
+        if asked["/gpu"] >= 3:
+            enough.set()
+        match request.path:
+            case "/a" | "/b":
+                return web.Response(text=f"vllm:num_requests_running 2\nvllm:kv_cache_usage_perc 0.{1 if request.path == '/a' else 7}\n")
+            case "/gpu":
+                return web.Response(text='DCGM_FI_DEV_POWER_USAGE{gpu="3"} 70\n')
+            case _:
+                raise web.HTTPNotFound
+
+    app = web.Application()
+    app.router.add_get("/{any}", page)
+    async with TestServer(app) as server:
+
+        def url(path: str) -> str:
+            return str(server.make_url(path))
+
+        sources = {"two": Source(urls=(url("/a"), url("/b")), gpu_url=url("/gpu")), "none": Source(urls=(url("/nothing"),))}
+        watch = Watch(sources, every_s=0.01)
+        task = asyncio.create_task(watch.run())
+        await asyncio.wait_for(enough.wait(), 10)
+        task.cancel()
+    rows = list(watch.rows(run_id="r", leg=1))
+    assert {(row.arm, row.name, row.value, row.labels) for row in rows} == {
+        ("two", "running", 4.0, None),
+        ("two", "kv_usage", 0.7, None),
+        ("two", "gpu_power_w", 70.0, '{"gpu": "3"}'),
+    }
+    assert asked["/nothing"] == 1
+    assert list(watch.rows(run_id="r", leg=1)) == []

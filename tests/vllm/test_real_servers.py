@@ -1,0 +1,215 @@
+"""Everything that talks to servers, against a real vLLM: launch, identity, replay, probes, pools, preemptions, death in mid-stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentload.ask.reuse import reuse
+from agentload.endpoints.agreement import agreement
+from agentload.endpoints.counting import tokenizer
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import identify, identify_all
+from agentload.endpoints.launch import Running, launched
+from agentload.errors import EndpointError
+from agentload.experiment.contexts import sweep
+from agentload.experiment.plan import plan
+from agentload.experiment.replay import Leg, Replay
+from agentload.kvmath.compare import sizes
+from agentload.kvmath.config import model_shape
+from agentload.live.body import Sampling, chat
+from agentload.live.target import Target
+from agentload.live.wire import Wire, WireRequest
+from agentload.model.commands import Limits, Outcome
+from agentload.model.plan import ClosedLoop, Load
+from agentload.model.rows import BlockRow, CallRow, RunRow, SampleRow
+from agentload.model.trace import Session, Trace
+from agentload.replay.call import Asked
+from agentload.report.advise import advise
+from agentload.report.policy import Setting
+from agentload.report.write import write
+from agentload.store import journal
+from agentload.store.places import journals
+from agentload.workloads import catalog
+from tests.vllm.serving import LENGTH, arms, missing, model
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.loopback,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+    pytest.mark.filterwarnings("default"),  # what a vLLM's stream leaves behind when it is killed is not ours
+]
+THREE = ("bf16", "fp8", "fp8-skip-sw")
+GENERATED = {"ok", "garbage"}
+"""Random weights repeat themselves, and that is noticed."""
+SECOND = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("weights")
+
+
+@pytest.fixture(scope="module")
+def windowed(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, ...]]:
+    folder = tmp_path_factory.mktemp("windowed")
+    served = arms(folder / "endpoints.yaml", model(weights, "gemma3"), THREE)
+    with launched(served, logs=folder, start_s=180):
+        yield served
+
+
+def played(trace: Trace, served: tuple[Endpoint, ...], database: Path, *, sessions: int, pairs: int = 2) -> str:
+    load = Load(arrivals=ClosedLoop(sessions=sessions))
+    made = plan(trace, [arm.name for arm in served], run="real", pairs=pairs, load=load, limits=Limits(total_ns=120 * SECOND))
+    replay = Replay(plan=made, endpoints=served, database=database, trace_hash="", command="test", sample_s=0.5)
+    return asyncio.run(Leg(replay).play()).run_id
+
+
+def test_three_arms_are_what_the_arms_file_says(windowed: tuple[Endpoint, ...]) -> None:
+    identities = dict(zip(THREE, asyncio.run(identify_all(windowed)), strict=True))
+    found = agreement(windowed, identities)
+    assert (found.mismatches, found.unknown, found.equal) == ((), (), ())
+    assert {identity.settings["max_num_batched_tokens"] for identity in identities.values()} == {2048}
+    wrong = replace(windowed[0], expect={"kv_cache_dtype": "fp8"})
+    with pytest.raises(EndpointError, match="expected fp8, the server says"):
+        agreement([wrong], identities).require()
+
+
+def test_prompts_have_exactly_their_lengths_and_every_call_is_stamped_by_the_kernel(windowed: tuple[Endpoint, ...], tmp_path: Path) -> None:
+    trace = catalog.trace("rag", seed=7, options={"sessions": "8", "documents": "0.2"}, ctx_scale=0.15)
+    trace = Trace(header=trace.header, sessions=tuple(_unhurried(trace)))
+    database = tmp_path / "real.duckdb"
+    run = played(trace, windowed, database, sessions=2)
+    rows = [row for path in journals(database, run) for row in journal.read(path)]
+    calls = [row for row in rows if isinstance(row, CallRow)]
+    assert {row.status for row in calls} <= GENERATED
+    assert {(row.token_rule, row.stamp_source) for row in calls} == {("token_ids", "kernel")}
+    assert all(row.output_tokens == row.asked_tokens for row in calls)
+    assert [row.void for row in rows if isinstance(row, BlockRow)] == [None] * 6
+    (described,) = (row for row in rows if isinstance(row, RunRow))
+    assert '"lengths": "exact"' in described.options
+    # A segment shorter than its template's frame is as long as the frame.
+    assert sum(row.prompt_tokens == row.context_tokens for row in calls) / len(calls) > 0.8
+    assert all(0 <= (row.prompt_tokens or 0) - row.context_tokens < 40 for row in calls)
+    assert len({row.prompt_hash for row in calls}) * 3 == len(calls)
+    assert any(row.cached_tokens for row in calls)
+    document = advise(database, run, setting=Setting())
+    write(document, tmp_path / "report")
+    assert "vLLM 0." in (tmp_path / "report" / "decision.md").read_text(encoding="utf-8")
+
+
+def test_a_second_equal_prompt_comes_from_the_prefix_cache_of_every_arm(windowed: tuple[Endpoint, ...]) -> None:
+    counted = asyncio.run(tokenizer(windowed[0], "tiny"))
+    assert counted is not None
+    found = [asyncio.run(reuse(arm, "tiny", tokenizer=counted)) for arm in windowed]
+    assert [(each.verdict, each.prompt_tokens) for each in found] == [("hit", 2048)] * 3
+    assert [each.cached_tokens for each in found] == [each.counted_hits for each in found]
+
+
+def test_a_prompt_that_is_too_long_is_an_error_of_the_server_with_its_words(windowed: tuple[Endpoint, ...], tmp_path: Path) -> None:
+    run = played(sweep((LENGTH + 500,), pairs=1, output=8, seed=1), windowed[:1], tmp_path / "long.duckdb", sessions=1, pairs=1)
+    (call,) = (row for path in journals(tmp_path / "long.duckdb", run) for row in journal.read(path) if isinstance(row, CallRow))
+    assert (call.status, call.http_status) == ("http_error", 400)
+    assert "maximum context length" in (call.error or "")
+
+
+@pytest.mark.parametrize(("shape", "ways"), [("llama", ("bf16", "fp8")), ("gemma3", THREE), ("gpt_oss", THREE)])
+def test_pools_are_as_large_as_computed(shape: str, ways: tuple[str, ...], weights: Path, tmp_path: Path) -> None:
+    shaped = model(weights, shape)
+    for arm in arms(tmp_path / "endpoints.yaml", shaped, ways):
+        with launched([arm], logs=tmp_path, start_s=180):
+            identity = asyncio.run(identify(arm))
+        block = int(str(identity.facts()["block_size"]))
+        computed = sizes(
+            model_shape(json.loads((shaped / "config.json").read_text()), name=shape),
+            64 << 20,
+            max_model_len=LENGTH,
+            in_flight=2048,
+            block_tokens=block,
+        )
+        pool = next(each.pool_tokens for each in computed if each.arm == arm.name)
+        assert pool == pytest.approx(float(str(identity.facts()["pool_tokens"])), rel=0.01)
+        assert identity.log.pool_tokens == pytest.approx(pool, rel=0.01)
+
+
+def test_a_pool_that_is_too_small_is_seen_to_preempt(weights: Path, tmp_path: Path) -> None:
+    (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), memory="16M", length=4096)
+    with launched([arm], logs=tmp_path, start_s=180):
+        run = played(sweep((256,) * 16, pairs=1, output=1024, seed=1), (arm,), tmp_path / "x.duckdb", sessions=16, pairs=1)
+    rows = [row for path in journals(tmp_path / "x.duckdb", run) for row in journal.read(path)]
+    assert {row.status for row in rows if isinstance(row, CallRow)} <= GENERATED
+    samples = [row for row in rows if isinstance(row, SampleRow)]
+    assert max(row.value for row in samples if row.name == "preemptions") > 0
+    assert max(row.value for row in samples if row.name == "kv_usage") > 0.9
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "statuses"),
+    [
+        ("api killed", {"truncated", "reset"}),
+        ("engine killed", {"stream_error", "truncated", "reset"}),
+        ("api terminated", {"idle_timeout", "truncated", "reset", "stream_error"}),
+    ],
+)
+def test_a_server_that_dies_in_mid_stream_is_a_failed_call(ended_by: str, statuses: set[str], weights: Path, tmp_path: Path) -> None:
+    (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("fp8",))
+    with _stoppable(arm, tmp_path) as running:
+        outcome = asyncio.run(_streamed(arm, lambda: _end(running, ended_by)))
+    assert outcome.status in statuses
+    assert outcome.chunks is not None
+    assert running.survivors() == ()
+
+
+@contextmanager
+def _stoppable(arm: Endpoint, logs: Path) -> Iterator[Running]:
+    with launched([arm], logs=logs, start_s=180) as servers:
+        yield servers[arm.name]
+
+
+def _end(running: Running, how: str) -> None:
+    match how:
+        case "api killed":
+            os.kill(running.pid, signal.SIGKILL)
+        case "api terminated":
+            os.kill(running.pid, signal.SIGTERM)
+        case _:
+            for pid in running.survivors():
+                if pid != running.pid:
+                    os.kill(pid, signal.SIGKILL)
+
+
+async def _streamed(arm: Endpoint, end: Callable[[], None]) -> Outcome:
+    ended = False
+
+    def streamed(tokens: int) -> None:
+        nonlocal ended
+        if tokens >= 20 and not ended:
+            ended = True
+            end()
+
+    async with Wire([Target(arm=arm.name, url=arm.url)]) as wire:
+        request = WireRequest(
+            request_id="dies",
+            arm=arm.name,
+            session="s",
+            body=chat(b'[{"role":"user","content":"also area arts"}]', sampling=Sampling(model="tiny", max_tokens=6000)),
+            released_ns=time.monotonic_ns(),
+            limits=Limits(idle_ns=5 * SECOND),
+            asked=Asked(tokens=6000, is_forced=True),
+            on_tokens=streamed,
+        )
+        return await wire.call(request)
+
+
+def _unhurried(trace: Trace) -> Iterator[Session]:
+    for session in trace.sessions:
+        yield replace(session, turns=tuple(replace(turn, wait_s=min(turn.wait_s, 0.2)) for turn in session.turns))
