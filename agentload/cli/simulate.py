@@ -21,6 +21,7 @@ from typing import Annotated
 
 import typer
 
+from agentload import __version__
 from agentload.cli import _load as opt
 from agentload.cli._found import describe
 from agentload.cli._output import print_json
@@ -93,7 +94,7 @@ def run(
             keep(found, db, run_id=beside, seconds=60 * minutes, slo=slo)
         print_json(found) if json else print(describe(found, what, slo=slo, share=share))
         return
-    name = run_id(trace_hash, chosen, load, pairs, design, cache, seed, noise)
+    name = run_id(__version__, trace_hash, chosen, load, pairs, design, cache, seed, noise)
     made = plan(
         trace,
         [arm.name for arm in chosen],
