@@ -97,9 +97,8 @@ def test_prompts_have_exactly_their_lengths_and_every_call_is_stamped_by_the_ker
     assert [row.void for row in rows if isinstance(row, BlockRow)] == [None] * 6
     (described,) = (row for row in rows if isinstance(row, RunRow))
     assert '"lengths": "exact"' in described.options
-    # A segment shorter than its template's frame is as long as the frame.
-    assert sum(row.prompt_tokens == row.context_tokens for row in calls) / len(calls) > 0.8
-    assert all(0 <= (row.prompt_tokens or 0) - row.context_tokens < 40 for row in calls)
+    # An answer shorter than the frame of its message is as long as the frame, 8 tokens here.
+    assert all(0 <= (row.prompt_tokens or 0) - row.context_tokens <= 8 * row.turn for row in calls)
     assert len({row.prompt_hash for row in calls}) * 3 == len(calls)
     assert any(row.cached_tokens for row in calls)
     document = advise(database, run, setting=Setting())
