@@ -1,0 +1,192 @@
+"""ServeGen's client tables (alibaba/ServeGen): traffic drawn from per-client rates and distributions, for they are no requests.
+
+A folder with chunk-N-trace.csv (begin of a window in s, requests/s, CV, family, two parameters) and chunk-N-dataset.json (distributions of
+lengths by window) for each client. Every client draws the times between its requests from its window's Gamma or Weibull, and
+lengths from its tables; all clients of the folder are merged. from_s and duration_s choose the time that is drawn, rate_scale
+multiplies all rates, seed fixes the draw. Contents have no identity; system=N says that the first N tokens of every prompt are one
+system prompt. A share of thinking ("reason_ratio") becomes thinking tokens, images become images of about that many tokens.
+"""
+
+import ast
+import heapq
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from agentload.errors import TraceError
+from agentload.importers.parts.files import head, lines, parsed
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.options import Count, Seconds
+from agentload.model.trace import Segment, Session, Turn, image_tokens
+
+FILES: Final = ("chunk-*-trace.csv",)
+LICENCE: Final = "the public client tables are Apache-2.0 (alibaba/ServeGen)"
+
+Scale = Annotated[float, Meta(gt=0)]
+_WINDOW_S: Final = 600.0  # of the public tables; only the last window's end needs it
+_PATCH: Final = 28  # pixels a side of an image's token, as in model.trace.image_tokens
+
+
+def sniff(head: Head) -> float:
+    """Look for a client's table by its name."""
+    return 1.0 if re.fullmatch(r"chunk-\d+-(trace\.csv|dataset\.json)(\.gz|\.zst)?", head.path.name) else 0.0
+
+
+def sessions(
+    intake: Intake, *, from_s: Seconds = 0.0, duration_s: Seconds = 3600.0, rate_scale: Scale = 1.0, seed: Count = 0, system: Count = 0
+) -> Iterator[Session]:
+    """Yield a session for each request that is drawn."""
+    intake.notes.estimate("requests are drawn from the clients' distributions: the source holds none")
+    drawn = (
+        _requests(client, Random(f"{seed} {client.name}"), from_s=from_s, until_s=from_s + duration_s, rate_scale=rate_scale)
+        for client in (_client(intake, path) for path in intake.files)
+    )
+    for number, (at_s, lengths) in enumerate(heapq.merge(*drawn, key=lambda request: request[0])):
+        yield _session(f"s{number}", round(at_s - from_s, 6), lengths, system)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """A client's traffic for a while."""
+
+    begin_s: float
+    rate_per_s: float
+    family: str
+    shape: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Client:
+    """One client's windows, and its distributions by when they begin to hold."""
+
+    name: str
+    windows: tuple[_Window, ...]
+    tables: Mapping[float, Mapping[str, "_Table"]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Values and how often each is drawn, added up."""
+
+    values: Sequence[float]
+    shares: Sequence[float]
+
+    def at(self, share: float) -> float:
+        """Return the value below which this share of draws falls."""
+        return self.values[min(bisect_right(self.shares, share * self.shares[-1]), len(self.values) - 1)]
+
+
+def _client(intake: Intake, path: Path) -> _Client:
+    windows = []
+    for number, line in lines(path, intake.notes):
+        cells = line.decode("utf-8", "replace").strip().split(",")
+        try:
+            begin_s, rate, family, shape = float(cells[0]), float(cells[1]), cells[3], float(cells[4])
+        except (ValueError, IndexError):
+            intake.notes.skip(f"{path}:{number}", "no window: begin, rate, CV, family, shape, scale")
+            continue
+        windows.append(_Window(begin_s=begin_s, rate_per_s=max(0.0, rate), family=family if shape > 0 else "", shape=shape))
+    beside = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
+    if not beside.exists():
+        raise TraceError(f"{beside}: the client's distributions are missing", hint="give the folder that holds both files of each client")
+    return _Client(name=path.name, windows=tuple(windows), tables=_tables(intake, beside))
+
+
+def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:
+    found = parsed(head(path, 1 << 30))
+    if not isinstance(found, dict):
+        intake.notes.skip(str(path), "no JSON object of windows")
+        return {}
+    tables: dict[float, dict[str, _Table]] = {}
+    for begin, said in found.items():
+        if isinstance(said, dict):
+            tables[float(begin)] = {name: table for name, value in said.items() if (table := _table(value)) is not None}
+    return dict(sorted(tables.items()))
+
+
+def _table(found: object) -> _Table | None:
+    """Read "{50: 0.3, 60: 0.7}", which is Python's notation and not JSON's."""
+    try:
+        pairs: Any = ast.literal_eval(found) if isinstance(found, str) else found
+        sorted_pairs = sorted((float(value), float(share)) for value, share in pairs.items())
+    except (ValueError, SyntaxError, AttributeError, TypeError, MemoryError, RecursionError):
+        return None
+    shares = list(accumulate(share for _, share in sorted_pairs))
+    return _Table([value for value, _ in sorted_pairs], shares) if shares and shares[-1] > 0 else None
+
+
+def _requests(
+    client: _Client, rng: Random, *, from_s: float, until_s: float, rate_scale: float
+) -> Iterator[tuple[float, Mapping[str, float]]]:
+    """Draw one client's requests.
+
+    Gaps are drawn in requests and spent at the window's rate, so that a gap may reach over windows and the mean rate is the
+    table's, however bursty: with a gap cut at each window's end, a CV of 7 would make half as many requests again.
+    """
+    begins = list(client.tables)
+    left: float | None = None  # of the gap, in requests
+    for number, window in enumerate(client.windows):
+        end_s = min(until_s, client.windows[number + 1].begin_s if number + 1 < len(client.windows) else window.begin_s + _WINDOW_S)
+        at_s = max(from_s, window.begin_s)
+        if at_s >= end_s or not begins or not window.rate_per_s:
+            continue
+        rate = window.rate_per_s * rate_scale
+        tables = client.tables[begins[max(0, bisect_right(begins, window.begin_s) - 1)]]
+        left = _residual(rng, window) if left is None else left
+        while (at_s := at_s + left / rate) < end_s:
+            yield at_s, {name: table.at(rng.random()) for name, table in tables.items()}
+            left = _gap(rng, window)
+        left = (at_s - end_s) * rate
+
+
+def _gap(rng: Random, window: _Window) -> float:
+    """Draw the gap to the next request, with a mean of 1."""
+    match window.family:
+        case "Gamma":
+            return rng.gammavariate(window.shape, 1 / window.shape)
+        case "Weibull":
+            return rng.weibullvariate(1 / math.gamma(1 + 1 / window.shape), window.shape)
+        case _:
+            return rng.expovariate(1.0)
+
+
+def _residual(rng: Random, window: _Window) -> float:
+    """Draw what is left of the gap that a moment chosen at random falls into: a uniform part of one drawn in proportion to its length."""
+    match window.family:
+        case "Gamma":
+            hit = rng.gammavariate(window.shape + 1, 1 / window.shape)
+        case "Weibull":
+            hit = rng.gammavariate(1 + 1 / window.shape, 1) ** (1 / window.shape) / math.gamma(1 + 1 / window.shape)
+        case _:
+            return rng.expovariate(1.0)
+    return hit * rng.random()
+
+
+def _session(name: str, start_s: float, lengths: Mapping[str, float], system: int) -> Session:
+    prompt = max(1, round(lengths.get("input_tokens", lengths.get("text_tokens", 1))))
+    output = max(1, round(lengths.get("output_tokens", 1)))
+    shared = min(system, prompt)
+    segments = [Segment(role="system", tokens=shared, key="system")] if shared else []
+    for number in range(round(lengths.get("image_count", 0))):
+        size = _size(lengths.get("image_tokens", 1))
+        segments.append(Segment(role="image", tokens=image_tokens(size), key=f"{name}.i{number}", size=size))
+    if prompt > shared or not segments:
+        segments.append(Segment(role="user", tokens=prompt - shared, key=name))
+    thinking = round(output * lengths["reason_ratio"]) if "reason_ratio" in lengths else None
+    turn = Turn(add=tuple(segments), output=output, thinking=thinking)
+    return Session(session=name, workload="servegen", turns=(turn,), start_s=start_s)
+
+
+def _size(tokens: float) -> tuple[int, int]:
+    """Return the nearly square image that costs this many tokens."""
+    wide = max(1, round(tokens**0.5))
+    high = max(1, round(tokens / wide))
+    return wide * _PATCH, high * _PATCH
