@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agentload import __version__
 from agentload.endpoints.endpoint import Endpoint
+from agentload.experiment.ideal import ideal_hit_rates
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, Kind, LegRow, RunRow
 
@@ -40,7 +41,10 @@ def run_row(
         seed=plan.seed,
         version=__version__,
         command=command,
-        options=json.dumps({**settings, "load": _load(plan), "cache": plan.cache, "rounds": len(plan.rounds)}, sort_keys=True),
+        options=json.dumps(
+            {**settings, "load": _load(plan), "cache": plan.cache, "rounds": len(plan.rounds), "ideal_hit_rates": ideal_hit_rates(plan)},
+            sort_keys=True,
+        ),
     )
 
 
