@@ -20,6 +20,8 @@ from agentload.prompts.words import WORDS
 from agentload.tasks import catalog
 
 LENGTHS: Final = (2048, 6144)
+SPARE: Final = 1.005
+"""What the line may be wrong by: a request that is a token too long for the window is refused."""
 _DEPTH: Final = 0.5
 
 
@@ -64,7 +66,7 @@ async def measured(endpoint: Endpoint, tasks: Sequence[str], *, seed: int) -> di
 def line(words: Sequence[int], tokens: Sequence[int]) -> ScaledTokens:
     """Lay a line through two prompts; rounded, so that a run that goes on makes the same bytes."""
     slope = (tokens[1] - tokens[0]) / (words[1] - words[0])
-    return ScaledTokens(around=max(0, math.ceil(tokens[0] - slope * words[0])), a_word=round(max(0.1, slope), 3))
+    return ScaledTokens(around=max(0, math.ceil(tokens[0] - slope * words[0])), a_word=math.ceil(1000 * SPARE * max(0.1, slope)) / 1000)
 
 
 def described(lengths: Mapping[str, Tokenizer]) -> dict[str, object]:

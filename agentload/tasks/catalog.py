@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from random import Random
 from typing import Final
 
 from agentload.errors import UsageError
-from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks.item import Grade, Item
+from agentload.prompts.tokenizer import WORD_TOKENS, Part, Tokenizer
+from agentload.tasks.item import Grade, Item, texts
 
+_ATTEMPTS: Final = 4
 _NO_TASKS: Final = frozenset({"catalog", "item", "checks", "custom"})
 
 
@@ -34,9 +36,29 @@ class Task:
     grade: Callable[[str, Item], Grade]
 
     def item(self, *, seed: int, context: int, depth: float | None, number: int, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
-        """Return an item that depends on the arguments alone."""
-        rng = _seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
-        return self.generate(rng, context=context, depth=depth, tokenizer=tokenizer, **self.options)
+        """Return an item that depends on the arguments alone, and with its answer's cap is never longer than *context*."""
+        room = context
+        for _ in range(_ATTEMPTS):
+            rng = _seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
+            item = self.generate(rng, context=room, depth=depth, tokenizer=tokenizer, **self.options)
+            # Pieces of a haystack are counted by a sample; all of them together may cost a little more.
+            over = used(item, tokenizer) - context
+            if over <= 0:
+                return item
+            room -= 2 * over
+        raise UsageError(f"task '{self.name}' does not fit into {context} tokens", hint="--contexts 4k..128k")
+
+
+def used(item: Item, tokenizer: Tokenizer) -> int:
+    """Count the tokens of a request with its answer's cap."""
+    parts: list[Part] = ["prompt", "systemless"]
+    parts.extend("assistant" if each["role"] == "assistant" else "user" for each in item.messages)
+    if item.tools:
+        parts.append("tools")
+        parts.extend("schema" for _ in item.tools)
+    said = sum(tokenizer.count(text) for text in texts(item))
+    schemas = tokenizer.count(json.dumps(item.tools)) if item.tools else 0
+    return said + schemas + sum(map(tokenizer.frame, parts)) + item.output_tokens
 
 
 def names() -> tuple[str, ...]:
