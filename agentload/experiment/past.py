@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentload.errors import PlanError
+from agentload.experiment.record import conditions
 from agentload.model.plan import Plan
-from agentload.model.rows import BlockRow, CallRow, LegRow, RunRow
+from agentload.model.rows import ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.store import journal
 from agentload.store.places import journals
 
@@ -21,35 +23,53 @@ class Past:
     legs: int = 0
     done: frozenset[int] = frozenset()
     lost: Mapping[int, int]
-    """How often a pair was begun and not finished whole."""
+    """How many plays of a pair that is not done may have gone out: their salts, and with them their request ids, are used up."""
     run: RunRow | None = None
+    arms: tuple[str, ...] = ()
 
 
 def past(database: Path, plan: Plan) -> Past:
     """Read the journals of a plan's run. Raises PlanError where the run is unknown or was begun with another plan."""
     paths = journals(database, plan.run)
-    rows = [row for path in paths for row in journal.read(path) if isinstance(row, RunRow | LegRow | BlockRow | CallRow)]
+    rows = [row for path in paths for row in journal.read(path) if isinstance(row, RunRow | LegRow | ArmRow | BlockRow | CallRow)]
     whole = Counter((row.pair, row.salt) for row in rows if isinstance(row, BlockRow) and row.void is None)
     done = frozenset(pair for (pair, _), count in whole.items() if count == len(plan.arms))
-    begun = {(row.leg, row.pair) for row in rows if isinstance(row, CallRow | BlockRow)}
     return Past(
         legs=max((row.leg for row in rows if isinstance(row, LegRow)), default=0),
         done=done,
-        lost=Counter(pair for _, pair in begun if pair not in done),
+        lost={pair: count for pair, count in _played(rows).items() if pair not in done},
         run=next((row for row in rows if isinstance(row, RunRow)), None),
+        arms=tuple(row.arm for row in rows if isinstance(row, ArmRow)),
     )
+
+
+def _played(rows: Iterable[Row]) -> Counter[int]:
+    """Count each pair's plays by their salts; calls that no block row followed were a play that was killed."""
+    salts: set[tuple[int, str]] = set()
+    open_calls: set[tuple[int, int, str]] = set()
+    for row in rows:
+        if isinstance(row, CallRow):
+            open_calls.add((row.leg, row.pair, row.arm))
+        elif isinstance(row, BlockRow):
+            open_calls.discard((row.leg, row.pair, row.arm))
+            salts.add((row.pair, row.salt))
+    return Counter([pair for pair, _ in salts] + [pair for _, pair in {(leg, pair) for leg, pair, _ in open_calls}])
 
 
 def check_resumed(before: Past, plan: Plan, *, trace_hash: str, database: Path) -> None:
     """Raise PlanError unless *plan* goes on where the run stopped."""
     if before.run is None:
         raise PlanError(f"no journal of run {plan.run} beside {database}", hint=f"agentload runs list --db {database}")
+    hint = f"resume with what it began with: {before.run.command}"
     for name, then, now in (
         ("trace", before.run.trace_hash, trace_hash),
         ("design", before.run.design, plan.design),
         ("seed", before.run.seed, plan.seed),
     ):
         if then != now:
-            raise PlanError(
-                f"run {plan.run} began with {name} {then}, not {now}", hint=f"resume with what it began with: {before.run.command}"
-            )
+            raise PlanError(f"run {plan.run} began with {name} {then}, not {now}", hint=hint)
+    if before.arms != plan.arms:
+        raise PlanError(f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}", hint=hint)
+    began, goes_on = json.loads(before.run.options), json.loads(json.dumps(conditions(plan)))
+    if other := [name for name, value in goes_on.items() if began.get(name) != value]:
+        raise PlanError(f"run {plan.run} began with other {' and '.join(other)}", hint=hint)

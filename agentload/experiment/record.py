@@ -42,7 +42,7 @@ def run_row(
         version=__version__,
         command=command,
         options=json.dumps(
-            {**settings, "load": _load(plan), "cache": plan.cache, "rounds": len(plan.rounds), "ideal_hit_rates": ideal_hit_rates(plan)},
+            {**settings, **conditions(plan), "ideal_hit_rates": ideal_hit_rates(plan)},
             sort_keys=True,
         ),
     )
@@ -73,6 +73,8 @@ def typed_command() -> str:
     return " ".join(["agentload", *sys.argv[1:]])
 
 
-def _load(plan: Plan) -> dict[str, object]:
+def conditions(plan: Plan) -> dict[str, object]:
+    """Return what every leg of a run must have in common for its pairs to be compared, as JSON has it."""
     load = plan.load
-    return {**asdict(load), "arrivals": {"kind": type(load.arrivals).__name__, **asdict(load.arrivals)}}
+    described = {**asdict(load), "arrivals": {"kind": type(load.arrivals).__name__, **asdict(load.arrivals)}}
+    return {"load": described, "cache": plan.cache, "rounds": len(plan.rounds)}
