@@ -19,7 +19,7 @@ from agentload.errors import UsageError
 from agentload.prompts.tokenizer import WORD_TOKENS, Part, Tokenizer
 from agentload.tasks.item import Grade, Item, texts
 
-_ATTEMPTS: Final = 4
+_ATTEMPTS: Final = 10
 _NO_TASKS: Final = frozenset({"catalog", "item", "checks", "custom"})
 
 
@@ -38,14 +38,14 @@ class Task:
     def item(self, *, seed: int, context: int, depth: float | None, number: int, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
         """Return an item that depends on the arguments alone, and with its answer's cap is never longer than *context*."""
         room = context
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             rng = _seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
             item = self.generate(rng, context=room, depth=depth, tokenizer=tokenizer, **self.options)
             # Pieces of a haystack are counted by a sample; all of them together may cost a little more.
             over = used(item, tokenizer) - context
             if over <= 0:
                 return item
-            room -= 2 * over
+            room -= over << attempt + 1  # a piece may be far larger than what is over
         raise UsageError(f"task '{self.name}' does not fit into {context} tokens", hint="--contexts 4k..128k")
 
 
