@@ -54,6 +54,10 @@ test-browser: $(READY) ## look at the report in a headless browser (Debian: apt-
 	@command -v chromium >/dev/null || echo "skipped: no chromium on this machine (Debian: apt-get install chromium)"
 	$(PYTEST) -m browser
 
+test-cron: $(READY) ## let a real cron daemon execute a job (needs root; Debian: apt-get install cron)
+	@command -v cron >/dev/null || echo "skipped: no cron on this machine (Debian: apt-get install cron)"
+	$(PYTEST) -m cron
+
 calibration: $(READY) ## grade the advisor on 2,000 simulated deployments whose truth is known
 	$(BIN)/python -m tests.advisor.calibration
 

@@ -118,7 +118,7 @@ def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, 
     run = opened.run_id
     assert run is not None
     try:
-        outcome = play(job, run=run, database=database, control=held_against is None, notice=notice)
+        outcome = play(job, run=run, database=database, notice=notice)
         if outcome.load_error is not None:
             return _ended(opened, "failed", Detail(reason=f"the run is in its journal only: {outcome.load_error}"))
         if outcome.died is not None:

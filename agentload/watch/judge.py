@@ -42,7 +42,7 @@ def judged(database: Path, run: str, reference: str, *, arms: Sequence[str], job
 
 def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:
     """Read what each arm's server said it is when the run ended, with the versions of ours that measured it."""
-    query = "SELECT arm, arg_max(facts, at_ns) FROM fingerprints WHERE run_id = ? AND NOT ends_with(arm, '@aa') GROUP BY arm ORDER BY arm"
+    query = "SELECT arm, arg_max(facts, at_ns) FROM fingerprints WHERE run_id = ? GROUP BY arm ORDER BY arm"
     with reading(database) as connection:
         rows = connection.execute(query, [run]).fetchall()
         ((version,),) = connection.execute("SELECT version FROM runs WHERE run_id = ?", [run]).fetchall()

@@ -15,7 +15,6 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import AgentloadError, EndpointError
 from agentload.experiment.blocks import families
-from agentload.experiment.control import with_control
 from agentload.experiment.emulated import emulated
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
@@ -39,17 +38,16 @@ class Outcome:
     load_error: str | None
 
 
-def play(job: Job, *, run: str, database: Path, control: bool, notice: Callable[[str], None]) -> Outcome:
-    """Replay the job's trace; with *control* its first arm plays twice, for the noise floor. Raises EndpointError for a dead endpoint."""
+def play(job: Job, *, run: str, database: Path, notice: Callable[[str], None]) -> Outcome:
+    """Replay the job's trace. Raises EndpointError for a dead endpoint."""
     trace, trace_hash = load_traces(job.traces)
     wanted = read(job.endpoints, model=job.model, key_env=job.api_key_env)
     with _served(wanted, run) as reached:
         _check_keys(reached)
         arms = tuple(endpoint.name for endpoint in reached)
-        served = with_control(reached, arms[0] if control else None)
         replay = Replay(
-            plan=plan(_cut(trace, job, arms), [each.name for each in served], run=run, seed=job.seed, pairs=job.pairs, load=job.load),
-            endpoints=served,
+            plan=plan(_cut(trace, job, arms), arms, run=run, seed=job.seed, pairs=job.pairs, load=job.load),
+            endpoints=reached,
             database=database,
             trace_hash=trace_hash,
             command=f"agentload watch run {job.name}",

@@ -1,0 +1,36 @@
+"""Jobs files for tests, and the command line as users call it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+AGENTLOAD = (sys.executable, "-c", "from agentload.cli.main import main; raise SystemExit(main())")
+SHORT = {"calls": 12, "minutes": 2}
+FAST = {"sessions": 1, "waits": {"user": {"cap_s": 0.01}, "tool": {"cap_s": 0.01}}}
+
+
+def watch_file(folder: Path, *, name: str = "nightly", **entry: Any) -> Path:
+    """Write a jobs file with one small job."""
+    job = {
+        "traces": ["demo-chat"],
+        "endpoints": "emulated:gpt-oss-20b-h100/bf16",
+        "schedule": {"cron": "0 2 * * *"},
+        "pairs": 3,
+        "budget": SHORT,
+        "load": FAST,
+        **entry,
+    }
+    path = folder / "watch.yaml"
+    path.write_text(yaml.safe_dump({"jobs": {name: job}}))
+    return path
+
+
+def watch(verb: str, *arguments: str, file: Path) -> subprocess.CompletedProcess[str]:
+    """Call a verb of `watch`."""
+    command = [*AGENTLOAD, "watch", verb, *arguments, "--file", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

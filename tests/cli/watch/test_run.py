@@ -1,0 +1,87 @@
+"""`watch run` on emulated servers: the reference, a run against it, a lock, a kill, a dead endpoint."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from agentload.watch.history import Execution
+from agentload.watch.ledger import history
+from agentload.watch.lock import locked
+from tests.cli.watch.jobs import AGENTLOAD, watch, watch_file
+
+pytestmark = pytest.mark.loopback
+
+CODES = {"done": 0, "void": 3}  # a busy machine may make figures void, and must say so
+
+
+def last(folder: Path) -> Execution:
+    return history(folder / "watch.duckdb", "nightly")[-1]
+
+
+@pytest.mark.slow
+def test_a_second_run_is_held_against_the_first_turn_by_turn(tmp_path: Path) -> None:
+    file = watch_file(tmp_path, notify={"digest": "out/digest.md", "junit": "out/junit.xml", "prometheus": "out/agentload.prom"})
+    for _ in range(8):  # until a run is quiet enough to be the reference, and another to be compared
+        done = watch("run", "nightly", file=file)
+        assert done.returncode == CODES[last(tmp_path).outcome], done.stdout + done.stderr
+        if last(tmp_path).detail.changes:
+            break
+    past = [each for each in history(tmp_path / "watch.duckdb", "nightly") if each.outcome == "done"]
+    assert past[0].detail.reference is None
+    assert past[-1].detail.reference == past[0].run_id
+    assert {change.metric for change in past[-1].detail.changes} == {"turn_ms", "ttft_ms", "tpot_ms"}
+    assert all(change.pairs == 3 for change in past[-1].detail.changes)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"digest.md", "junit.xml", "agentload.prom"}
+    assert json.loads(watch("history", "nightly", "--json", file=file).stdout)["executions"][-1]["run_id"] == last(tmp_path).run_id
+
+
+def test_an_endpoint_that_does_not_answer_is_an_alarm_and_exits_with_1(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        file = watch_file(tmp_path, endpoints=f"prod=http://127.0.0.1:{unused.getsockname()[1]}/v1")
+        done = watch("run", "nightly", file=file)
+    assert done.returncode == 1
+    assert "raised: dead endpoint: " in done.stdout
+    status = watch("status", "--json", file=file)
+    (job,) = json.loads(status.stdout)
+    assert (job["latest"]["outcome"], [each["kind"] for each in job["alarms"]], status.returncode) == ("dead", ["dead endpoint"], 0)
+
+
+def test_while_an_execution_holds_the_lock_another_is_recorded_as_skipped(tmp_path: Path) -> None:
+    file = watch_file(tmp_path)
+    with locked(tmp_path / "watch.duckdb", "nightly") as is_mine:
+        assert is_mine
+        done = watch("run", "nightly", file=file)
+    assert (done.returncode, done.stdout) == (0, "nightly: skipped: the execution before was still running\n")
+
+
+def test_a_killed_execution_leaves_a_readable_history_and_the_next_one_tells_of_it(tmp_path: Path) -> None:
+    file = watch_file(tmp_path)
+    running = subprocess.Popen([*AGENTLOAD, "watch", "run", "nightly", "--file", str(file)], stdout=subprocess.DEVNULL)
+    journal = tmp_path / "watch.journal"
+    until_s = time.monotonic() + 30
+    while not list(journal.glob("2*/*.journal")) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    shown = watch("history", "nightly", file=file)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    done = watch("run", "nightly", file=file)
+    past = history(tmp_path / "watch.duckdb", "nightly")
+    assert [each.outcome for each in past] == ["failed", last(tmp_path).outcome]
+    assert past[0].detail.reason == "the process was killed"
+    assert done.returncode == CODES[past[1].outcome], done.stdout + done.stderr
+
+
+def test_a_scheduler_that_calls_when_nothing_is_due_gets_nothing_done(tmp_path: Path) -> None:
+    file = watch_file(tmp_path, schedule={"cron": "0 0 29 2 *"})
+    done = watch("run", "nightly", "--scheduled", file=file)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert history(tmp_path / "watch.duckdb", "nightly") == ()

@@ -1,0 +1,138 @@
+"""Files for schedulers, dashboards and continuous integration."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from agentload.errors import AgentloadError
+from agentload.watch.alarms import Rule, alarms
+from agentload.watch.exports.crontab import crontab, installed, when, without
+from agentload.watch.exports.digest import digest
+from agentload.watch.exports.junit import junit
+from agentload.watch.exports.kubernetes import kubernetes
+from agentload.watch.exports.parts import Place
+from agentload.watch.exports.prometheus import prometheus
+from agentload.watch.exports.systemd import calendar, systemd
+from agentload.watch.jobs_file import Jobs, add, read_jobs
+from agentload.watch.schedule import Schedule
+from tests.watch.histories import execution, history
+from tests.watch.test_jobs_file import ENTRY
+
+WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
+
+
+def jobs(folder: Path) -> Jobs:
+    add(folder / "watch.yaml", "nightly", ENTRY)
+    return read_jobs(folder / "watch.yaml")
+
+
+def place(found: Jobs, *, zone: str = "Europe/Berlin") -> Place:
+    program = Path("/opt/agentload/bin/agentload")
+    return Place(program=program, jobs_file=found.path, database=found.database, local_zone=zone, path="/usr/bin:/bin")
+
+
+def test_a_crontab_line_is_absolute_and_logs(tmp_path: Path) -> None:
+    found = jobs(tmp_path)
+    line = next(line for line in crontab(found.jobs, place(found)).splitlines() if not line.startswith("#"))
+    assert line == (
+        f"0 2 * * * PATH=/usr/bin:/bin /opt/agentload/bin/agentload watch run nightly --file {tmp_path}/watch.yaml --scheduled "
+        f">>{tmp_path}/watch.journal/watch-nightly.log 2>&1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("local", "fields"),
+    [("Europe/Berlin", "0 2 * * *"), ("Europe/Paris", "0 2 * * *"), ("UTC", "0 * * * *"), ("Asia/Kolkata", "* * * * *")],
+)
+def test_a_job_of_another_zone_is_called_whenever_it_may_be_due(tmp_path: Path, local: str, fields: str) -> None:
+    assert when(jobs(tmp_path).jobs[0], local) == fields
+
+
+def test_installing_twice_and_removing_leaves_a_crontab_as_it_was(tmp_path: Path) -> None:
+    found = jobs(tmp_path)
+    block, mine = crontab(found.jobs, place(found)), str(found.path)
+    for before in ("", "MAILTO=me\n5 4 * * * backup\n"):
+        once = installed(before, block, mine)
+        assert installed(once, block, mine) == once
+        assert without(once, mine) == before
+        assert without(once, "/other/watch.yaml") == once
+
+
+@pytest.mark.parametrize(
+    ("cron", "events"),
+    [
+        ("0 2 * * *", ("*-*-* 02:00:00 UTC",)),
+        ("*/20 8-9 * * 1-5", ("Mon,Tue,Wed,Thu,Fri *-*-* 08,09:00,20,40:00 UTC",)),
+        ("0 0 13 * 5", ("*-*-13 00:00:00 UTC", "Fri *-*-* 00:00:00 UTC")),
+        ("0 0 1 1,7 7", ("*-01,07-01 00:00:00 UTC", "Sun *-01,07-* 00:00:00 UTC")),
+    ],
+)
+def test_a_cron_schedule_has_the_same_firings_as_a_calendar(cron: str, events: tuple[str, ...]) -> None:
+    assert calendar(Schedule(cron=cron)) == events
+
+
+def test_a_schedule_without_a_calendar_form_is_refused() -> None:
+    with pytest.raises(AgentloadError, match="L or # in its day"):
+        calendar(Schedule(cron="0 0 L * *"))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
+    found = jobs(tmp_path)
+    program = Path(shutil.which("true") or "/bin/true")
+    for name, text in systemd(found.jobs, replace(place(found), program=program)).items():
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *map(str, tmp_path.glob("agentload-*"))], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_cluster_gets_the_schedule_with_its_zone_and_never_two_at_once(tmp_path: Path) -> None:
+    config, claim, job = yaml.safe_load_all(kubernetes(jobs(tmp_path), image="registry/agentload:1"))
+    assert [each["kind"] for each in (config, claim, job)] == ["ConfigMap", "PersistentVolumeClaim", "CronJob"]
+    assert yaml.safe_load(config["data"]["watch.yaml"])["database"] == "/var/lib/agentload/watch.duckdb"
+    spec = job["spec"]
+    assert (spec["schedule"], spec["timeZone"], spec["concurrencyPolicy"]) == ("0 2 * * *", "Europe/Berlin", "Forbid")
+    pod = spec["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["command"][:4] == ["agentload", "watch", "run", "nightly"]
+    assert {each["name"] for each in pod["volumes"]} == {each["name"] for each in pod["containers"][0]["volumeMounts"]}
+
+
+def test_a_digest_begins_with_what_holds_now() -> None:
+    text = digest("nightly", WORSE, alarms(WORSE, Rule()))
+    assert text.startswith("# nightly: regression\n\n- **regression: prod: turn\\_ms +8.")
+    assert "| 1970-01-14 00:00 | done, against r0 | +8.3% | r13 |" in text
+    assert digest("nightly", WORSE[:-1], ()).startswith("# nightly: nothing got worse\n")
+
+
+def test_what_a_server_said_cannot_turn_into_markup() -> None:
+    past = (execution(0, "dead", reason="<script>|`x`\n# y"),)
+    assert "dead: &lt;script>\\|\\`x\\` # y |" in digest("nightly", past, ())
+
+
+def test_junit_fails_the_series_that_got_worse() -> None:
+    root = ET.fromstring(junit("nightly", WORSE[-1], alarms(WORSE, Rule())))
+    assert {key: root.get(key) for key in ("tests", "failures", "errors")} == {"tests": "2", "failures": "1", "errors": "0"}
+    assert [each.get("name") for each in root if each.find("failure") is not None] == ["prod: turn_ms"]
+    dead = ET.fromstring(junit("nightly", execution(1, "dead", reason="\x00refused"), ()))
+    assert [each.get("message") for each in dead.iter("error")] == ["refused"]
+
+
+def test_prometheus_reads_the_text_file_back() -> None:
+    text = prometheus("nightly", WORSE, alarms(WORSE, Rule()))
+    seen = {
+        (s.name, *(s.labels[key] for key in sorted(s.labels))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+    assert round(seen["agentload_watch_change_ratio", "prod", "nightly", "turn_ms"], 4) == 0.0833
+    assert seen["agentload_watch_alarms", "nightly", "regression"] == 1

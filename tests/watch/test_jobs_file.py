@@ -1,0 +1,80 @@
+"""A jobs file is read strictly and edited without losing what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentload.errors import AgentloadError
+from agentload.watch.jobs_file import add, read_jobs, remove
+
+ENTRY = {"traces": ["rag"], "endpoints": "prod=http://127.0.0.1:8000/v1", "schedule": {"cron": "0 2 * * *", "time_zone": "Europe/Berlin"}}
+
+
+def test_jobs_that_are_added_can_be_read_and_removed_again(tmp_path: Path) -> None:
+    path = tmp_path / "watch.yaml"
+    add(path, "one", ENTRY)
+    add(path, "two", {**ENTRY, "budget": {"calls": 40}})
+    jobs = read_jobs(path)
+    assert [(each.name, each.budget.calls, each.schedule.time_zone) for each in jobs.jobs] == [
+        ("one", None, "Europe/Berlin"),
+        ("two", 40, "Europe/Berlin"),
+    ]
+    assert jobs.database == tmp_path / "watch.duckdb"
+    remove(path, "one")
+    assert [each.name for each in read_jobs(path).jobs] == ["two"]
+
+
+def test_comments_survive_an_added_job(tmp_path: Path) -> None:
+    path = tmp_path / "watch.yaml"
+    add(path, "one", ENTRY)
+    path.write_text("# ours\n" + path.read_text())
+    add(path, "two", ENTRY)
+    assert path.read_text().startswith("# ours\n")
+    assert len(read_jobs(path).jobs) == 2
+
+
+def test_a_file_that_is_laid_out_otherwise_is_still_extended(tmp_path: Path) -> None:
+    path = tmp_path / "watch.yaml"
+    path.write_text("jobs: {}\n")
+    add(path, "one", ENTRY)
+    assert [each.name for each in read_jobs(path).jobs] == ["one"]
+
+
+def test_a_trace_beside_the_file_is_named_by_its_absolute_path(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text("")
+    add(tmp_path / "watch.yaml", "one", {**ENTRY, "traces": ["mine.jsonl", "rag"]})
+    assert read_jobs(tmp_path / "watch.yaml").jobs[0].traces == (str(tmp_path / "mine.jsonl"), "rag")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({**ENTRY, "traces": []}, "traces names at least one"),
+        ({**ENTRY, "pairs": 2}, "pairs must be >= 3"),
+        ({**ENTRY, "shedule": 1}, "unknown field `shedule`"),
+        ({**ENTRY, "metrics": ["tftt_ms"]}, "Invalid enum value 'tftt_ms'"),
+        ({**ENTRY, "budget": {"minutes": 0}}, "budget.minutes must be positive"),
+        ({**ENTRY, "schedule": {"cron": "0 2"}}, "expected five fields"),
+        ({**ENTRY, "load": {"sessions": 2, "rate_per_s": 1.0}}, "not both"),
+        ({**ENTRY, "policy": {"min_chnge": 1}}, "min_chnge"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(tmp_path: Path, entry: dict[str, object], message: str) -> None:
+    with pytest.raises(AgentloadError) as caught:
+        add(tmp_path / "watch.yaml", "one", entry)
+    assert message in caught.value.message
+    assert not (tmp_path / "watch.yaml").exists()
+
+
+def test_a_name_that_no_scheduler_takes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AgentloadError, match="a name has small letters"):
+        add(tmp_path / "watch.yaml", "Nightly run", ENTRY)
+
+
+def test_a_job_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    add(tmp_path / "watch.yaml", "one", ENTRY)
+    with pytest.raises(AgentloadError) as caught:
+        read_jobs(tmp_path / "watch.yaml").named("two")
+    assert caught.value.hint == "its jobs: one"
