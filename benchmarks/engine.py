@@ -1,7 +1,7 @@
 """Check the emulated engine against what was published, and time a day of agents: `python benchmarks/engine.py`.
 
 The load test is the published one, as the tests play it.
-"""  # noqa: INP001 - a folder of scripts, no package
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Each POST is answered with a stream of vLLM's form: the first token so long after the request was read, the others at a fixed pace. GET
 hands out the log: for every finished stream when its request had arrived (as the kernel says: how soon this server reads it is no error of
 the client), and when each of its writes began and ended.
-"""  # noqa: INP001 - a folder of scripts, no package
+"""
 
 import argparse
 import select
