@@ -1,8 +1,9 @@
 """Start the servers of an arms file, wait until they answer, and end them for certain, their engines included.
 
 A serving engine runs in processes of its own, which outlive an API server that was killed and then hold the GPU's memory. So each server
-leads a process group, and all its processes carry a mark in their environment: what still carries it after the group was asked to end
-is ended by its process id.
+leads a process group, and its processes carry a mark in their environment: whoever is of the group, carries the mark or descends from
+such a process is ended by its id. Neither sign alone is enough: vLLM's engines write their title over their environment, and an engine may
+lead a session of its own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ MARK: Final = "AGENTLOAD_LAUNCHED"
 PROCESSES: Final = Path("/proc")
 
 
+@dataclass(frozen=True, slots=True)
+class _Process:
+    parent: int
+    group: int
+    session: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """A server that was started."""
@@ -49,7 +57,11 @@ class Running:
 
     def survivors(self) -> tuple[int, ...]:
         """Return the processes of this server that still run."""
-        return tuple(pid for pid in _marked(self.mark) if _is_alive(pid))
+        table = dict(_processes())
+        found = {pid for pid, each in table.items() if (each.group, each.session) == (self.pid, os.getsid(0)) or _is_marked(pid, self.mark)}
+        while more := {pid for pid, each in table.items() if each.parent in found} - found:
+            found |= more
+        return tuple(sorted(found))
 
     def stop(self, *, patience_s: float = STOP_S) -> tuple[int, ...]:
         """End the server; return the processes that had to be killed. Raises LaunchError when one cannot be ended."""
@@ -154,18 +166,19 @@ def _answers(endpoint: Endpoint) -> bool:
         return False
 
 
-def _marked(mark: str) -> Iterator[int]:
-    wanted = f"{MARK}={mark}".encode()
+def _processes() -> Iterator[tuple[int, _Process]]:
+    """Yield every process that runs, by its id."""
     for folder in PROCESSES.glob("[0-9]*"):
-        with suppress(OSError):  # it ended meanwhile, or is somebody else's
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                yield int(folder.name)
+        with suppress(OSError, IndexError, ValueError):  # it ended meanwhile
+            # Behind the name, which may hold anything: state, parent, group, session (proc(5)).
+            state, parent, group, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if state != "Z":
+                yield int(folder.name), _Process(int(parent), int(group), int(session))
 
 
-def _is_alive(pid: int) -> bool:
-    with suppress(OSError, IndexError):
-        # The state stands behind the name, which may hold anything.
-        return (PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+def _is_marked(pid: int, mark: str) -> bool:
+    with suppress(OSError):  # it ended meanwhile, or is somebody else's
+        return f"{MARK}={mark}".encode() in (PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
     return False
 
 

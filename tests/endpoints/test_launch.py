@@ -14,12 +14,14 @@ from agentload.errors import LaunchError
 
 pytestmark = pytest.mark.loopback
 
-# A server with an engine in a session of its own, which would outlive it; neither heeds SIGTERM where told so.
+# A server with an engine that would outlive it: in a session of its own, or in the server's group with an environment that tells nothing, as
+# vLLM's engines have. The server heeds SIGTERM unless told not to.
 SERVER = """
 import http.server, signal, subprocess, sys
 port, stubborn = int(sys.argv[1]), sys.argv[2] == "stubborn"
 engine = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-child = subprocess.Popen([sys.executable, "-c", engine], start_new_session=True)
+own = sys.argv[2] != "titled"
+child = subprocess.Popen([sys.executable, "-c", engine], start_new_session=own, env=None if own else {})
 print("engine", child.pid, flush=True)
 if stubborn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -38,7 +40,7 @@ def arm(kind: str = "plain", *, name: str = "a") -> Endpoint:
     return Endpoint(name=name, url=f"http://127.0.0.1:{port}/v1", launch=Launch(command=(sys.executable, "-c", SERVER, str(port), kind)))
 
 
-@pytest.mark.parametrize("kind", ["plain", "stubborn"])
+@pytest.mark.parametrize("kind", ["plain", "stubborn", "titled"])
 def test_a_stopped_server_takes_its_orphaned_engine_along(tmp_path: Path, kind: str) -> None:
     running = start(arm(kind), logs=tmp_path)
     assert len(running.survivors()) == 2

@@ -148,7 +148,7 @@ def _hold_pool(arm: Endpoint, shaped: Path) -> None:
 def test_a_pool_that_is_too_small_is_seen_to_preempt(weights: Path, tmp_path: Path) -> None:
     (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), memory="16M", length=4096)
     with launched([arm], logs=tmp_path, start_s=180):
-        run = played(sweep((256,) * 16, pairs=1, output=1024, seed=1), (arm,), tmp_path / "x.duckdb", sessions=16, pairs=1)
+        run = played(sweep(range(256, 272), pairs=1, output=1024, seed=1), (arm,), tmp_path / "x.duckdb", sessions=16, pairs=1)
     rows = [row for path in journals(tmp_path / "x.duckdb", run) for row in journal.read(path)]
     assert {row.status for row in rows if isinstance(row, CallRow)} <= GENERATED
     samples = [row for row in rows if isinstance(row, SampleRow)]
