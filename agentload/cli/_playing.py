@@ -7,7 +7,7 @@ import signal
 import sys
 
 from agentload.cli._progress import Progress
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, InterruptError
 from agentload.experiment.replay import Leg, Played, Replay
 
 
@@ -24,6 +24,8 @@ def played(replay: Replay, progress: Progress) -> Played:
     with progress.shown():
         try:
             return asyncio.run(play())
+        except asyncio.CancelledError as stopped:
+            raise InterruptError("stopped before anything was sent") from stopped
         except BaseExceptionGroup as group:
             mendable, bugs = group.split(AgentloadError)
             if mendable is None or bugs is not None:

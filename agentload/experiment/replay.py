@@ -75,16 +75,20 @@ class Leg:
         self._listener = listener
         self._notice = notice
         self._runner: Runner | None = None
+        self._task: asyncio.Task[object] | None = None
         self._stops = 0
 
     def stop(self) -> None:
-        """Let what is in flight come to its end; when asked a second time, cancel it."""
+        """Let what is in flight come to its end; when asked a second time, cancel it. Before the first call, cancel `play`."""
         self._stops += 1
         if self._runner is not None:
             self._runner.stop(drain=self._stops == 1)
+        elif self._task is not None:
+            self._task.cancel()
 
     async def play(self) -> Played:
         """Play to the end, or to the end of what is in flight after `stop`."""
+        self._task = asyncio.current_task()
         replay, plan = self._replay, self._replay.plan
         if replay.database.exists():
             with reading(replay.database):  # one that cannot take the rows is better known now than after an hour

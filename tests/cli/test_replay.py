@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -141,6 +142,20 @@ def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(ser
     )
     assert resumed.returncode == 0, resumed.stderr
     assert_whole(tmp_path, run)
+
+
+def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(trace: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"a=http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        command = [*AGENTLOAD, "replay", str(trace), "--endpoints", url, "--model", "m", "--db", "x.duckdb"]
+        running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        asked, _ = silent.accept()
+        with asked:
+            asked.recv(1)
+            running.send_signal(signal.SIGINT)
+            _, stderr = running.communicate(timeout=5)
+    assert (running.returncode, stderr) == (130, "error: stopped before anything was sent\n")
+    assert not (tmp_path / "x.journal").exists()
 
 
 def test_kill_9_loses_nothing_that_was_finished_and_resume_repeats_no_finished_pair(servers: Servers, tmp_path: Path) -> None:
