@@ -51,6 +51,7 @@ class PromptCaller:
         self._ready: OrderedDict[str, _Ready] = OrderedDict()
         self._ready_bytes = 0
         self._orders: asyncio.Queue[Prepare] = asyncio.Queue()
+        self._cancelled: set[str] = set()
 
     def prepare(self, command: Prepare) -> None:
         """Render soon, behind the calls that are due now; `cook` must be running."""
@@ -58,6 +59,8 @@ class PromptCaller:
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
         """Send a call and follow it to its end; return its outcome and the hash of its prompt."""
+        if send.request_id in self._cancelled:
+            return Outcome(status="cancelled"), None  # before its first byte
         ready = self._take(send.request_id) or self._render(send.call.context, send.salt)
         speech, call = self._speech[send.arm], send.call
         sampling = Sampling(
@@ -81,8 +84,13 @@ class PromptCaller:
         return await self._wire.call(request), ready.hash
 
     def cancel(self, request_id: str) -> None:
-        """Close a call's connection."""
+        """Close a call's connection, or keep a call that is about to go from going."""
+        self._cancelled.add(request_id)
         self._wire.cancel(request_id)
+
+    def clock_steps(self) -> int:
+        """Count how often the wall clock was stepped."""
+        return self._wire.facts().clock_steps
 
     async def cook(self) -> None:
         """Make ready what was ordered, one at a time, until cancelled."""

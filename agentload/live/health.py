@@ -24,7 +24,9 @@ class Health:
     cpu_share: float
     """CPU time of this process over wall time, 1 is one core."""
     stamp_sources: tuple[str, ...]
-    void: str | None
+    clock_steps: int = 0
+    """How often the wall clock was stepped; kernel stamps around such a moment are off."""
+    void: str | None = None
     """Why the timings of this leg cannot be used, with the remedy; None when they can."""
 
 
@@ -57,7 +59,7 @@ class Monitor:
             self._coalesced += coalesced or 0
             self._sources.add(source)
 
-    def health(self) -> Health:
+    def health(self, *, clock_steps: int = 0) -> Health:
         """Sum up, and say whether the leg is void."""
         lags = sorted(self._lags_ns)
         p50, p99 = (lags[int(q * (len(lags) - 1))] / 1e6 if lags else None for q in (0.50, 0.99))
@@ -72,12 +74,17 @@ class Monitor:
             coalesced_share=share,
             cpu_share=(time.process_time_ns() - self._cpu_from) / wall_ns,
             stamp_sources=tuple(sorted(self._sources)),
-            void=void_reason(send_lag_p99_ms=p99, loop_stall_max_ms=stall_ms, coalesced_share=share),
+            clock_steps=clock_steps,
+            void=void_reason(send_lag_p99_ms=p99, loop_stall_max_ms=stall_ms, coalesced_share=share, clock_steps=clock_steps),
         )
 
 
-def void_reason(*, send_lag_p99_ms: float | None, loop_stall_max_ms: float, coalesced_share: float | None) -> str | None:
+def void_reason(
+    *, send_lag_p99_ms: float | None, loop_stall_max_ms: float, coalesced_share: float | None, clock_steps: int = 0
+) -> str | None:
     """Say why timings taken this way cannot be used, or None."""
+    if clock_steps:
+        return f"the wall clock was stepped {clock_steps} times, and kernel stamps are wall time: let it settle before you measure"
     if send_lag_p99_ms is not None and send_lag_p99_ms > MAX_SEND_LAG_MS:
         return f"requests left {send_lag_p99_ms:.1f} ms late (p99; limit {MAX_SEND_LAG_MS:g}): lower the rate or the number of sessions"
     if loop_stall_max_ms > MAX_STALL_MS:

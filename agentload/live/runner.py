@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol, assert_never
@@ -50,6 +51,10 @@ class Caller(Protocol):
 
     def cancel(self, request_id: str) -> None:
         """Close a call's connection; its outcome says cancelled."""
+        ...
+
+    def clock_steps(self) -> int:
+        """Count how often the wall clock, which kernel stamps are taken from, was stepped."""
         ...
 
 
@@ -107,6 +112,9 @@ class Runner:
     async def play(self) -> Health:
         """Play the plan to its end, or to the end of what is in flight after `stop`."""
         self._alarm = Alarm(lambda: self._tell(Woke(at_ns=time.monotonic_ns())))
+        # What lives as long as the run need not be looked at each time memory is swept: a sweep stops the loop.
+        gc.collect()
+        gc.freeze()
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -116,9 +124,10 @@ class Runner:
                 for task in watching:
                     task.cancel()
         finally:
+            gc.unfreeze()
             self._alarm.close()
             self._flush()
-        return self._monitor.health()
+        return self._monitor.health(clock_steps=self._caller.clock_steps())
 
     def stop(self, *, drain: bool = True) -> None:
         """Release nothing more; with *drain* let what is in flight come to its end, otherwise cancel it."""

@@ -24,6 +24,12 @@ def test_a_leg_is_void_for_a_named_reason(lag: float | None, stall: float, share
     assert reason is None if says is None else reason is not None and says in reason
 
 
+def test_a_stepped_clock_voids_a_leg() -> None:
+    reason = void_reason(send_lag_p99_ms=1.0, loop_stall_max_ms=1.0, coalesced_share=0.0, clock_steps=2)
+    assert reason is not None
+    assert "stepped 2 times" in reason
+
+
 async def test_a_stall_of_the_loop_is_noticed() -> None:
     monitor = Monitor()
     beat = asyncio.create_task(monitor.beat())
