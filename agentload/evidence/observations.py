@@ -21,7 +21,7 @@ NOT_OUTCOMES: Final = ("cancelled", "stopped")
 READ: Final = (
     "workload", "arm", "status", "tail", "play", "pair", "session", "turn", "restart", "start_s", "ttft_ms", "tpot_ms", "turn_ms", "lag_ms",
     "gap_p99_ms", "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens", "batch_kv_tokens", "batch_sequences",
-    "busy_s", "sent_ns", "chunk_count", "coalesced_reads", "stamp_source",
+    "busy_s", "sent_ns", "first_ns", "chunk_count", "coalesced_reads", "stamp_source",
 )  # fmt: skip
 
 

@@ -106,10 +106,14 @@ def _hit_rate(rows: pl.DataFrame) -> float | None:
 def _impossible_hits(rows: pl.DataFrame) -> float | None:
     """Count the tokens that the first call of each play found in the cache, although no call had its salt before.
 
-    What the server's chat template puts before the salt is the same in every request and may well be cached.
+    Calls that were sent before any had an answer may be served in any order: only if each of them hit, the first one did. What the
+    server's chat template puts before the salt is the same in every request and may well be cached.
     """
-    first = rows.filter(pl.col("cached_tokens").is_not_null()).sort("sent_ns", nulls_last=True).group_by("play").first()
+    first = rows.filter(
+        pl.col("cached_tokens").is_not_null() & (pl.col("sent_ns") <= pl.col("first_ns").min().over("play")).fill_null(value=True)
+    )
     if not first.height:
         return None
     template = (pl.col("prompt_tokens") - pl.col("context_tokens")).clip(lower_bound=0)
-    return float(first.select((pl.col("cached_tokens") - template).clip(lower_bound=0).sum()).item())
+    least = first.group_by("play").agg((pl.col("cached_tokens") - template).clip(lower_bound=0).min().alias("hits"))
+    return float(least["hits"].sum())

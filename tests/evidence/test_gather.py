@@ -234,6 +234,19 @@ def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call
     assert column(calls(found).computed_tokens) == [992.0, 512.0]
 
 
+def test_of_calls_sent_together_the_server_may_take_any_first_so_one_without_a_hit_clears_all(tmp_path: Path) -> None:
+    together = [
+        call("bf16", 0, 1.0, "s1", prompt_tokens=1000, cached_tokens=288),
+        call("bf16", 0, 1.0001, "s2", prompt_tokens=1000, cached_tokens=0),
+        call("bf16", 0, 1.0002, "s3", prompt_tokens=1000, cached_tokens=304),
+    ]
+    for folder, rows, hits in (("one", together, 0.0), ("none", [together[0], together[2]], 288.0)):
+        (tmp_path / folder).mkdir()
+        server = evidence(tmp_path / folder, [block("bf16", 0, 0), *rows, *OTHER]).telemetry(None, "bf16")
+        assert server is not None
+        assert server.impossible_hits == hits
+
+
 def test_prompts_that_are_not_as_long_as_asked_are_told(tmp_path: Path) -> None:
     rows = [block("bf16", 0, 0), call("bf16", 0, 1, prompt_tokens=1031), *OTHER]
     assert evidence(tmp_path, rows).notes == (
