@@ -62,6 +62,7 @@ def test_while_an_execution_holds_the_lock_another_is_recorded_as_skipped(tmp_pa
     assert (done.returncode, done.stdout) == (0, "nightly: skipped: the execution before was still running\n")
 
 
+@pytest.mark.slow
 def test_a_killed_execution_leaves_a_readable_history_and_the_next_one_tells_of_it(tmp_path: Path) -> None:
     file = watch_file(tmp_path)
     running = subprocess.Popen([*AGENTLOAD, "watch", "run", "nightly", "--file", str(file)], stdout=subprocess.DEVNULL)
