@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from advisor import commands
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.policy import Policy
@@ -117,6 +118,11 @@ class Case:
     def reach_of(self, arm: str, workload: str | None) -> Reach:
         """Return how far the tests of *arm* cover *workload*."""
         return next(each for each in self.reach if (each.arm, each.workload) == (arm, workload))
+
+    def evaluation(self, items: int | None = None, *, to_tokens: float | None = None) -> str:
+        """Return the command that asks paired questions, and adds the answers to this run where it has calls to stand beside."""
+        into = self.evidence.run if self.evidence.observations else None
+        return commands.evaluate(items, to_tokens=to_tokens, into=into)
 
     def line(self, arm: str, users: int | None = None) -> ItlLine | None:
         """Return the token latency line of *arm*, at *users* or at the smallest batch."""

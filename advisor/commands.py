@@ -30,11 +30,12 @@ def context_sweep() -> str:
     return "agentload sweep --context 1k..128k --endpoints ENDPOINTS"
 
 
-def evaluate(items: int | None = None, *, to_tokens: float | None = None) -> str:
-    """Return the command that asks paired questions, *items* in all."""
+def evaluate(items: int | None = None, *, to_tokens: float | None = None, into: str | None = None) -> str:
+    """Return the command that asks paired questions, *items* in all, and adds the answers to the run *into*."""
     upper = "128k" if to_tokens is None else f"{to_tokens / 1024:.0f}k"
     count = "" if items is None else f" --items {items}"
-    return f"agentload eval --endpoints ENDPOINTS --contexts 4k..{upper}{count}"
+    beside = "" if into is None else f" --into {into}"
+    return f"agentload eval --endpoints ENDPOINTS --contexts 4k..{upper}{count}{beside}"
 
 
 def probe() -> str:

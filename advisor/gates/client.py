@@ -42,7 +42,7 @@ def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
                     name=NAME,
                     status="fail",
                     arm=health.arm,
-                    message=f"{told}: use more workers or a quieter machine",
+                    message=f"{told}: lower the load or use a quieter machine",
                     observed=value,
                     limit=limit,
                     unit=unit,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.legs import machines
 from advisor.legs.tested import Tested
@@ -15,7 +15,7 @@ PLANNED_DISCORDANCE = 0.10  # share of items that differ, before any were asked
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     margin, spoiled = case.policy.accuracy_margin, case.spoiled("accuracy", arm, workload)
     items = items_needed(PLANNED_DISCORDANCE, margin)
-    command = commands.evaluate(items, to_tokens=case.reach_of(arm, workload).longest)
+    command = case.evaluation(items, to_tokens=case.reach_of(arm, workload).longest)
     reason = "no paired answers at these lengths" if spoiled is None else f"{spoiled.name}: {spoiled.message}"
     need = Need(what=f"paired answers on {arm}", pairs=items, command=command)
     return Tested(leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=(need,)))
@@ -32,7 +32,7 @@ def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
         return _untested(case, arm, workload)
     told = f"accuracy {words.points(found.estimate)} up to {words.length(found.tested_to)}, margin {100 * margin:.0f} pp"
     more = max(1, items_needed(found.discordance, margin) - found.estimate.n)
-    needs = (Need(what=f"paired answers on {arm}", pairs=more, command=commands.evaluate(more, to_tokens=found.tested_to)),)
+    needs = (Need(what=f"paired answers on {arm}", pairs=more, command=case.evaluation(more, to_tokens=found.tested_to)),)
     p_for, p_against = found.p_not_worse, min(1.0, 2 * min(found.p_worse, found.worst_p))  # pooled, or in one bucket: two looks
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
@@ -49,7 +49,7 @@ def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
         longer = Need(
             what=f"paired answers on {arm} beyond {words.length(found.tested_to)}",
             pairs=items,
-            command=commands.evaluate(items, to_tokens=reach.longest),
+            command=case.evaluation(items, to_tokens=reach.longest),
         )
         return tested("unclear", f"{told}; {reach.beyond_share:.0%} of the calls are longer than that", (longer,))
     return tested("yes", told)

@@ -44,7 +44,7 @@ def check(case: Case) -> tuple[Finding, ...]:
         out.extend(each for each in found if each is not None)
         if is_quantised(arm) and case.accuracy_of(arm.name, None) is None:
             items = items_needed(PLANNED_DISCORDANCE, case.policy.accuracy_margin)
-            command = commands.evaluate(items, to_tokens=case.reach_of(arm.name, None).longest)
+            command = case.evaluation(items, to_tokens=case.reach_of(arm.name, None).longest)
             out.append(
                 Finding(
                     kind="opposes",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from advisor import commands
 from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.statistics.planning import items_needed
@@ -35,10 +34,10 @@ def check(case: Case) -> tuple[Finding, ...]:
                         "images."
                     ),
                     flips="paired answers about images",
-                    next_command=commands.evaluate(items),
+                    next_command=case.evaluation(items),
                     leg="safe",
                     asks_for="test further",
-                    need=Need(what=f"paired answers about images on {arm.name}", pairs=items, command=commands.evaluate(items)),
+                    need=Need(what=f"paired answers about images on {arm.name}", pairs=items, command=case.evaluation(items)),
                 )
             )
     return tuple(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.statistics.planning import items_needed
@@ -21,7 +21,7 @@ def check(case: Case) -> tuple[Finding, ...]:
             continue
         capped = reach.beyond_share > case.policy.max_untested_share
         items = items_needed(PLANNED_DISCORDANCE, case.policy.accuracy_margin)
-        command = commands.evaluate(items, to_tokens=reach.longest)
+        command = case.evaluation(items, to_tokens=reach.longest)
         out.append(
             Finding(
                 kind="opposes" if capped else "informs",

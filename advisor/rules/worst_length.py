@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.statistics.signs import slope_per_doubling
 from advisor.verdict import Finding
@@ -33,7 +33,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 arm=arm.name,
                 message=told,
                 estimates=(worst.difference,),
-                next_command=commands.evaluate(to_tokens=worst.context_tokens),
+                next_command=case.evaluation(to_tokens=worst.context_tokens),
                 leg="safe",
             )
         )
