@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import time
@@ -57,9 +56,11 @@ class Alarm:
 
     def _expired(self) -> None:
         assert self._fd is not None
-        with contextlib.suppress(BlockingIOError):  # moved after it had fired
+        try:
             os.read(self._fd, 8)
-            self._ring()
+        except BlockingIOError:  # moved after it had fired
+            return
+        self._ring()
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
