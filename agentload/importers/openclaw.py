@@ -82,11 +82,11 @@ def _filed(intake: Intake, path: Path) -> Transcript:
 
 def _stored(intake: Intake, path: Path) -> Iterator[Transcript]:
     with closing(sqlite.opened(path)) as database:
-        windows = {row["session_id"]: row for row in sqlite.rows(database, "session_windows")}
-        nodes = {row["session_key"]: row for row in sqlite.rows(database, "session_nodes")}
+        windows = {row.get("session_id"): row for row in sqlite.rows(database, "session_windows")}
+        nodes = {row.get("session_key"): row for row in sqlite.rows(database, "session_nodes")}
         found = sqlite.began(database)
     for session, began in found:
-        key = windows.get(session, {}).get("session_key") or session
+        key = str(windows.get(session, {}).get("session_key") or session)
         yield _transcript(
             read=partial(_events, intake, path, session),
             key=key,

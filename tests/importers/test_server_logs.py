@@ -181,8 +181,12 @@ def test_prompts_of_vllms_log_share_their_beginnings(tmp_path: Path) -> None:
 
 
 ENVOY = {
-    "start_time": iso(0), "path": "/v1/chat/completions", "response_code": 200,
-    "bytes_received": 4_000, "bytes_sent": 22_000, "duration": 3_000,
+    "start_time": iso(0),
+    "path": "/v1/chat/completions",
+    "response_code": 200,
+    "bytes_received": 4_000,
+    "bytes_sent": 22_000,
+    "duration": 3_000,
 }
 
 

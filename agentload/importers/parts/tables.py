@@ -21,7 +21,7 @@ def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
     """
     header: list[str] | None = None
     for number, line in lines(path, notes):
-        cells = [cell.strip() for cell in next(csv.reader([line.decode("utf-8-sig", "replace")]), [])]
+        cells = _cells(line)
         if header is None:
             header = _columns(path, cells, kind)
             continue
@@ -40,13 +40,18 @@ def every_row(path: Path, notes: Notes) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield (place, row) with all columns as they are named, as text."""
     header: list[str] | None = None
     for number, line in lines(path, notes):
-        cells = next(csv.reader([line.decode("utf-8-sig", "replace")]), [])
+        cells = _cells(line)
         if header is None:
             header = cells
         elif len(cells) == len(header):
             yield f"{path}:{number}", dict(_present(header, cells))
         else:
             _refuse(notes, f"{path}:{number}", f"{len(cells)} cells, the header has {len(header)}", cut=not line.endswith(b"\n"))
+
+
+def _cells(line: bytes) -> list[str]:
+    text = line.decode("utf-8-sig", "replace").replace("\r", " ").replace("\n", " ")
+    return [cell.strip() for cell in next(csv.reader([text]), [])]
 
 
 def _refuse(notes: Notes, place: str, what: str, *, cut: bool) -> None:
