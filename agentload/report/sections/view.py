@@ -69,7 +69,9 @@ class View:
         """Fill a command's TRACE and ENDPOINTS with those of this run, where they are known."""
         made = self.facts.made
         words = {"TRACE": shlex.join(made.traces) or "TRACE", "ENDPOINTS": _option(made.command, "--endpoints") or "ENDPOINTS"}
-        return " ".join(words.get(word, word) for word in command.split(" "))
+        filled = " ".join(words.get(word, word) for word in command.split(" "))
+        # Answers that join a run must find it.
+        return f"{filled} --db {shlex.quote(made.database)}" if " --into " in filled and " --db " not in filled else filled
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""
