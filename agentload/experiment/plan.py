@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from agentload.errors import PlanError
+from agentload.evidence.controls import is_control
 from agentload.experiment.blocks import cut
 from agentload.model.commands import Limits
 from agentload.model.plan import Cache, Design, Load, Plan, Play, Round
@@ -39,7 +40,10 @@ def plan(
     blocks = cut(trace.sessions, pairs)
     rng = seeded(seed, "order")
     plays = [
-        {arm: Play(block=blocks[pair % len(blocks)].index, arm=arm, pair=pair, salt=_salt(run, pair, cache)) for arm in arms}
+        {
+            arm: Play(block=blocks[pair % len(blocks)].index, arm=arm, pair=pair, salt=_salt(run, pair, cache), mark=_mark(arm))
+            for arm in arms
+        }
         for pair in range(pairs)
     ]
     orders = balanced_orders(arms, pairs, rng)
@@ -53,7 +57,9 @@ def plan(
             rounds = [(plays[pair][arm],) for arm in arms for pair in range(pairs)]
     if warmup:
         first = blocks[0].index
-        rounds = [(Play(block=first, arm=arm, pair=pairs, salt=_salt(run, pairs, cache), warmup=True),) for arm in arms] + rounds
+        rounds = [
+            (Play(block=first, arm=arm, pair=pairs, salt=_salt(run, pairs, cache), mark=_mark(arm), warmup=True),) for arm in arms
+        ] + rounds
     return Plan(
         run=run,
         seed=seed,
@@ -79,3 +85,7 @@ def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[
 
 def _salt(run: str, pair: int, cache: Cache) -> str:
     return f"{run}/{pair}" if cache == "cold" else f"{run}/warm"
+
+
+def _mark(arm: str) -> str:
+    return arm if is_control(arm) else ""

@@ -91,6 +91,8 @@ class Play:
     arm: str
     pair: int
     salt: str
+    mark: str = ""
+    """Added to the salt of this arm's prompts alone: a control on the same server must not find what its twin left in the cache."""
     warmup: bool = False
     """Played but left out of the evidence."""
 

@@ -264,7 +264,7 @@ class BlockPlay:
             pair=self.play.pair,
             due_ns=due_ns,
             released_ns=released_ns,
-            salt=self.play.salt,
+            salt=self.play.salt + self.play.mark,
             limits=self._plan.limits,
             watch=self._watch(call),
             tail=self._is_tail(released_ns),
@@ -293,7 +293,7 @@ class BlockPlay:
             return
         call = self._call(player, turn, None)
         name = request_id(self._plan.run, self.play, call.session, turn, 0)
-        out.append(Prepare(request_id=name, call=call, arm=self.play.arm, salt=self.play.salt))
+        out.append(Prepare(request_id=name, call=call, arm=self.play.arm, salt=self.play.salt + self.play.mark))
 
     def _watch(self, call: Call) -> Watch | None:
         if self._load.cancel_share == 0:
@@ -356,7 +356,7 @@ class BlockPlay:
             pair=self.play.pair,
             due_ns=at_ns,
             released_ns=at_ns,
-            salt=self.play.salt,
+            salt=self.play.salt + self.play.mark,
             limits=self._plan.limits,
         )
         return Skip(send=send)

@@ -76,3 +76,10 @@ def test_fewer_blocks_than_pairs_repeat_under_another_salt() -> None:
 def test_an_impossible_plan_is_refused(arms: tuple[str, ...], pairs: int) -> None:
     with pytest.raises(PlanError):
         plan(trace(session("s")), arms, run="r", pairs=pairs)
+
+
+def test_a_control_has_prompts_of_its_own_so_that_it_finds_nothing_of_its_twin_in_the_cache() -> None:
+    made = plan(trace(session("s")), ("a", "a@aa"), run="r", pairs=2, warmup=True)
+    plays = [p for r in made.rounds for p in r.plays]
+    assert {(p.pair, p.salt) for p in plays} == {(0, "r/0"), (1, "r/1"), (2, "r/2")}
+    assert {(p.arm, p.mark) for p in plays} == {("a", ""), ("a@aa", "a@aa")}

@@ -71,7 +71,8 @@ class View:
         words = {"TRACE": shlex.join(made.traces) or "TRACE", "ENDPOINTS": _option(made.command, "--endpoints") or "ENDPOINTS"}
         filled = " ".join(words.get(word, word) for word in command.split(" "))
         # Answers that join a run must find it.
-        return f"{filled} --db {shlex.quote(made.database)}" if " --into " in filled and " --db " not in filled else filled
+        joins = made.database is not None and " --into " in filled and " --db " not in filled
+        return f"{filled} --db {shlex.quote(made.database or '')}" if joins else filled
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""
