@@ -14,8 +14,8 @@ from agentload.errors import LaunchError
 
 pytestmark = pytest.mark.loopback
 
-# A server with an engine that would outlive it: in a session of its own, or in the server's group with an environment that tells nothing, as
-# vLLM's engines have. The server heeds SIGTERM unless told not to.
+# A server with an engine that would outlive it: in a session of its own, or in the server's group with an environment that tells nothing,
+# as vLLM's engines have. The server heeds SIGTERM unless told not to.
 SERVER = """
 import http.server, signal, subprocess, sys
 port, stubborn = int(sys.argv[1]), sys.argv[2] == "stubborn"
