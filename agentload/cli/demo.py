@@ -55,7 +55,6 @@ def run(
             database=database,
             trace_hash=trace_hash,
             command=typed_command(),
-            kind="emulated",
             settings={"traces": TRACES, "pairs": PAIRS, "noise": True},
         )
         ended = played(replay, Progress(expected.calls_by_arm))

@@ -36,7 +36,6 @@ from agentload.experiment.record import new_run_id, typed_command
 from agentload.experiment.replay import Played, Replay
 from agentload.experiment.summary import summarise
 from agentload.model.commands import Limits
-from agentload.model.rows import Kind
 
 SECOND = 1_000_000_000
 
@@ -116,18 +115,16 @@ def run(
         if dry_run:
             print_json(expected) if json else print(describe(made, expected))
             return
-        kind: Kind = "emulated" if isinstance(wanted, Emulated) else "measured"
         replay = Replay(
             plan=made,
             endpoints=served,
             database=db,
             trace_hash=trace_hash,
             command=typed_command(),
-            kind=kind,
             is_resumed=resume is not None,
             on_dead=opt.on_dead(on_dead),
             is_forced=force,
-            settings={"traces": traces, "pairs": pairs, "noise": noise if kind == "emulated" else None},
+            settings={"traces": traces, "pairs": pairs, "noise": noise if isinstance(wanted, Emulated) else None},
         )
         ended = played(replay, Progress(expected.calls_by_arm))
     _report(ended, db, as_json=json)

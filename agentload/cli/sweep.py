@@ -29,7 +29,7 @@ from agentload.cli._reached import reached
 from agentload.cli._table import table
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all
-from agentload.endpoints.read import Emulated, read
+from agentload.endpoints.read import read
 from agentload.errors import InterruptError, PlanError, UsageError
 from agentload.experiment.capacity import Found, Limits
 from agentload.experiment.contexts import WORKLOAD, lengths, sweep
@@ -41,7 +41,6 @@ from agentload.experiment.record import new_run_id, typed_command
 from agentload.experiment.replay import Replay
 from agentload.experiment.summary import summarise
 from agentload.model.plan import ClosedLoop, Load
-from agentload.model.rows import Kind
 
 
 def run(
@@ -71,7 +70,6 @@ def run(
     if concurrency == (context is not None):
         raise UsageError("sweep takes either --context or --concurrency", hint="agentload sweep --context 1k..64k --endpoints ENDPOINTS")
     wanted = read(endpoints, model=model, key_env=api_key_env)
-    kind: Kind = "emulated" if isinstance(wanted, Emulated) else "measured"
     with reached(wanted, noise=noise, seed=seed, is_dry=dry_run) as arms:
         if context is None:
             crowd = Crowd(
@@ -80,7 +78,6 @@ def run(
                 waits=opt.waits([], wait_cap or []),
                 seconds=seconds,
                 seed=seed,
-                kind=kind,
                 is_forced=force,
                 command=typed_command(),
             )
@@ -106,7 +103,6 @@ def run(
             database=db,
             trace_hash=f"{WORKLOAD} {context} x {output}",
             command=typed_command(),
-            kind=kind,
             is_forced=force,
             settings={"swept": WORKLOAD, "contexts": contexts, "pairs": pairs, "output": output},
         )

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 
@@ -37,6 +38,8 @@ class Identity:
     log: StartUp = field(default_factory=StartUp)
     missing: tuple[str, ...] = ()
     """Sources that did not answer, with the reason."""
+    emulated: str | None = None
+    """The profile and arm that a stand-in plays; None: a real server, or one that does not tell."""
 
     def facts(self) -> dict[str, object]:
         """Return what identifies the configuration, in the names that evidence reads."""
@@ -87,6 +90,7 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
     return Identity(
         models=served,
         version=str(version["version"]) if version and "version" in version else None,
+        emulated=str(version["emulated"]) if version and "emulated" in version else None,
         max_model_len=length if isinstance(length, int) else None,
         cache_config=scrape.cache_config,
         counters=scrape.values,
@@ -100,6 +104,15 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
 async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
     """Ask all endpoints at once; the first that cannot be used raises."""
     return tuple(await asyncio.gather(*(identify(endpoint) for endpoint in endpoints)))
+
+
+def kind_of(identities: Mapping[str, Identity]) -> Literal["measured", "emulated"]:
+    """Say what a run on these servers is. Raises EndpointError for stand-ins beside real servers: they are no comparison."""
+    stand_ins = [name for name, identity in identities.items() if identity.emulated is not None]
+    if stand_ins and len(stand_ins) < len(identities):
+        real = next(name for name in identities if name not in stand_ins)
+        raise EndpointError(f"{stand_ins[0]} is emulated and {real} is not", hint="compare stand-ins with stand-ins, servers with servers")
+    return "emulated" if stand_ins else "measured"
 
 
 def served_model(endpoint: Endpoint, identity: Identity) -> str:

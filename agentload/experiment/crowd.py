@@ -18,7 +18,7 @@ from agentload.experiment.plan import plan
 from agentload.experiment.record import new_run_id
 from agentload.experiment.replay import Leg, Replay
 from agentload.model.plan import Budget, ClosedLoop, Load, WaitScale
-from agentload.model.rows import CallRow, Kind, SampleRow
+from agentload.model.rows import CallRow, SampleRow
 from agentload.model.trace import Trace
 from agentload.store import journal
 from agentload.store.places import journals
@@ -36,7 +36,6 @@ class Crowd:
     seconds: float
     seed: int
     command: str
-    kind: Kind = "measured"
     is_forced: bool = False
     waits: Mapping[str, WaitScale] = field(default_factory=dict)
 
@@ -70,7 +69,6 @@ class Crowd:
                 database=scratch,
                 trace_hash="",
                 command=self.command,
-                kind=self.kind,
                 on_dead="skip",
                 is_forced=self.is_forced,
                 sample_s=max(0.5, min(5.0, self.seconds / 30)),

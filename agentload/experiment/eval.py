@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol
 from agentload import __version__
 from agentload.ask.asker import Answered, Asker, Failed
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.identity import Identity, identify_all, served_model
+from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import EndpointError, StoreError
 from agentload.experiment.eval_past import Past, check_joined, check_resumed, past
 from agentload.experiment.eval_plan import Question
@@ -232,7 +232,7 @@ class Leg:
             names = set(models.values())
             described = RunRow(
                 run_id=made.run,
-                kind=made.kind,
+                kind=kind_of(identities),
                 name="eval",
                 created_ns=time.time_ns(),
                 trace_name=None,
@@ -244,7 +244,10 @@ class Leg:
                 command=made.command,
                 options=self._options(),
             )
-            rows += [described, *(arm_row(made.run, position, e, models[e.name]) for position, e in enumerate(made.endpoints))]
+            rows += [
+                described,
+                *(arm_row(made.run, position, e, models[e.name], identities[e.name]) for position, e in enumerate(made.endpoints)),
+            ]
         for name, identity in identities.items():
             facts = json.dumps(identity.facts(), sort_keys=True)
             at_ns = time.monotonic_ns()

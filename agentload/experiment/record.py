@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agentload import __version__
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import Identity
 from agentload.experiment.ideal import ideal_hit_rates
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, Kind, LegRow, RunRow
@@ -54,7 +55,7 @@ def leg_row(run_id: str, leg: int) -> LegRow:
     return LegRow(run_id=run_id, leg=leg, host=platform.node(), boot_id=boot_id, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
 
 
-def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str) -> ArmRow:
+def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity: Identity) -> ArmRow:
     """Describe one live arm; no header and no key is kept."""
     return ArmRow(
         run_id=run_id,
@@ -63,7 +64,7 @@ def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str) -> ArmRo
         url=endpoint.url,
         model=model,
         machine=endpoint.machine,
-        profile=endpoint.profile,
+        profile=endpoint.profile or identity.emulated,
         expected=json.dumps(dict(endpoint.expect), sort_keys=True) if endpoint.expect else None,
     )
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.identity import Identity, identify_all, served_model
+from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import StoreError
 from agentload.experiment.barrier import Barrier
 from agentload.experiment.past import Past, check_resumed, past
@@ -26,7 +26,7 @@ from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.live.wire import Wire
 from agentload.model.plan import Plan
-from agentload.model.rows import FingerprintRow, Kind, LegRow, Row
+from agentload.model.rows import FingerprintRow, LegRow, Row
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.store import journal
@@ -47,7 +47,6 @@ class Replay:
     database: Path
     trace_hash: str
     command: str
-    kind: Kind = "measured"
     is_resumed: bool = False
     on_dead: OnDead = "wait"
     is_forced: bool = False
@@ -220,7 +219,7 @@ class Leg:
             names = set(models.values())
             described = run_row(
                 plan,
-                kind=replay.kind,
+                kind=kind_of(identities),
                 name=plan.header.name,
                 trace_hash=replay.trace_hash,
                 model=names.pop() if len(names) == 1 else None,
@@ -228,7 +227,10 @@ class Leg:
                 command=replay.command,
                 settings={**replay.settings, "lengths": "words" if counted is None else counted.exact, "caveats": caveats},
             )
-            rows += [described, *(arm_row(plan.run, position, e, models[e.name]) for position, e in enumerate(replay.endpoints))]
+            rows += [
+                described,
+                *(arm_row(plan.run, position, e, models[e.name], identities[e.name]) for position, e in enumerate(replay.endpoints)),
+            ]
         for name, identity in identities.items():
             facts = json.dumps(identity.facts(), sort_keys=True)
             at_ns = time.monotonic_ns()

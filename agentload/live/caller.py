@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from agentload.model.trace import Segment
 from agentload.prompts.renderer import Prompt, Renderer
 from agentload.replay.call import Asked
 
+CONNECT_S: Final = 10.0
 AHEAD_BYTES: Final = 256 << 20  # rendered prompts that wait for their instant; beyond, the oldest are rendered again when they are due
 
 
@@ -50,12 +52,14 @@ class PromptCaller:
         self._seed = seed
         self._ready: OrderedDict[str, _Ready] = OrderedDict()
         self._ready_bytes = 0
-        self._orders: asyncio.Queue[Prepare] = asyncio.Queue()
+        self._orders: OrderedDict[str, Prepare] = OrderedDict()
+        self._ordered = asyncio.Event()
         self._cancelled: set[str] = set()
 
     def prepare(self, command: Prepare) -> None:
         """Render soon, behind the calls that are due now; `cook` must be running."""
-        self._orders.put_nowait(command)
+        self._orders[command.request_id] = command
+        self._ordered.set()
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
         """Send a call and follow it to its end; return its outcome and the hash of its prompt."""
@@ -93,24 +97,37 @@ class PromptCaller:
         return self._wire.facts().clock_steps
 
     async def cook(self) -> None:
-        """Make ready what was ordered, one at a time, until cancelled."""
-        while True:
-            order = await self._orders.get()
-            await asyncio.sleep(0)  # let calls that are due go first
-            ready = self._render(order.call.context, order.salt)
-            self._ready[order.request_id] = ready
-            self._ready_bytes += ready.size
-            while self._ready_bytes > AHEAD_BYTES and len(self._ready) > 1:
-                _, dropped = self._ready.popitem(last=False)
-                self._ready_bytes -= dropped.size
-            if order.call.turn == 0:
+        """Make ready what was ordered, one at a time, until cancelled; connections are opened beside it."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._ordered.wait()
+                await asyncio.sleep(0)  # let calls that are due go first
+                if not self._orders:
+                    self._ordered.clear()
+                    continue
+                _, order = self._orders.popitem(last=False)
+                self._keep(order.request_id, self._render(order.call.context, order.salt))
+                if order.call.turn == 0:
+                    tasks.create_task(self._connect(order))
+
+    async def _connect(self, order: Prepare) -> None:
+        with contextlib.suppress(TimeoutError):  # the call itself will find out
+            async with asyncio.timeout(CONNECT_S):
                 await self._wire.ready(order.arm, order.call.session)
+
+    def _keep(self, request_id: str, ready: _Ready) -> None:
+        self._ready[request_id] = ready
+        self._ready_bytes += ready.size
+        while self._ready_bytes > AHEAD_BYTES and len(self._ready) > 1:
+            _, dropped = self._ready.popitem(last=False)
+            self._ready_bytes -= dropped.size
 
     def _render(self, context: tuple[Segment, ...], salt: str) -> _Ready:
         prompt = self._renderer.render(context, salt=salt)
         return _Ready(prompt, prompt_hash(prompt.messages, prompt.tools))
 
     def _take(self, request_id: str) -> _Ready | None:
+        self._orders.pop(request_id, None)  # overtaken: nobody needs it twice
         ready = self._ready.pop(request_id, None)
         if ready is not None:
             self._ready_bytes -= ready.size

@@ -90,5 +90,6 @@ def void_reason(
     if loop_stall_max_ms > MAX_STALL_MS:
         return f"this process stood still for {loop_stall_max_ms:.0f} ms (limit {MAX_STALL_MS:g}): leave it a core of its own"
     if coalesced_share is not None and coalesced_share > MAX_COALESCED_SHARE:
-        return f"{coalesced_share:.0%} of reads held several chunks (limit {MAX_COALESCED_SHARE:.0%}): lower the load or move the client"
+        shared = f"{coalesced_share:.0%} of chunks came in one read with the one before (limit {MAX_COALESCED_SHARE:.0%})"
+        return f"{shared}: lower the load or move the client"
     return None

@@ -103,6 +103,7 @@ class Runner:
         self._alarm: Alarm | None = None
         self._finished = asyncio.Event()
         self._is_stopping = False
+        self._failure: Exception | None = None
 
     @property
     def in_flight(self) -> int:
@@ -111,7 +112,7 @@ class Runner:
 
     async def play(self) -> Health:
         """Play the plan to its end, or to the end of what is in flight after `stop`."""
-        self._alarm = Alarm(lambda: self._tell(Woke(at_ns=time.monotonic_ns())))
+        self._alarm = Alarm(self._woke)
         # What lives as long as the run need not be looked at each time memory is swept: a sweep stops the loop.
         gc.collect()
         gc.freeze()
@@ -121,6 +122,8 @@ class Runner:
                 watching = [tasks.create_task(self._monitor.beat()), tasks.create_task(self._keep_flushing())]
                 self._tell(Started(at_ns=time.monotonic_ns()))
                 await self._finished.wait()
+                if self._failure is not None:
+                    raise self._failure
                 for task in watching:
                     task.cancel()
         finally:
@@ -138,6 +141,13 @@ class Runner:
     def lose(self, arm: str, *, for_good: bool) -> None:
         """Release nothing more on an arm whose endpoint is dead: in this round, or ever."""
         self._tell(Lost(at_ns=time.monotonic_ns(), arm=arm, for_good=for_good))
+
+    def _woke(self) -> None:
+        try:
+            self._tell(Woke(at_ns=time.monotonic_ns()))
+        except Exception as error:  # noqa: BLE001  # a callback has nobody to raise to; the run ends with it
+            self._failure = error
+            self._finished.set()
 
     def _tell(self, event: Event) -> None:
         for command in self._dispatcher.handle(event):

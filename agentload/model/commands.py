@@ -170,7 +170,7 @@ class Outcome:
     chunks: Stamps | None = None
     stamp_source: StampSource = "user"
     coalesced_reads: int | None = None
-    """Reads that carried more than one chunk with tokens: those chunks share a stamp."""
+    """Chunks with tokens that came in one read with the chunk before them, whose stamp they share."""
     token_rule: TokenRule | None = None
     """How the tokens of each chunk were counted."""
     prompt_tokens: int | None = None

@@ -57,6 +57,8 @@ class BlockPlay:
         self._due: list[tuple[int, int, _Pending]] = []
         self._order = 0
         self._slot_ns = started_ns
+        """When a slot last became free under a cap that was full."""
+        self._last_ns = started_ns
         self._calls = 0
         self._tokens = 0
         self._is_closed = False
@@ -98,10 +100,13 @@ class BlockPlay:
 
     def ended(self, event: Ended) -> None:
         """Note that an attempt is over; `step` then says what follows."""
+        was_full = self._load.max_in_flight is not None and len(self.in_flight) >= self._load.max_in_flight
         send, player = self.in_flight.pop(event.request_id)
         outcome = event.outcome
         done_ns = event.at_ns if outcome.done_ns is None else outcome.done_ns
-        self._slot_ns = done_ns
+        self._last_ns = done_ns
+        if was_full:
+            self._slot_ns = done_ns
         self._tokens += (outcome.prompt_tokens or 0) + (outcome.output_tokens or 0)
         if outcome.status in RETRIABLE and send.attempt < self._load.retries:
             self._push(done_ns + BACKOFF_NS * 2**send.attempt, _Pending(player, send.call.turn, send))
@@ -332,7 +337,7 @@ class BlockPlay:
             self._intake.ended(player.session.session, player.ready_ns)
         if self._intake.is_empty:
             for session in self._parked.values():
-                out.extend(self._skip(session, turn, self._slot_ns) for turn in range(len(session.turns)))
+                out.extend(self._skip(session, turn, self._last_ns) for turn in range(len(session.turns)))
             self._parked.clear()
 
     def _skip(self, session: Session, turn: int, at_ns: int) -> Skip:

@@ -32,7 +32,7 @@ class Parsed:
     first_answer_ns: int | None = None
     """First chunk that is not thinking."""
     coalesced_reads: int = 0
-    """Stamps that more than one of these chunks share."""
+    """Chunks that came in one read with the chunk before them, whose stamp they share."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
@@ -209,8 +209,7 @@ def _resolved(kinds: list[Kind]) -> list[Kind]:
 
 
 def _shared(stamps_ns: tuple[int, ...]) -> int:
-    shared = {after for before, after in pairwise(stamps_ns) if before == after}
-    return len(shared)
+    return sum(before == after for before, after in pairwise(stamps_ns))
 
 
 def _is_json(payload: bytes) -> bool:

@@ -60,7 +60,9 @@ class _Routes:
         return _json(request, self._facts.models())
 
     async def version(self, request: web.Request) -> web.Response:
-        return _json(request, {"version": self._facts.version})
+        # The one thing vLLM does not say: that nothing here was measured on a GPU.
+        arm = self._facts.arm
+        return _json(request, {"version": self._facts.version, "emulated": f"{arm.profile}/{arm.name}"})
 
     async def server_info(self, request: web.Request) -> web.Response:
         return _json(request, self._facts.server_info())

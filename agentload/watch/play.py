@@ -51,7 +51,6 @@ def play(job: Job, *, run: str, database: Path, notice: Callable[[str], None]) -
             database=database,
             trace_hash=trace_hash,
             command=f"agentload watch run {job.name}",
-            kind="emulated" if isinstance(wanted, Emulated) else "measured",
             on_dead="stop",
             # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
             is_forced=True,

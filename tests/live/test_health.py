@@ -16,7 +16,7 @@ from agentload.live.health import Monitor, void_reason
         (None, 0.0, None, None),
         (9.0, 20.0, 0.1, "late"),
         (1.0, 900.0, 0.1, "stood still"),
-        (1.0, 20.0, 0.4, "several chunks"),
+        (1.0, 20.0, 0.4, "in one read"),
     ],
 )
 def test_a_leg_is_void_for_a_named_reason(lag: float | None, stall: float, share: float | None, says: str | None) -> None:

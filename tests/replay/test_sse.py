@@ -166,7 +166,7 @@ def cut(stream: bytes, marks: list[int]) -> list[tuple[int, bytes]]:
 def test_chunks_that_one_read_brought_share_its_stamp_and_are_counted_as_coalesced() -> None:
     events = by_event((WIRE / "vllm_chat.sse").read_bytes())
     found = parsed([(1, b"".join(events[:3])), (2, events[3]), (3, b"".join(events[4:]))])
-    assert (found.stamps_ns, found.coalesced_reads) == ((1, 1, 2, 3, 3, 3), 2)
+    assert (found.stamps_ns, found.coalesced_reads) == ((1, 1, 2, 3, 3, 3), 3)
 
 
 def test_the_role_chunk_beside_the_first_token_is_not_coalescing() -> None:
