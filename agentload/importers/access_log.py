@@ -10,15 +10,13 @@ where it is long enough. Contents have no identity; system=N says that the first
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final
-
-from msgspec import Meta
+from typing import Any, Final
 
 from agentload.importers.parts import requests, stamps
 from agentload.importers.parts.files import lines, parsed
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Count
+from agentload.importers.parts.options import Bytes, Count
 from agentload.importers.parts.pieces import Piece
 from agentload.importers.parts.requests import Request
 from agentload.model.trace import Session
@@ -26,7 +24,6 @@ from agentload.model.trace import Session
 FILES: Final = ("*.log", "*.jsonl", "*.json")
 LICENCE: Final = None
 
-Bytes = Annotated[float, Meta(gt=0)]
 _TIME: Final = ("start_time", "time", "timestamp", "@timestamp", "ts", "StartUTC", "started_at", "time_local", "time_iso8601", "msec")
 _MILLIS: Final = ("duration_ms", "duration", "upstream_service_time", "response_duration", "request_duration_ms")
 _SECONDS: Final = ("request_time", "upstream_response_time", "duration_s", "elapsed")

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from agentload.importers.parts import requests, stamps
-from agentload.importers.parts.chat import length
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.numbering import Numbering
@@ -48,7 +47,7 @@ def _requests(intake: Intake, block: int) -> Iterator[Request]:
     numbering = Numbering(block)
     for place, line in intake.records(_Line):
         at_s = stamps.seconds(line.timestamp)
-        prompt = length(line.input)
+        prompt = intake.length(line.input)
         if at_s is None or not prompt:
             intake.notes.skip(place, "no time" if at_s is None else "an empty prompt")
             continue
@@ -60,6 +59,6 @@ def _requests(intake: Intake, block: int) -> Iterator[Request]:
             at_s=at_s,
             place=place,
             prompt=prompt,
-            output=max(1, length(line.output)),
+            output=max(1, intake.length(line.output)),
             ids=numbering.text(line.input),
         )

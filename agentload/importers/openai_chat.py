@@ -4,18 +4,19 @@
 {"conversations": [{"from", "value"}]} and lists of {"id", "messages"}. Otherwise it is a request, which may stand under "request" or
 "body" (a batch file), with its answer under "response": {"choices", "usage"} or "usage" beside it. Requests belong together by
 session_id, conversation_id or trace_id, or where one's messages begin with all of another's. Times are "timestamp", "created_at",
-"created" or "startTime", and "endTime"; without them all sessions start at 0, or every_s apart. Lengths are usage's, or else a
-quarter of the bytes.
+"created" or "startTime", and "endTime"; without them all sessions start at 0, or every_s apart. Lengths are usage's, or else
+those of the bytes, bytes_per_token each.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from agentload.importers.parts import chat, logged, stamps
 from agentload.importers.parts.dialogue import Timing, Usage
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.logged import Continuations, Logged
-from agentload.importers.parts.options import Seconds
+from agentload.importers.parts.options import Bytes, Seconds
 from agentload.importers.parts.pieces import Piece
 from agentload.importers.parts.usage import usage
 from agentload.model.trace import Session
@@ -36,9 +37,10 @@ def sniff(head: Head) -> float:
     return 0.7 if isinstance(first, dict) and ("role" in first or "from" in first) else 0.0
 
 
-def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
+def sessions(intake: Intake, *, every_s: Seconds = 0.0, bytes_per_token: Bytes = 4.0) -> Iterator[Session]:
     """Yield a session for each conversation."""
-    return logged.sessions(intake, _logged(intake), workload="openai_chat", every_s=every_s)
+    measured = replace(intake, bytes_per_token=bytes_per_token)
+    return logged.sessions(measured, _logged(measured), workload="openai_chat", every_s=every_s)
 
 
 def _logged(intake: Intake) -> Iterator[Logged]:

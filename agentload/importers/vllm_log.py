@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agentload.importers.parts import requests
-from agentload.importers.parts.chat import length
 from agentload.importers.parts.files import lines
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
@@ -93,7 +92,7 @@ def _read(intake: Intake, request: Request, text: bytes, numbering: Numbering) -
         if intake.texts is not None:
             intake.name("user", said)
         intake.notes.estimate("prompt tokens of a call: a quarter of its bytes")
-        request.prompt, request.ids = length(said), numbering.text(said)
+        request.prompt, request.ids = intake.length(said), numbering.text(said)
 
 
 def _ended(intake: Intake, request: Request, text: bytes, at_s: float) -> Request:
@@ -102,7 +101,7 @@ def _ended(intake: Intake, request: Request, text: bytes, at_s: float) -> Reques
         request.output = ids[1].count(b",") + 1
     elif output is not None:
         intake.notes.estimate("output tokens of a call: by the length of its answer")
-        request.output = max(1, length(_unquoted(output[1]) or ""))
+        request.output = max(1, intake.length(_unquoted(output[1]) or ""))
     request.api_s = max(0.0, at_s - request.at_s)
     return request
 

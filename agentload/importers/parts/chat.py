@@ -30,11 +30,6 @@ _ROLES: Final[dict[str, Role]] = {
 _UNKNOWN_IMAGE: Final = (448, 448)  # judgement: where an image is only a link
 
 
-def length(text: str) -> int:
-    """Estimate the tokens of a text: four bytes of UTF-8 each, so that scripts of three bytes a character count less than one."""
-    return -(-len(text.encode("utf-8", "surrogatepass")) // 4)
-
-
 def role_of(said: object) -> Role:
     """Return the role of that name; what is unknown speaks for the user."""
     return _ROLES.get(said, "user") if isinstance(said, str) else "user"
@@ -71,7 +66,7 @@ def pieces(intake: Intake, role: Role, message: dict[str, Any], *, tool: str | N
     if text:
         name = message.get("name") or message.get("toolName")
         named = tool or (name if role == "tool" and isinstance(name, str) else None)
-        yield Piece(role=role, tokens=length(text), key=intake.name(role, text), tool=named)
+        yield Piece(role=role, tokens=intake.length(text), key=intake.name(role, text), tool=named)
     for image in images:
         yield _image(intake, image)
 
@@ -80,7 +75,7 @@ def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[Piece]:
     """Read tool definitions as one piece."""
     if tools:
         text = msgspec.json.encode(tools).decode()
-        yield Piece(role="tools", tokens=length(text), key=intake.name("tools", text))
+        yield Piece(role="tools", tokens=intake.length(text), key=intake.name("tools", text))
 
 
 def text_of(content: object) -> str:

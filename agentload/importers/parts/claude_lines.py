@@ -138,7 +138,7 @@ def _pieces(intake: Intake, record: Record) -> Iterator[Piece]:
         yield from chat.pieces(intake, "user", message)
     elif record.get("type") == "attachment":
         text = msgspec.json.encode(record.get("attachment")).decode()
-        yield Piece(role="user", tokens=chat.length(text), key=intake.name("user", text))
+        yield Piece(role="user", tokens=intake.length(text), key=intake.name("user", text))
 
 
 def _ids(message: Record, kind: str, name: str) -> list[str]:

@@ -1,5 +1,6 @@
 """What an importer works with: the files, and where to put what it learns about them."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +30,8 @@ class Intake:
     """Takes every call as the source has it, for the ideal hit ratio that the import must equal."""
     texts: Texts | None = None
     """Takes literal text; None: no word leaves the source."""
+    bytes_per_token: float = 4.0
+    """What a token of text is estimated to have in UTF-8; so a script of three bytes a character counts for more than its characters."""
 
     def records(self, kind: type[T]) -> Iterator[tuple[str, T]]:
         """Yield (place, record) of all files in order."""
@@ -38,6 +41,10 @@ class Intake:
     def of(self, path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
         """Yield (place, record) of one file."""
         return files.records(path, kind, self.notes)
+
+    def length(self, text: str) -> int:
+        """Estimate the tokens of a text."""
+        return math.ceil(len(text.encode("utf-8", "surrogatepass")) / self.bytes_per_token)
 
     def name(self, role: str, content: str) -> str:
         """Name a content, and keep its text if that was asked for."""

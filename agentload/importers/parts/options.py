@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from agentload.errors import UsageError
 
+Bytes: TypeAlias = Annotated[float, Meta(gt=0)]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0)]

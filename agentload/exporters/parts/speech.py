@@ -1,0 +1,40 @@
+"""Put the contexts of a trace into words: its own where they were kept beside it, drawn ones elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from agentload.model.trace import Header, Segment
+from agentload.prompts.renderer import Renderer
+
+Texts = Mapping[str, str]
+"""Literal text by key."""
+_PAD: Final = 8  # tokens that a renderer's salt takes; they go into a message of their own, which is left out
+
+
+class Speech:
+    """Render for one export."""
+
+    def __init__(self, header: Header, texts: Texts) -> None:
+        self._renderer = Renderer(seed=header.seed, block=header.block)
+        self._texts = texts
+
+    def messages(self, segments: Sequence[Segment]) -> tuple[list[msgspec.Raw], msgspec.Raw | None]:
+        """Return the messages and the tools of a context, as JSON."""
+        first = next((segment.role for segment in segments if segment.role != "tools"), "user")
+        pad = Segment(role="user" if first == "system" else "system", tokens=_PAD, key="pad")
+        prompt = self._renderer.render((pad, *map(self._spoken, segments)), salt="")
+        _, *spoken = msgspec.json.decode(prompt.messages, type=list[msgspec.Raw])
+        return spoken, None if prompt.tools is None else msgspec.Raw(prompt.tools)
+
+    def text(self, segment: Segment) -> str:
+        """Return one segment's words."""
+        spoken, _ = self.messages([replace(segment, role="user")])
+        content = msgspec.json.decode(spoken[0], type=dict[str, object])["content"]
+        return str(content)
+
+    def _spoken(self, segment: Segment) -> Segment:
+        text = self._texts.get(segment.key) if isinstance(segment.key, str) and segment.role not in {"tools", "image"} else None
+        return segment if text is None else replace(segment, text=text)

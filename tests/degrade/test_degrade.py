@@ -1,0 +1,131 @@
+"""Degraded traces keep their lengths and structure, and lose exactly what was asked for."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentload.degrade import breaks, sample, split, waits
+from agentload.degrade.draw import uniform
+from agentload.importers.parts.reuse import Reuse
+from agentload.model.trace import Header, Recorded, Segment, Session, Turn, TurnRef
+from agentload.tracefile.contexts import contexts
+from tests.importers.importing import assert_ordered
+
+PREFIX = (Segment(role="system", tokens=32, key="sys"), Segment(role="tools", tokens=64, key="tools"))
+HEADER = Header(name="t", prefixes={"P": PREFIX})
+
+
+def made(name: str, turns: int, *, start_s: float | None = 0.0, keep: int | None = None, spawn: str | None = None) -> Session:
+    """A session that grows by an answer and a result a turn; `keep` cuts its third turn, `spawn` starts a child with its second."""
+    found = [Turn(add=(Segment(role="user", tokens=40, key=f"{name}.u"),), output=20)]
+    for number in range(1, turns):
+        add = (Segment(role="assistant", tokens=20, key=f"{name}.a{number}"), Segment(role="tool", tokens=30, key=f"{name}.r{number}"))
+        children = (spawn,) if spawn is not None and number == 1 else ()
+        after = (TurnRef(session=spawn, turn=-1),) if spawn is not None and number == 2 else ()
+        cut = keep if number == 2 else None
+        recorded = Recorded(start_s=10.0 * number, api_s=2.0)
+        found.append(Turn(add=add, output=20, wait="tool", wait_s=100.0, keep=cut, spawn=children, after=after, recorded=recorded))
+    return Session(session=name, workload="w", prefix="P", turns=tuple(found), start_s=start_s)
+
+
+SESSIONS = (made("a", 5, spawn="b"), made("b", 3, start_s=None), made("c", 4, start_s=7.0, keep=1), made("d", 1, start_s=8.0))
+sets = st.lists(st.builds(made, st.uuids().map(str), st.integers(1, 5), keep=st.none() | st.integers(0, 6)), max_size=4)
+
+
+def lengths(sessions: Iterable[Session]) -> list[list[int]]:
+    return [[sum(segment.tokens for segment in context) for context in contexts(HEADER, session)] for session in sessions]
+
+
+def ideal(sessions: Iterable[Session]) -> float:
+    reuse = Reuse(16)
+    for session in sessions:
+        for context in contexts(HEADER, session):
+            reuse.trail().call(context)
+    return reuse.ratio or 0.0
+
+
+@given(sets, st.floats(0, 1), st.integers(0, 5))
+def test_a_break_changes_names_and_nothing_else(found: list[Session], share: float, keep: int) -> None:
+    broken = list(breaks.broken(HEADER, found, share=share, keep=keep, seed=1))
+    assert lengths(broken) == lengths(found)
+    for before, after in zip(found, broken, strict=True):
+        assert [turn.output for turn in before.turns] == [turn.output for turn in after.turns]
+        for one, two in zip(contexts(HEADER, before), contexts(HEADER, after), strict=True):
+            assert [(segment.role, segment.tokens) for segment in one] == [(segment.role, segment.tokens) for segment in two]
+            assert one[:keep] == two[:keep]
+
+
+def test_all_calls_broken_share_only_what_stands_in_front() -> None:
+    broken = list(breaks.broken(HEADER, SESSIONS, share=1.0, keep=1, seed=1))
+    first = [list(contexts(HEADER, session)) for session in broken]
+    assert all(
+        {segment.key for segment in one[1:]}.isdisjoint(segment.key for segment in two[1:])
+        for one, two in zip(first[0], first[0][1:], strict=False)
+    )
+    assert ideal(broken) < ideal(SESSIONS) / 2
+    assert list(breaks.broken(HEADER, SESSIONS, share=0.0, keep=2, seed=1)) == list(SESSIONS)
+
+
+def test_a_tenth_of_the_calls_is_broken_when_a_tenth_is_asked_for() -> None:
+    many = [made(f"s{number}", 21, start_s=float(number)) for number in range(100)]
+    broken = list(breaks.broken(HEADER, many, share=0.1, keep=2, seed=1))
+    changed = sum(
+        before != after for one, two in zip(many, broken, strict=True) for before, after in zip(one.turns, two.turns, strict=True)
+    )
+    assert abs(changed - 200) < 4 * (2_000 * 0.1 * 0.9) ** 0.5
+
+
+def test_waits_are_capped_and_their_recorded_times_go() -> None:
+    (only,) = waits.capped([made("a", 2)], cap_s=30.0)
+    assert (only.turns[1].wait_s, only.turns[1].recorded) == (30.0, Recorded(api_s=2.0))
+    assert only.turns[0] == made("a", 2).turns[0]
+
+
+def test_time_is_scaled_but_not_what_servers_took() -> None:
+    (only,) = waits.scaled([made("a", 2, start_s=8.0)], scale=0.25)
+    assert (only.start_s, only.turns[1].wait_s, only.turns[1].recorded) == (2.0, 25.0, Recorded(start_s=2.5, api_s=2.0))
+
+
+def test_a_sample_keeps_families_together_and_drops_waits_for_others() -> None:
+    waiting = made("e", 2, start_s=9.0)
+    waiting = Session(
+        session="e", workload="w", start_s=9.0, turns=(waiting.turns[0], Turn(add=(), output=1, after=(TurnRef(session="c", turn=-1),)))
+    )
+    every = (*SESSIONS, waiting)
+    seen = set()
+    for seed in range(40):
+        kept = list(sample.sampled(every, share=0.5, seed=seed))
+        assert_ordered(kept)
+        names = tuple(session.session for session in kept)
+        assert ("a" in names) == ("b" in names)
+        seen.add(names)
+    assert len(seen) > 10
+    assert list(sample.sampled(every, share=1.0, seed=1)) == list(every)
+    assert list(sample.sampled(every, share=0.0, seed=1)) == []
+
+
+@given(st.integers(0, 200))
+def test_a_split_session_sends_what_the_whole_one_sent_from_there_on(seed: int) -> None:
+    found = list(split.split(HEADER, SESSIONS, share=1.0, seed=seed))
+    assert_ordered(found)
+    whole = {session.session: list(contexts(HEADER, session)) for session in SESSIONS}
+    for session in found:
+        sent = list(contexts(HEADER, session))
+        assert sent == whole[session.session][-len(sent) :]
+        if len(whole[session.session]) >= 3:
+            assert (session.turns[0].event, session.turns[0].output, session.turns[1].wait_s) == ("prime", 1, 0.0)
+            assert 2 <= len(sent) < len(whole[session.session]) + 1
+    # The child of a told turn is told, too.
+    assert ("b" in {session.session for session in found}) == any("b" in turn.spawn for session in found for turn in session.turns)
+
+
+def test_sessions_are_left_whole_where_no_split_is_asked_for() -> None:
+    assert list(split.split(HEADER, SESSIONS, share=0.0, seed=1)) == list(SESSIONS)
+
+
+@pytest.mark.parametrize("purpose", ["break", "split"])
+def test_draws_depend_on_the_seed_the_purpose_and_the_name_alone(purpose: str) -> None:
+    assert next(uniform(1, purpose, "a")) == next(uniform(1, purpose, "a"))
+    assert len({next(uniform(seed, purpose, name)) for seed in (1, 2) for name in "ab"}) == 4
