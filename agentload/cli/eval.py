@@ -98,7 +98,6 @@ def run(
             options={**what, "thinking": thinking, "arms": [e.name for e in served]},
             concurrency=concurrency,
             thinking_tokens=thinking,
-            kind="emulated" if isinstance(wanted, Emulated) else "measured",
             goes_on="resume" if resume else "join" if into else "new",
         )
         ended = asked(evaluation, Progress(source.questions(), arms=len(served)))

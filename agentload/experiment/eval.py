@@ -60,7 +60,6 @@ class Eval:
     concurrency: int = 8
     thinking_tokens: int = 0
     """Room for thinking on top of each answer's cap."""
-    kind: Kind = "measured"
     goes_on: Literal["new", "resume", "join"] = "new"
     """Join: add the answers to a run of another verb, on the same arms."""
 
@@ -104,7 +103,7 @@ class Leg:
                 pass
         identities = dict(zip((e.name for e in made.endpoints), await identify_all(made.endpoints), strict=True))
         models = {e.name: served_model(e, identities[e.name]) for e in made.endpoints}
-        before = self._before()
+        before = self._before(kind_of(identities))
         questions = self._open(before, identities)
         folder = journal_folder(made.database, made.run)
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +124,7 @@ class Leg:
             )
         return Asked(run_id=made.run, answered=self._counts["answered"], failed=self._counts["failed"], left=left, load_error=error)
 
-    def _before(self) -> Past:
+    def _before(self, kind: Kind) -> Past:
         made = self._eval
         arms = tuple(e.name for e in made.endpoints)
         before = past(made.database, made.run, arms)
@@ -133,7 +132,7 @@ class Leg:
             case "resume":
                 check_resumed(before, run_id=made.run, options=self._options(), seed=made.seed, database=made.database)
             case "join":
-                check_joined(before, run_id=made.run, arms=arms, kind=made.kind, database=made.database)
+                check_joined(before, run_id=made.run, arms=arms, kind=kind, database=made.database)
             case "new":
                 pass
         return before

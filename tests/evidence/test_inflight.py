@@ -36,8 +36,8 @@ def test_a_calls_batch_is_the_mean_over_its_own_decoding_of_all_that_decodes(spa
             continue
         at = first[i] + (np.arange(STEPS) + 0.5) / STEPS * (last[i] - first[i])
         kv, count = brute(at, first, last, prompt, output)
-        np.testing.assert_allclose(found.kv_tokens[i], kv.mean(), rtol=2e-3)
-        np.testing.assert_allclose(found.sequences[i], count.mean(), rtol=2e-3)
+        np.testing.assert_allclose(found.kv_tokens[i], kv.mean(), rtol=1e-2)
+        np.testing.assert_allclose(found.sequences[i], count.mean(), rtol=1e-2)
 
 
 def test_a_call_alone_sees_its_prompt_and_half_its_answer() -> None:

@@ -43,6 +43,10 @@ class Scale:
         return tuple(index * self.step for index in range(first, last + 1))
 
 
+SMALLEST = 1e-12  # of its values: a span below this is rounding, not spread
+SMALLEST_SPAN = 1e-100
+
+
 def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, ends: Literal["ticks", "values"]) -> Scale:
     """Lay an axis over pixels so that it covers all values; where it is left open it ends on a tick, or just beyond the values."""
     known = [value for value in values if math.isfinite(value) and (axis.scale == "linear" or value > 0)]
@@ -51,8 +55,8 @@ def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, end
     if axis.scale == "log":
         low, high = (low, high) if high > low else (low / 2, low * 2)
         return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
-    if high <= low:
-        half = (abs(low) or 1) / 2
+    if high - low <= SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
+        half = max(abs(low), SMALLEST_SPAN) / 2 if abs(low) > SMALLEST_SPAN else 0.5
         low, high = (low, low + 2 * half) if axis.low is not None else (low - half, low + half)
     step = round_step((high - low) / 4)
     low_end, high_end = low - EDGE * (high - low), high + EDGE * (high - low)

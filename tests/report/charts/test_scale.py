@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentload.report.charts.scale import fitted, round_step
@@ -28,6 +28,8 @@ def test_a_log_axis_ticks_at_round_values_within_its_reach() -> None:
     assert fitted(LOG, [40.0, 3_000.0], start=0, end=100, ends="values").ticks() == (50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0)
 
 
+@example([5e-324], "ticks")
+@example([0.0, 1e-300], "values")
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.sampled_from(["ticks", "values"]))
 def test_every_value_lies_on_a_linear_axis_and_larger_values_lie_further(values: list[float], ends: str) -> None:
     scale = fitted(LINEAR, values, start=10, end=90, ends="ticks" if ends == "ticks" else "values")
