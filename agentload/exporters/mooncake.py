@@ -25,8 +25,9 @@ def lines(trace: Trace, *, block: Count = 0, s_per_token: Seconds = 0.02, sessio
     encode = msgspec.json.Encoder().encode
     for call in sent(trace, s_per_token=s_per_token):
         line: dict[str, Any] = _named(call) if sessions == "aiperf" else {"timestamp": _millis(call.at_s)}
+        recorded = call.turn.recorded
         line["input_length"] = sum(segment.tokens for segment in call.context)
-        line["output_length"] = call.turn.output
+        line["output_length"] = call.turn.output if recorded is None or recorded.output is None else recorded.output
         line["hash_ids"] = blocks.ids(call.context)
         yield encode(line) + b"\n"
 

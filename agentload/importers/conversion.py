@@ -1,7 +1,7 @@
 """Turn files into a trace: guess the format, run its importer, and measure what comes out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from agentload.importers.parts.options import checked
 from agentload.importers.parts.reuse import Reuse
 from agentload.importers.parts.summary import Summary, Tally
 from agentload.importers.parts.texts import Texts
-from agentload.model.trace import Header, Session, Trace
+from agentload.model.trace import Header, Recorded, Session, Trace
 
 _BLOCK: Final = 16
 """Tokens of a block of vLLM's cache by default: what hits are counted in where the source has no blocks of its own."""
@@ -64,7 +64,19 @@ class Conversion:
     def __iter__(self) -> Iterator[Session]:
         self._notes, self._source, self._tally = Notes(self.tolerance), Reuse(self.block), Tally(Reuse(self.block))
         intake = Intake(files=self.files, notes=self._notes, identity=Identity(self.key), source=self._source, texts=self.texts)
-        return self._tally.count(self.importer.sessions(intake, **self.options))
+        return self._tally.count(_playable(session, self._notes) for session in self.importer.sessions(intake, **self.options))
+
+
+def _playable(session: Session, notes: Notes) -> Session:
+    """Let every call ask for a token, since no server can be asked for none; what was recorded stands beside."""
+    empty = [number for number, turn in enumerate(session.turns) if turn.output < 1]
+    if not empty:
+        return session
+    notes.estimate("an answer without a token: one is asked for", len(empty))
+    turns = list(session.turns)
+    for number in empty:
+        turns[number] = replace(turns[number], output=1, recorded=replace(turns[number].recorded or Recorded(), output=0))
+    return replace(session, turns=tuple(turns))
 
 
 def conversion(

@@ -75,7 +75,7 @@ def sessions(
                 start_s=round(start_s - origin_s, 6),
                 origin_s=origin_s,
                 block=block,
-                holds="news" if group[0].history == "delta" else "context",
+                holds="news" if len(group) > 1 and group[0].history == "delta" else "context",
             )
 
 

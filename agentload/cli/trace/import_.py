@@ -7,7 +7,8 @@ of tools and keyed hashes of contents leave the source, under a key that is draw
 
 import secrets
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -48,14 +49,28 @@ def run(
     if out == "-" and (json or with_text):
         raise UsageError(f"{'--json' if json else '--with-text'} needs a file for the trace", hint="-o FILE")
     tolerance: Tolerance = "lenient" if lenient else "strict" if strict else "normal"
-    with ExitStack() as stack:
-        texts = Texts(stack.enter_context(beside(Path(out)).open("wb"))) if with_text else None
+    with _texts(beside(Path(out)) if with_text else None) as texts:
         made = conversion(paths, key=secrets.token_bytes(32), format=name, options=options, tolerance=tolerance, texts=texts)
         write(out, made.trace)
     if json:
         print_json(made.summary)
     else:
         print(described(made.summary, texts=beside(Path(out)) if with_text else None), file=sys.stderr)
+
+
+@contextmanager
+def _texts(path: Path | None) -> Iterator[Texts | None]:
+    """Keep texts in a file that appears when the import is complete: no words are left behind by one that failed."""
+    if path is None:
+        yield None
+        return
+    partial = path.with_name(path.name + ".part")
+    try:
+        with partial.open("wb") as file:
+            yield Texts(file)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _sorted(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:

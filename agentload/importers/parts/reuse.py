@@ -9,7 +9,7 @@ and the count of distinct blocks is scaled up. Until then it is exact.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -109,9 +109,17 @@ class Trail:
             idents: list[int] = []
             tokens: list[int] = []
             for segment in segments:
-                for ident, count in _runs(segment, self._reuse.block) if segment.tokens else ():
-                    idents.append(ident)
-                    tokens.append(count)
+                match segment.key:
+                    case str() as key if segment.tokens:
+                        idents.append(identity(key if segment.size is None else f"{key}\0{segment.size}"))
+                        tokens.append(segment.tokens)
+                    case (first, _) if segment.tokens:
+                        count = -(-segment.tokens // self._reuse.block)
+                        idents += range(first & _WORD, (first & _WORD) + count)
+                        tokens += [self._reuse.block] * (count - 1)
+                        tokens.append(segment.tokens - (count - 1) * self._reuse.block)
+                    case _:
+                        pass
                 self._pieces.append(len(self._sums) - 1 + len(idents))
             if idents:
                 self._add(np.array(idents, np.uint64), np.array(tokens, np.int64))
@@ -155,15 +163,6 @@ class Trail:
 def identity(key: str) -> int:
     """Return 64 bits for a key."""
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-
-
-def _runs(segment: Segment, block: int) -> Iterable[tuple[int, int]]:
-    match segment.key:
-        case str() as key:
-            yield identity(key if segment.size is None else f"{key}\0{segment.size}"), segment.tokens
-        case (first, _):
-            for position, start in enumerate(range(0, segment.tokens, block)):
-                yield (first + position) & _WORD, min(block, segment.tokens - start)
 
 
 def _mixed(words: Words) -> Words:

@@ -1,0 +1,117 @@
+"""The verbs that bring traces in, send them out, and make them less kind."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agentload.cli.main import main
+from agentload.tracefile import read
+from tests.importers import test_mooncake, test_tables_of_requests
+from tests.importers.importing import jsonl, written
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    def called(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["agentload", "trace", *map(str, arguments)])
+        code = main()
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return called
+
+
+SUMMARY = """\
+mooncake: 1 file, 0.0 MB → 3 sessions, 3 calls, 1.5 s
+tokens: 31 prompt (10 a call), 5 output (2 a call)
+ideal prefix-hit ratio: source 25.81%, import 25.81%
+estimated: 1 × an answer without a token: one is asked for
+licence: the public Mooncake traces are Apache-2.0 (kvcache-ai/Mooncake)
+"""
+
+
+def test_a_file_is_imported_and_its_summary_stands_on_stderr(tmp_path: Path, run: Run) -> None:
+    source = written(tmp_path / "m.jsonl", test_mooncake.LINES)
+    assert run("import", source, "block=4", "-o", tmp_path / "t.jsonl.zst") == (0, "", SUMMARY)
+    assert len(list(read(tmp_path / "t.jsonl.zst").sessions)) == 3
+    code, out, err = run("import", "mooncake", source, "block=4")
+    assert (code, out.count("\n"), err) == (0, 4, SUMMARY)
+    assert run("check", tmp_path / "t.jsonl.zst")[0] == 0
+
+
+def test_the_summary_is_data_when_it_is_asked_for(tmp_path: Path, run: Run) -> None:
+    source = written(tmp_path / "m.jsonl", test_mooncake.LINES)
+    code, out, err = run("import", source, "block=4", "--json", "-o", tmp_path / "t.jsonl")
+    assert (code, err, json.loads(out)["ideal_import"]) == (0, "", 8 / 31)
+
+
+def test_malformed_records_are_errors_unless_they_may_be_left_out(tmp_path: Path, run: Run) -> None:
+    source = written(tmp_path / "a.csv", test_tables_of_requests.AZURE + "x,1,1\n")
+    assert run("import", source, "-o", tmp_path / "t.jsonl") == (
+        1,
+        "",
+        f"error: {source}:4: TIMESTAMP is no date and time\nhint: --lenient leaves such records out and counts them\n",
+    )
+    assert not (tmp_path / "t.jsonl").exists()
+    code, _, err = run("import", source, "--lenient", "-o", tmp_path / "t.jsonl")
+    assert (code, f"skipped: 1 × TIMESTAMP is no date and time (first: {source}:4)" in err) == (0, True)
+
+
+def test_words_are_kept_beside_the_trace_and_that_is_said(tmp_path: Path, run: Run) -> None:
+    chat = [{"role": "user", "content": "a question about whales"}, {"role": "assistant", "content": "an answer"}]
+    source = written(tmp_path / "c.jsonl", jsonl({"messages": chat}))
+    code, _, err = run("import", source, "--with-text", "-o", tmp_path / "t.jsonl")
+    texts = tmp_path / "t.text.jsonl"
+    assert (code, f"literal text: 2 contents in {texts}; it is as private as the source" in err) == (0, True)
+    assert "whales" not in (tmp_path / "t.jsonl").read_text()
+    code, out, _ = run("export", "openai-batch", tmp_path / "t.jsonl", "--text", texts)
+    assert (code, "a question about whales" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["import", "--json", "{m}"], "error: --json needs a file for the trace\nhint: -o FILE\n"),
+        (["import", "--with-text", "{m}"], "error: --with-text needs a file for the trace\nhint: -o FILE\n"),
+        (["import", "--lenient", "--strict", "{m}"], "error: --lenient and --strict exclude each other\n"),
+        (["import", "monkake", "{m}"], "error: no format 'monkake'\nhint: did you mean mooncake?\n"),
+        (["import", "mooncake", "{m}", "blok=4"], "error: 'mooncake' has no option 'blok'\nhint: did you mean block?\n"),
+        (["export", "mooncake", "{m}", "4"], "error: '4' is no option of the form NAME=VALUE\nhint: agentload trace export FORMAT\n"),
+        (
+            ["export", "mooncake", "{m}", "--text", "{m}"],
+            "error: --text: 'mooncake' holds no words\nhint: agentload trace export FORMAT TRACE without --text\n",
+        ),
+        (["degrade", "{m}"], "error: nothing to degrade\nhint: agentload trace degrade TRACE --break 0.1 -o FILE\n"),
+        (["degrade", "{m}", "--scale", "0"], "error: --scale must be positive, got 0\n"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(tmp_path: Path, run: Run, arguments: list[str], error: str) -> None:
+    source = written(tmp_path / "m.jsonl", test_mooncake.LINES)
+    assert run(*(str(source) if argument == "{m}" else argument for argument in arguments)) == (2, "", error)
+
+
+def test_formats_and_their_options_are_listed(run: Run) -> None:
+    code, out, _ = run("import")
+    assert (code, "openclaw  " in out, "weka  " in out) == (0, True, True)
+    _, out, _ = run("import", "weka")
+    assert out.endswith("\nblock=64\nevery_s=0.0\n")
+    _, out, _ = run("import", "weka", "--json")
+    assert json.loads(out)[0]["options"] == {"block": 64, "every_s": 0.0}
+    assert "vllm-multi-turn  " in run("export")[1]
+    assert run("export", "mooncake")[1].endswith("\nblock=0\ns_per_token=0.02\nsessions=flat\n")
+
+
+def test_what_was_imported_can_be_degraded_and_exported_through_pipes(tmp_path: Path) -> None:
+    source = written(tmp_path / "m.jsonl", test_mooncake.LINES)
+    agentload = Path(sys.executable).with_name("agentload")
+    command = (
+        f"{agentload} trace import mooncake {source} block=4 | {agentload} trace degrade - --scale 2 | {agentload} trace export mooncake -"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert [json.loads(line)["timestamp"] for line in done.stdout.splitlines()] == [0, 3_000, 3_000]
