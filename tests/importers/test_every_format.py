@@ -22,7 +22,9 @@ from tests.importers.samples import SECRETS, laid_out, samples
 
 with tempfile.TemporaryDirectory() as _scratch:
     SAMPLES = samples(Path(_scratch))
-SPOKEN = frozenset({"claude_code", "codex", "litellm", "openai_chat", "openclaw", "otel", "pi", "swe_agent", "tau_bench"})
+SPOKEN = frozenset(
+    {"claude_code", "codex", "litellm", "openai_chat", "openclaw", "openclaw_cache_trace", "otel", "pi", "swe_agent", "tau_bench"}
+)
 every_format = pytest.mark.parametrize("name", SAMPLES)
 
 

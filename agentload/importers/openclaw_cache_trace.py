@@ -1,0 +1,85 @@
+"""OpenClaw's cache trace (OPENCLAW_CACHE_TRACE=1): logs/cache-trace.jsonl, the exact requests with system prompt and messages.
+
+{"ts", "stage": "stream:context", "sessionId", "system", "messages", "modelId"}. Every stream:context is a call; its answer and usage are the
+first message that a later event of the session has more. The tools' schemas are not in the file: prompts are scaled to what was
+counted. When a call ended is not in it either, so waits hold that; the sessions' own files tell more, where they were kept (format
+openclaw).
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from agentload.importers.parts import chat, logged, stamps
+from agentload.importers.parts.dialogue import Timing, Usage
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.logged import Logged
+from agentload.model.trace import Session
+
+FILES: Final = ("cache-trace*.jsonl",)
+LICENCE: Final = None
+
+
+class _Event(msgspec.Struct):
+    stage: str
+    ts: str | None = None
+    session: str | None = msgspec.field(name="sessionId", default=None)
+    model: str | None = msgspec.field(name="modelId", default=None)
+    system: Any = None
+    messages: list[Any] | None = None
+
+
+class _Open(msgspec.Struct):
+    """A call whose answer is yet to come, and how many messages it sent."""
+
+    call: Logged
+    sent: int
+
+
+def sniff(head: Head) -> float:
+    """Look for a stage."""
+    return 1.0 if head.has("stage", "ts", "seq") and ("sessionId" in head.record or "runId" in head.record) else 0.0
+
+
+def sessions(intake: Intake) -> Iterator[Session]:
+    """Yield a session for each `sessionId`."""
+    return logged.sessions(intake, _calls(intake), workload="openclaw")
+
+
+def _calls(intake: Intake) -> Iterator[Logged]:
+    waiting: dict[str, _Open] = {}
+    for place, event in intake.records(_Event):
+        name = event.session or place
+        messages = event.messages or []
+        before = waiting.get(name)
+        if before is not None and len(messages) > before.sent:
+            yield _answered(intake, before.call, messages[before.sent])
+            del waiting[name]
+        if event.stage != "stream:context":
+            continue
+        if name in waiting:
+            yield waiting.pop(name).call
+        at_s = stamps.seconds(event.ts)
+        if at_s is None:
+            intake.notes.skip(place, "no time")
+            continue
+        context = [*chat.pieces(intake, "system", {"content": event.system}), *chat.messages(intake, messages)]
+        if not context:
+            intake.notes.drop("a call without messages in the file (OPENCLAW_CACHE_TRACE_MESSAGES=0)")
+            continue
+        call = Logged(session=name, at_s=at_s, place=place, timing=Timing(sent_s=at_s), usage=Usage(), context=context, model=event.model)
+        waiting[name] = _Open(call, len(messages))
+    yield from (left.call for left in waiting.values())
+
+
+def _answered(intake: Intake, call: Logged, message: object) -> Logged:
+    """Add the answer, where the next message is one."""
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return call
+    said = message.get("usage")
+    counts = {name: value for name, value in said.items() if isinstance(value, int)} if isinstance(said, dict) else {}
+    prompt = sum(counts.get(name, 0) for name in ("input", "cacheRead", "cacheWrite"))
+    call.answer = list(chat.pieces(intake, "assistant", message))
+    call.usage = Usage(prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead"))
+    return call
