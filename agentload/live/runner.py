@@ -97,7 +97,7 @@ class Runner:
         self._write = write
         self._flush = flush
         self._listeners = tuple(listeners)
-        self._dispatcher = Dispatcher(plan, done=done, voided=voided)
+        self._dispatcher = Dispatcher(plan, leg=leg, done=done, voided=voided)
         self._monitor = Monitor()
         self._tasks: asyncio.TaskGroup | None = None
         self._alarm: Alarm | None = None

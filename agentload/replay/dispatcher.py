@@ -48,9 +48,12 @@ class PlayEnd:
 class Dispatcher:
     """Say what to send, given what has happened so far."""
 
-    def __init__(self, plan: Plan, *, done: Iterable[int] = (), voided: Mapping[int, int] | None = None, prepares: bool = True) -> None:
+    def __init__(
+        self, plan: Plan, *, leg: int = 1, done: Iterable[int] = (), voided: Mapping[int, int] | None = None, prepares: bool = True
+    ) -> None:
         """Skip the pairs *done* by earlier legs; *voided* counts how often a pair was begun and lost before."""
         self._plan = plan
+        self._leg = leg
         self._prepares = prepares
         self._blocks = {block.index: block for block in plan.blocks}
         self._replays: Counter[int] = Counter(voided or {})
@@ -104,9 +107,15 @@ class Dispatcher:
         return replace(round_, plays=plays)
 
     def _salted(self, play: Play) -> Play:
-        """Give a pair that is played again a salt of its own, so that it finds nothing of itself in a cache."""
+        """Give a pair that is played again a salt of its own, so that it finds nothing of itself in a cache.
+
+        So does every later leg: one that was killed in its first second left no trace but in the servers' caches.
+        """
         count = self._replays[play.pair]
-        return replace(play, salt=f"{play.salt.partition('~')[0]}~{count}") if count else play
+        if not count and self._leg == 1:
+            return play
+        leg = f"{self._leg}." if self._leg > 1 else ""
+        return replace(play, salt=f"{play.salt.partition('~')[0]}~{leg}{count}")
 
     def _next_round(self, at_ns: int) -> tuple[Command, ...]:
         self._playing.clear()

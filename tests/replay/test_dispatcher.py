@@ -330,3 +330,9 @@ def test_a_block_that_was_stopped_before_all_of_it_was_played_is_not_whole(after
                     return
                 case _:
                     pass
+
+
+def test_a_later_leg_plays_under_salts_of_its_own() -> None:
+    plan = one_block((talk("s", 1),), arms=("a", "b"), pairs=2)
+    sent = [c for c in Dispatcher(plan, leg=3, done=[0], voided={1: 1}).handle(Started(at_ns=0)) if isinstance(c, Send)]
+    assert [(send.pair, send.arm, send.salt) for send in sent] == [(1, "a", "salt1~3.1")]
