@@ -1,7 +1,7 @@
 """OpenClaw's cache trace (OPENCLAW_CACHE_TRACE=1): logs/cache-trace.jsonl, the exact requests with system prompt and messages.
 
-{"ts", "stage": "stream:context", "sessionId", "system", "messages", "modelId"}. Every stream:context is a call; its answer and usage are the
-first message that a later event of the session has more. The tools' schemas are not in the file: prompts are scaled to what was
+{"ts", "stage": "stream:context", "sessionId", "system", "messages", "modelId"}. Every stream:context is a call; its answer and usage are
+the first message that a later event of the session has more. The tools' schemas are not in the file: prompts are scaled to what was
 counted. When a call ended is not in it either, so waits hold that; the sessions' own files tell more, where they were kept (format
 openclaw).
 """

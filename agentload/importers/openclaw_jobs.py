@@ -1,7 +1,7 @@
 """OpenClaw's job list (cron/jobs.json): when its scheduled jobs fire, as sessions of one call each.
 
-{"version": 1, "jobs": [{"id", "enabled", "schedule": {"kind": "at" | "every" | "cron", ...}, "sessionTarget", "payload": {"message"}}]}. For
-a day, or `hours`, behind the list's latest change every firing is a session: the agent's prefix of `prefix` tokens, equal for all, and
+{"version": 1, "jobs": [{"id", "enabled", "schedule": {"kind": "at" | "every" | "cron", ...}, "sessionTarget", "payload": {"message"}}]}.
+For a day, or `hours`, behind the list's latest change every firing is a session: the agent's prefix of `prefix` tokens, equal for all, and
 the job's message, answered by `output` tokens; both are judgement, for the list does not say (transcripts of the runs do: format
 openclaw). Jobs at the full hour start within 5 minutes of it, as OpenClaw staggers them, unless they are exact. The next firing is
 the deadline. Jobs that run in the main session have its history, which is not in the list either.

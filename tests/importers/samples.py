@@ -9,7 +9,16 @@ from typing import Any
 import msgspec
 
 from agentload.importers import catalog
-from tests.importers import entries, test_bailian, test_mooncake, test_ragpulse, test_tables_of_requests, test_tracelab, test_weka
+from tests.importers import (
+    entries,
+    test_bailian,
+    test_mooncake,
+    test_prometheus,
+    test_ragpulse,
+    test_tables_of_requests,
+    test_tracelab,
+    test_weka,
+)
 from tests.importers.entries import answer, result, session, user
 from tests.importers.importing import jsonl, written
 from tests.importers.test_codex import count, item, line, usage
@@ -188,6 +197,7 @@ def samples(scratch: Path) -> dict[str, dict[str, str | bytes]]:
         "openclaw_jobs": {"jobs.json": _jobs()},
         "otel": {"o.jsonl": _otel()},
         "pi": {"p.jsonl": jsonl(*_pi())},
+        "prometheus": {"m.prom": test_prometheus.CHAT},
         "ragpulse": {"0.jsonl": test_ragpulse.TRACE, **test_ragpulse.TABLES},
         "servegen": dict(_servegen()),
         "swe_agent": {"s.traj": msgspec.json.encode(trajectory).decode()},

@@ -3,14 +3,16 @@
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from agentload.cli.main import main
 from agentload.tracefile import read
-from tests.importers import test_mooncake, test_tables_of_requests
+from tests.importers import test_mooncake, test_prometheus, test_tables_of_requests
 from tests.importers.importing import jsonl, written
 
 Run = Callable[..., tuple[int, str, str]]
@@ -115,3 +117,32 @@ def test_what_was_imported_can_be_degraded_and_exported_through_pipes(tmp_path: 
     )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert [json.loads(line)["timestamp"] for line in done.stdout.splitlines()] == [0, 3_000, 3_000]
+
+
+@pytest.mark.loopback
+def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, run: Run) -> None:
+    class Metrics(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(test_prometheus.CHAT.encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Metrics) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        code, _, err = run("fit", "--prometheus", url, "rate_per_s=2", "requests=200", "-o", tmp_path / "t.jsonl")
+        server.shutdown()
+        thread.join()
+    assert (code, "calls are drawn from 100 requests' histograms: 60.0% of prompt tokens were cached, 2 requests a second" in err) == (
+        0,
+        True,
+    )
+    assert sum(len(session.turns) for session in read(tmp_path / "t.jsonl").sessions) == 200
+    code, _, err = run("fit", "--prometheus", url)
+    assert (code, err.startswith(f"error: {url}: "), "hint: name the whole address" in err) == (1, True, True)
+    written(tmp_path / "m.prom", test_prometheus.CHAT)
+    assert run("fit", "--prometheus", tmp_path / "m.prom", "requests=20", "rate_per_s=1", "-o", tmp_path / "t.jsonl")[0] == 0
+    assert run("fit", "--prometheus", tmp_path / "m.prom", "requests")[0] == 2

@@ -1,0 +1,48 @@
+"""Make a trace from a server's metrics alone.
+
+agentload trace fit --prometheus URL|FILE -o FILE. From the histograms of prompts and outputs, the count of requests and the hits of the
+prefix cache of vLLM or SGLang; two texts, or a URL read twice --for SECONDS apart, tell what came between them. Options follow as
+NAME=VALUE (agentload trace import prometheus lists them).
+"""
+
+import secrets
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentload.cli.trace._metrics import fetched
+from agentload.cli.trace._summary import described
+from agentload.errors import UsageError
+from agentload.importers.conversion import conversion
+from agentload.tracefile import write
+
+
+def run(
+    *,
+    prometheus: Annotated[list[str], typer.Option(help="A /metrics text or its URL; twice: an earlier and a later one.")],
+    given: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the fit.")] = None,
+    watch: Annotated[float, typer.Option("--for", min=0.0, help="Read a URL again after these seconds, and fit what came between.")] = 0.0,
+    out: Annotated[str, typer.Option("--out", "-o", help="A file, compressed if it ends in .zst, or - for stdout.")] = "-",
+) -> None:
+    if len(prometheus) > 2:
+        raise UsageError("--prometheus is given once or twice")
+    options = dict(_option(text) for text in given or [])
+    with tempfile.TemporaryDirectory(prefix="agentload-") as folder:
+        paths = [fetched(source, Path(folder) / f"{number}.prom") for number, source in enumerate(prometheus)]
+        if watch:
+            time.sleep(watch)
+            paths.append(fetched(prometheus[-1], Path(folder) / "later.prom"))
+        made = conversion(paths, key=secrets.token_bytes(32), format="prometheus", options=options)
+        write(out, made.trace)
+        print(described(made.summary, texts=None), file=sys.stderr)
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"'{text}' is no option of the form NAME=VALUE", hint="agentload trace import prometheus")
+    return name.replace("-", "_"), value

@@ -1,0 +1,195 @@
+"""A server's metrics (vLLM, SGLang): a trace with the lengths, rate and cached share that they tell, for those who log nothing else.
+
+One /metrics text, which tells all since the server's start, or two, of which the later tells what came since the earlier. Prompt and output
+lengths are drawn from their histograms, each apart, and within a bucket so that the mean is the recorded one. The prefix cache's share of
+hits is made by sharing=sessions: calls follow each other in sessions whose contexts grow, as agents' do, which fill a KV pool; or by
+sharing=prefix: all prompts begin with the same words, which take next to no room; or sharing=none. `requests` is how many are drawn.
+The rate is counted, a text on its own being as old as its file, or given by rate_per_s. wait_s lies between the calls of a session.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from random import Random
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
+
+from agentload.errors import TraceError
+from agentload.importers.parts import metrics
+from agentload.importers.parts.files import head
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.metrics import Histogram, Metrics
+from agentload.importers.parts.options import Count, Positive, Seconds
+from agentload.model.trace import Segment, Session, Turn
+
+FILES: Final = ("*.prom", "*.metrics", "*.txt")
+LICENCE: Final = None
+
+Rate = Annotated[float, Meta(ge=0)]
+_LONGEST: Final = 1 << 28
+_TURNS: Final = 1_000
+"""Most calls of a session."""
+
+
+def sniff(head: Head) -> float:
+    """Look for the histogram of prompts."""
+    return (
+        0.95
+        if any(f"{name}_bucket" in head.text or f"# TYPE {name} " in head.text for name in metrics.PROMPT)
+        else (0.6 if "# TYPE vllm:" in head.text or "# TYPE sglang:" in head.text else 0.0)
+    )
+
+
+def sessions(
+    intake: Intake,
+    *,
+    requests: Positive = 1000,
+    sharing: Literal["sessions", "prefix", "none"] = "sessions",
+    rate_per_s: Rate = 0.0,
+    wait_s: Seconds = 10.0,
+    seed: Count = 0,
+) -> Iterator[Session]:
+    """Yield sessions with `requests` calls together."""
+    found, seconds = _told(intake)
+    prompts, outputs = found.histogram(metrics.PROMPT), found.histogram(metrics.OUTPUT)
+    if prompts is None or outputs is None:
+        raise TraceError(
+            f"{intake.files[0]}: no request has ended yet, or it is no vLLM or SGLang",
+            hint="give the text of SERVER/metrics after some load",
+        )
+    rate = rate_per_s or _rate(prompts.count, seconds)
+    if not rate:
+        raise TraceError(f"{intake.files[0]}: no time from which to count a rate", hint="rate_per_s=REQUESTS_PER_SECOND, or two texts")
+    share = (found.cached_share or 0.0) if sharing != "none" else 0.0
+    if not rate_per_s and len(intake.files) == 1:
+        intake.notes.estimate("the rate is counted from the server's start to the time of the file")
+    told = f"{share:.1%} of prompt tokens were cached, {rate:.3g} requests a second"
+    intake.notes.estimate(f"calls are drawn from {prompts.count:,.0f} requests' histograms: {told}")
+    rng = Random(seed)
+    lengths = _drawn(prompts, requests, rng)
+    answers = iter(_drawn(outputs, requests, rng))
+    if sharing == "sessions" and share:
+        yield from _grown(intake, lengths, answers, share, _Play(rate=rate, wait_s=wait_s, rng=rng))
+        return
+    start_s = 0.0
+    for number, length in enumerate(lengths):
+        shared = round(length * share)
+        segments = [Segment(role="system", tokens=shared, key="prefix")] if shared else []
+        own = [Segment(role="user", tokens=length - shared, key=f"s{number}")] if length > shared else []
+        yield Session(
+            session=f"s{number}",
+            workload="prometheus",
+            start_s=round(start_s, 3),
+            turns=(Turn(add=(*segments, *own), output=next(answers)),),
+        )
+        start_s += rng.expovariate(rate)
+
+
+def _told(intake: Intake) -> tuple[Metrics, float | None]:
+    """Return what the texts tell, and over how many seconds."""
+    read = []
+    for path in intake.files:
+        text = head(path, _LONGEST).decode("utf-8", "replace")
+        try:
+            read.append((path.stat().st_mtime, metrics.read(text)))
+        except ValueError as error:
+            intake.notes.skip(str(path), "no metrics text")
+            del error
+    if not read:
+        raise TraceError(f"{intake.files[0]}: no metrics text", hint="curl SERVER/metrics > FILE")
+    read.sort(key=lambda one: one[0])
+    (first_s, first), (last_s, last) = read[0], read[-1]
+    if len(read) > 1:
+        return last.minus(first), last_s - first_s
+    started = last.values.get(metrics.STARTED)
+    return last, None if started is None else last_s - started
+
+
+def _rate(count: float, seconds: float | None) -> float:
+    return count / seconds if seconds is not None and seconds > 0 else 0.0
+
+
+def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:
+    """Draw lengths whose buckets are the histogram's and whose mean is its mean, as near as its buckets allow."""
+    edges = [(0.0, *histogram.bounds)[number] for number in range(len(histogram.bounds))]
+    highs = [high if math.isfinite(high) else max(1.0, 2 * low) for low, high in zip(edges, histogram.bounds, strict=True)]
+    ends = list(accumulate(histogram.counts))
+    # Stratified: each of equal shares of the values is drawn once, so that the buckets are met to the request.
+    places = [(number + rng.random()) / count * ends[-1] for number in range(count)]
+    rng.shuffle(places)
+    chosen = []
+    for place in places:
+        bucket = min(bisect_left(ends, place), len(ends) - 1)
+        within = (place - (ends[bucket] - histogram.counts[bucket])) / (histogram.counts[bucket] or 1.0)
+        chosen.append((edges[bucket], highs[bucket], min(1.0, max(0.0, within))))
+
+    def at(bend: float) -> list[int]:
+        # A length lies above its bucket's lower bound, at its upper one at most.
+        return [max(math.floor(low) + 1, round(low + (high - low) * within**bend)) for low, high, within in chosen]
+
+    return at(_bend(lambda bend: sum(at(bend)) / count, histogram.mean or 1.0))
+
+
+def _bend(mean: Callable[[float], float], wanted: float) -> float:
+    """Find how far values lie below the middle of their buckets, by halving."""
+    low, high = 0.02, 50.0
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if mean(middle) > wanted else (low, middle)
+    return math.sqrt(low * high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Play:
+    """How calls follow each other."""
+
+    rate: float
+    wait_s: float
+    rng: Random
+
+
+def _grown(intake: Intake, lengths: list[int], answers: Iterator[int], share: float, play: _Play) -> Iterator[Session]:
+    """Put calls into sessions of growing contexts, of as many calls as give the share: what a call has of the one before is a hit."""
+    turns = _turns(lengths, share)
+    intake.notes.estimate(f"sessions of about {turns:.1f} calls, {play.wait_s:g} s apart: what makes that share of hits")
+    start_s = 0.0
+    for number, part in enumerate(_parts(lengths, turns)):
+        yield _session(f"s{number}", round(start_s, 3), sorted(part), answers, play.wait_s)
+        start_s += play.rng.expovariate(play.rate / turns)
+
+
+def _turns(lengths: Sequence[int], share: float) -> float:
+    """Find how many calls a session needs, by halving: hits are all tokens but those of each session's longest call."""
+    total = sum(lengths)
+    low, high = 1.0, float(min(_TURNS, len(lengths)))
+    for _ in range(20):
+        middle = (low + high) / 2
+        hits = 1 - sum(max(part) for part in _parts(lengths, middle)) / total
+        low, high = (middle, high) if hits < share else (low, middle)
+    return (low + high) / 2
+
+
+def _parts(lengths: Sequence[int], turns: float) -> Iterator[Sequence[int]]:
+    """Split calls into sessions of this many on average."""
+    number, at = 1, 0
+    while at < len(lengths):
+        end = max(at + 1, math.floor(number * turns))
+        yield lengths[at:end]
+        number, at = number + 1, end
+
+
+def _session(name: str, start_s: float, lengths: Sequence[int], answers: Iterator[int], wait_s: float) -> Session:
+    turns: list[Turn] = []
+    held = answered = 0
+    for number, length in enumerate(lengths):
+        answer = min(answered, length - held)
+        add = [Segment(role="assistant", tokens=answer, key=f"{name}.a{number - 1}")] if answer else []
+        if length - held > answer:
+            add.append(Segment(role="user", tokens=length - held - answer, key=f"{name}.{number}"))
+        answered = next(answers)
+        turns.append(Turn(add=tuple(add), output=answered, wait="user" if number else None, wait_s=wait_s if number else 0.0))
+        held = length
+    return Session(session=name, workload="prometheus", turns=tuple(turns), start_s=start_s)
