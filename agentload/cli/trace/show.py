@@ -7,10 +7,12 @@ What overlaps in time is seen at a nominal speed; `agentload simulate` plays the
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from agentload.builtin import find
 from agentload.cli._output import print_json
+from agentload.cli.trace._against import against_lines, beside
 from agentload.cli.trace._lines import lines
 from agentload.cli.trace._seen import look
 from agentload.tracefile import read
@@ -21,6 +23,9 @@ def run(
     *,
     profile: Annotated[str | None, typer.Option(help="A profile, or PROFILE/ARM: hold the trace against its KV pool.")] = None,
     pool: Annotated[list[int] | None, typer.Option(help="A KV pool of so many tokens; may be repeated.", min=1)] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Compare with production: prometheus=URL or prometheus=FILE, a /metrics text.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with charts to this file.")] = None,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
@@ -31,7 +36,11 @@ def run(
         from agentload.cli.trace._page import page
 
         html.write_text(page(seen), encoding="utf-8")
+    rows = None if against is None else beside(seen.overview, against)
     if json:
-        print_json(seen)
-    elif html is None:
+        print_json(seen if rows is None else {**msgspec.to_builtins(seen, str_keys=True), "against": rows})
+        return
+    if html is None:
         print("\n".join(lines(seen)))
+    if rows is not None:
+        print("", *against_lines(rows), sep="\n")

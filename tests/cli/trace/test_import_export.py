@@ -146,3 +146,31 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
     written(tmp_path / "m.prom", test_prometheus.CHAT)
     assert run("fit", "--prometheus", tmp_path / "m.prom", "requests=20", "rate_per_s=1", "-o", tmp_path / "t.jsonl")[0] == 0
     assert run("fit", "--prometheus", tmp_path / "m.prom", "requests")[0] == 2
+
+
+BESIDE = """\
+beside production        trace  production
+prompt tokens, mean         10  1,800         less
+prompt tokens, q50          10  100–1,000     less
+prompt tokens, q90          12  1,000–10,000  less
+prompt tokens, q99          12  1,000–10,000  less
+output tokens, mean          2  120           less
+output tokens, q50           1  0–100         alike
+output tokens, q90           3  100–1,000     less
+output tokens, q99           3  100–1,000     less
+cached share of prompts     0%  60%           less
+1 of 9 alike; time to first token, batch size and KV usage are compared by a replay
+"""
+
+
+def test_a_trace_is_shown_beside_production(tmp_path: Path, run: Run) -> None:
+    source, prom = written(tmp_path / "m.jsonl", test_mooncake.LINES), written(tmp_path / "m.prom", test_prometheus.CHAT)
+    run("import", source, "block=4", "-o", tmp_path / "t.jsonl")
+    code, out, err = run("show", tmp_path / "t.jsonl", "--against", f"prometheus={prom}")
+    assert (code, out.endswith("\n" + BESIDE), err) == (0, True, "")
+    code, out, _ = run("show", tmp_path / "t.jsonl", "--json", "--against", f"prometheus={prom}")
+    found = json.loads(out)
+    assert (code, found["overview"]["turns"], len(found["against"])) == (0, 3, 9)
+    assert run("show", tmp_path / "t.jsonl", "--against", str(prom))[0] == 2
+    assert run("show", tmp_path / "t.jsonl", "--against", f"prometheus={source}")[0] == 1
+    assert run("show", tmp_path / "t.jsonl", "--against", f"prometheus={tmp_path / 'none'}")[0] == 1
