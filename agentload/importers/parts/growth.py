@@ -26,6 +26,7 @@ class Prompt:
     roles: tuple[tuple[Role, int], ...] = ()
     """Roles of the own part, each with the place where it ends; the last one ends with the prompt."""
     cuts: list[int] = field(default_factory=list)
+    _made: list[tuple[int, Segment]] = field(default_factory=list)
 
     def cut(self, at: int) -> None:
         """Let a segment end here."""
@@ -35,15 +36,11 @@ class Prompt:
         if owner.start < at < owner.end and at not in owner.cuts:
             insort(owner.cuts, at)
 
-    def own(self, until: int) -> Iterator[Segment]:
-        """Yield the segments of the own part up to a place."""
-        at = self.start
-        for border in [*sorted({*self.cuts, *(stop for _, stop in self.roles)}), self.end]:
-            stop = min(border, until)
-            if at < stop:
-                role = next((role for role, end in self.roles if stop <= end), self.roles[-1][0])
-                yield Segment(role=role, tokens=stop - at, key=self.key if at == self.start else f"{self.key}+{at - self.start}")
-                at = stop
+    def own(self, until: int) -> list[Segment]:
+        """Return the segments of the own part up to a place where one ends, when all prompts are known."""
+        if not self._made:
+            self._made = list(self._segments())
+        return [segment for end, segment in self._made if end <= until]
 
     def context(self, until: int) -> list[Segment]:
         """Return all segments up to a place."""
@@ -51,6 +48,15 @@ class Prompt:
         while (owner := owners[-1][0]).parent is not None and owner.start:
             owners.append((owner.parent, min(owner.start, owners[-1][1])))
         return [segment for owner, end in reversed(owners) for segment in owner.own(end)]
+
+    def _segments(self) -> Iterator[tuple[int, Segment]]:
+        at = self.start
+        for border in sorted({*self.cuts, *(stop for _, stop in self.roles), self.end}):
+            if at < border:
+                role = next((role for role, end in self.roles if border <= end), self.roles[-1][0])
+                key = self.key if at == self.start else f"{self.key}+{at - self.start}"
+                yield border, Segment(role=role, tokens=border - at, key=key)
+                at = border
 
 
 class Growth:
@@ -88,8 +94,9 @@ class Growth:
 
 def change(before: Prompt | None, now: Prompt) -> tuple[int | None, tuple[Segment, ...]]:
     """Return what a turn keeps of the context before (None: all) and adds, when all prompts are known."""
-    if before is not None and now.parent is before and now.start == before.end:
-        return None, tuple(now.own(now.end))
+    if before is not None and now.parent is before:
+        keep = None if now.start == before.end else len(before.context(now.start))
+        return keep, tuple(now.own(now.end))
     held = [] if before is None else before.context(before.end)
     context = now.context(now.end)
     keep = kept(held, context)
