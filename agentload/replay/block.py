@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from agentload.model.commands import Call, Command, Ended, Prepare, Reply, Send, Skip, Status, Watch
+from agentload.model.commands import Call, Command, Ended, Send, Status
 from agentload.model.plan import Block, Plan, Play
 from agentload.model.trace import Session, TurnRef
-from agentload.replay.arrivals import SECOND, seeded
+from agentload.replay.arrivals import SECOND
 from agentload.replay.intake import Intake
-from agentload.replay.naming import request_id
+from agentload.replay.outgoing import Outgoing
+from agentload.replay.replies import Replies
 from agentload.replay.session import MissingReplyError, Player
 
 REMEMBERED = 10_000  # ended sessions that may still be referred to; the trace format promises no longer reach
@@ -44,16 +44,15 @@ class BlockPlay:
         """It was closed before all of it was played, other than by its budget."""
         self._plan = plan
         self._load = plan.load
-        self._live = plan.load.history == "live"
+        self._outgoing = Outgoing(plan, play)
+        self._replies = Replies(block.sessions, live_history=plan.load.history == "live")
         self._prepares = prepares
         self._intake = Intake(block.sessions, plan.load.arrivals, seed=(plan.seed, "arrivals", block.index), started_ns=started_ns)
-        self._wanted = frozenset(_live_sources(block.sessions))
         self._players: dict[str, Player] = {}
         self._parked: dict[str, Session] = {}
         self._spawned_ns: dict[str, int] = {}
         self._ended: OrderedDict[str, list[int]] = OrderedDict()
         self._waiters: dict[tuple[str, int], list[Player]] = {}
-        self._replies: dict[tuple[str, int], Reply] = {}
         self._due: list[tuple[int, int, _Pending]] = []
         self._order = 0
         self._slot_ns = started_ns
@@ -112,7 +111,7 @@ class BlockPlay:
             self._push(done_ns + BACKOFF_NS * 2**send.attempt, _Pending(player, send.call.turn, send))
             return
         if outcome.status == "ok" and outcome.reply is not None and send.call.wants_reply:
-            self._keep_reply(player.session, send.call.turn, outcome.reply)
+            self._replies.keep(player.session, send.call.turn, outcome.reply)
         self._complete(player, done_ns)
         if player.has_ended:
             self._retire(player, done_ns)
@@ -145,7 +144,7 @@ class BlockPlay:
 
     def _begin(self, session: Session, at_ns: int) -> None:
         prefix = self._plan.header.prefixes.get(session.prefix, ()) if session.prefix else ()
-        player = Player(session, prefix, live_history=self._live, ready_ns=at_ns)
+        player = Player(session, prefix, live_history=self._load.history == "live", ready_ns=at_ns)
         self._players[session.session] = player
         self._await(player)
 
@@ -197,10 +196,7 @@ class BlockPlay:
         self._ended[name] = player.completed_ns
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
-        if self._live:
-            for turn in range(player.next_turn):
-                if (name, turn) not in self._wanted:
-                    self._replies.pop((name, turn), None)
+        self._replies.forget(player.session, turns=player.next_turn)
         self._intake.ended(name, done_ns)
 
     def _schedule(self, player: Player) -> None:
@@ -244,84 +240,37 @@ class BlockPlay:
         )
 
     def _send(self, due_ns: int, pending: _Pending) -> Send:
-        again = pending.again
         released_ns = due_ns if self._load.max_in_flight is None else max(due_ns, self._slot_ns)
-        if again is not None:
-            attempt = again.attempt + 1
-            name = request_id(self._plan.run, self.play, again.call.session, again.call.turn, attempt)
-            return replace(
-                again,
-                request_id=name,
-                attempt=attempt,
-                retry_of=again.request_id,
-                due_ns=due_ns,
-                released_ns=released_ns,
-                tail=self._is_tail(released_ns),
-            )
+        tail = self._is_tail(released_ns)
+        if pending.again is not None:
+            return self._outgoing.again(pending.again, due_ns=due_ns, released_ns=released_ns, tail=tail)
         call = self._call(pending.player, pending.turn, due_ns)
-        return Send(
-            request_id=request_id(self._plan.run, self.play, call.session, call.turn, 0),
-            call=call,
-            attempt=0,
-            retry_of=None,
-            arm=self.play.arm,
-            block=self.play.block,
-            pair=self.play.pair,
-            due_ns=due_ns,
-            released_ns=released_ns,
-            salt=self.play.salt + self.play.mark,
-            limits=self._plan.limits,
-            watch=self._watch(call),
-            tail=self._is_tail(released_ns),
-        )
+        return self._outgoing.send(call, due_ns=due_ns, released_ns=released_ns, tail=tail)
 
     def _is_tail(self, released_ns: int) -> bool:
         drain_ns = self._intake.drain_ns
         return drain_ns is not None and released_ns > drain_ns
 
     def _call(self, player: Player, turn: int, due_ns: int | None) -> Call:
-        call = player.call(turn, self._reply_of)
+        call = player.call(turn, self._replies.of)
         spec = player.session.turns[turn]
         if due_ns is not None and spec.deadline_s is not None:
             call = replace(call, deadline_ns=due_ns + round(spec.deadline_s * SECOND))
-        return replace(call, wants_reply=True, check=spec.check) if spec.check or self._is_read_later(player.session, turn) else call
-
-    def _is_read_later(self, session: Session, turn: int) -> bool:
-        is_last = turn + 1 == len(session.turns)
-        return (
-            (self._live and not is_last) or (session.session, turn) in self._wanted or (is_last and (session.session, -1) in self._wanted)
-        )
+        is_read = bool(spec.check) or self._replies.are_read(player.session, turn)
+        return replace(call, wants_reply=True, check=spec.check) if is_read else call
 
     def _prepare(self, player: Player, out: list[Command], *, after: int = -1) -> None:
         turn = after + 1
         if not self._prepares or turn >= len(player.session.turns) or not player.is_fixed(turn):
             return
-        call = self._call(player, turn, None)
-        name = request_id(self._plan.run, self.play, call.session, turn, 0)
-        out.append(Prepare(request_id=name, call=call, arm=self.play.arm, salt=self.play.salt + self.play.mark))
+        out.append(self._outgoing.prepare(self._call(player, turn, None)))
 
-    def _watch(self, call: Call) -> Watch | None:
-        if self._load.cancel_share == 0:
-            return None
-        rng = seeded(self._plan.seed, "cancel", call.session, call.turn)
-        if rng.random() >= self._load.cancel_share:
-            return None
-        return Watch(cancel_after_tokens=1 + int(rng.random() * call.output))
-
-    # --- live answers, and what cannot be sent ---
-
-    def _reply_of(self, ref: TurnRef) -> Reply | None:
-        return self._replies.get((ref.session, ref.turn))
-
-    def _keep_reply(self, session: Session, turn: int, reply: Reply) -> None:
-        self._replies[(session.session, turn)] = reply
-        if turn + 1 == len(session.turns):
-            self._replies[(session.session, -1)] = reply
+    # --- what cannot be sent ---
 
     def _abandon(self, player: Player, at_ns: int, out: list[Command]) -> None:
         """Skip a session's remaining turns; those who waited for them go on."""
+        out.extend(self._outgoing.skips(player.session, since=player.next_turn, at_ns=at_ns))
         while not player.has_ended:
-            out.append(self._skip(player.session, player.next_turn, at_ns))
             self._complete(player, at_ns)
         self._retire(player, at_ns)
 
@@ -333,43 +282,9 @@ class BlockPlay:
         self._players.clear()
         self._waiters.clear()
         for player in stranded:
-            out.extend(self._skip(player.session, turn, player.ready_ns) for turn in range(player.next_turn, len(player.session.turns)))
+            out.extend(self._outgoing.skips(player.session, since=player.next_turn, at_ns=player.ready_ns))
             self._intake.ended(player.session.session, player.ready_ns)
         if self._intake.is_empty:
             for session in self._parked.values():
-                out.extend(self._skip(session, turn, self._last_ns) for turn in range(len(session.turns)))
+                out.extend(self._outgoing.skips(session, since=0, at_ns=self._last_ns))
             self._parked.clear()
-
-    def _skip(self, session: Session, turn: int, at_ns: int) -> Skip:
-        spec = session.turns[turn]
-        call = Call(
-            session=session.session,
-            turn=turn,
-            workload=session.workload,
-            context=(),
-            context_tokens=sum(segment.tokens for segment in spec.add),
-            output=spec.output,
-            model=spec.model,
-        )
-        send = Send(
-            request_id=request_id(self._plan.run, self.play, call.session, turn, 0),
-            call=call,
-            attempt=0,
-            retry_of=None,
-            arm=self.play.arm,
-            block=self.play.block,
-            pair=self.play.pair,
-            due_ns=at_ns,
-            released_ns=at_ns,
-            salt=self.play.salt + self.play.mark,
-            limits=self._plan.limits,
-        )
-        return Skip(send=send)
-
-
-def _live_sources(sessions: Iterable[Session]) -> Iterator[tuple[str, int]]:
-    for session in sessions:
-        for turn in session.turns:
-            for segment in turn.add:
-                if segment.source is not None:
-                    yield segment.source.session, segment.source.turn

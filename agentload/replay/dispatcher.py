@@ -1,7 +1,7 @@
 """Events in, commands out: play a plan's rounds one after the other, each round's blocks side by side.
 
 The caller owns the clock and the sockets. It must send Woke at the instant of the last Wake, Ended once for every Send, and
-Settled after every Settle.
+Settled after every Settle, Opened after every Open.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from agentload.model.commands import (
     Event,
     Finish,
     Lost,
+    Open,
+    Opened,
     Send,
     Settle,
     Settled,
@@ -68,6 +70,8 @@ class Dispatcher:
         self._gone: set[str] = set()
         self._is_stopped = False
         self._is_settling = False
+        self._start: int | None = None
+        self._is_opening = False
 
     @property
     def in_flight(self) -> int:
@@ -95,6 +99,9 @@ class Dispatcher:
                 self._is_settling = False
                 self._repeat(pair for pair, _ in void)
                 return self._next_round(at_ns)
+            case Opened(at_ns=at_ns):
+                self._is_opening = False
+                return (Finish(),) if self._is_stopped else self._begin(at_ns)
             case Stopped():
                 return self._stop(event)
             case Lost():
@@ -123,6 +130,14 @@ class Dispatcher:
             return (Finish(),)
         self._round = self._rounds.popleft()
         self._ends = []
+        if self._round.start is None or self._round.start == self._start:
+            return self._begin(at_ns)
+        self._start = self._round.start
+        self._is_opening = True
+        return (Open(round=self._round.index, arms=tuple(play.arm for play in self._round.plays)),)
+
+    def _begin(self, at_ns: int) -> tuple[Command, ...]:
+        assert self._round is not None
         for play in self._round.plays:
             self._playing[play.arm] = BlockPlay(self._plan, self._blocks[play.block], play, started_ns=at_ns, prepares=self._prepares)
         return self._step(at_ns)
@@ -183,12 +198,16 @@ class Dispatcher:
             for round_ in self._plan.rounds:
                 plays = tuple(self._salted(play) for play in self._present(round_).plays if play.pair == pair)
                 if plays:
-                    self._rounds.append(Round(index=self._next_index, plays=plays))
+                    # On a start of its own, where the servers are started at all: no round before has this number.
+                    start = None if round_.start is None else self._next_index
+                    self._rounds.append(Round(index=self._next_index, plays=plays, start=start))
                     self._next_index += 1
 
     def _stop(self, event: Stopped) -> tuple[Command, ...]:
         self._is_stopped = True
         self._rounds.clear()
+        if self._is_opening:
+            return ()
         for playing in self._playing.values():
             playing.cut()
         cancels: tuple[Command, ...] = () if event.drain else tuple(Cancel(request_id=name) for name in self._arm_of)
@@ -199,6 +218,7 @@ class Dispatcher:
         if event.for_good:
             self._gone.add(event.arm)
             self._rounds = deque(r for r in (self._present(r) for r in self._rounds) if r.plays)
+        self._start = None  # what comes next needs a server that lives
         playing = self._playing.get(event.arm)
         if playing is not None:
             playing.cut()
