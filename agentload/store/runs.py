@@ -102,8 +102,10 @@ SELECT run_id, r.kind, r.name, nullif(r.created_ns, 0), r.model,
     (SELECT count(*) FROM blocks AS b WHERE b.run_id = r.run_id), (SELECT count(void) FROM blocks AS b WHERE b.run_id = r.run_id),
     coalesce(c.calls, 0), coalesce(c.ok, 0)
 FROM runs AS r
-LEFT JOIN (SELECT run_id, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok FROM calls_row GROUP BY run_id) AS c USING (run_id)
-ORDER BY r.rowid
+LEFT JOIN (
+    SELECT run_id, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok FROM calls_row WHERE starts_with(run_id, $begins) GROUP BY run_id
+) AS c USING (run_id)
+WHERE starts_with(run_id, $begins) ORDER BY r.rowid
 """
 
 # A stream that the drain cuts counts for what it had given by then, as if its tokens came evenly.
@@ -127,8 +129,8 @@ FROM played LEFT JOIN counted USING (leg, arm, round) ORDER BY leg, round, arm
 """
 
 
-def lines(connection: duckdb.DuckDBPyConnection) -> tuple[RunLine, ...]:
-    """List all runs in the order in which they were stored."""
+def lines(connection: duckdb.DuckDBPyConnection, *, begins: str = "") -> tuple[RunLine, ...]:
+    """List the runs whose names begin so, in the order in which they were stored."""
     return tuple(
         RunLine(
             run_id=run_id,
@@ -143,19 +145,22 @@ def lines(connection: duckdb.DuckDBPyConnection) -> tuple[RunLine, ...]:
             calls=calls,
             ok=ok,
         )
-        for run_id, kind, name, created_ns, model, arms, status, blocks, void, calls, ok in connection.execute(_LINES).fetchall()
+        for run_id, kind, name, created_ns, model, arms, status, blocks, void, calls, ok in connection.execute(
+            _LINES, {"begins": begins}
+        ).fetchall()
     )
 
 
 def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
     """Return the run of that name, or the only one whose name begins so; raise `StoreError` otherwise."""
-    runs = lines(connection)
-    found = [each for each in runs if each.run_id == name] or [each for each in runs if each.run_id.startswith(name)]
+    begin = lines(connection, begins=name)
+    found = [each for each in begin if each.run_id == name] or begin
     if len(found) == 1:
         return found[0]
     if found:
         raise StoreError(f"'{name}' begins the names of {len(found)} runs", hint=", ".join(each.run_id for each in found[-8:]))
-    known = ", ".join(each.run_id for each in runs[-8:])
+    latest = connection.execute("SELECT run_id FROM runs ORDER BY rowid DESC LIMIT 8").fetchall()
+    known = ", ".join(run_id for (run_id,) in reversed(latest))
     raise StoreError(f"no run '{name}' in the database", hint=f"its runs: {known}" if known else "agentload runs load brings journals in")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -10,10 +9,10 @@ from markupsafe import Markup
 
 from agentload.cli.trace._lines import duration, field_row, gib, percent
 from agentload.cli.trace._seen import Seen
-from agentload.report.charts.draw import inline
-from agentload.report.charts.plot import marker
-from agentload.report.charts.spec import Axis, Mark, Plot, Series, legend
+from agentload.report.charts.filters import FILTERS
+from agentload.report.charts.spec import Axis, Mark, Plot, Series
 from agentload.report.format import number
+from agentload.report.formats import html
 from agentload.tracefile.load import Load
 from agentload.tracefile.overview import BINS, SHARES, Overview
 from agentload.tracefile.playback import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S
@@ -28,9 +27,7 @@ def page(seen: Seen) -> str:
     environment = Environment(
         loader=PackageLoader("agentload.cli.trace", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"drawn": _drawn, "legend": legend, "swatch": _swatch}
-    styles = files("agentload.report") / "templates"
-    style = "".join((styles / name).read_text(encoding="utf-8") for name in ("palette.css", "chart.css", "page.css"))
+    environment.filters |= FILTERS
     return environment.get_template("page.html.j2").render(
         seen=seen,
         facts=_facts(found),
@@ -49,7 +46,7 @@ def page(seen: Seen) -> str:
             )
             for arm in seen.arms
         ],
-        style=Markup(style),  # noqa: S704  # our own files
+        style=Markup(html.style()),  # noqa: S704  # our own files
     )
 
 
@@ -153,12 +150,3 @@ def _steps(*, name: str, title: str, caption: str, unit: str, span_s: float, ser
         y=Axis(label=unit, quantity="tokens" if unit == "tokens" else "count", low=0.0),
         series=tuple(drawn),
     )
-
-
-def _drawn(plot: Plot) -> Markup:
-    return Markup(inline(plot))  # noqa: S704  # the drawing escapes every word it places
-
-
-def _swatch(slot: int) -> Markup:
-    drawn = marker((6.0, 6.0), slot, "mark")
-    return Markup(f'<svg class="series arm-{slot}" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">{drawn}</svg>')  # noqa: S704
