@@ -43,6 +43,11 @@ def probe() -> str:
     return "agentload probe --endpoints ENDPOINTS"
 
 
+def calibrate() -> str:
+    """Return the command that writes a calibration script on prompts of the trace."""
+    return "agentload calibrate TRACE --model MODEL"
+
+
 def launch(flags: str) -> str:
     """Return the command that prints how to start one more arm."""
-    return f"agentload launch --print  # one more arm: {flags}"
+    return f"agentload launch --print --model MODEL  # one more arm: {flags}"

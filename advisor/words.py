@@ -36,6 +36,12 @@ def bucket(task: str, context_tokens: float) -> str:
     return f"{task} at {length(context_tokens)}"
 
 
+def counted(count: float, noun: str) -> str:
+    """Return a number with its noun: 1 minute, 2 minutes."""
+    text = f"{count:,.0f}"
+    return f"{text} {noun}{'' if text == '1' else 's'}"
+
+
 def scope(workload: str | None) -> str:
     """Return what a statement is about."""
     return "the mix" if workload is None else workload

@@ -46,10 +46,10 @@ def _finding(found: BreakEven, workload: WorkloadClass, typical: float) -> Findi
         ),
         estimates=(bound,),
         inequality=Inequality(
-            left=f"KV tokens of the batch on {workload.name}: {words.tokens(held)}",
-            observed=bound,
+            left=f"KV tokens of the batch on {workload.name}",
+            observed=Estimate(value=held, low=None, high=None, n=1, unit="KV tokens", method="sequences of the batch times their length"),
             relation=">" if found.ahead == "above" else "<",
-            right=f"break-even {ends}",
+            right=f"break-even {'' if found.tokens is None else words.tokens(found.tokens) + ' '}{ends}",
             holds=None if side is None else ahead,
         ),
         flips=f"contexts of {words.tokens(high / workload.batch)} each at this batch" if side == "below" and np.isfinite(high) else None,

@@ -28,10 +28,14 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
         margin = case.policy.min_change
         if relative.is_within(margin) or relative.is_below(-margin) or relative.is_above(margin):
             return None
-        cost = "" if need.calls is None or need.minutes is None else f", {need.calls:,} calls and {need.minutes:.0f} minutes"
+        cost = (
+            ""
+            if need.calls is None or need.minutes is None
+            else f", {words.counted(need.calls, 'call')} and {words.counted(need.minutes, 'minute')}"
+        )
         told = (
-            f"Turn time of {workload} on {arm}, {words.change(relative)}, is not settled against {margin:.0%}: {need.pairs} more "
-            f"pairs{cost}."
+            f"Turn time of {workload} on {arm}, {words.change(relative)}, is not settled against {margin:.0%}: "
+            f"{words.counted(need.pairs or 0, 'more pair')}{cost}."
         )
     return Finding(kind="opposes", arm=arm, workload=workload, message=told, next_command=need.command, leg="pays", need=need)
 

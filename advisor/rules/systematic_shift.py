@@ -16,7 +16,6 @@ NEEDS = frozenset({"buckets"})
 
 SCALES = {"default": "scales of 1.0", None: "scales of unknown origin"}
 SCREENING_P = 0.05
-RECIPE = "llm-compressor kv_cache_scheme, calibrated on prompts as long as yours"
 
 
 def check(case: Case) -> tuple[Finding, ...]:
@@ -38,7 +37,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     f"with {SCALES[arm.scales]}: that is what uncalibrated scales look like."
                 ),
                 flips="calibrated scales under which the signs are mixed",
-                next_command=commands.launch(RECIPE),
+                next_command=commands.calibrate(),
                 source=f"{BLOG}; llm-compressor ab1ba3e, examples/quantization_kv_cache",
                 leg="safe",
                 asks_for="calibrate",

@@ -287,7 +287,7 @@ def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a
         Step(
             text="To settle what is open: 180 paired calls of multimodal on FP8, 5 min; "
             "260 paired calls of multimodal on FP8 skip-SW, 7 min.",
-            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30",
+            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30 --model acme/hybrid-30b --db run.duckdb",
         )
     ]
 
@@ -313,7 +313,7 @@ def test_a_failed_gate_is_told_with_what_it_saw() -> None:
         sample.decision(), gates=gates, caveats=("steady: the last third lies +9% from the first.", "Each server was started once.")
     )
     told = made(decision)
-    assert Check(state="bad", text="failed gate: steady on FP8, code, the last third lies +9 % from the first (and 1 more)") in told.belief
+    assert Check(state="bad", text="failed gate: steady on FP8, code, the last third lies +9 % from the first; 1 more time") in told.belief
     assert dict(told.asides)["Caveats"] == "Each server was started once"
 
 

@@ -134,7 +134,7 @@ def _gates(view: View) -> Iterable[Check]:
     passed = sum(gate.status == "pass" for gate in gates)
     for name in dict.fromkeys(gate.name for gate in failed):
         first, *others = (gate for gate in failed if gate.name == name)
-        more = f" (and {len(others)} more)" if others else ""
+        more = f"; {say.plural(len(others), 'more time')}" if others else ""
         yield Check(state="bad", text=f"failed gate: {name} on {_where(first)}, {view.told(first.message)}{more}")
     if gates and not failed:
         yield Check(state="ok" if passed else "unknown", text=f"{passed} of {len(gates)} physics and health gates passed, none failed")

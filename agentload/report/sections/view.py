@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
-from itertools import pairwise
 
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.commands import completed
 from agentload.report.facts import RunFacts
 
 
@@ -66,13 +65,8 @@ class View:
         return labels.named(say.typeset(words), self.arms)
 
     def typed(self, command: str) -> str:
-        """Fill a command's TRACE and ENDPOINTS with those of this run, where they are known."""
-        made = self.facts.made
-        words = {"TRACE": shlex.join(made.traces) or "TRACE", "ENDPOINTS": _option(made.command, "--endpoints") or "ENDPOINTS"}
-        filled = " ".join(words.get(word, word) for word in command.split(" "))
-        # Answers that join a run must find it.
-        joins = made.database is not None and " --into " in filled and " --db " not in filled
-        return f"{filled} --db {shlex.quote(made.database or '')}" if joins else filled
+        """Complete a command with what was typed for this run."""
+        return completed(command, self.facts.made)
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""
@@ -98,14 +92,3 @@ class View:
     def capacity(self, arm: str, workload: str | None = None) -> Capacity | None:
         """Return how many agents an arm carries."""
         return next((each for each in self.decision.capacity if (each.arm, each.workload) == (arm, workload)), None)
-
-
-def _option(command: str, name: str) -> str | None:
-    """Return the value that an option had on a command line, quoted as it must be typed."""
-    try:
-        words = shlex.split(command)
-    except ValueError:  # a command that was cut short where it was written down
-        return None
-    values = [after for word, after in pairwise(words) if word == name]
-    values += [word.removeprefix(f"{name}=") for word in words if word.startswith(f"{name}=")]
-    return shlex.quote(values[-1]) if values else None

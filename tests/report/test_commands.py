@@ -1,0 +1,58 @@
+"""A suggested command is whole: it can be copied, and plays what the run played."""
+
+from importlib import import_module
+
+import typer
+from typer.main import get_command
+
+from agentload.report.commands import CARRIED, FLAGS, completed
+from agentload.report.facts import Made
+
+OF_ONE_RUN = {"--resume", "--dry-run", "--json", "--noise"}
+
+
+def made(command: str, database: str | None = None) -> Made:
+    return Made(run="r", tool_version="1", traces=("rag",), command=command, database=database)
+
+
+def options(verb: str) -> dict[str, bool]:
+    """Return a verb's long options, and whether each is a flag."""
+    app = typer.Typer(add_completion=False)
+    app.command()(import_module(f"agentload.cli.{verb}").run)
+    return {
+        name: getattr(param, "is_flag", False)
+        for param in get_command(app).params
+        for name in (*param.opts, *param.secondary_opts)
+        if name.startswith("--")
+    }
+
+
+def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -> None:
+    run = made("agentload replay rag --endpoints arms.yaml --pairs 4 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --json")
+    assert (
+        completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 30", run)
+        == "agentload replay rag --endpoints arms.yaml --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup"
+    )
+
+
+def test_a_measurement_after_a_simulation_plays_the_same_load() -> None:
+    run = made("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise --minutes 5")
+    command = "agentload replay TRACE --endpoints bf16=URL,fp8=URL --model MODEL --db agentload.duckdb"
+    assert completed(command, run) == (
+        "agentload replay rag --endpoints bf16=URL,fp8=URL --model MODEL --db agentload.duckdb --rate 2 --cv 3 --no-noise"
+    )
+
+
+def test_answers_that_join_a_run_find_its_database() -> None:
+    run = made("agentload replay rag --endpoints arms.yaml", database="my runs.duckdb")
+    assert completed("agentload eval --endpoints ENDPOINTS --into r", run) == (
+        "agentload eval --endpoints arms.yaml --into r --db 'my runs.duckdb'"
+    )
+
+
+def test_every_option_that_is_carried_over_exists_and_none_of_a_replay_is_forgotten() -> None:
+    for verb, carried in CARRIED.items():
+        assert set(carried) <= options(verb).keys(), verb
+    assert options("replay").keys() - set(CARRIED["replay"]) == OF_ONE_RUN
+    for verb in CARRIED:
+        assert {name for name, is_flag in options(verb).items() if is_flag} <= FLAGS, verb
