@@ -26,13 +26,13 @@ LICENCE: Final = "the public kv-cache-tester traces are Apache-2.0 (callanjfox/k
 _SLACK_S: Final = 3.0  # request times are whole seconds, sub-agents' are not
 
 
-class _Request(msgspec.Struct):
+class _Request(msgspec.Struct, gc=False):
     t: float = 0.0
     type: str = "n"
     model: str | None = None
     input: int = msgspec.field(name="in", default=0)
     output: int = msgspec.field(name="out", default=0)
-    hash_ids: list[int] = []
+    hash_ids: msgspec.Raw = msgspec.Raw(b"[]")
     input_types: list[str] = []
     stop: str | None = None
     api_time: float | None = None
@@ -51,12 +51,33 @@ class _Trace(msgspec.Struct):
     system_tokens: int = 0
 
 
+class _Ids:
+    """Reads lists of ids of which most go on where the one before ended: what two have in common is read once."""
+
+    def __init__(self) -> None:
+        self._stem = b""
+        self._ids: list[int] = []
+
+    def of(self, written: msgspec.Raw) -> list[int]:
+        """Return the ids; raise `msgspec.ValidationError` when they are none."""
+        text, stem = bytes(written), self._stem
+        goes_on = text.startswith(stem) and text[len(stem) : len(stem) + 1] == b","
+        self._ids = [*self._ids, *_ids(b"[" + text[len(stem) + 1 :])] if goes_on else _ids(text)
+        self._stem = text[:-1].rstrip()
+        return self._ids
+
+
+_ids: Final = msgspec.json.Decoder(list[int]).decode
+
+
 @dataclass(slots=True, kw_only=True)
 class _Thread:
     """The calls of an agent or sub-agent, as far as they are read."""
 
     name: str
+    scope: int
     trail: Trail
+    ids: _Ids = field(default_factory=_Ids)
     begins_s: float = 0.0
     ends_s: float = 0.0
     spawned_by: int | None = None
@@ -98,19 +119,19 @@ def _families(intake: Intake, block: int, every_s: float) -> Iterator[tuple[floa
 
 def _threads(intake: Intake, trace: _Trace, place: str, name: str, scope: int) -> list[_Thread]:
     growth = Growth(trace.block_size)
-    parent = _Thread(name=name, trail=intake.source.trail())
+    parent = _Thread(name=name, scope=scope, trail=intake.source.trail(scope))
     threads = [parent]
     pending: list[_Thread] = []
     for request in trace.requests:
         if request.type == "subagent":
             child = _sub_agent(intake, request, parent, f"{name}.{len(threads)}", place)
             for inner in _relative(request.requests, child.ends_s - child.begins_s):
-                _add(intake, child, inner, growth, scope=scope, place=place)
+                _add(intake, child, inner, growth, place)
             if child.calls:
                 threads.append(child)
                 pending.append(child)
             continue
-        if _add(intake, parent, request, growth, scope=scope, place=place):
+        if _add(intake, parent, request, growth, place):
             done = [child for child in pending if child.ends_s <= request.t + _SLACK_S]
             parent.joined[len(parent.calls) - 1] = [child for child in done if child.spawned_by is not None]
             pending = [child for child in pending if child not in done]
@@ -128,7 +149,8 @@ def _sub_agent(intake: Intake, request: _Request, parent: _Thread, name: str, pl
         intake.notes.meet(place, "a sub-agent that no call started: a session of its own")
     return _Thread(
         name=name,
-        trail=intake.source.trail(),
+        scope=parent.scope,
+        trail=intake.source.trail(parent.scope),
         begins_s=begins_s,
         ends_s=begins_s + length,
         spawned_by=len(parent.calls) - 1 if parent.calls else None,
@@ -141,7 +163,7 @@ def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]
     return (msgspec.structs.replace(request, t=request.t - start) for request in requests)
 
 
-def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, *, scope: int, place: str) -> bool:
+def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, place: str) -> bool:
     if request.type not in {"n", "s"} or request.input < 1 or request.output < 0:
         intake.notes.meet(place, "a request of an unknown type" if request.type not in {"n", "s"} else "a request without a length")
         return False
@@ -149,12 +171,17 @@ def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, *, 
         intake.notes.meet(place, "the clock jumps backwards")
     if request.api_time is None:
         intake.notes.estimate("api_time is missing: the wait behind such a call holds it")
+    try:
+        ids = thread.ids.of(request.hash_ids)
+    except msgspec.DecodeError:
+        intake.notes.skip(place, "hash_ids of a request are no integers")
+        return False
     before = thread.calls[-1] if thread.calls else None
-    prompt = growth.add(request.hash_ids, request.input, after=before and before[1])
+    prompt = growth.add(ids, request.input, after=before and before[1])
     prompt.key = f"{thread.name}.{len(thread.calls)}"
     prompt.roles = _roles(request, prompt, before)
     same = prompt.start // intake.source.block if before is not None and prompt.parent is before[1] else 0
-    thread.trail.blocks(prompt.ids, request.input, same=min(same, len(prompt.ids)), scope=scope)
+    thread.trail.blocks(prompt.ids, request.input, same=min(same, len(prompt.ids)))
     thread.calls.append((request, prompt))
     return True
 

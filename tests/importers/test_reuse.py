@@ -45,7 +45,7 @@ def test_ids_of_blocks_are_counted_like_their_tokens(calls: list[tuple[list[int]
 def test_ids_of_two_scopes_are_different_blocks() -> None:
     reuse = Reuse(BLOCK)
     for scope in (0, 1, 1):
-        reuse.trail().blocks([1, 2], 8, scope=scope)
+        reuse.trail(scope).blocks([1, 2], 8)
     assert reuse.hit_tokens == 8
 
 

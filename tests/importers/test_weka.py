@@ -1,8 +1,10 @@
 """kv-cache-tester traces: sessions of an agent and its sub-agents, with local block ids."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentload.errors import TraceError
@@ -162,13 +164,28 @@ def test_a_sub_agent_that_no_call_started_or_that_never_ended_is_kept(tmp_path: 
         ({"hash_id_scope": "global"}, f"block_size {B}, hash_id_scope 'global': block={B} and 'local' are read"),
         ({"block_size": 16}, f"block_size 16, hash_id_scope 'local': block={B} and 'local' are read"),
         ({"requests": []}, "no request of a known type with a length"),
-        ({"requests": [{"type": "n", "hash_ids": ["x"]}]}, "requests[0].hash_ids[0]: Expected `int`"),
+        ({"requests": [{"type": "n", "in": "x"}]}, "requests[0].in: Expected `int`"),
+        ({"requests": [{"type": "n", "in": 4, "out": 1, "hash_ids": ["x"]}]}, "hash_ids of a request are no integers"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, change: dict[str, Any], what: str) -> None:
     with pytest.raises(TraceError) as caught:
         imported(tmp_path, {"w.jsonl": jsonl(TRACE | change)}, "weka", block=B)
     assert caught.value.message == f"{tmp_path / 'w.jsonl'}:1: {what}"
+
+
+def test_ids_are_those_that_are_written_however_they_are_laid_out(tmp_path: Path) -> None:
+    """Ids are read behind those of the request before only where they go on: 1 is no beginning of 12, and lists may be indented."""
+    ids = [[1], [12], [1, 2], [1, 2, 3], [1], [], [1, 2, 34], [1, 2, 3, 4]]
+    requests = [call(float(number), each, B * len(each) + 1, 1) for number, each in enumerate(ids)]
+    said = msgspec.json.encode(TRACE | {"requests": requests})
+    laid_out = {"plain": said + b"\n", "indented": msgspec.json.format(said, indent=2)}
+    found = {name: imported(tmp_path / name, {"w.json": text}, block=B) for name, text in laid_out.items()}
+    (session,), summary = found["plain"]
+    assert found["indented"] == ([session], replace(summary, source_bytes=len(laid_out["indented"])))
+    assert lengths(session) == [B * len(each) + 1 for each in ids]
+    # 1, 12, 2, 3, 34 and 4 behind 3: what is new at its place, each once.
+    assert summary.ideal_source == summary.ideal_import == B * (sum(map(len, ids)) - 6) / summary.prompt_tokens
 
 
 def test_odd_requests_are_counted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from agentload.model.trace import Segment
 def shared(before: Sequence[int], now: Sequence[int]) -> int:
     """Count the leading ids that two sequences have in common."""
     low, high = 0, min(len(before), len(now))
-    if before[:high] == now[:high]:
+    if (before if high == len(before) else before[:high]) == (now if high == len(now) else now[:high]):
         return high
     while low < high - 1:  # equal up to low, different somewhere before high
         middle = (low + high) // 2

@@ -77,8 +77,12 @@ class Growth:
             start = parent.end if goes_on else common * self._block
             parent.cut(start)
         prompt = Prompt(parent=parent, start=start, end=tokens, ids=full)
-        for found in full[common:]:
-            self._first.setdefault(found, prompt)
+        first, new = self._first, full[common:]
+        if first.keys().isdisjoint(new):  # but for branches that meet again, each block is somebody's first
+            first.update(dict.fromkeys(new, prompt))
+        else:
+            for found in new:
+                first.setdefault(found, prompt)
         return prompt
 
     def _nearest(self, full: Sequence[int], after: Prompt | None) -> tuple[Prompt | None, int]:
