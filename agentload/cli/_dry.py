@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentload.experiment.cost import Cost
+from agentload.experiment.starts import starts_of
 from agentload.model.plan import Plan
 
 
@@ -11,11 +12,13 @@ def describe(plan: Plan, cost: Cost) -> str:
     orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
     shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
     pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
+    starts = starts_of(plan)
     calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
     return "\n".join(
         (
             f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
             f"order     {shown}",
+            *([f"starts    {starts + len(plan.arms) - 1} of servers, one at a time; their time is not counted"] if starts else []),
             f"calls     {calls}",
             f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
             f"duration  about {max(1, round(cost.minutes))} min (with {cost.assumed})",

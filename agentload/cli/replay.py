@@ -10,6 +10,8 @@ For example:
     agentload replay traces/rag.jsonl --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --model M --db agentload.duckdb
 
     agentload replay traces/chat.jsonl --endpoints arms.yaml --sessions 16 --wait-cap user=20 --dry-run
+
+    agentload replay rag --endpoints arms.yaml --launch --restarts 3
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import typer
 
 from agentload.cli import _load as opt
 from agentload.cli._dry import describe
+from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
 from agentload.cli._output import print_json
 from agentload.cli._playing import played
 from agentload.cli._progress import Progress
@@ -34,6 +37,7 @@ from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.record import new_run_id, typed_command
 from agentload.experiment.replay import Played, Replay
+from agentload.experiment.starts import with_starts
 from agentload.experiment.summary import summarise
 from agentload.model.commands import Limits
 
@@ -70,6 +74,10 @@ def run(
     warmup: Annotated[bool, typer.Option("--warmup", help="Play the first block on every arm once before, and leave it out.")] = False,
     aa: Annotated[str | None, typer.Option(help="Play this arm a second time under another name: the noise floor.")] = None,
     on_dead: Annotated[str, typer.Option(help="When an endpoint dies: wait for it (10 min), skip it, or stop.")] = "wait",
+    launch: Launch = False,
+    restarts: Restarts = None,
+    logs: Logs = LOGS,
+    start_timeout: StartTimeout = START_S,
     force: Annotated[
         bool, typer.Option("--force", help="Measure servers that are not what the arms file expects; a caveat is kept.")
     ] = False,
@@ -97,6 +105,7 @@ def run(
     limits = Limits(first_ns=round(first_timeout * SECOND), idle_ns=round(idle_timeout * SECOND), total_ns=round(total_timeout * SECOND))
     trace, trace_hash = load_traces(traces, lenient=lenient)
     wanted = read(endpoints, model=model, key_env=api_key_env)
+    starting = launching(launch, wanted, logs=logs, start_s=start_timeout)
     with reached(wanted, noise=noise, seed=seed, is_dry=dry_run) as found:
         served = with_control(found, aa)
         made = plan(
@@ -111,6 +120,7 @@ def run(
             load=load,
             limits=limits,
         )
+        made = made if starting is None else with_starts(made, restarts)
         expected = cost(made)
         if dry_run:
             print_json(expected) if json else print(describe(made, expected))
@@ -124,6 +134,7 @@ def run(
             is_resumed=resume is not None,
             on_dead=opt.on_dead(on_dead),
             is_forced=force,
+            launching=starting,
             settings={"traces": traces, "pairs": pairs, "noise": noise if isinstance(wanted, Emulated) else None},
         )
         ended = played(replay, Progress(expected.calls_by_arm))

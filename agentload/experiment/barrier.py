@@ -63,6 +63,8 @@ class Barrier:
         self._leg = leg
         self._endpoints = endpoints
         self._known = dict(before)
+        self._present = tuple(endpoints)
+        self._is_relayed = False
         self._pair_size = pair_size
         self._write = write
         self._samples = samples
@@ -72,6 +74,13 @@ class Barrier:
         self._played: Counter[int] = Counter()
         self._ours: Counter[str] = Counter()  # by URL: an arm and its control share a server
         self._perhaps: Counter[str] = Counter()
+
+    def started(self, arm: str, identity: Identity, round_: int) -> None:
+        """Note that the server of *arm* was started for a round, and that no other runs."""
+        self._present, self._is_relayed = (arm,), True
+        self._known[arm] = identity
+        self._vigil.revived(arm)
+        self._note(arm, identity, round_, "before")
 
     def sent(self, send: Send) -> None:
         """Take no notice: only what ended was counted."""
@@ -86,7 +95,7 @@ class Barrier:
 
     async def __call__(self, settle: Settle, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
         """Close the round's blocks and say which pairs must be played again."""
-        reasons = dict(zip(self._endpoints, await asyncio.gather(*(self._look(arm, settle.round) for arm in self._endpoints)), strict=True))
+        reasons = dict(zip(self._present, await asyncio.gather(*(self._look(arm, settle.round) for arm in self._present)), strict=True))
         given_up = self._vigil.dead
         self._ours.clear()
         self._perhaps.clear()
@@ -109,7 +118,9 @@ class Barrier:
         """Note who the server is now, and say what makes the block that it may have played void."""
         known, ours = self._known[arm], self._ours[self._endpoints[arm].url]
         if arm in self._vigil.dead:
-            if self._on_dead == "wait":
+            if self._on_dead == "wait" and self._is_relayed:
+                self._vigil.revived(arm)  # it will be: what comes next starts it anew
+            elif self._on_dead == "wait":
                 self._known[arm] = await awaited(self._endpoints[arm], patience_s=PATIENCE_S)
                 self._vigil.revived(arm)
             return f"{arm} died during the block"

@@ -15,6 +15,7 @@ from agentload import __version__
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity
 from agentload.experiment.ideal import ideal_hit_rates
+from agentload.experiment.starts import starts_of
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, Kind, LegRow, RunRow
 
@@ -78,4 +79,5 @@ def conditions(plan: Plan) -> dict[str, object]:
     """Return what every leg of a run must have in common for its pairs to be compared, as JSON has it."""
     load = plan.load
     described = {**asdict(load), "arrivals": {"kind": type(load.arrivals).__name__, **asdict(load.arrivals)}}
-    return {"load": described, "cache": plan.cache, "rounds": len(plan.rounds)}
+    starts = starts_of(plan)
+    return {"load": described, "cache": plan.cache, "rounds": len(plan.rounds), **({"starts": starts} if starts else {})}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,10 +15,11 @@ from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
-from agentload.errors import StoreError
+from agentload.errors import LaunchError, StoreError
 from agentload.experiment.barrier import Barrier
 from agentload.experiment.past import Past, check_resumed, past
 from agentload.experiment.record import arm_row, leg_row, run_row
+from agentload.experiment.relay import Launching, Relay
 from agentload.experiment.vigil import OnDead, Vigil
 from agentload.live.caller import PromptCaller, Speech
 from agentload.live.health import Health
@@ -25,6 +27,7 @@ from agentload.live.runner import Listener, Runner
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.live.wire import Wire
+from agentload.model.commands import Open
 from agentload.model.plan import Plan
 from agentload.model.rows import FingerprintRow, LegRow, Row
 from agentload.prompts.renderer import Renderer
@@ -51,6 +54,8 @@ class Replay:
     on_dead: OnDead = "wait"
     is_forced: bool = False
     """Measure servers that are not what the arms file expects, and keep that as a caveat."""
+    launching: Launching | None = None
+    """Start the servers in turn, as the plan's rounds say; None: they run all the time."""
     settings: Mapping[str, object] = field(default_factory=dict)
     sample_s: float = SAMPLE_S
 
@@ -64,6 +69,15 @@ class Played:
     was_stopped: bool
     load_error: str | None = None
     """Why the database does not have all of it; the journals do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """What the servers are, and how their tokens are counted."""
+
+    identities: Mapping[str, Identity]
+    models: Mapping[str, str]
+    counted: Tokenizer | None
 
 
 class Leg:
@@ -92,25 +106,48 @@ class Leg:
         if replay.database.exists():
             with reading(replay.database):  # one that cannot take the rows is better known now than after an hour
                 pass
-        identities = dict(zip(plan.arms, await identify_all(replay.endpoints), strict=True))
-        models = {e.name: served_model(e, identities[e.name]) for e in replay.endpoints}
-        caveats = self._caveats(identities)
-        counted = await self._tokenizer(models)
         before = past(replay.database, plan)
         if replay.is_resumed:
             check_resumed(before, plan, trace_hash=replay.trace_hash, database=replay.database)
-        leg = leg_row(plan.run, before.legs + 1)
-        folder = journal_folder(replay.database, plan.run)
-        folder.mkdir(parents=True, exist_ok=True)
-        with journal.Writer(folder / f"leg{leg.leg:03}.journal") as writer:
-            for row in self._opening(leg, before, identities, models=models, counted=counted, caveats=caveats):
+        async with AsyncExitStack() as stack:
+            relay = None if replay.launching is None else await stack.enter_async_context(self._relay(replay.launching))
+            met = await (self._meet_all() if relay is None else self._meet_in_turn(relay, before))
+            caveats = self._caveats(met.identities)
+            leg = leg_row(plan.run, before.legs + 1)
+            folder = journal_folder(replay.database, plan.run)
+            folder.mkdir(parents=True, exist_ok=True)
+            writer = stack.enter_context(journal.Writer(folder / f"leg{leg.leg:03}.journal"))
+            for row in self._opening(leg, before, met, caveats=caveats):
                 writer.append(row)
             writer.flush()
-            health = await self._measure(leg, before, writer, identities=identities, models=models, counted=counted)
+            health = await self._measure(leg, before, writer, met, relay)
             ended = replace(leg, ended_ns=time.monotonic_ns(), health=json.dumps(asdict(health)))
             writer.append(replace(ended, status="stopped" if self._stops else "done"))
         error = await self._load()
         return Played(run_id=plan.run, health=health, was_stopped=bool(self._stops), load_error=error)
+
+    def _relay(self, launching: Launching) -> Relay:
+        endpoints = {e.name: e for e in self._replay.endpoints}
+        return Relay(endpoints, launching, is_forced=self._replay.is_forced, is_stopping=lambda: self._stops > 0, notice=self._notice)
+
+    async def _meet_all(self) -> _Met:
+        endpoints = self._replay.endpoints
+        identities = dict(zip(self._replay.plan.arms, await identify_all(endpoints), strict=True))
+        models = {e.name: served_model(e, identities[e.name]) for e in endpoints}
+        counts = await asyncio.gather(*(self._counts(e, models[e.name]) for e in endpoints))
+        return _Met(identities, models, self._agreed({e.name: each for e, each in zip(endpoints, counts, strict=True)}))
+
+    async def _meet_in_turn(self, relay: Relay, before: Past) -> _Met:
+        """Start every server once to see what it is; the one that plays first comes last, and stays."""
+        plays = (play for round_ in self._replay.plan.rounds for play in round_.plays if play.pair not in before.done)
+        first = next((play.arm for play in plays), None)
+        identities, models, counts = {}, {}, {}
+        for endpoint in sorted(self._replay.endpoints, key=lambda e: e.name == first):
+            name = endpoint.name
+            identities[name] = await relay.meet(name)
+            models[name] = served_model(endpoint, identities[name])
+            counts[name] = await self._counts(endpoint, models[name])
+        return _Met({e.name: identities[e.name] for e in self._replay.endpoints}, models, self._agreed(counts))
 
     def _caveats(self, identities: Mapping[str, Identity]) -> tuple[str, ...]:
         """Stop where a server is not what the arms file expects, unless that was asked for; tell everything else."""
@@ -121,14 +158,12 @@ class Leg:
             self._notice(f"caveat: {caveat}")
         return found.caveats()
 
-    async def _tokenizer(self, models: Mapping[str, str]) -> Tokenizer | None:
-        """Measure what the servers count by; None where none of them does. Emulated servers count words."""
-        endpoints = self._replay.endpoints
-        if all(e.profile is not None for e in endpoints):
-            return WORD_TOKENS
-        measured = dict(
-            zip((e.name for e in endpoints), await asyncio.gather(*(tokenizer(e, models[e.name]) for e in endpoints)), strict=True)
-        )
+    async def _counts(self, endpoint: Endpoint, model: str) -> Tokenizer | None:
+        """Measure what a server counts by; emulated servers count words."""
+        return await tokenizer(endpoint, model) if endpoint.profile is None else WORD_TOKENS
+
+    def _agreed(self, measured: Mapping[str, Tokenizer | None]) -> Tokenizer | None:
+        """Return what prompts are made by; None where no server counts."""
         found = {name: each for name, each in measured.items() if each is not None}
         if not found:
             self._notice("no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens")
@@ -143,10 +178,8 @@ class Leg:
         leg: LegRow,
         before: Past,
         writer: journal.Writer,
-        *,
-        identities: Mapping[str, Identity],
-        models: Mapping[str, str],
-        counted: Tokenizer | None,
+        met: _Met,
+        relay: Relay | None,
     ) -> Health:
         replay, plan = self._replay, self._replay.plan
         endpoints = {e.name: e for e in replay.endpoints}
@@ -161,7 +194,7 @@ class Leg:
             run_id=plan.run,
             leg=leg.leg,
             endpoints=endpoints,
-            before=identities,
+            before=met.identities,
             pair_size=len(plan.arms),
             write=writer.append,
             samples=lambda: watch.rows(run_id=plan.run, leg=leg.leg),
@@ -169,8 +202,18 @@ class Leg:
             on_dead=replay.on_dead,
             pair_done=pair_done,
         )
-        speech = {name: Speech(model=models[name], aliases=e.aliases, extra=e.extra_body) for name, e in endpoints.items()}
-        renderer = Renderer(seed=plan.header.seed, block=plan.header.block, tokenizer=counted or WORD_TOKENS)
+        speech = {name: Speech(model=met.models[name], aliases=e.aliases, extra=e.extra_body) for name, e in endpoints.items()}
+        renderer = Renderer(seed=plan.header.seed, block=plan.header.block, tokenizer=met.counted or WORD_TOKENS)
+
+        async def opened(command: Open) -> None:
+            assert relay is not None
+            (arm,) = command.arms
+            try:
+                barrier.started(arm, await relay.up(arm), command.round)
+            except LaunchError:
+                if not self._stops:  # else it was given up because we were asked to
+                    raise
+
         async with Wire([_target(e) for e in replay.endpoints]) as wire, asyncio.TaskGroup() as tasks:
             caller = PromptCaller(wire, speech, renderer, seed=plan.seed)
             beside = (tasks.create_task(watch.run()), tasks.create_task(caller.cook()))
@@ -181,6 +224,7 @@ class Leg:
                 leg=leg.leg,
                 write=writer.append,
                 flush=lambda: writer.flush_if_due(time.monotonic_ns()),
+                opening=opened,
                 listeners=[barrier, vigil, *([self._listener] if self._listener else [])],
                 done=before.done,
                 voided=before.lost,
@@ -207,13 +251,12 @@ class Leg:
         self,
         leg: LegRow,
         before: Past,
-        identities: Mapping[str, Identity],
+        met: _Met,
         *,
-        models: Mapping[str, str],
-        counted: Tokenizer | None,
         caveats: tuple[str, ...],
     ) -> list[Row]:
         replay, plan = self._replay, self._replay.plan
+        identities, models, counted = met.identities, met.models, met.counted
         rows: list[Row] = [leg]
         if before.run is None:
             names = set(models.values())

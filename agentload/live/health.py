@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 BEAT_S = 0.02
@@ -39,16 +41,27 @@ class Monitor:
         self._coalesced = 0
         self._sources: set[str] = set()
         self._stall_ns = 0
+        self._is_watching = True
         self._cpu_from = time.process_time_ns()
         self._wall_from = time.monotonic_ns()
 
     async def beat(self) -> None:
         """Notice how late the loop wakes us, until cancelled."""
         while True:
-            before = time.monotonic_ns()
+            before, is_watched = time.monotonic_ns(), self._is_watching
             await asyncio.sleep(BEAT_S)
             late = time.monotonic_ns() - before - round(BEAT_S * 1e9)
-            self._stall_ns = max(self._stall_ns, late)
+            if is_watched and self._is_watching:
+                self._stall_ns = max(self._stall_ns, late)
+
+    @contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """Take no notice of stalls meanwhile: nothing is timed, and a server that starts needs every core."""
+        self._is_watching = False
+        try:
+            yield
+        finally:
+            self._is_watching = True
 
     def ended(self, *, lag_ns: int | None, chunks: int, coalesced: int | None, source: str) -> None:
         """Note one finished attempt."""

@@ -18,6 +18,8 @@ from agentload.model.commands import (
     Event,
     Finish,
     Lost,
+    Open,
+    Opened,
     Outcome,
     Prepare,
     Send,
@@ -73,6 +75,9 @@ class Listener(Protocol):
 Barrier = Callable[[Settle, tuple[PlayEnd, ...]], Awaitable[tuple[tuple[int, str], ...]]]
 """Between two rounds: close the blocks, read identity and telemetry, load; return the void pairs with the reason."""
 
+Opening = Callable[[Open], Awaitable[None]]
+"""Before a round: start its servers, where they do not run all the time."""
+
 
 class Runner:
     """Join a dispatcher with callers, a clock and a journal."""
@@ -86,6 +91,7 @@ class Runner:
         leg: int,
         write: Callable[[Row], None],
         flush: Callable[[], None],
+        opening: Opening | None = None,
         listeners: Sequence[Listener] = (),
         done: Iterable[int] = (),
         voided: Mapping[int, int] | None = None,
@@ -93,6 +99,7 @@ class Runner:
         self._plan = plan
         self._caller = caller
         self._barrier = barrier
+        self._opening = opening
         self._leg = leg
         self._write = write
         self._flush = flush
@@ -169,6 +176,8 @@ class Runner:
                 self._write(row(send, Outcome(status="not_sent"), run_id=self._plan.run, leg=self._leg))
             case Settle():
                 self._tasks.create_task(self._settle(command))
+            case Open():
+                self._tasks.create_task(self._open(command))
             case Finish():
                 self._finished.set()
             case _:
@@ -196,6 +205,12 @@ class Runner:
         self._flush()
         void = await self._barrier(command, self._dispatcher.ended_plays())
         self._tell(Settled(at_ns=time.monotonic_ns(), void=() if self._is_stopping else void))
+
+    async def _open(self, command: Open) -> None:
+        assert self._opening is not None, "the plan starts servers, and nobody is there to do it"
+        with self._monitor.unwatched():
+            await self._opening(command)
+        self._tell(Opened(at_ns=time.monotonic_ns()))
 
     async def _keep_flushing(self) -> None:
         while True:

@@ -137,11 +137,19 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """Start the servers of these arms, and stop all others, before the round begins; then send Opened."""
+
+    round: int
+    arms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """Nothing is left to do."""
 
 
-Command: TypeAlias = Prepare | Send | Cancel | Skip | Wake | Settle | Finish
+Command: TypeAlias = Prepare | Send | Cancel | Skip | Wake | Settle | Open | Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +235,13 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The servers of the round are up: it begins."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """Somebody asked to stop: release nothing more, cancel or drain what is in flight."""
 
@@ -244,4 +259,4 @@ class Lost:
     """Never play on it again, instead of in a later round."""
 
 
-Event: TypeAlias = Started | Woke | Chunks | Ended | Settled | Stopped | Lost
+Event: TypeAlias = Started | Woke | Chunks | Ended | Settled | Opened | Stopped | Lost

@@ -103,6 +103,8 @@ class Round:
 
     index: int
     plays: tuple[Play, ...]
+    start: int | None = None
+    """Which start of its servers it is played on; None: they run all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

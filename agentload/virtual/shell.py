@@ -21,6 +21,8 @@ from agentload.model.commands import (
     Ended,
     Event,
     Finish,
+    Open,
+    Opened,
     Outcome,
     Prepare,
     Send,
@@ -189,6 +191,8 @@ class Shell:
                 self._wake_ns = at_ns
             case Settle():
                 self._settle(now_ns)
+            case Open():
+                self._tell(Opened(at_ns=now_ns))
             case Finish():
                 self._is_finished = True
             case Prepare():

@@ -43,6 +43,17 @@ async def test_a_stall_of_the_loop_is_noticed() -> None:
     assert "stood still" in health.void
 
 
+async def test_a_stall_while_nothing_is_timed_is_no_stall() -> None:
+    monitor = Monitor()
+    beat = asyncio.create_task(monitor.beat())
+    await asyncio.sleep(0.03)
+    with monitor.unwatched():
+        time.sleep(0.3)  # noqa: ASYNC251  # the stall that is not to be noticed
+        await asyncio.sleep(0.03)
+    beat.cancel()
+    assert monitor.health().loop_stall_max_ms < 200
+
+
 async def test_an_alarm_rings_once_at_its_instant_and_can_be_moved() -> None:
     rings: list[int] = []
     alarm = Alarm(lambda: rings.append(time.monotonic_ns()))

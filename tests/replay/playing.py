@@ -12,6 +12,8 @@ from agentload.model.commands import (
     Ended,
     Event,
     Finish,
+    Open,
+    Opened,
     Outcome,
     Prepare,
     Reply,
@@ -28,6 +30,7 @@ from agentload.model.trace import Header, Segment, Session
 from agentload.replay.dispatcher import Dispatcher
 
 S = 1_000_000_000
+START = 20 * S
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Log:
     skipped: list[Send] = field(default_factory=list)
     prepared: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    opened: list[tuple[int, str]] = field(default_factory=list)
     peak: dict[str, int] = field(default_factory=dict)
     finished_ns: int | None = None
     commands: int = 0
@@ -113,6 +117,9 @@ def play(  # noqa: C901, PLR0912  # one match over the closed list of commands r
                 case Settle():
                     heapq.heappush(heap, (now, 0, Settled(at_ns=now, void=(void or {}).get(settles, ()))))
                     settles += 1
+                case Open():
+                    log.opened.append((command.round, "+".join(command.arms)))
+                    heapq.heappush(heap, (now + START, 0, Opened(at_ns=now + START)))
                 case Finish():
                     log.finished_ns = now
     assert log.finished_ns is not None, "the dispatcher never finished"

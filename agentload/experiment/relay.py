@@ -1,0 +1,119 @@
+"""One server at a time: arms that share a GPU take turns, each started for its blocks and ended for certain before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from agentload.ask.plain import Plain
+from agentload.endpoints.agreement import agreement
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import Identity, identify, served_model
+from agentload.endpoints.launch import START_S, Running, start
+from agentload.errors import EndpointError
+from agentload.model.trace import Segment
+from agentload.prompts.renderer import Renderer
+from agentload.prompts.tokenizer import WORD_TOKENS
+
+LASTING: Final = ("version", "models", "max_model_len", "kv_cache_dtype", "skip_layers", "prefix_caching", "block_size", "replicas")
+"""Facts that a start may not change; how large the pool is depends on the memory that was free."""
+PRIMED: Final = (512, 64, 512)
+"""Prompt tokens of what a server is asked before it is measured: first calls pay for what is made only once."""
+PRIMED_OUTPUT: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """How servers are started."""
+
+    logs: Path = Path("logs")
+    """Each start has a folder of its own in it."""
+    start_s: float = START_S
+
+
+class Relay:
+    """Hold the one server that runs; leaving the context ends it."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        launching: Launching,
+        *,
+        is_forced: bool = False,
+        is_stopping: Callable[[], bool] = lambda: False,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._endpoints = endpoints
+        self._launching = launching
+        self._is_forced = is_forced
+        self._is_stopping = is_stopping
+        self._notice = notice
+        self._running: Running | None = None
+        self._unused: tuple[str, Identity] | None = None
+        self._first: dict[str, Identity] = {}
+        self._starts = 0
+
+    async def meet(self, arm: str) -> Identity:
+        """Start an arm's server to see what it is; `up` of the same arm takes it as it stands."""
+        identity = await self._started(arm)
+        self._unused = (arm, identity)
+        return identity
+
+    async def up(self, arm: str) -> Identity:
+        """End the server that runs and start that of *arm*. Raises EndpointError when it came back as another server."""
+        unused, self._unused = self._unused, None
+        if unused is not None and unused[0] == arm:
+            return unused[1]
+        return await self._started(arm)
+
+    async def _started(self, arm: str) -> Identity:
+        await self._end()
+        self._starts += 1
+        began = time.monotonic()
+        endpoint, folder = self._endpoints[arm], self._launching.logs / f"start-{self._starts:03}"
+        # Cancelling does not stop a thread: it looks for itself whether it is still wanted.
+        self._running = await asyncio.to_thread(
+            start, endpoint, logs=folder, start_s=self._launching.start_s, is_stopping=self._is_stopping
+        )
+        logged = replace(endpoint, log=str(self._running.log))
+        await prime(logged, served_model(logged, await identify(logged)))
+        identity = await identify(logged)
+        self._notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
+        if not self._is_forced:
+            agreement([endpoint], {arm: identity}).require()
+        self._compare(arm, identity)
+        return identity
+
+    def _compare(self, arm: str, identity: Identity) -> None:
+        before, now = self._first.setdefault(arm, identity).facts(), identity.facts()
+        if other := [f"{name} {before[name]} → {now[name]}" for name in LASTING if before[name] != now[name]]:
+            raise EndpointError(
+                f"{arm} came back as another server: {', '.join(other)}", hint="did its launch command or checkpoint change?"
+            )
+
+    async def _end(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            await asyncio.to_thread(running.stop)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._end()
+
+
+async def prime(endpoint: Endpoint, model: str) -> None:
+    """Ask a server that has just started for some short answers; what comes of them is nobody's business."""
+    renderer = Renderer(seed=0, tokenizer=WORD_TOKENS)
+    async with Plain(endpoint, model) as plain:
+        for number, tokens in enumerate(PRIMED):
+            context = (Segment(role="user", tokens=tokens, key=f"prime{number}"),)
+            messages = json.loads(renderer.render(context, salt=f"prime {number}").messages)
+            await plain.stream(messages, output_tokens=PRIMED_OUTPUT)

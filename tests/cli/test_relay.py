@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+import yaml
+
+from agentload.cli import replay
+from agentload.errors import UsageError
+from agentload.evidence.gather import gather
+from agentload.store.database import reading
+from agentload.tracefile.writer import write
+from tests.experiment.test_plan import session, trace
+
+
+def arms_file(folder: Path, *arms: str, first: str | None = None) -> str:
+    """Emulated arms that share a port, as servers share a GPU: two at once cannot be. The *first* start of each meets these faults."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "faults.yaml").write_text(f"faults: [{first}]" if first else "faults: []")
+    entries = {}
+    for arm in arms:
+        serve = f"exec {Path(sys.executable).with_name('agentload')} emulate llama-3.1-8b-h100/{arm} --port {port}"
+        mark = folder / f"{arm}.started"
+        script = f"if test -e {mark}; then {serve}; else touch {mark}; {serve} --faults {folder / 'faults.yaml'}; fi"
+        entries[arm] = {"url": f"http://127.0.0.1:{port}/v1", "expect": {"kv_cache_dtype": arm}, "launch": ["sh", "-c", script]}
+    path = folder / "endpoints.yaml"
+    path.write_text(yaml.safe_dump({"arms": entries}))
+    return str(path)
+
+
+def short(folder: Path) -> str:
+    path = folder / "t.jsonl"
+    write(path, trace(*(session(f"s{number}") for number in range(8))))
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.loopback
+def test_arms_that_cannot_run_side_by_side_are_started_in_turn_and_each_pair_carries_its_start(tmp_path: Path) -> None:
+    database = tmp_path / "r.duckdb"
+    replay.run(
+        [short(tmp_path)],
+        endpoints=arms_file(tmp_path, "bf16", "fp8"),
+        db=database,
+        pairs=4,
+        restarts=2,
+        launch=True,
+        logs=tmp_path / "logs",
+        sessions=2,
+    )
+    with reading(database) as connection:
+        ((run, options),) = connection.execute("SELECT run_id, options FROM runs").fetchall()
+        evidence = gather(connection, run)
+        assert connection.execute("SELECT count(*), count(void) FROM blocks").fetchall() == [(8, 0)]
+    starts = {
+        each.arm: sorted(dict.fromkeys(zip(each.calls.pair.tolist(), each.calls.restart.tolist(), strict=True)))
+        for each in evidence.observations
+        if each.calls
+    }
+    assert [[pair for pair, _ in found] for found in starts.values()] == [[0, 1, 2, 3]] * 2
+    assert all(len({start for _, start in found}) == 2 for found in starts.values())
+    assert {start for _, start in starts["bf16"]}.isdisjoint(start for _, start in starts["fp8"])
+    assert json.loads(options)["starts"] == 4
+    assert all(each.calls.ok.all() for each in evidence.observations if each.calls)
+    assert len(list((tmp_path / "logs").glob("*/*.log"))) == 5  # one more to see what both are
+
+
+@pytest.mark.slow
+@pytest.mark.loopback
+def test_a_server_that_dies_in_its_block_is_started_anew_and_its_pair_played_again(tmp_path: Path) -> None:
+    database = tmp_path / "r.duckdb"
+    # Three requests prime the server; the block dies of its sixth.
+    arms = arms_file(tmp_path, "fp8", first="{kind: crash, after_tokens: 0, only: 9}")
+    replay.run([short(tmp_path)], endpoints=arms, db=database, pairs=1, launch=True, logs=tmp_path / "logs", sessions=1)
+    with duckdb.connect(str(database), read_only=True) as connection:
+        rows = connection.execute("SELECT void, salt FROM blocks ORDER BY round").fetchall()
+    assert [(void, salt.endswith("~1")) for void, salt in rows] == [("fp8 died during the block", False), (None, True)]
+
+
+def test_there_must_be_something_to_start(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a has no launch command"):
+        replay.run(["rag"], endpoints="a=http://127.0.0.1:9/v1", launch=True)
+    with pytest.raises(UsageError, match="emulated ones are started anyway"):
+        replay.run(["rag"], endpoints="emulated:llama-3.1-8b-h100", launch=True)
