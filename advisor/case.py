@@ -77,6 +77,7 @@ class Case:
     break_even: tuple[BreakEven, ...]
     buckets: tuple[BucketResult, ...]
     accuracy: tuple[Accuracy, ...]
+    same_answers: tuple[Accuracy, ...]  # of arms that were asked twice: what equal servers lose and win
     capacity: tuple[Capacity, ...]
     rooms: tuple[Room, ...]
     reach: tuple[Reach, ...]

@@ -154,6 +154,7 @@ class Evidence:
     accuracy: tuple[AccuracyBucket, ...] = ()
     health: tuple[ClientHealth, ...] = ()
     aa: tuple[AaControl, ...] = ()
+    aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
     priors: tuple[Prior, ...] = ()
     prefix_breaks: tuple[PrefixBreak, ...] = ()
     probes: tuple[Probe, ...] = ()

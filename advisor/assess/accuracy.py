@@ -107,30 +107,38 @@ def _relevant(evidence: Evidence, arm: str, workload: str | None) -> list[Accura
 
 def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     """Return the pooled accuracy of every challenger, for the whole server and for each workload."""
-    out = []
-    for arm in evidence.challengers:
-        for workload in (None, *(each.name for each in evidence.workloads)):
-            buckets = _relevant(evidence, arm.name, workload)
-            found = _judged(buckets, policy.accuracy_margin) if buckets else None
-            if found is None:
-                continue
-            each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy.accuracy_margin)) is not None]
-            worst = min(each_judged, key=lambda pair: pair[1][0].value)
-            difference, p_not_worse, p_worse = found
-            out.append(
-                Accuracy(
-                    arm=arm.name,
-                    workload=workload,
-                    estimate=difference,
-                    p_not_worse=p_not_worse,
-                    p_worse=p_worse,
-                    worst=_result(worst[0], worst[1][0]),
-                    worst_p=min(holm.adjusted([judged[2] for _, judged in each_judged])),
-                    discordance=_discordance(buckets),
-                    tested_to=max(bucket.context_tokens for bucket in buckets),
-                )
-            )
-    return tuple(out)
+    scopes = (None, *(each.name for each in evidence.workloads))
+    found = (
+        _pool(_relevant(evidence, arm.name, workload), arm.name, workload, policy) for arm in evidence.challengers for workload in scopes
+    )
+    return tuple(each for each in found if each is not None)
+
+
+def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
+    """Return, pooled over all lengths, how the second answers of each arm that was asked twice differ from its first."""
+    arms = dict.fromkeys(each.arm for each in evidence.aa_accuracy)
+    found = (_pool([each for each in evidence.aa_accuracy if each.arm == arm and _scores(each)], arm, None, policy) for arm in arms)
+    return tuple(each for each in found if each is not None)
+
+
+def _pool(buckets: list[AccuracyBucket], arm: str, workload: str | None, policy: Policy) -> Accuracy | None:
+    found = _judged(buckets, policy.accuracy_margin) if buckets else None
+    if found is None:
+        return None
+    each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy.accuracy_margin)) is not None]
+    worst = min(each_judged, key=lambda pair: pair[1][0].value)
+    difference, p_not_worse, p_worse = found
+    return Accuracy(
+        arm=arm,
+        workload=workload,
+        estimate=difference,
+        p_not_worse=p_not_worse,
+        p_worse=p_worse,
+        worst=_result(worst[0], worst[1][0]),
+        worst_p=min(holm.adjusted([judged[2] for _, judged in each_judged])),
+        discordance=_discordance(buckets),
+        tested_to=max(bucket.context_tokens for bucket in buckets),
+    )
 
 
 def _discordance(buckets: list[AccuracyBucket]) -> float:

@@ -43,6 +43,7 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
         break_even=lines.break_evens(decoded, shares),
         buckets=accuracy.bucket_results(evidence, policy),
         accuracy=judged,
+        same_answers=accuracy.controls(evidence, policy),
         capacity=capacity.capacities(evidence, policy),
         rooms=room.rooms(evidence, policy),
         reach=reach.reaches(evidence, shares, judged),

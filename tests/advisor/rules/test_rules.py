@@ -9,7 +9,19 @@ import pytest
 from advisor import plugins, rulebook, rules
 from advisor.assess.whole import assess
 from advisor.case import Case
-from advisor.evidence import Deployment, Evidence, Gpu, Model, Observation, PrefixBreak, Prior, Probe, Telemetry, WorkloadClass
+from advisor.evidence import (
+    AccuracyBucket,
+    Deployment,
+    Evidence,
+    Gpu,
+    Model,
+    Observation,
+    PrefixBreak,
+    Prior,
+    Probe,
+    Telemetry,
+    WorkloadClass,
+)
 from advisor.issue_table import Issue, table, version
 from advisor.policy import Policy, Slo
 from advisor.rules import (
@@ -32,6 +44,7 @@ from advisor.rules import (
     other_gpu,
     pool_never_filled,
     prefix_break,
+    same_question_twice,
     slo_broken,
     systematic_shift,
     ttft_bound,
@@ -265,6 +278,21 @@ def test_machines_that_never_changed_places_are_named() -> None:
 def test_without_a_control_the_floor_is_unknown() -> None:
     (found,) = _findings(noise_floor, compared(effect=0.0))
     assert (found.kind, found.next_command) == ("opposes", "agentload replay TRACE --endpoints ENDPOINTS --aa bf16")
+
+
+def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> None:
+    asked = AccuracyBucket(arm="fp8", task="needle", context_tokens=8192.0, both=180, reference_only=6, arm_only=4, neither=10)
+    again = replace(asked, arm="bf16", reference_only=5, arm_only=5)
+    (found,) = _findings(same_question_twice, bare(accuracy=(asked,), aa_accuracy=(again,)))
+    assert (found.kind, found.arm, found.leg, found.next_command) == ("informs", "bf16", "safe", None)
+    assert found.message == "bf16 asked twice changed 5.0% of 200 answers, +0.0 pp [-3.6, +3.6]; fp8 changed 5.0%."
+
+
+def test_equal_servers_that_lose_more_than_they_win_are_suspect() -> None:
+    again = AccuracyBucket(arm="bf16", task="needle", context_tokens=8192.0, both=170, reference_only=20, arm_only=0, neither=10)
+    (found,) = _findings(same_question_twice, bare(aa_accuracy=(again,)))
+    assert (found.kind, found.next_command) == ("opposes", "agentload probe --endpoints ENDPOINTS")
+    assert _findings(same_question_twice, bare()) == []
 
 
 def test_a_slope_below_sixty_percent_of_the_bandwidth_leaves_a_gain() -> None:
