@@ -1,0 +1,104 @@
+"""Find where a series of runs changed its level: E-divisive of Matteson and James (2014), for runs that resemble their neighbours.
+
+The energy distance between two neighbouring stretches is largest where one level ends and another begins. Whether the largest is more than
+chance is told by permutation; the parts on either side are then searched in turn. Runs resemble the one before (AR(1)), so values are not
+exchangeable: what each run adds of its own is permuted, and the likeness is put back. Below ten runs nothing is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentload.watch.levels import LIKENESS
+
+Floats: TypeAlias = NDArray[np.float64]
+
+FEWEST: Final = 10  # runs: below, a permutation says little
+SHORTEST: Final = 3  # runs of one level: fewer are a spike
+PERMUTATIONS: Final = 499
+SIGNIFICANT: Final = 0.005
+WINDOW: Final = 120  # the latest runs: older changes were told long ago
+BATCH: Final = 200_000  # numbers in work at once: they fit a processor's cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePoint:
+    """One run from which on a series has another level."""
+
+    at: int
+    """Place of the first value of the new level."""
+    value: float
+    """Relative change of the mean, from the stretch before to the stretch after."""
+    p: float
+    """By permutation: that runs of one level would differ as much at their most different place."""
+
+
+def change_points(values: Sequence[float], *, seed: int = 0) -> tuple[ChangePoint, ...]:
+    """Return the changes of level of log ratios, in order; of the latest `WINDOW` values."""
+    start = max(0, len(values) - WINDOW)
+    if len(values) - start < FEWEST:
+        return ()
+    levels = np.asarray(values[start:], dtype=np.float64)
+    found = sorted(_split(levels, 0, np.random.default_rng(seed)))
+    edges = [0, *(at for at, _ in found), len(levels)]
+    means = [float(levels[low:high].mean()) for low, high in pairwise(edges)]
+    return tuple(ChangePoint(at=start + at, value=math.expm1(means[place + 1] - means[place]), p=p) for place, (at, p) in enumerate(found))
+
+
+def strongest(values: Floats) -> tuple[int, float]:
+    """Return where two neighbouring stretches differ most, the first beginning with the series, and their scaled energy distance."""
+    grid = _energy(values[np.newaxis])[0]
+    place = int(np.argmax(grid))
+    return place // grid.shape[1] + SHORTEST, float(grid.flat[place])
+
+
+def chance(values: Floats, strength: float, rng: np.random.Generator, *, permutations: int = PERMUTATIONS) -> float:
+    """Return how often runs of one level have a place of at least this strength."""
+    own = values - values.mean()
+    own[1:] -= LIKENESS * own[:-1]  # the right side is read before it is written
+    own[0] *= math.sqrt(1 - LIKENESS**2)
+    reached, done = 0, 0
+    size = max(1, BATCH // len(values) ** 2)
+    # Besag and Clifford (1991): once too many have reached it, the others cannot change the answer.
+    while done < permutations and (1 + reached) / (1 + permutations) < SIGNIFICANT:
+        drawn = rng.permuted(np.tile(own, (min(size, permutations - done), 1)), axis=1)
+        done += len(drawn)
+        drawn[:, 0] /= math.sqrt(1 - LIKENESS**2)
+        for place in range(1, drawn.shape[1]):
+            drawn[:, place] += LIKENESS * drawn[:, place - 1]
+        reached += int((_energy(drawn).max(axis=(1, 2)) >= strength).sum())
+    return (1 + reached) / (1 + done)
+
+
+def _split(values: Floats, offset: int, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
+    if len(values) < 2 * SHORTEST:
+        return
+    at, strength = strongest(values)
+    p = chance(values, strength, rng)
+    if p < SIGNIFICANT:
+        yield offset + at, p
+        yield from _split(values[:at], offset, rng)
+        yield from _split(values[at:], offset + at, rng)
+
+
+def _energy(values: Floats) -> Floats:
+    """Return, for each row, the scaled energy distance of each [0, first) to [first, last); -inf where one is too short."""
+    n = values.shape[1]
+    apart = np.abs(values[:, :, np.newaxis] - values[:, np.newaxis, :])
+    sums = apart.cumsum(axis=1).cumsum(axis=2)
+    first = np.arange(SHORTEST, n - SHORTEST + 1)[:, np.newaxis]
+    last = np.arange(2 * SHORTEST, n + 1)[np.newaxis]
+    before, after = first, np.maximum(last - first, SHORTEST)
+    whole = np.diagonal(sums, axis1=1, axis2=2)  # each pair twice
+    left, joint = whole[:, first - 1], sums[:, first - 1, last - 1]
+    right = whole[:, last - 1] + left - 2 * joint
+    distance = 2 * (joint - left) / (before * after) - left / (before * (before - 1)) - right / (after * (after - 1))
+    scaled: Floats = np.where(last - first >= SHORTEST, distance * before * after / (before + after), -np.inf)
+    return scaled

@@ -1,0 +1,169 @@
+"""A job's history as series to look at: each figure over its runs, where it changed, and what servers said differently just then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from agentload.watch.alarms import Alarm
+from agentload.watch.change_points import change_points
+from agentload.watch.history import Change, Execution
+from agentload.watch.identity import changed
+from agentload.watch.job import Metric
+from agentload.watch.ledger import history, stored_alarms
+
+TWO_SIDED: Final = 1.96
+VAGUE: Final = 1  # runs: where a change lies is known about as well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One run's figure, as a relative change against the first reference run: 0.05 is 5 % slower."""
+
+    execution: int
+    """Place in the job's executions."""
+    run_id: str
+    at_ns: int
+    """When the execution started."""
+    value: float
+    low: float | None
+    """95 % interval of the run itself; runs differ by more. None for a reference run, which is not held against itself."""
+    high: float | None
+    reference: str
+    """Run that it was held against; its own for a reference run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """From a run on, a series lies at another level."""
+
+    point: int
+    """Place of the first point of the new level in its series."""
+    run_id: str
+    at_ns: int
+    change: float
+    """Of the mean, from the stretch before to the stretch after."""
+    p: float
+    suspects: tuple[str, ...]
+    """What the servers said differently at that run, or within one run of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One figure of one arm over all usable runs."""
+
+    arm: str
+    metric: Metric
+    points: tuple[Point, ...]
+    change_points: tuple[Level, ...]
+    alarms: tuple[Alarm, ...]
+
+    @property
+    def name(self) -> str:
+        """Name the series as alarms do."""
+        return f"{self.arm}: {self.metric}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What the servers said differently at a run than at the usable run before."""
+
+    run_id: str
+    at_ns: int
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trends:
+    """All that there is to see of a job."""
+
+    job: str
+    executions: tuple[Execution, ...]
+    series: tuple[Series, ...]
+    identities: tuple[Identity, ...]
+    alarms: tuple[Alarm, ...]
+    """All of them, in the order in which they were raised."""
+
+
+def read(database: Path, job: str) -> Trends:
+    """Read a job's trends, with the alarms as its last execution stored them."""
+    return trends(job, history(database, job), stored_alarms(database, job))
+
+
+def trends(job: str, executions: Sequence[Execution], alarms: Sequence[Alarm]) -> Trends:
+    """Turn a history into trends."""
+    found: dict[tuple[str, Metric], list[Point]] = {}
+    places = {each.run_id: place for place, each in enumerate(executions) if each.outcome == "done" and each.run_id is not None}
+    for place in places.values():
+        each = executions[place]
+        for change in each.detail.changes:
+            points = found.setdefault((change.arm, change.metric), [])
+            reference = each.detail.reference
+            if not points and reference in places:
+                points.append(_reference(executions, places[reference]))
+            points.append(_point(change, each, place, points))
+    return Trends(
+        job=job,
+        executions=tuple(executions),
+        series=tuple(_series(arm, metric, points, executions, alarms) for (arm, metric), points in found.items()),
+        identities=tuple(_identities([executions[place] for place in places.values()])),
+        alarms=tuple(alarms),
+    )
+
+
+def _reference(executions: Sequence[Execution], place: int) -> Point:
+    each = executions[place]
+    assert each.run_id is not None
+    return Point(execution=place, run_id=each.run_id, at_ns=each.started_ns, value=0.0, low=None, high=None, reference=each.run_id)
+
+
+def _point(change: Change, each: Execution, place: int, before: Sequence[Point]) -> Point:
+    run, reference = each.run_id, each.detail.reference
+    assert run is not None
+    assert reference is not None, each  # changes are against one
+    # A later reference lies where it was itself: the picture goes on where it was.
+    base = next((math.log1p(point.value) for point in before if point.run_id == reference), 0.0)
+    value, low, high = (math.expm1(base + change.log_ratio + side * TWO_SIDED * change.error) for side in (0, -1, 1))
+    return Point(execution=place, run_id=run, at_ns=each.started_ns, value=value, low=low, high=high, reference=reference)
+
+
+def _series(arm: str, metric: Metric, points: list[Point], executions: Sequence[Execution], alarms: Sequence[Alarm]) -> Series:
+    made = Series(arm=arm, metric=metric, points=tuple(points), change_points=(), alarms=())
+    found = change_points([math.log1p(point.value) for point in points])
+    return replace(
+        made,
+        change_points=tuple(
+            Level(
+                point=each.at,
+                run_id=points[each.at].run_id,
+                at_ns=points[each.at].at_ns,
+                change=each.value,
+                p=each.p,
+                suspects=suspects([executions[point.execution] for point in points], each.at),
+            )
+            for each in found
+        ),
+        alarms=tuple(alarm for alarm in alarms if alarm.metric == made.name),
+    )
+
+
+def suspects(executions: Sequence[Execution], at: int) -> tuple[str, ...]:
+    """Name what changed just before a run, or within one run of it."""
+    near = changed(_facts(executions, at - 1), _facts(executions, at))
+    return near or changed(_facts(executions, at - 1 - VAGUE), _facts(executions, at + VAGUE))
+
+
+def _facts(executions: Sequence[Execution], place: int) -> Mapping[str, Mapping[str, object]]:
+    return executions[min(max(place, 0), len(executions) - 1)].detail.facts
+
+
+def _identities(executions: Sequence[Execution]) -> Iterator[Identity]:
+    for before, after in pairwise(executions):
+        differences = changed(before.detail.facts, after.detail.facts)
+        if differences:
+            assert after.run_id is not None
+            yield Identity(run_id=after.run_id, at_ns=after.started_ns, differences=differences)
