@@ -2,11 +2,13 @@
 
 With --context, calls of growing length run one at a time, the arms interleaved: the lines through their token latencies say where one
 arm overtakes another. With --concurrency, sessions of a trace run side by side, ever more of them, until the server preempts, queues,
-fails or breaks the service level; the number that just holds is bracketed.
+fails or breaks the service level; the number that just holds is bracketed. With --into either is kept beside a replay, for its report.
 
 For example:
 
     agentload sweep --context 1k..64k --endpoints endpoints.yaml
+
+    agentload sweep --context 512..8k --endpoints endpoints.yaml --launch --into 20261120-074205-1f3a
 
     agentload sweep --concurrency --trace traces/chat.jsonl --endpoints endpoints.yaml --slo ttft=2000,tpot=50
 """
@@ -22,6 +24,7 @@ import typer
 
 from agentload.cli import _load as opt
 from agentload.cli._dry import describe
+from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
 from agentload.cli._output import print_json
 from agentload.cli._playing import played
 from agentload.cli._progress import Progress
@@ -31,14 +34,17 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all
 from agentload.endpoints.read import read
 from agentload.errors import InterruptError, PlanError, UsageError
+from agentload.evidence.sweeps import WORKLOAD
+from agentload.experiment.beside import beside
 from agentload.experiment.capacity import Found, Limits
-from agentload.experiment.contexts import WORKLOAD, lengths, sweep
+from agentload.experiment.contexts import lengths, sweep
 from agentload.experiment.cost import cost
 from agentload.experiment.crowd import Crowd
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.record import new_run_id, typed_command
 from agentload.experiment.replay import Replay
+from agentload.experiment.starts import with_starts
 from agentload.experiment.summary import summarise
 from agentload.model.plan import ClosedLoop, Load
 
@@ -60,6 +66,11 @@ def run(
     share: Annotated[float, typer.Option(help="--concurrency: share of the turns that must hold.")] = 0.95,
     wait_cap: opt.WaitCaps = None,
     seed: opt.Seed = 0,
+    into: Annotated[str | None, typer.Option(help="Keep what was measured beside this run, for its report.")] = None,
+    launch: Launch = False,
+    restarts: Restarts = None,
+    logs: Logs = LOGS,
+    start_timeout: StartTimeout = START_S,
     force: Annotated[
         bool, typer.Option("--force", help="Measure servers that are not what the arms file expects; a caveat is kept.")
     ] = False,
@@ -70,6 +81,8 @@ def run(
     if concurrency == (context is not None):
         raise UsageError("sweep takes either --context or --concurrency", hint="agentload sweep --context 1k..64k --endpoints ENDPOINTS")
     wanted = read(endpoints, model=model, key_env=api_key_env)
+    starting = launching(launch, wanted, logs=logs, start_s=start_timeout)
+    into = None if into is None else opt.existing_run(db, into)
     with reached(wanted, noise=noise, seed=seed, is_dry=dry_run) as arms:
         if context is None:
             crowd = Crowd(
@@ -84,15 +97,19 @@ def run(
             found = [crowd.search(arm, start=start, told=lambda text: print(text, file=sys.stderr, flush=True)) for arm in arms]
             print_json(found) if json else _print_found(found)
             return
-        contexts = lengths(context) if dry_run else _fitting(lengths(context), arms, output)
+        contexts = lengths(context)
+        if not dry_run:
+            contexts = _fitting(contexts, _longest(arms, are_up=starting is None), output)
         made = plan(
             sweep(contexts, pairs=pairs, output=output, seed=seed),
             [arm.name for arm in arms],
-            run=new_run_id(),
+            run=into or new_run_id(),
             seed=seed,
             pairs=pairs,
             load=Load(arrivals=ClosedLoop(sessions=1)),
         )
+        made = made if into is None else beside(made, db)
+        made = made if starting is None else with_starts(made, restarts)
         expected = cost(made)
         if dry_run:
             print_json(expected) if json else print(describe(made, expected))
@@ -104,7 +121,8 @@ def run(
             trace_hash=f"{WORKLOAD} {context} x {output}",
             command=typed_command(),
             is_forced=force,
-            settings={"swept": WORKLOAD, "contexts": contexts, "pairs": pairs, "output": output},
+            launching=starting,
+            settings={"contexts": contexts, "pairs": pairs, "output": output},
         )
         ended = played(replay, Progress(expected.calls_by_arm))
     if ended.was_stopped:
@@ -113,10 +131,17 @@ def run(
     print_json(summary) if json else print(f"{summary.text()}\n\nNext: agentload report {db} --run {ended.run_id}")
 
 
-def _fitting(contexts: tuple[int, ...], arms: tuple[Endpoint, ...], output: int) -> tuple[int, ...]:
+def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
+    """Return what the shortest model length is, by the servers' word or, where they do not run yet, by the arms file's."""
+    if are_up:
+        said = [identity.max_model_len for identity in asyncio.run(identify_all(arms))]
+    else:
+        said = [length for arm in arms if isinstance(length := arm.expect.get("max_model_len"), int)]
+    return min((length for length in said if length is not None), default=None)
+
+
+def _fitting(contexts: tuple[int, ...], longest: int | None, output: int) -> tuple[int, ...]:
     """Return the lengths that every server takes."""
-    known = [identity.max_model_len for identity in asyncio.run(identify_all(arms)) if identity.max_model_len is not None]
-    longest = min(known, default=None)
     if longest is None:
         return contexts
     fitting = tuple(context for context in contexts if context + output <= longest)

@@ -28,8 +28,6 @@ class _Run:
     latency_from: observations.LatencyFrom
     is_cold: bool
     ideal_hit_rates: Mapping[str, float]
-    swept: str | None
-    """The workload of a context sweep."""
     caveats: tuple[str, ...]
 
 
@@ -56,6 +54,7 @@ def gather(
     played = plays.plays(connection, run_id)
     counted = observations.counted(observations.timed(rows.rows(connection, run_id, played), played, latency_from=run.latency_from), played)
     told = notes.notes(played, counted)
+    swept, counted = sweeps.parted(counted)
     answers = accuracy.accuracy(connection, run_id, names, first)
     if not counted.height and not answers:
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
@@ -71,7 +70,7 @@ def gather(
         arms=tuple(servers.described(each, profiles.get(each.arm)) for each in arms if not is_control(each.arm)),
         workloads=_workloads(counted, first),
         observations=_observations(counted, names, machines, ideal_hit_rates or run.ideal_hit_rates),
-        sweeps=sweeps.sweeps(counted, names, run.swept),
+        sweeps=sweeps.sweeps(swept, names),
         server=telemetry.of_servers(connection, run_id, names, played, counted, is_cold=run.is_cold),
         accuracy=answers,
         aa=controls(counted, machines),
@@ -98,7 +97,6 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
         latency_from="released" if held_back else "due",
         is_cold=options.get("cache", "cold") == "cold",
         ideal_hit_rates=options.get("ideal_hit_rates", {}),
-        swept=options.get("swept"),
         caveats=tuple(options.get("caveats", ())),
     )
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.evidence import Floats, Sweep
 
+WORKLOAD: Final = "context-sweep"
 
-def sweeps(counted: pl.DataFrame, arms: Sequence[str], workload: str | None) -> tuple[Sweep, ...]:
-    """Return a sweep an arm; none for a run that is not one (*workload* None)."""
-    if workload is None:
-        return ()
-    alone = counted.filter(pl.col("status").eq("ok") & pl.col("tpot_ms").is_not_null() & pl.col("workload").eq(workload))
+
+def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the calls of a context sweep, and those of the workloads: of a run that is a sweep alone, the same calls."""
+    is_swept = pl.col("workload").eq(WORKLOAD)
+    swept, others = counted.filter(is_swept), counted.filter(~is_swept)
+    return swept, others if others.height else swept
+
+
+def sweeps(swept: pl.DataFrame, arms: Sequence[str]) -> tuple[Sweep, ...]:
+    """Return a sweep an arm that has calls of one."""
+    alone = swept.filter(pl.col("status").eq("ok") & pl.col("tpot_ms").is_not_null())
     return tuple(_sweep(arm, own) for arm in arms if (own := alone.filter(pl.col("arm").eq(arm))).height)
 
 

@@ -8,9 +8,9 @@ from random import Random
 from typing import Final
 
 from agentload.errors import UsageError
+from agentload.evidence.sweeps import WORKLOAD
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 
-WORKLOAD: Final = "context-sweep"
 SMALLEST: Final = 64
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024 * 1024}
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli import sweep
-from agentload.errors import UsageError
+from agentload.cli import replay, sweep
+from agentload.errors import PlanError, UsageError
 from agentload.evidence.gather import gather
 from agentload.experiment import contexts
 from agentload.store.database import reading
 from agentload.tracefile.writer import write
+from tests.experiment.test_plan import session, trace
 
 
 @pytest.mark.loopback
@@ -22,6 +23,28 @@ def test_a_context_sweep_is_a_run_whose_evidence_has_the_lines_of_each_arm(tmp_p
         evidence = gather(connection, run)
     assert [(each.arm, sorted(each.context_tokens.tolist())) for each in evidence.sweeps] == [
         (arm, [516.0, 516.0, 1028.0, 1028.0, 2052.0, 2052.0]) for arm in ("bf16", "fp8")
+    ]
+
+
+@pytest.mark.loopback
+def test_a_context_sweep_beside_a_replay_gives_its_report_lines_and_is_none_of_its_workloads(tmp_path: Path) -> None:
+    database, short = tmp_path / "s.duckdb", tmp_path / "short.jsonl"
+    write(short, trace(*(session(f"s{number}") for number in range(4))))
+    arms = "emulated:llama-3.1-8b-h100/bf16+fp8"
+    replay.run([str(short)], endpoints=arms, db=database, pairs=2, sessions=1, noise=False)
+    with reading(database) as connection:
+        ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
+    with pytest.raises(PlanError, match="has an arm 'bf16' and the endpoints have not"):
+        sweep.run(endpoints="emulated:llama-3.1-8b-h100/fp8", context="512", db=database, into=run)
+    sweep.run(endpoints=arms, context="512,1k", pairs=2, output=4, db=database, noise=False, into=run)
+    with reading(database) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(1,)]
+        assert connection.execute("SELECT leg, count(DISTINCT pair) FROM blocks GROUP BY leg ORDER BY leg").fetchall() == [(1, 2), (2, 2)]
+        evidence = gather(connection, run)
+    assert [each.name for each in evidence.workloads] == ["w"]
+    assert [(each.arm, len(each.itl_ms), sorted(set(each.pair.tolist()))) for each in evidence.sweeps] == [
+        ("bf16", 4, [2, 3]),
+        ("fp8", 4, [2, 3]),
     ]
 
 

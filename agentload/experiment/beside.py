@@ -1,0 +1,29 @@
+"""Play something beside a run that is there: its rows join the run, its pairs begin where the run's end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from agentload.errors import PlanError
+from agentload.model.plan import Plan, Play
+from agentload.model.rows import ArmRow, BlockRow, CallRow
+from agentload.store import journal
+from agentload.store.places import journals
+
+
+def beside(made: Plan, database: Path) -> Plan:
+    """Return a plan for the run that it names, with pairs of its own. Raises PlanError where the run has other arms."""
+    rows = [row for path in journals(database, made.run) for row in journal.read(path) if isinstance(row, ArmRow | BlockRow | CallRow)]
+    arms = {row.arm for row in rows if isinstance(row, ArmRow)}
+    if missing := sorted(arms - set(made.arms)):
+        raise PlanError(f"run {made.run} has an arm '{missing[0]}' and the endpoints have not", hint=f"its arms: {', '.join(sorted(arms))}")
+    if unknown := sorted(set(made.arms) - arms):
+        raise PlanError(f"run {made.run} has no arm '{unknown[0]}'", hint=f"its arms: {', '.join(sorted(arms)) or 'none'}")
+    first = max((row.pair for row in rows if isinstance(row, BlockRow | CallRow)), default=-1) + 1
+
+    def moved(play: Play) -> Play:
+        return replace(play, pair=play.pair + first, salt=f"{play.salt.rpartition('/')[0]}/{play.pair + first}")
+
+    rounds = tuple(replace(round_, plays=tuple(moved(play) for play in round_.plays)) for round_ in made.rounds)
+    return replace(made, rounds=rounds)
