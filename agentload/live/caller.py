@@ -11,7 +11,7 @@ from typing import Final
 
 from agentload.live.body import Counting, Sampling, chat, prompt_hash
 from agentload.live.wire import Wire, WireRequest
-from agentload.model.commands import Outcome, Prepare, Send
+from agentload.model.commands import Forget, Outcome, Prepare, Send
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Prompt, Renderer
 from agentload.replay.call import Asked
@@ -91,6 +91,10 @@ class PromptCaller:
         """Close a call's connection, or keep a call that is about to go from going."""
         self._cancelled.add(request_id)
         self._wire.cancel(request_id)
+
+    def forget(self, command: Forget) -> None:
+        """Drop what is kept for a session whose play is over."""
+        self._wire.forget(command.arm, command.session)
 
     def clock_steps(self) -> int:
         """Count how often the wall clock was stepped."""

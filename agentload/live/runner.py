@@ -17,6 +17,7 @@ from agentload.model.commands import (
     Ended,
     Event,
     Finish,
+    Forget,
     Lost,
     Open,
     Opened,
@@ -53,6 +54,10 @@ class Caller(Protocol):
 
     def cancel(self, request_id: str) -> None:
         """Close a call's connection; its outcome says cancelled."""
+        ...
+
+    def forget(self, command: Forget) -> None:
+        """Drop what is kept for a session whose play is over."""
         ...
 
     def clock_steps(self) -> int:
@@ -172,6 +177,8 @@ class Runner:
                 self._alarm.set(at_ns)
             case Cancel(request_id=request_id):
                 self._caller.cancel(request_id)
+            case Forget():
+                self._caller.forget(command)
             case Skip(send=send):
                 self._write(row(send, Outcome(status="not_sent"), run_id=self._plan.run, leg=self._leg))
             case Settle():

@@ -103,10 +103,9 @@ class Wire:
         with contextlib.suppress(RefusedError):
             connections.hold(await connections.open(), session)
 
-    def forget(self, session: str) -> None:
-        """Drop connections and cookies of a session that has ended."""
-        for connections in self._arms.values():
-            connections.forget(session)
+    def forget(self, arm: str, session: str) -> None:
+        """Drop connections and cookies of a session whose play on an arm is over."""
+        self._arms[arm].forget(session)
 
     def facts(self) -> WireFacts:
         """Return what went wrong on our side so far."""

@@ -115,6 +115,14 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """Drop what is kept for a session whose play on an arm is over: its connections, its cookies."""
+
+    arm: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
     """Note a call that will never be sent, because what it needed failed."""
 
@@ -149,7 +157,7 @@ class Finish:
     """Nothing is left to do."""
 
 
-Command: TypeAlias = Prepare | Send | Cancel | Skip | Wake | Settle | Open | Finish
+Command: TypeAlias = Prepare | Send | Cancel | Forget | Skip | Wake | Settle | Open | Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

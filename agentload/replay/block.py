@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from agentload.model.commands import Call, Command, Ended, Send, Status
+from agentload.model.commands import Call, Command, Ended, Forget, Send, Status
 from agentload.model.plan import Block, Plan, Play
 from agentload.model.trace import Session, TurnRef
 from agentload.replay.arrivals import SECOND
@@ -49,6 +50,8 @@ class BlockPlay:
         self._prepares = prepares
         self._intake = Intake(block.sessions, plan.load.arrivals, seed=(plan.seed, "arrivals", block.index), started_ns=started_ns)
         self._players: dict[str, Player] = {}
+        self._over: list[str] = []
+        """Sessions whose play is over, and nobody was told yet."""
         self._parked: dict[str, Session] = {}
         self._spawned_ns: dict[str, int] = {}
         self._ended: OrderedDict[str, list[int]] = OrderedDict()
@@ -95,6 +98,7 @@ class BlockPlay:
             self._strand(out)
             if self._intake.is_empty:
                 break
+        out.extend(self._forgotten())
         return out
 
     def ended(self, event: Ended) -> None:
@@ -128,6 +132,15 @@ class BlockPlay:
         if due_ns is None or (start_ns is not None and start_ns < due_ns):
             return start_ns
         return due_ns
+
+    def _forgotten(self) -> Iterator[Forget]:
+        """Say of which sessions nothing more will be sent: those that have ended, and all when the play is over."""
+        if self.is_over:
+            self._over += self._players
+            self._players.clear()
+        for session in self._over:
+            yield Forget(arm=self.play.arm, session=session)
+        self._over.clear()
 
     # --- sessions and their dependencies ---
 
@@ -193,6 +206,7 @@ class BlockPlay:
     def _retire(self, player: Player, done_ns: int) -> None:
         name = player.session.session
         del self._players[name]
+        self._over.append(name)
         self._ended[name] = player.completed_ns
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
@@ -279,6 +293,7 @@ class BlockPlay:
         if self._is_closed:
             return
         stranded = list(self._players.values())
+        self._over += self._players
         self._players.clear()
         self._waiters.clear()
         for player in stranded:

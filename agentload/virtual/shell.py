@@ -21,6 +21,7 @@ from agentload.model.commands import (
     Ended,
     Event,
     Finish,
+    Forget,
     Open,
     Opened,
     Outcome,
@@ -195,7 +196,7 @@ class Shell:
                 self._tell(Opened(at_ns=now_ns))
             case Finish():
                 self._is_finished = True
-            case Prepare():
+            case Prepare() | Forget():
                 pass
             case _:
                 assert_never(command)

@@ -122,7 +122,7 @@ async def test_a_forgotten_session_starts_afresh() -> None:
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         await wire.call(request(0))
         await wire.call(request(1))
-        wire.forget("s")
+        wire.forget("a", "s")
         await wire.call(request(2))
     assert [asked.headers.get("cookie") for asked in server.requests] == [None, "route=r1", None]
     assert [asked.connection for asked in server.requests] == [1, 1, 2]

@@ -12,6 +12,7 @@ from agentload.model.commands import (
     Ended,
     Event,
     Finish,
+    Forget,
     Open,
     Opened,
     Outcome,
@@ -48,6 +49,7 @@ class Log:
     skipped: list[Send] = field(default_factory=list)
     prepared: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    forgotten: list[tuple[str, str, int]] = field(default_factory=list)
     opened: list[tuple[int, str]] = field(default_factory=list)
     peak: dict[str, int] = field(default_factory=dict)
     finished_ns: int | None = None
@@ -107,6 +109,8 @@ def play(  # noqa: C901, PLR0912  # one match over the closed list of commands r
                     heapq.heappush(heap, (ended_ns, 1 + log.commands * 100 + order, ended))
                 case Skip(send=send):
                     log.skipped.append(send)
+                case Forget(arm=arm, session=session):
+                    log.forgotten.append((arm, session, now))
                 case Prepare(request_id=name):
                     log.prepared.append(name)
                 case Cancel(request_id=name):

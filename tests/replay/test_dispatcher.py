@@ -143,6 +143,28 @@ def test_open_loop_starts_do_not_depend_on_the_server() -> None:
     assert [s.due_ns for s in fast.sent] == [s.due_ns for s in slow.sent]
 
 
+def test_a_session_is_forgotten_once_when_its_play_is_over_and_not_before_its_last_attempt() -> None:
+    def busy_at_first(send: Send, now: int) -> Outcome:
+        return Outcome(status="busy" if send.call.turn == 1 and send.attempt == 0 else "ok", done_ns=now + S // 4)
+
+    sessions = (talk("long", 2), talk("short", 1), talk("stranded", 1, after=(TurnRef(session="nobody", turn=0),)))
+    log = play(one_block(sessions, load=Load(retries=1), arms=("a", "b")), busy_at_first)
+    assert [(arm, session, at_ns / S) for arm, session, at_ns in log.forgotten] == [
+        (arm, session, begun_s + after_s)
+        for arm, begun_s in (("a", 0.0), ("b", 2.75))
+        for session, after_s in (("short", 0.25), ("long", 2.75), ("stranded", 2.75))
+    ]
+
+
+def test_sessions_that_a_budget_or_a_stop_cut_off_are_forgotten_when_the_play_is_over() -> None:
+    sessions = (talk("s", 50), talk("t", 50))
+    spent = play(one_block(sessions, load=Load(budget=Budget(calls=3))), took(0.25))
+    stopped = play(one_block(sessions), took(0.25), inject={2: Stopped(at_ns=S // 4)})
+    for log in (spent, stopped):
+        assert sorted(session for _, session, _ in log.forgotten) == ["s", "t"]
+        assert {at_ns for *_, at_ns in log.forgotten} == {max(done.ended_ns for done in log.done)}
+
+
 @pytest.mark.parametrize("budget", [Budget(calls=3), Budget(seconds=2.5), Budget(tokens=30)])
 def test_a_spent_budget_releases_nothing_more(budget: Budget) -> None:
     def counted(send: Send, now: int) -> Outcome:
