@@ -65,7 +65,7 @@ test-vllm: $(READY) ## run the tests that need a real vLLM: AGENTLOAD_VLLM=/path
 	$(PYTEST) -m vllm tests/vllm -rs --durations=10
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
-	@for each in engine simulate published traces store serve transport; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
+	@for each in engine simulate published traces importers store serve transport; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
 
 traces: $(READY) ## write the shipped traces anew, to the byte
 	$(BIN)/python -m agentload.workloads.shipped traces

@@ -13,8 +13,9 @@ import msgspec
 
 from agentload.exporters.parts.blocks import Blocks
 from agentload.exporters.parts.schedule import Sent, sent
+from agentload.importers.mooncake import ORIGIN
 from agentload.importers.parts.options import Count, Seconds
-from agentload.model.trace import Trace
+from agentload.model.trace import Session, Trace
 
 _WHOLE = "message_array_with_responses"  # AIPerf's name for lines that hold the whole context
 
@@ -23,8 +24,10 @@ def lines(trace: Trace, *, block: Count = 0, s_per_token: Seconds = 0.02, sessio
     """Yield a line for each call; block=0 takes the trace's."""
     blocks = Blocks(block=block or trace.header.block, source=trace.header.block)
     encode = msgspec.json.Encoder().encode
+    origin_s: float | None = None
     for call in sent(trace, s_per_token=s_per_token):
-        line: dict[str, Any] = _named(call) if sessions == "aiperf" else {"timestamp": _millis(call.at_s)}
+        origin_s = _origin(call.session) if origin_s is None else origin_s
+        line: dict[str, Any] = _named(call, origin_s) if sessions == "aiperf" else {"timestamp": _millis(origin_s + call.at_s)}
         recorded = call.turn.recorded
         line["input_length"] = sum(segment.tokens for segment in call.context)
         line["output_length"] = call.turn.output if recorded is None or recorded.output is None else recorded.output
@@ -32,8 +35,13 @@ def lines(trace: Trace, *, block: Count = 0, s_per_token: Seconds = 0.02, sessio
         yield encode(line) + b"\n"
 
 
-def _named(call: Sent) -> dict[str, Any]:
-    time = {"delay": _millis(call.turn.wait_s)} if call.number else {"timestamp": _millis(call.at_s)}
+def _origin(first: Session) -> float:
+    found = next((msgspec.json.decode(value) for name, value in first.extra if name == ORIGIN), 0.0)
+    return found if isinstance(found, float | int) else 0.0
+
+
+def _named(call: Sent, origin_s: float) -> dict[str, Any]:
+    time = {"delay": _millis(call.turn.wait_s)} if call.number else {"timestamp": _millis(origin_s + call.at_s)}
     return {"session_id": call.session.session, "context_mode": _WHOLE} | time
 
 

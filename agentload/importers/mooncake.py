@@ -10,6 +10,7 @@ conversation trace has its stamps on a grid of 3 s, whose bursts are an artefact
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import msgspec
@@ -25,6 +26,8 @@ from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = "the public Mooncake traces are Apache-2.0 (kvcache-ai/Mooncake)"
+ORIGIN: Final = "origin_s"
+"""Field of a trace's first session: the source's time at which the trace begins."""
 History = Literal["delta", "full"]
 
 
@@ -65,9 +68,9 @@ def sessions(
     for number, (group, start_s) in enumerate(spread(found) if grid == "spread" else as_stamped(found)):
         origin_s = start_s if origin_s is None else origin_s
         if any(request.pieces is not None for request in group):
-            yield _spoken(intake, group, f"s{number}", origin_s)
+            session = _spoken(intake, group, f"s{number}", origin_s)
         else:
-            yield requests.session(
+            session = requests.session(
                 intake,
                 group,
                 name=f"s{number}",
@@ -77,6 +80,8 @@ def sessions(
                 block=block,
                 holds="news" if len(group) > 1 and group[0].history == "delta" else "context",
             )
+        # A trace begins at 0; where its source did is kept beside the first session, so that an export gives times back.
+        yield session if number or not origin_s else replace(session, extra=((ORIGIN, str(origin_s)),))
 
 
 def _requests(intake: Intake, block: int, history: History) -> Iterator[_Request]:

@@ -38,15 +38,14 @@ requests = st.lists(
 
 @given(requests)
 def test_what_came_from_mooncake_goes_back_as_it_came(found: list[dict[str, Any]]) -> None:
-    """Every request's time, lengths and ids; times begin at 0, as the public traces' do."""
+    """Every request's time, lengths and ids, wherever times begin."""
     import tempfile  # hypothesis and fixtures of a function do not mix
 
     found.sort(key=lambda request: request["timestamp"])
-    zero = found[0]["timestamp"]
     with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder) / "m.jsonl", jsonl(*found))
         again = exported(conversion([path], key=KEY, options={"block": 4}).trace)
-    assert again == [request | {"timestamp": request["timestamp"] - zero} for request in found]
+    assert again == found
 
 
 def test_sessions_go_back_too_with_the_recorded_times(tmp_path: Path) -> None:
