@@ -52,6 +52,7 @@ class Deployment:
     gpu: Gpu
     tensor_parallel: int = 1
     gpus_per_replica: int = 1
+    replicas: int = 1  # behind one arm's URL: what was measured is theirs together
     max_model_len: int | None = None
     machines: tuple[str, ...] = ()  # distinct machines that served an arm
     swapped: bool = False  # each arm ran on each machine

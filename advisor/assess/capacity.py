@@ -70,7 +70,9 @@ def _capacity(evidence: Evidence, policy: Policy, arm: str, workload: str | None
         watched = all(each.pool_filled is not None for each in points)
         return silent("the KV pool never filled" if watched else "nobody watched whether the KV pool filled")
     slo = policy.slo(workload)
-    found = agents_per_gpu(points, share=_SHARE if slo is None else slo.share, gpus=evidence.deployment.gpus_per_replica)
+    found = agents_per_gpu(
+        points, share=_SHARE if slo is None else slo.share, gpus=evidence.deployment.gpus_per_replica * evidence.deployment.replicas
+    )
     if found is None:
         return silent("not even the smallest step held the service level")
     replicas, due = _replicas(found, evidence.deployment)

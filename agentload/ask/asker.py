@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,12 +11,12 @@ from typing import Any, Final, Self
 
 import openai
 
+from agentload.ask.client import client, told
 from agentload.endpoints.endpoint import Endpoint
 from agentload.tasks.item import Json
 
 TIMEOUT_S: Final = 900.0
 RETRIES: Final = 2
-_ERROR_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +47,8 @@ class Asker:
         self._endpoint = endpoint
         self._model = model
         self._offers_logprobs = True
-        trusted = ssl.create_default_context(cafile=endpoint.ca_file) if endpoint.ca_file else None
-        self._client = openai.AsyncOpenAI(
-            base_url=endpoint.url,
-            api_key=endpoint.key() or "none",
-            default_headers=dict(endpoint.headers),
-            timeout=TIMEOUT_S,
-            max_retries=RETRIES,
-            http_client=openai.DefaultAsyncHttpx2Client(verify=trusted) if trusted else None,
-        )
+        self._secrets = endpoint.secrets()
+        self._client = client(endpoint, timeout_s=TIMEOUT_S, retries=RETRIES)
 
     async def ask(
         self, messages: Sequence[Json], *, tools: Sequence[Json], output_tokens: int, seed: int, request_id: str
@@ -78,9 +70,9 @@ class Asker:
                     self._offers_logprobs = False
             return _answered(await self._client.chat.completions.create(**wanted))
         except openai.APIStatusError as error:
-            return Failed(error=str(error)[:_ERROR_CHARS], http_status=error.status_code)
+            return Failed(error=told(error, self._secrets), http_status=error.status_code)
         except (openai.APIError, ValueError) as error:
-            return Failed(error=f"{type(error).__name__}: {error}"[:_ERROR_CHARS])
+            return Failed(error=told(error, self._secrets))
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from typing import Any, Final, Self
 import openai
 
 from agentload.ask.asker import Failed
+from agentload.ask.client import client, told
 from agentload.endpoints.endpoint import Endpoint
 from agentload.tasks.item import Json
 
 TIMEOUT_S: Final = 600.0
-_ERROR_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +34,8 @@ class Plain:
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self._model = model
         self._extra = dict(endpoint.extra_body)
-        trusted = ssl.create_default_context(cafile=endpoint.ca_file) if endpoint.ca_file else None
-        self._client = openai.AsyncOpenAI(
-            base_url=endpoint.url,
-            api_key=endpoint.key() or "none",
-            default_headers=dict(endpoint.headers),
-            timeout=TIMEOUT_S,
-            max_retries=0,
-            http_client=openai.DefaultAsyncHttpx2Client(verify=trusted) if trusted else None,
-        )
+        self._secrets = endpoint.secrets()
+        self._client = client(endpoint, timeout_s=TIMEOUT_S, retries=0)
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,9 +59,9 @@ class Plain:
                     if first_ms is None and (ids or text):
                         first_ms = (time.monotonic() - began) * 1e3
         except openai.APIStatusError as error:
-            return Failed(error=f"{error.status_code}: {str(error.message)[:_ERROR_CHARS]}", http_status=error.status_code)
+            return Failed(error=told(error, self._secrets), http_status=error.status_code)
         except openai.OpenAIError as error:
-            return Failed(error=f"{type(error).__name__}: {str(error)[:_ERROR_CHARS]}")
+            return Failed(error=told(error, self._secrets))
         details = usage.prompt_tokens_details if usage else None
         return Streamed(
             text=text,

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from http import HTTPStatus
+from pathlib import Path
 
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.reach import proxy, trusted
+from agentload.endpoints.urls import socket_of
+from agentload.errors import UsageError
 from agentload.prompts.calibrate import Message, calibrate
 from agentload.prompts.measured import MeasuredTokens
 
@@ -26,8 +29,21 @@ class _AbsentError(Exception):
 
 
 async def tokenizer(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
-    """Measure the tokenizer and chat template behind *endpoint*; None where it does not count for us."""
+    """Measure the tokenizer and chat template behind *endpoint*, by its files where the arms file names them; None where nobody counts."""
+    if endpoint.tokenizer is not None:
+        from agentload.prompts.local import from_file  # templates and their engine: for those who name a file
+
+        return await asyncio.to_thread(from_file, tokenizer_file(endpoint.tokenizer))
     return await asyncio.to_thread(_measured, endpoint, model)
+
+
+def tokenizer_file(text: str) -> Path:
+    """Return the tokenizer.json that *text* names: itself, or the one in that folder."""
+    path = Path(text).expanduser()
+    found = path / "tokenizer.json" if path.is_dir() else path
+    if not found.is_file():
+        raise UsageError(f"{found}: no such tokenizer", hint="name the tokenizer.json of the served model, or the folder with it")
+    return found
 
 
 def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
@@ -47,12 +63,17 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
 def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
     """Return the count; None where the server refuses this request, as templates without tools do."""
     headers = {"Content-Type": "application/json", **endpoint.request_headers()}
-    request = urllib.request.Request(  # noqa: S310  # the arms file and --endpoints take http, https and unix alone
+    if socket_of(endpoint.url) is not None:
+        raise _AbsentError
+    request = urllib.request.Request(  # noqa: S310  # the arms file and --endpoints take http and https alone beside Unix sockets
         f"{endpoint.root}/tokenize", data=json.dumps(asked).encode(), headers=headers
     )
-    trusted = ssl.create_default_context(cafile=endpoint.ca_file) if endpoint.ca_file else None
+    through = proxy(endpoint)
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=trusted(endpoint))]
+    if through is not None:
+        handlers.append(urllib.request.ProxyHandler({"http": through, "https": through}))
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trusted) as response:  # noqa: S310  # as above
+        with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
             counted = json.load(response)
     except urllib.error.HTTPError as error:
         if error.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:

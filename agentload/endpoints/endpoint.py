@@ -7,11 +7,14 @@ import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
+from agentload.endpoints.urls import without_user
 from agentload.errors import EndpointError
 
 KEY_COMMAND_S: Final = 30.0
+SECRET_CHARS: Final = 6  # a shorter header value is no secret, and would be found in any text
+Connections: TypeAlias = Literal["session", "pool", "call"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +41,30 @@ class Endpoint:
     key_command: str | None = None
     """Command that prints the key, for tokens that expire."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    header_env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variable that holds the value, for each header with a secret in it."""
     extra_body: Mapping[str, object] = field(default_factory=dict)
+    force_lengths: bool = True
+    """Make the server answer as long as the trace says (`ignore_eos`); off for servers that refuse the field."""
     ca_file: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+    """File of the certificate's key; None: it is in the certificate's."""
+    proxy: str | None = None
+    proxy_env: str | None = None
+    """Environment variable that holds the proxy's URL, where that has a password in it."""
+    connections: Connections = "session"
+    """A connection for each session, a pool that any call takes from, or a new one for each call."""
+    idle_s: float | None = None
+    """Reuse no connection that was idle for longer."""
+    expect_bytes: int | None = None
+    """Ask with `Expect: 100-continue` before sending a body of at least so many bytes."""
+    replica_headers: tuple[str, ...] = ()
+    """Response headers that tell which replica answered; kept with each call."""
+    tokenizer: str | None = None
+    """The served model's tokenizer.json, or the folder with it, for servers that do not count tokens."""
+    config: str | None = None
+    """The served model's config.json, or the folder with it: its geometry, for the physics gates."""
     machine: str | None = None
     profile: str | None = None
     """Emulated: the profile and arm that stand behind the URL."""
@@ -48,16 +73,18 @@ class Endpoint:
     metrics: tuple[str, ...] = ()
     """URL of each replica's metrics; () is /metrics beside the API."""
     log: str | None = None
-    """File that holds the server's start-up log."""
+    """File that the server writes its log into: what it decided at its start, and its load where /metrics is closed."""
     gpu: str | None = None
-    gpus: int = 1
+    gpus: int | None = None
     """Of one replica."""
+    gpu_ids: tuple[int, ...] = ()
+    """Which of the GPUs that are watched are the arm's; () is all of them."""
     gpu_metrics: str | None = None
     """URL of an exporter that says what the GPUs do, such as DCGM's."""
     price_per_hour: float | None = None
     """Of one GPU, in US dollars."""
-    tensor_parallel: int = 1
-    data_parallel: int = 1
+    tensor_parallel: int | None = None
+    data_parallel: int | None = None
     launch: Launch | None = None
 
     @property
@@ -70,21 +97,44 @@ class Endpoint:
         """Return where each replica's metrics are."""
         return self.metrics or (f"{self.root}/metrics",)
 
+    @property
+    def shown_url(self) -> str:
+        """Return the URL without a name and password in it."""
+        return without_user(self.url)
+
+    @property
+    def own_gpus(self) -> frozenset[str]:
+        """Return the numbers of the GPUs that are the arm's, as it says or as its launch gives it; empty: all that are watched."""
+        if self.gpu_ids or self.launch is None:
+            return frozenset(str(number) for number in self.gpu_ids)
+        return frozenset(filter(None, self.launch.env.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")))
+
     def key(self) -> str | None:
         """Read the key from the environment or its command. Raises EndpointError when there is none."""
         if self.key_command is not None:
             return self._printed_key(self.key_command)
         if self.key_env is None:
             return None
-        value = os.environ.get(self.key_env)
-        if not value:
-            raise EndpointError(f"{self.name}: environment variable {self.key_env} is not set", hint=f"export {self.key_env}=…")
-        return value
+        return self._from_environment(self.key_env)
+
+    def own_headers(self) -> dict[str, str]:
+        """Return the arms file's headers, with the values of those that the environment holds."""
+        return {**self.headers, **{header: self._from_environment(name) for header, name in self.header_env.items()}}
 
     def request_headers(self) -> dict[str, str]:
         """Return the headers of every request, the key's included."""
         key = self.key()
-        return {**self.headers, **({"Authorization": f"Bearer {key}"} if key else {})}
+        return {**self.own_headers(), **({"Authorization": f"Bearer {key}"} if key else {})}
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return what must never be shown; a key by command is asked for."""
+        return tuple(each for each in (self.key(), *self.own_headers().values()) if each and len(each) >= SECRET_CHARS)
+
+    def _from_environment(self, name: str) -> str:
+        value = os.environ.get(name)
+        if not value:
+            raise EndpointError(f"{self.name}: environment variable {name} is not set", hint=f"export {name}=…")
+        return value
 
     def _printed_key(self, command: str) -> str:
         try:

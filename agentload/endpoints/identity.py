@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +11,13 @@ from typing import Literal
 import aiohttp
 
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.reach import reach
 from agentload.endpoints.settings import settings
+from agentload.endpoints.urls import without_user
 from agentload.errors import EndpointError
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.prometheus import Scrape, joined, parse
+from agentload.telemetry.reach import plain
 
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 HOPE = aiohttp.ClientTimeout(total=60)  # a server asks its drivers before it answers /server_info for the first time
@@ -68,9 +70,8 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
 
     What a server decides at its start is asked for once: *known* is what it said before, and holds for as long as it is the same process.
     """
-    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=endpoint.ca_file)) if endpoint.ca_file else None
-    headers = await asyncio.to_thread(endpoint.request_headers)
-    async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers, connector=connector) as session:
+    reached = await asyncio.to_thread(reach, endpoint)
+    async with reached.session(TIMEOUT) as session:
         listing = await _models(session, endpoint)
         missing: list[str] = []
         version = await _optional_json(session, f"{endpoint.root}/version", missing)
@@ -123,7 +124,7 @@ def served_model(endpoint: Endpoint, identity: Identity) -> str:
         raise EndpointError(f"{endpoint.name}: serves {len(identity.models)} models", hint=f"--model one of: {', '.join(identity.models)}")
     if endpoint.model not in identity.models:
         served = ", ".join(identity.models) or "none"
-        raise EndpointError(f"{endpoint.name}: {endpoint.url} does not serve '{endpoint.model}'", hint=f"--model one of: {served}")
+        raise EndpointError(f"{endpoint.name}: {endpoint.shown_url} does not serve '{endpoint.model}'", hint=f"--model one of: {served}")
     return endpoint.model
 
 
@@ -148,53 +149,61 @@ def _log(endpoint: Endpoint, missing: list[str]) -> StartUp:
 
 
 async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> list[dict[str, object]]:
-    url = f"{endpoint.url}/models"
+    url, shown = f"{endpoint.url}/models", f"{endpoint.shown_url}/models"
     try:
-        async with session.get(url) as response:
+        async with session.get(plain(url)) as response:
             if response.status in {401, 403}:
-                raise EndpointError(
-                    f"{endpoint.name}: {url} refuses the key ({response.status})", hint="--api-key-env NAME_OF_THE_VARIABLE"
-                )
+                given = endpoint.key_env or ("key_command" if endpoint.key_command else None)
+                hint = "--api-key-env NAME_OF_THE_VARIABLE" if given is None else f"is the key that {given} holds the one of this server?"
+                raise EndpointError(f"{endpoint.name}: {shown} refuses the key ({response.status})", hint=hint)
             if response.status != 200:
                 raise EndpointError(
-                    f"{endpoint.name}: {url} answers {response.status}",
+                    f"{endpoint.name}: {shown} answers {response.status}",
                     hint="is this the base URL of an OpenAI-compatible API, with its /v1?",
                 )
             document = await response.json(content_type=None)
     except aiohttp.ClientSSLError as error:
-        raise EndpointError(f"{endpoint.name}: {url}: {error}", hint="give the server's CA with `ca_file` in the arms file") from error
+        raise EndpointError(
+            f"{endpoint.name}: {shown}: {_reason(error)}", hint="give the server's own authority with `ca_file` in the arms file"
+        ) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise EndpointError(
-            f"{endpoint.name}: cannot reach {url}: {str(error) or type(error).__name__}", hint=f"is the server up? try: curl {url}"
+            f"{endpoint.name}: cannot reach {shown}: {_reason(error)}", hint=f"is the server up? try: curl {shown}"
         ) from error
     except ValueError as error:
-        raise EndpointError(f"{endpoint.name}: {url} does not answer JSON", hint="is this a web page or a proxy's login?") from error
+        raise EndpointError(
+            f"{endpoint.name}: {shown} does not answer JSON", hint="is this a web page, a proxy's login, or another port of the server?"
+        ) from error
     entries = document.get("data") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
-        raise EndpointError(f"{endpoint.name}: {url} lists no models", hint="is this the base URL of an OpenAI-compatible API?")
+        raise EndpointError(f"{endpoint.name}: {shown} lists no models", hint="is this the base URL of an OpenAI-compatible API?")
     return entries
+
+
+def _reason(error: BaseException) -> str:
+    return without_user(str(error)) or type(error).__name__
 
 
 async def _optional_json(
     session: aiohttp.ClientSession, url: str, missing: list[str], *, patience: aiohttp.ClientTimeout = TIMEOUT
 ) -> dict[str, object] | None:
     try:
-        async with session.get(url, timeout=patience) as response:
+        async with session.get(plain(url), timeout=patience) as response:
             if response.status == 200:
                 document = await response.json(content_type=None)
                 return document if isinstance(document, dict) else None
-            missing.append(f"{url}: {response.status}")
+            missing.append(f"{without_user(url)}: {response.status}")
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        missing.append(f"{url}: {type(error).__name__}")
+        missing.append(f"{without_user(url)}: {type(error).__name__}")
     return None
 
 
 async def _scrape(session: aiohttp.ClientSession, url: str, missing: list[str]) -> Scrape | None:
     try:
-        async with session.get(url) as response:
+        async with session.get(plain(url)) as response:
             if response.status == 200:
                 return parse(await response.text())
-            missing.append(f"{url}: {response.status}")
+            missing.append(f"{without_user(url)}: {response.status}")
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        missing.append(f"{url}: {type(error).__name__}")
+        missing.append(f"{without_user(url)}: {type(error).__name__}")
     return None

@@ -38,7 +38,7 @@ def _launches(arms: Sequence[Endpoint]) -> list[tuple[Endpoint, Launch]]:
 
 def _service(arm: Endpoint, launch: Launch) -> dict[str, object]:
     port = _port(arm)
-    devices = [{"driver": "nvidia", "count": arm.gpus, "capabilities": ["gpu"]}]
+    devices = [{"driver": "nvidia", "count": arm.gpus or 1, "capabilities": ["gpu"]}]
     return {
         "image": _image(arm),
         "command": _arguments(launch),
@@ -59,7 +59,7 @@ def _deployment(arm: Endpoint, launch: Launch) -> dict[str, object]:
         "args": _arguments(launch),
         "env": [{"name": key, "value": value} for key, value in launch.env.items()],
         "ports": [{"containerPort": port}],
-        "resources": {"limits": {"nvidia.com/gpu": arm.gpus}},
+        "resources": {"limits": {"nvidia.com/gpu": arm.gpus or 1}},
         "startupProbe": {**probe, "failureThreshold": START_S // 5},
         "readinessProbe": dict(probe),
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108  # the container's, where NCCL wants room

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentload.endpoints.arms_file import checked_url, read_file
+from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.urls import checked_url, without_user
 from agentload.errors import EndpointError
 
 EXAMPLE = "--endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1"
@@ -38,7 +39,7 @@ def _inline(part: str, position: int, *, model: str | None, key_env: str | None)
     if not mark or "://" in name:
         name, url = (f"arm{position + 1}", part)
     if not url:
-        raise EndpointError(f"endpoint {position + 1} is empty: '{part}'", hint=EXAMPLE)
+        raise EndpointError(f"endpoint {position + 1} is empty: '{without_user(part)}'", hint=EXAMPLE)
     return Endpoint(name=name, url=checked_url(url, name), model=model, key_env=key_env)
 
 

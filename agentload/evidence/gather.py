@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import cast
@@ -14,7 +14,7 @@ import polars as pl
 
 from advisor.evidence import Evidence, Kind, Observation, WorkloadClass
 from agentload.errors import EvidenceError
-from agentload.evidence import accuracy, health, notes, observations, plays, rows, servers, sweeps, telemetry
+from agentload.evidence import accuracy, described, health, notes, observations, plays, power, rows, servers, sweeps, telemetry
 from agentload.evidence.capacity import capacity
 from agentload.evidence.controls import controls, is_control
 from agentload.model.profile import ArmProfile, Price
@@ -59,25 +59,29 @@ def gather(
     if not counted.height and not answers:
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
     profile = profiles.get(first) or next(iter(profiles.values()), None)
-    shared = servers.deployment(arms, profile, price)
+    shared = described.deployment(arms, first, profile, price)
+    drawn = power.power(connection, run_id, [each for each in arms if not is_control(each.arm)], played)
     machines = {each.arm: shared.machines.index(each.machine) for each in arms if each.machine is not None}
     return Evidence(
         run=run_id,
         kind=run.kind,
-        model=servers.model(run.model, arms, profile),
+        model=described.model(run.model, arms, profile),
         deployment=shared,
         reference=first,
-        arms=tuple(servers.described(each, profiles.get(each.arm)) for each in arms if not is_control(each.arm)),
+        arms=tuple(described.described(each, profiles.get(each.arm)) for each in arms if not is_control(each.arm)),
         workloads=_workloads(counted, first),
         observations=_observations(counted, names, machines, ideal_hit_rates or run.ideal_hit_rates),
         sweeps=sweeps.sweeps(swept, names),
-        server=telemetry.of_servers(connection, run_id, names, played, counted, is_cold=run.is_cold),
+        server=tuple(
+            (arm, replace(figures, watts=drawn.watts.get(arm)))
+            for arm, figures in telemetry.of_servers(connection, run_id, names, played, counted, is_cold=run.is_cold)
+        ),
         accuracy=answers,
         aa=controls(counted, machines),
         capacity=capacity(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
-        notes=(*run.caveats, *told),
+        notes=(*run.caveats, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),
     )
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from agentload import __version__
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity
+from agentload.endpoints.urls import without_user
+from agentload.experiment.geometry import geometry
 from agentload.experiment.ideal import ideal_hit_rates
 from agentload.experiment.starts import starts_of
 from agentload.model.plan import Plan
@@ -62,17 +64,23 @@ def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity
         run_id=run_id,
         arm=endpoint.name,
         position=position,
-        url=endpoint.url,
+        url=endpoint.shown_url,
         model=model,
         machine=endpoint.machine,
         profile=endpoint.profile or identity.emulated,
         expected=json.dumps(dict(endpoint.expect), sort_keys=True) if endpoint.expect else None,
+        gpu=endpoint.gpu,
+        gpus=endpoint.gpus,
+        usd_per_gpu_hour=endpoint.price_per_hour,
+        tensor_parallel=endpoint.tensor_parallel,
+        data_parallel=endpoint.data_parallel,
+        shape=geometry(endpoint, model, identity),
     )
 
 
 def typed_command() -> str:
-    """Return the command line as the user typed it."""
-    return " ".join(["agentload", *sys.argv[1:]])
+    """Return the command line as the user typed it, without passwords of URLs."""
+    return without_user(" ".join(["agentload", *sys.argv[1:]]))
 
 
 def conditions(plan: Plan) -> dict[str, object]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
@@ -20,12 +19,11 @@ from agentload.experiment.barrier import Barrier
 from agentload.experiment.past import Past, check_resumed, past
 from agentload.experiment.record import arm_row, leg_row, run_row
 from agentload.experiment.relay import Launching, Relay
+from agentload.experiment.targets import source, speech, target
 from agentload.experiment.vigil import OnDead, Vigil
-from agentload.live.caller import PromptCaller, Speech
+from agentload.live.caller import PromptCaller
 from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
-from agentload.live.target import Target
-from agentload.live.tls import context
 from agentload.live.wire import Wire
 from agentload.model.commands import Open
 from agentload.model.plan import Plan
@@ -36,7 +34,7 @@ from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
-from agentload.telemetry.watch import Source, Watch
+from agentload.telemetry.watch import Watch
 
 SAMPLE_S = 5.0
 
@@ -183,7 +181,7 @@ class Leg:
     ) -> Health:
         replay, plan = self._replay, self._replay.plan
         endpoints = {e.name: e for e in replay.endpoints}
-        watch = Watch({e.name: _source(e) for e in replay.endpoints}, every_s=replay.sample_s)
+        watch = Watch({e.name: source(e) for e in replay.endpoints}, every_s=replay.sample_s)
         vigil = Vigil(self._lost)
 
         async def pair_done(_: int) -> None:
@@ -202,7 +200,7 @@ class Leg:
             on_dead=replay.on_dead,
             pair_done=pair_done,
         )
-        speech = {name: Speech(model=met.models[name], aliases=e.aliases, extra=e.extra_body) for name, e in endpoints.items()}
+        speeches = {name: speech(e, met.models[name]) for name, e in endpoints.items()}
         renderer = Renderer(seed=plan.header.seed, block=plan.header.block, tokenizer=met.counted or WORD_TOKENS)
 
         async def opened(command: Open) -> None:
@@ -214,8 +212,8 @@ class Leg:
                 if not self._stops:  # else it was given up because we were asked to
                     raise
 
-        async with Wire([_target(e) for e in replay.endpoints]) as wire, asyncio.TaskGroup() as tasks:
-            caller = PromptCaller(wire, speech, renderer, seed=plan.seed)
+        async with Wire([target(e) for e in replay.endpoints]) as wire, asyncio.TaskGroup() as tasks:
+            caller = PromptCaller(wire, speeches, renderer, seed=plan.seed)
             beside = (tasks.create_task(watch.run()), tasks.create_task(caller.cook()))
             self._runner = Runner(
                 plan,
@@ -288,14 +286,3 @@ class Leg:
             self._notice(f"not loaded yet: {error.message}")
             return error.message
         return None
-
-
-def _target(endpoint: Endpoint) -> Target:
-    tls = context(authority=endpoint.ca_file) if endpoint.ca_file else None
-    return Target(arm=endpoint.name, url=endpoint.url, api_key=endpoint.key(), headers=dict(endpoint.headers), tls=tls)
-
-
-def _source(endpoint: Endpoint) -> Source:
-    host = urlsplit(endpoint.url).hostname
-    is_here = endpoint.profile is None and host in {"127.0.0.1", "localhost", "::1"}
-    return Source(urls=endpoint.metrics_urls, headers=endpoint.request_headers(), gpu_url=endpoint.gpu_metrics, is_here=is_here)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from agentload.errors import ProfileError
+from agentload.kvmath.weights import active_parameters, weight_bits
 from agentload.model.profile import Experts, LayerGroup, LayerKind, ModelShape
 
 Config: TypeAlias = Mapping[str, object]
@@ -27,12 +28,15 @@ def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -
     """Read the geometry of a text model, or of the text part of a multimodal one. Raises ProfileError for what it does not know."""
     nested = config.get("text_config")
     text = {**config, **nested} if isinstance(nested, Mapping) else config
+    groups, heads = _groups(text, name), _whole(text, name, "num_attention_heads")
     return ModelShape(
         name=name,
-        groups=_groups(text, name),
-        heads=_whole(text, name, "num_attention_heads"),
+        groups=groups,
+        heads=heads,
         max_len=_whole(text, name, "max_position_embeddings"),
         weight_gib=weight_gib,
+        weight_bits=weight_bits(text),
+        active_parameters=active_parameters(text, groups, heads),
         experts=_experts(text),
     )
 

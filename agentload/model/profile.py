@@ -69,6 +69,8 @@ class ModelShape:
     """Query heads of a full-attention layer."""
     weight_gib: float | None = None
     """Loaded weights on one GPU; None: unknown, the pool must then be given in bytes."""
+    weight_bits: int | None = None
+    """Of one stored weight: 16, 8, 4."""
     active_parameters: float | None = None
     """Weights that a prompt token is multiplied with, for compute floors: neither the embedding table nor the output head."""
     experts: Experts | None = None

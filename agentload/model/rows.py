@@ -60,6 +60,15 @@ class ArmRow:
     profile: str | None = None
     expected: str | None = None
     """JSON of what the arms file expects of the server."""
+    gpu: str | None = None
+    """As the arms file calls it."""
+    gpus: int | None = None
+    """Of one replica."""
+    usd_per_gpu_hour: float | None = None
+    tensor_parallel: int | None = None
+    data_parallel: int | None = None
+    shape: str | None = None
+    """JSON of the model's geometry (`model.profile.ModelShape`), where its config.json was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,15 +53,20 @@ def evidence_of(
         run,
         reference=reference,
         profiles={arm: found for arm, (_, found) in known.items()},
-        price=setting.price or _price(whole for whole, _ in known.values()),
+        price=setting.price,
     )
+    listed, load, shared = _price(whole for whole, _ in known.values()), setting.load, evidence.deployment
+    gpu = shared.gpu
+    if gpu.usd_per_hour is None and listed is not None:
+        gpu = replace(gpu, usd_per_hour=listed.usd_per_gpu_hour)
     deployment = replace(
-        evidence.deployment,
-        peak_agents=setting.load.peak_agents,
-        load_growth_per_month=setting.load.load_growth_per_month,
-        spare_replicas=setting.load.spare_replicas,
-        gpus_per_replica=setting.load.gpus_per_replica,
-        tensor_parallel=setting.load.tensor_parallel,
+        shared,
+        gpu=gpu,
+        peak_agents=load.peak_agents,
+        load_growth_per_month=load.load_growth_per_month,
+        spare_replicas=load.spare_replicas,
+        gpus_per_replica=load.gpus_per_replica or shared.gpus_per_replica,
+        tensor_parallel=load.tensor_parallel or shared.tensor_parallel,
     )
     notes = tuple(f"profile '{name}' was not found: hardware and geometry of its arms are not known" for name in missing)
     return replace(evidence, deployment=deployment, notes=(*evidence.notes, *notes))

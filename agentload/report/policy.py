@@ -38,8 +38,9 @@ class Load:
     peak_agents: int | None = None
     load_growth_per_month: float | None = None
     spare_replicas: int = 0
-    gpus_per_replica: int = 1
-    tensor_parallel: int = 1
+    gpus_per_replica: int | None = None
+    """None: as the arms file or the servers say."""
+    tensor_parallel: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

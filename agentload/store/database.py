@@ -21,7 +21,7 @@ import duckdb
 
 from agentload.errors import StoreError
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised whenever a table, a column or its meaning changes."""
 
 WRITER_PATIENCE_S: Final = 600.0

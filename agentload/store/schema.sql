@@ -18,7 +18,7 @@ CREATE TABLE legs (
 
 CREATE TABLE arms (
     run_id VARCHAR NOT NULL, arm VARCHAR NOT NULL, position INTEGER NOT NULL, url VARCHAR, model VARCHAR, machine VARCHAR, profile VARCHAR,
-    expected JSON
+    expected JSON, gpu VARCHAR, gpus INTEGER, usd_per_gpu_hour DOUBLE, tensor_parallel INTEGER, data_parallel INTEGER, shape JSON
 );
 
 CREATE TABLE fingerprints (

@@ -10,14 +10,15 @@ from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-# DCGM's field names, by ours. Its memory is in MiB, its clocks in MHz, its energy in mJ.
-DCGM: Final[Mapping[str, tuple[str, float]]] = {
-    "gpu_memory_bytes": ("DCGM_FI_DEV_FB_USED", float(1 << 20)),
-    "gpu_power_w": ("DCGM_FI_DEV_POWER_USAGE", 1.0),
-    "gpu_clock_mhz": ("DCGM_FI_DEV_SM_CLOCK", 1.0),
-    "gpu_temperature_c": ("DCGM_FI_DEV_GPU_TEMP", 1.0),
-    "gpu_busy": ("DCGM_FI_DEV_GPU_UTIL", 0.01),
-    "gpu_throttle_reasons": ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", 1.0),
+# What exporters call it: our name and the factor to our unit. DCGM's memory is in MiB, its clocks in MHz.
+EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
+    "DCGM_FI_DEV_FB_USED": ("gpu_memory_bytes", float(1 << 20)),
+    "DCGM_FI_DEV_POWER_USAGE": ("gpu_power_w", 1.0),
+    "DCGM_FI_DEV_SM_CLOCK": ("gpu_clock_mhz", 1.0),
+    "DCGM_FI_DEV_GPU_TEMP": ("gpu_temperature_c", 1.0),
+    "DCGM_FI_DEV_GPU_UTIL": ("gpu_busy", 0.01),
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": ("gpu_throttle_reasons", 1.0),
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": ("gpu_throttle_reasons", 1.0),
 }
 
 
@@ -31,11 +32,10 @@ class GpuSample:
 
 
 def of_page(text: str) -> Iterator[GpuSample]:
-    """Yield what a DCGM exporter's page says, for each GPU. Raises ValueError when it is no exposition."""
-    ours = {theirs: (name, factor) for name, (theirs, factor) in DCGM.items()}
+    """Yield what the page of an exporter, or of a Prometheus that federates it, says of each GPU. Raises ValueError for another page."""
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if (found := ours.get(sample.name)) is not None:
+            if (found := EXPORTED.get(sample.name)) is not None:
                 name, factor = found
                 yield GpuSample(gpu=sample.labels.get("gpu", "0"), name=name, value=sample.value * factor)
 

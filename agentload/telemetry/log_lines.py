@@ -61,6 +61,7 @@ class Work:
     kv_usage: float
     """1 is full."""
     preemptions: int | None = None
+    """Since the line before; a line without them has seen none, or is of a version that does not tell."""
     prefix_hit_rate: float | None = None
 
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,9 +15,14 @@ import aiohttp
 
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
+from agentload.telemetry.log_tail import LogTail
 from agentload.telemetry.prometheus import joined, parse
+from agentload.telemetry.reach import Reach, plain
 
 PATIENCE: Final = aiohttp.ClientTimeout(total=5)
+FROM_LOG: Final = json.dumps({"source": "log"})
+GONE: Final = frozenset({401, 403, 404, 405})
+"""Answers that will not change while the run lasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +31,13 @@ class Source:
 
     urls: tuple[str, ...]
     """Of each replica's metrics."""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    reach: Reach = field(default_factory=Reach)
+    log: str | None = None
+    """File of the server's log: stands in where its metrics do not answer."""
     gpu_url: str | None = None
     """Of an exporter that says what its GPUs do."""
+    gpu_ids: frozenset[str] = frozenset()
+    """Which GPUs are the arm's; empty: all."""
     is_here: bool = False
     """Its GPUs are those of this machine."""
 
@@ -37,6 +47,7 @@ class _Page:
     at_ns: int
     arm: str
     texts: tuple[str, ...] = ()
+    logged: tuple[tuple[str, float], ...] = ()
     gpu_text: str | None = None
     gpus: tuple[GpuSample, ...] = ()
 
@@ -50,18 +61,22 @@ class Watch:
         self._gpus = gpus or Gpus()
         self._pages: list[_Page] = []
         self._silent: set[str] = set()
+        self._tails = {arm: LogTail(source.log) for arm, source in sources.items() if source.log is not None}
 
     async def run(self) -> None:
         """Fetch until cancelled. A page that is not there is asked for once."""
-        async with aiohttp.ClientSession(timeout=PATIENCE) as session:
+        async with AsyncExitStack() as stack:
+            sessions = {arm: await stack.enter_async_context(source.reach.session(PATIENCE)) for arm, source in self._sources.items()}
+            exporters = await stack.enter_async_context(Reach().session(PATIENCE))
             while True:
                 await asyncio.sleep(self._every_s)
-                await asyncio.gather(*(self._look(session, arm, source) for arm, source in self._sources.items()))
+                await asyncio.gather(*(self._look(sessions[arm], exporters, arm, source) for arm, source in self._sources.items()))
 
     def rows(self, *, run_id: str, leg: int) -> Iterator[SampleRow]:
         """Yield what was kept since the last time, as rows; parsing takes a while: call it between rounds."""
         pages, self._pages = self._pages, []
         for page in pages:
+            own = self._sources[page.arm].gpu_ids
 
             def row(name: str, value: float, labels: str | None = None, page: _Page = page) -> SampleRow:
                 return SampleRow(run_id=run_id, leg=leg, arm=page.arm, at_ns=page.at_ns, name=name, value=value, labels=labels)
@@ -69,29 +84,33 @@ class Watch:
             with contextlib.suppress(ValueError):  # half a page, or no exposition at all: nothing was observed
                 scraped = joined([parse(text) for text in page.texts])
                 yield from (row(name, value) for name, value in scraped.values.items())
+            # Of several lines between two looks the last stands for them: a sample is one a name and instant.
+            yield from (row(name, value, FROM_LOG) for name, value in dict(page.logged).items())
             with contextlib.suppress(ValueError):
                 told = of_page(page.gpu_text) if page.gpu_text is not None else iter(page.gpus)
-                yield from (row(each.name, each.value, json.dumps({"gpu": each.gpu})) for each in told)
+                yield from (row(each.name, each.value, json.dumps({"gpu": each.gpu})) for each in told if not own or each.gpu in own)
 
-    async def _look(self, session: aiohttp.ClientSession, arm: str, source: Source) -> None:
-        texts = await asyncio.gather(*(self._text(session, url, source.headers) for url in source.urls))
+    async def _look(self, session: aiohttp.ClientSession, exporters: aiohttp.ClientSession, arm: str, source: Source) -> None:
+        texts = await asyncio.gather(*(self._text(session, url) for url in source.urls))
         # Counters of some replicas alone would seem to run backwards: all of them, or none.
         whole = tuple(text for text in texts if text is not None) if None not in texts else ()
-        gpu_text = None if source.gpu_url is None else await self._text(session, source.gpu_url, {})
+        tail = self._tails.get(arm)
+        logged = await asyncio.to_thread(lambda: tuple(tail.values())) if tail is not None and not whole else ()
+        gpu_text = None if source.gpu_url is None else await self._text(exporters, source.gpu_url)
         asks_here = source.is_here and source.gpu_url is None and self._gpus.count
         # A driver may take milliseconds: not on the loop that stamps answers.
         gpus = await asyncio.to_thread(lambda: tuple(self._gpus.samples())) if asks_here else ()
-        if whole or gpu_text is not None or gpus:
-            self._pages.append(_Page(time.monotonic_ns(), arm, whole, gpu_text, gpus))
+        if whole or logged or gpu_text is not None or gpus:
+            self._pages.append(_Page(time.monotonic_ns(), arm, whole, logged, gpu_text, gpus))
 
-    async def _text(self, session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> str | None:
+    async def _text(self, session: aiohttp.ClientSession, url: str) -> str | None:
         if url in self._silent:
             return None
         try:
-            async with session.get(url, headers=headers) as response:
+            async with session.get(plain(url)) as response:
                 if response.status == 200:
                     return await response.text()
-                if response.status == 404:
+                if response.status in GONE:
                     self._silent.add(url)
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None  # a sample that could not be taken is no sample

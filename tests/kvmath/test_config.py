@@ -26,6 +26,7 @@ def test_a_plain_model_has_one_group_and_derives_its_head_size() -> None:
         groups=(LayerGroup(kind="full", layers=4, kv_heads=2, head_dim=64, numbers=(0, 1, 2, 3)),),
         heads=8,
         max_len=4096,
+        weight_bits=16,
     )
 
 

@@ -61,4 +61,4 @@ def test_the_policy_in_the_manual_is_read() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
     written = parse(yaml.safe_load(manual.partition("```yaml\n")[2].partition("```")[0]), at="manual")
     assert written.policy == Policy(slos=(Slo(ttft_ms=3_000.0, share=0.95), Slo(workload="chat", ttft_ms=800.0, tpot_ms=30.0)))
-    assert written.load == Load(peak_agents=42, spare_replicas=1)
+    assert written.load == Load(peak_agents=42, spare_replicas=1, gpus_per_replica=1)

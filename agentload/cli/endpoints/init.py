@@ -55,8 +55,10 @@ def _text(arms: tuple[Endpoint, ...], model: str) -> str:
     whys = {recipe.arm: recipe.why for recipe in RECIPES}
     lines = [
         "# What is compared. Every field of an arm may also stand here, for all of them.",
-        "# Further fields: key_env, key_command, headers, metrics (one URL a replica), machine, gpu, gpus, price_per_hour,",
-        "# tensor_parallel, data_parallel, gpu_metrics, ca_file, log, aliases, extra_body.",
+        "# Keys: key_env or key_command; header_env {HEADER: VARIABLE}. Never the key itself.",
+        "# Hardware, for physics gates and cost: gpu, gpus, price_per_hour, tensor_parallel, data_parallel, gpu_metrics, gpu_ids, config.",
+        "# Connections: connections (session, pool, call), idle_s, ca_file, client_certificate, client_key, proxy or proxy_env.",
+        "# Replicas: metrics (one URL each), replica_headers. Requests: aliases, headers, extra_body, force_lengths, tokenizer.",
         f"model: {json.dumps(model)}",
         "arms:",
     ]

@@ -7,7 +7,7 @@ from typing import Final
 
 from advisor.evidence import Kind
 from advisor.verdict import Capacity, Leg
-from agentload.evidence.servers import UNKNOWN_GPU
+from agentload.evidence.described import UNKNOWN_GPU
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Answer, Tone

@@ -1,0 +1,38 @@
+"""The SDK's client for one endpoint, and what may be kept of its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import openai
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.reach import proxy, trusted
+from agentload.endpoints.urls import masked, socket_of
+from agentload.errors import EndpointError
+from agentload.replay.fault import fault
+from agentload.replay.fault import masked as cut
+
+
+def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.AsyncOpenAI:
+    """Open a client with all that the arms file says of the endpoint. Raises EndpointError for a Unix socket."""
+    if socket_of(endpoint.url) is not None:
+        raise EndpointError(f"{endpoint.name}: questions cannot be asked over a Unix socket", hint="have the server listen on a port too")
+    tls, through = trusted(endpoint), proxy(endpoint)
+    options = {name: value for name, value in (("verify", tls), ("proxy", through)) if value is not None}
+    return openai.AsyncOpenAI(
+        base_url=endpoint.url,
+        api_key=endpoint.key() or "none",
+        default_headers=endpoint.own_headers(),
+        timeout=timeout_s,
+        max_retries=retries,
+        http_client=openai.DefaultAsyncHttpx2Client(**options) if options else None,
+    )
+
+
+def told(error: Exception, secrets: Sequence[str]) -> str:
+    """Return the kind of an error and at most 200 characters of what the server said, without keys and echoed prompts."""
+    if isinstance(error, openai.APIStatusError):
+        said = fault(error.body).text if error.body is not None else cut(str(error.message))
+        return masked(f"{error.status_code}: {said}", secrets)
+    return masked(f"{type(error).__name__}: {cut(str(error))}", secrets)

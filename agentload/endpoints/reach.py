@@ -1,0 +1,42 @@
+"""Turn what an arms file says of an endpoint into how it is reached."""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.urls import socket_of
+from agentload.errors import EndpointError
+from agentload.telemetry.reach import Reach
+
+
+def reach(endpoint: Endpoint) -> Reach:
+    """Return how *endpoint* is spoken to outside of timed calls; a key by command is asked for, which may take a moment."""
+    return Reach(headers=endpoint.request_headers(), tls=trusted(endpoint), proxy=proxy(endpoint), socket=socket_of(endpoint.url))
+
+
+def trusted(endpoint: Endpoint) -> ssl.SSLContext | None:
+    """Return what TLS connections trust and show; None where the arms file names no file. Raises EndpointError naming the arm."""
+    if endpoint.ca_file is None and endpoint.client_certificate is None:
+        return None
+    try:
+        made = ssl.create_default_context(cafile=endpoint.ca_file)
+        if endpoint.client_certificate is not None:
+            made.load_cert_chain(endpoint.client_certificate, endpoint.client_key)
+    except (OSError, ssl.SSLError) as error:
+        files = (endpoint.ca_file, endpoint.client_certificate, endpoint.client_key)
+        named = ", ".join(file for file in files if file is not None)
+        raise EndpointError(
+            f"{endpoint.name}: the TLS files {named} cannot be used: {error}", hint="give PEM files that you may read"
+        ) from error
+    return made
+
+
+def proxy(endpoint: Endpoint) -> str | None:
+    """Return the proxy's URL, from the environment where it holds a password."""
+    if endpoint.proxy_env is None:
+        return endpoint.proxy
+    if not (url := os.environ.get(endpoint.proxy_env)):
+        raise EndpointError(f"{endpoint.name}: environment variable {endpoint.proxy_env} is not set", hint=f"export {endpoint.proxy_env}=…")
+    return url

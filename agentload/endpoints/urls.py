@@ -1,0 +1,39 @@
+"""URLs of endpoints: which are good, and how texts are shown without the credentials that some hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from agentload.errors import EndpointError
+
+SCHEMES: Final = frozenset({"http", "https", "http+unix"})
+_USER: Final = re.compile(r"(?<=://)[^/@\s?#'\"]+@")
+
+
+def checked_url(url: object, where: str) -> str:
+    """Return a URL without the slash at its end. Raises EndpointError unless its scheme is http, https or http+unix."""
+    parts = urlsplit(str(url))
+    if parts.scheme not in SCHEMES or not (parts.netloc or parts.path):
+        raise EndpointError(f"{where}: '{without_user(str(url))}' is not an http(s) URL", hint="url: http://127.0.0.1:8000/v1")
+    return str(url).rstrip("/")
+
+
+def without_user(text: str) -> str:
+    """Return a text, such as a command line, whose URLs show no name and password."""
+    return _USER.sub("***@", text)
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without these secrets and without passwords of URLs: servers echo what they were sent."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return without_user(text)
+
+
+def socket_of(url: str) -> str | None:
+    """Return the path of the Unix socket that a `http+unix://%2Frun%2Fserver.sock/v1` names; None for other URLs."""
+    parts = urlsplit(url)
+    return unquote(parts.netloc) if parts.scheme == "http+unix" else None

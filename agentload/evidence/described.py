@@ -1,0 +1,139 @@
+"""Describe model, hardware and arms to the advisor: by what the rows say, and by a profile where they are silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, get_args
+
+from advisor.evidence import Arm, Deployment, Gpu, Model
+from agentload.errors import ProfileError
+from agentload.evidence import values
+from agentload.evidence.servers import Server
+from agentload.kvmath.gpus import gpu_named
+from agentload.kvmath.layers import bytes_per_token
+from agentload.kvmath.pool import GIB, pool_of
+from agentload.model.profile import ArmProfile, KvDtype, ModelShape, Price
+from agentload.model.profile import Gpu as GpuPeaks
+
+UNKNOWN_GPU: Final = "unknown GPU"
+_DTYPES: Final[Mapping[str, KvDtype]] = {"bfloat16": "bf16", "float16": "fp16", **{name: name for name in get_args(KvDtype)}}
+"""Ours, by what servers call the dtype of their cache."""
+
+
+def described(server: Server, profile: ArmProfile | None) -> Arm:
+    """Describe an arm to the advisor."""
+    facts, expected = server.facts, server.expected
+    return Arm(
+        name=server.arm,
+        expected_dtype=values.text(expected.get("kv_cache_dtype")) or (profile.kv_dtype if profile else None),
+        observed_dtype=values.text(facts.get("kv_cache_dtype")),
+        kernel=values.text(facts.get("attention_backend")),
+        skip_layers=values.names(facts.get("skip_layers")),
+        prefix_caching=values.truth(facts.get("prefix_caching")),
+        kv_bytes_per_token=_kv_bytes(server, profile),
+        page_bytes=_page_bytes(profile),
+        pool_tokens=values.number(facts.get("pool_tokens")),
+        expected_pool_tokens=_expected_pool(profile),
+        max_concurrency=values.number(facts.get("max_concurrency")),
+        machine=server.machine,
+    )
+
+
+def deployment(arms: Sequence[Server], reference: str, profile: ArmProfile | None, price: Price | None) -> Deployment:
+    """Describe what all arms share; where they differ in hardware, the reference's counts and `differences` tells."""
+    own = next(each for each in arms if each.arm == reference)
+    length = next((number for each in arms if (number := values.number(each.facts.get("max_model_len"))) is not None), None)
+    return Deployment(
+        version=next((text for each in arms if (text := values.text(each.facts.get("version")))), None),
+        gpu=_gpu(own, profile, price),
+        tensor_parallel=own.ranks or 1,
+        gpus_per_replica=own.gpu_count or 1,
+        replicas=own.replicas,
+        max_model_len=None if length is None else round(length),
+        machines=tuple(sorted({each.machine for each in arms if each.machine is not None})),
+    )
+
+
+def differences(arms: Sequence[Server]) -> tuple[str, ...]:
+    """Say where arms do not stand on the same hardware, and what of it is not known here."""
+    built = {each.arm: f"{each.gpu_count or 1} × {each.gpu}" for each in arms if each.gpu is not None}
+    told = []
+    if len(set(built.values())) > 1:
+        told.append("arms run on different GPUs: " + ", ".join(f"{arm} on {gpus}" for arm, gpus in built.items()))
+    unknown = {each.gpu for each in arms if each.gpu is not None and gpu_named(each.gpu) is None}
+    told += [f"'{name}' is no GPU whose peaks are known: nothing is held against them" for name in sorted(unknown)]
+    return tuple(told)
+
+
+def model(name: str | None, arms: Sequence[Server], profile: ArmProfile | None) -> Model:
+    """Describe the served model."""
+    served = name or next((each.model for each in arms if each.model), None) or "unknown model"
+    shape = next((each.shape for each in arms if each.shape is not None), profile.model if profile else None)
+    if shape is None:
+        return Model(name=served)
+    whole = [group for group in shape.groups if group.kind in {"full", "mla"}]
+    windows = [group for group in shape.groups if group.kind == "sliding"]
+    return Model(
+        name=served,
+        active_params=shape.active_parameters,
+        weight_bits=next((each.weight_bits for each in arms if each.weight_bits is not None), None),
+        layers=sum(group.layers for group in shape.groups),
+        full_layers=sum(group.layers for group in whole),
+        window_layers=sum(group.layers for group in windows),
+        window_tokens=windows[0].window if windows else None,
+        heads=shape.heads,
+        kv_heads=whole[0].kv_heads if whole else None,
+        head_dim=whole[0].head_dim if whole else None,
+        attention=_attention(shape),
+    )
+
+
+def _attention(shape: ModelShape) -> Literal["gqa", "mla", "hybrid"]:
+    kinds = {group.kind for group in shape.groups}
+    return "mla" if "mla" in kinds else "hybrid" if "mamba" in kinds else "gqa"
+
+
+def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:
+    """Return what a decode step reads for each cached token, by the dtype that the server says it keeps."""
+    dtype = _DTYPES.get(values.text(server.facts.get("kv_cache_dtype")) or values.text(server.expected.get("kv_cache_dtype")) or "")
+    if server.shape is not None and dtype is not None:
+        try:
+            return float(bytes_per_token(server.shape, dtype, values.names(server.facts.get("skip_layers"))))
+        except ProfileError:  # layers or dtypes that the formula does not know
+            return None
+    return float(bytes_per_token(profile.model, profile.kv_dtype, profile.skip_layers)) if profile else None
+
+
+def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu:
+    peaks: GpuPeaks | None = gpu_named(server.gpu) if server.gpu is not None else profile.gpu if profile else None
+    # What a user pays wins over what a profile was listed at; a policy's price comes as *price* and was written for this report.
+    paid = price.usd_per_gpu_hour if price is not None else server.usd_per_gpu_hour
+    if peaks is None:
+        return Gpu(name=server.gpu or UNKNOWN_GPU, usd_per_hour=paid)
+    return Gpu(
+        name=peaks.name,
+        sm=peaks.compute_capability,
+        bf16_tflops=peaks.bf16_tflops,
+        fp8_tflops=peaks.fp8_tflops,
+        hbm_tb_s=peaks.bandwidth_tb_s,
+        memory_gb=peaks.memory_gib * GIB / 1e9,
+        usd_per_hour=paid,
+    )
+
+
+def _expected_pool(profile: ArmProfile | None) -> float | None:
+    if profile is None:
+        return None
+    try:
+        return float(pool_of(profile).tokens)
+    except ProfileError:  # its weights are unknown: nothing to hold the server against
+        return None
+
+
+def _page_bytes(profile: ArmProfile | None) -> float | None:
+    if profile is None:
+        return None
+    try:
+        return float(pool_of(profile).layout.page_bytes)
+    except ProfileError:
+        return None

@@ -1,0 +1,56 @@
+"""What the GPUs of each arm drew while it was played; what was not sampled, or cannot be told apart, is said and never zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import polars as pl
+
+from agentload.evidence.plays import Play
+from agentload.evidence.servers import Server
+
+_QUERY: Final = """
+SELECT s.arm, s.labels, avg(s.value) FROM samples AS s
+JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns AND p.until_ns
+WHERE s.run_id = $run AND s.name = 'gpu_power_w' GROUP BY ALL ORDER BY ALL
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """Mean draw of each arm's GPUs together, and what is to be said of the others."""
+
+    watts: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+
+def power(connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[Server], plays: Sequence[Play]) -> Power:
+    """Read the draw of every arm in the plays that count."""
+    table = pl.DataFrame(
+        [(play.leg, play.arm, play.started_ns, play.ended_ns) for play in plays if play.left_out is None],
+        schema={"leg": pl.Int64, "arm": pl.String, "started_ns": pl.Int64, "until_ns": pl.Int64},
+        orient="row",
+    )
+    connection.register("plays", table)
+    try:
+        rows = connection.execute(_QUERY, {"run": run_id}).fetchall()
+    finally:
+        connection.unregister("plays")
+    drawn: dict[str, list[float]] = {}
+    for arm, _, mean in rows:
+        drawn.setdefault(arm, []).append(mean)
+    watts, notes = {}, []
+    for server in servers:
+        seen = drawn.get(server.arm, [])
+        wanted = (server.gpu_count or 1) * server.replicas
+        if len(seen) == wanted:
+            watts[server.arm] = sum(seen)
+        elif seen:
+            told = f"the power of {len(seen)} GPUs was sampled where it has {wanted}"
+            notes.append(f"{server.arm}: {told}: say gpus, or its gpu_ids")
+    if silent := [server.arm for server in servers if server.arm not in drawn]:
+        notes.append(f"no GPU power was sampled on {', '.join(silent)}: energy is not known (gpu_metrics names an exporter)")
+    return Power(watts=watts, notes=tuple(notes))

@@ -1,0 +1,95 @@
+"""What the arms file says of hardware, and what the machine said of its power, reach the advisor without a profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from advisor.evidence import Evidence
+from agentload.evidence.gather import gather
+from agentload.kvmath.config import model_shape
+from agentload.model.profile import Price
+from agentload.model.rows import SampleRow
+from tests.evidence.runs import ARMS, S, arm, fingerprint, leg, pair_of_blocks, run, stored
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
+SHAPE = json.dumps(asdict(model_shape(LLAMA, name="llama")))
+
+
+def found(folder: Path, rows: Iterable[object], *, price: Price | None = None, kind: str = "measured", **hardware: object) -> Evidence:
+    before = [replace(run(), kind=kind), leg(), *(arm(name, place, **hardware) for place, name in enumerate(ARMS))]  # type: ignore[arg-type]
+    with stored(folder, [*before, *rows], described=False) as connection:
+        return gather(connection, "r1", price=price)
+
+
+def power(name: str, at_s: float, watts: float, gpu: str = "0") -> SampleRow:
+    labels = json.dumps({"gpu": gpu})
+    return SampleRow(run_id="r1", leg=1, arm=name, at_ns=round(at_s * S), name="gpu_power_w", value=watts, labels=labels)
+
+
+def test_the_arms_file_and_the_models_config_stand_in_for_a_profile(tmp_path: Path) -> None:
+    rows = [fingerprint("bf16", kv_cache_dtype="auto"), fingerprint("fp8", kv_cache_dtype="fp8"), *pair_of_blocks()]
+    evidence = found(
+        tmp_path, rows, gpu="NVIDIA-H100-80GB-HBM3", gpus=4, tensor_parallel=2, data_parallel=2, usd_per_gpu_hour=2.5, shape=SHAPE
+    )
+    shared, gpu, model = evidence.deployment, evidence.deployment.gpu, evidence.model
+    assert (shared.tensor_parallel, shared.gpus_per_replica) == (2, 4)
+    assert (gpu.name, gpu.hbm_tb_s, gpu.bf16_tflops, gpu.sm, gpu.usd_per_hour) == ("H100-SXM", 3.35, 989, 90, 2.5)
+    assert (model.layers, model.heads, model.kv_heads, model.head_dim, model.weight_bits) == (32, 32, 8, 128, 16)
+    assert model.active_params == pytest.approx(6.98e9, rel=1e-3)
+    assert (evidence.arm("bf16").kv_bytes_per_token, evidence.arm("fp8").kv_bytes_per_token) == (131072, 65536)
+
+
+def test_a_policys_price_wins_over_the_arms_files(tmp_path: Path) -> None:
+    evidence = found(tmp_path, pair_of_blocks(), price=Price(usd_per_gpu_hour=9.0, source="ours"), usd_per_gpu_hour=2.5)
+    assert evidence.deployment.gpu.usd_per_hour == 9.0
+
+
+def test_what_the_server_says_of_its_ranks_counts_where_the_arms_file_is_silent(tmp_path: Path) -> None:
+    told = {"tensor_parallel": 4, "data_parallel": 2, "quantization": "fp8"}
+    evidence = found(tmp_path, [fingerprint("bf16", settings=told), *pair_of_blocks()], shape=SHAPE)
+    assert (evidence.deployment.tensor_parallel, evidence.deployment.gpus_per_replica, evidence.model.weight_bits) == (4, 8, 8)
+
+
+def test_power_is_the_mean_of_each_gpu_while_the_arm_was_played_added_up(tmp_path: Path) -> None:
+    rows = [
+        *pair_of_blocks(),
+        *(power("bf16", at, watts, gpu) for at, watts, gpu in ((10, 300, "0"), (60, 500, "0"), (10, 600, "1"), (60, 600, "1"))),
+        power("bf16", 250, 60),  # the other arm plays
+        power("bf16", 250, 60, "1"),
+    ]
+    server = dict(found(tmp_path, rows, gpus=2).server)
+    assert (server["bf16"].watts, server["fp8"].watts) == (1000.0, None)
+
+
+def test_power_that_is_absent_or_another_arms_too_is_said_and_not_zero(tmp_path: Path) -> None:
+    rows = [*pair_of_blocks(), power("bf16", 10, 300, "0"), power("bf16", 10, 300, "1")]
+    evidence = found(tmp_path, rows)
+    assert {name: figures.watts for name, figures in evidence.server} == {"bf16": None, "fp8": None}
+    assert "bf16: the power of 2 GPUs was sampled where it has 1: say gpus, or its gpu_ids" in evidence.notes
+    assert any(note.startswith("no GPU power was sampled on fp8") for note in evidence.notes)
+
+
+def test_an_emulated_run_has_no_gpu_to_miss(tmp_path: Path) -> None:
+    assert not any("GPU power" in note for note in found(tmp_path, pair_of_blocks(), kind="emulated").notes)
+
+
+def test_gpus_that_differ_or_are_not_known_are_told(tmp_path: Path) -> None:
+    rows = [arm("bf16", 0, gpu="H100"), arm("fp8", 1, gpu="TPU v6"), *pair_of_blocks()]
+    with stored(tmp_path, [run(), leg(), *rows], described=False) as connection:
+        notes = gather(connection, "r1").notes
+    assert "arms run on different GPUs: bf16 on 1 × H100, fp8 on 1 × TPU v6" in notes
+    assert "'TPU v6' is no GPU whose peaks are known: nothing is held against them" in notes
