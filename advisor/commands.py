@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _REPLAY = "agentload replay TRACE --endpoints ENDPOINTS"
+SWAP_PAIRS = 6  # three a half: with fewer, the machine cannot be taken out of the difference
 
 
 def more_pairs(pairs: int) -> str:
@@ -10,9 +11,9 @@ def more_pairs(pairs: int) -> str:
     return f"{_REPLAY} --pairs {pairs}"
 
 
-def swap() -> str:
-    """Return the command that tells the machine from the arm: the same replay with the servers started on each other's machine."""
-    return f"{_REPLAY}  # again, after exchanging the servers' machines"
+def swap(pairs: int) -> str:
+    """Return the command that tells the machine from the arm: at least so many pairs, with the arms on each other's machine half way."""
+    return f"{_REPLAY} --swap --pairs {max(SWAP_PAIRS, pairs + pairs % 2)}"
 
 
 def control(arm: str) -> str:

@@ -63,7 +63,7 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     if p_against <= policy.alpha / 2:
         return tested("no", told)
     if allowed:
-        swap = Need(what="arms that change machines half way", pairs=speed.change.pairs, command=commands.swap())
+        swap = Need(what="arms that change machines half way", pairs=speed.change.pairs, command=commands.swap(speed.change.pairs))
         return tested("unclear", f"{told}: cannot tell machine from arm, swap them", (swap,))
     equal = max(policy.min_change, floor)
     if relative.is_within(equal):

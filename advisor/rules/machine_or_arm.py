@@ -10,6 +10,11 @@ from advisor.verdict import Finding
 NEEDS = frozenset({"evidence.deployment.machines", "speeds"})
 
 
+def _pairs(case: Case, arm: str) -> int:
+    speed = case.speed(arm, None)
+    return 0 if speed is None else speed.change.pairs
+
+
 def check(case: Case) -> tuple[Finding, ...]:
     """Return one finding an arm that cannot be told from its machine."""
     return tuple(
@@ -22,7 +27,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 f"{allowance(case, arm.name):.0%}."
             ),
             flips="arms that change machines half way, or a control across machines",
-            next_command=commands.swap(),
+            next_command=commands.swap(_pairs(case, arm.name)),
             leg="validity",
         )
         for arm in case.evidence.challengers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
@@ -23,7 +23,7 @@ def is_control(arm: str) -> bool:
     return arm.endswith(SUFFIX)
 
 
-def controls(counted: pl.DataFrame, machines: Mapping[str, int]) -> tuple[AaControl, ...]:
+def controls(counted: pl.DataFrame, machines: Sequence[str]) -> tuple[AaControl, ...]:
     """Return the calls of each control beside those of the arm that it copies."""
     groups = counted.partition_by("workload", "arm", as_dict=True)
     return tuple(
@@ -31,7 +31,13 @@ def controls(counted: pl.DataFrame, machines: Mapping[str, int]) -> tuple[AaCont
             workload=workload,
             first=observations.calls(groups[workload, arm.removesuffix(SUFFIX)], machines),
             second=observations.calls(groups[workload, arm], machines),
+            across_machines=_on(groups[workload, arm.removesuffix(SUFFIX)]) != _on(groups[workload, arm]),
         )
         for workload, arm in sorted(groups)
         if is_control(arm) and (workload, arm.removesuffix(SUFFIX)) in groups
     )
+
+
+def _on(rows: pl.DataFrame) -> set[str | None]:
+    """Return the machines that carried these calls."""
+    return set(rows["machine"].unique())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -14,7 +14,7 @@ import polars as pl
 
 from advisor.evidence import Evidence, Kind, Observation, WorkloadClass
 from agentload.errors import EvidenceError
-from agentload.evidence import accuracy, described, health, notes, observations, plays, power, rows, servers, sweeps, telemetry
+from agentload.evidence import accuracy, described, health, machines, notes, observations, plays, power, rows, servers, sweeps, telemetry
 from agentload.evidence.capacity import capacity
 from agentload.evidence.controls import controls, is_control
 from agentload.model.profile import ArmProfile, Price
@@ -55,29 +55,34 @@ def gather(
     counted = observations.counted(observations.timed(rows.rows(connection, run_id, played), played, latency_from=run.latency_from), played)
     told = notes.notes(played, counted)
     swept, counted = sweeps.parted(counted)
-    answers = accuracy.accuracy(connection, run_id, names, first)
+    answers, same_answers = accuracy.accuracy(connection, run_id, names, first)
     if not counted.height and not answers:
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
     profile = profiles.get(first) or next(iter(profiles.values()), None)
     shared = described.deployment(arms, first, profile, price)
     drawn = power.power(connection, run_id, [each for each in arms if not is_control(each.arm)], played)
-    machines = {each.arm: shared.machines.index(each.machine) for each in arms if each.machine is not None}
+    where = machines.machines(arms, played)
     return Evidence(
         run=run_id,
         kind=run.kind,
         model=described.model(run.model, arms, profile),
-        deployment=shared,
+        deployment=replace(shared, machines=where.names, swapped=where.is_swapped),
         reference=first,
-        arms=tuple(described.described(each, profiles.get(each.arm)) for each in arms if not is_control(each.arm)),
+        arms=tuple(
+            replace(described.described(each, profiles.get(each.arm)), machine=where.only.get(each.arm))
+            for each in arms
+            if not is_control(each.arm)
+        ),
         workloads=_workloads(counted, first),
-        observations=_observations(counted, names, machines, ideal_hit_rates or run.ideal_hit_rates),
+        observations=_observations(counted, names, where.names, ideal_hit_rates or run.ideal_hit_rates),
         sweeps=sweeps.sweeps(swept, names),
         server=tuple(
             (arm, replace(figures, watts=drawn.watts.get(arm)))
             for arm, figures in telemetry.of_servers(connection, run_id, names, played, counted, is_cold=run.is_cold)
         ),
         accuracy=answers,
-        aa=controls(counted, machines),
+        aa_accuracy=same_answers,
+        aa=controls(counted, where.names),
         capacity=capacity(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
@@ -124,7 +129,7 @@ def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ..
 
 
 def _observations(
-    counted: pl.DataFrame, arms: list[str], machines: Mapping[str, int], ideal_hit_rates: Mapping[str, float]
+    counted: pl.DataFrame, arms: list[str], machines: Sequence[str], ideal_hit_rates: Mapping[str, float]
 ) -> tuple[Observation, ...]:
     groups = counted.filter(pl.col("arm").is_in(arms)).partition_by("workload", "arm", as_dict=True)
     order = sorted(groups, key=lambda key: (key[0], arms.index(key[1])))

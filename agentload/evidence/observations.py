@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -19,7 +19,8 @@ LatencyFrom: TypeAlias = Literal["due", "released"]
 NOT_OUTCOMES: Final = ("cancelled", "stopped")
 
 READ: Final = (
-    "workload", "arm", "status", "tail", "play", "pair", "session", "turn", "restart", "start_s", "ttft_ms", "tpot_ms", "turn_ms", "lag_ms",
+    "workload", "arm", "status", "tail", "play", "pair", "machine", "session", "turn", "restart", "start_s", "ttft_ms", "tpot_ms",
+    "turn_ms", "lag_ms",
     "gap_p99_ms", "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens", "batch_kv_tokens", "batch_sequences",
     "busy_s", "sent_ns", "first_ns", "chunk_count", "coalesced_reads", "stamp_source",
 )  # fmt: skip
@@ -47,14 +48,21 @@ def timed(rows: pl.DataFrame, plays: Sequence[Play], *, latency_from: LatencyFro
 def counted(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
     """Keep the last attempt of every turn of the plays that are evidence, sorted: equal rows give equal evidence."""
     kept = pl.DataFrame(
-        [(play.number, play.pair, play.restart, play.start_s, play.started_ns) for play in plays if play.left_out is None],
-        schema={"play": pl.Int64, "pair": pl.Int64, "restart": pl.Int64, "start_s": pl.Float64, "started_ns": pl.Int64},
+        [(play.number, play.pair, play.machine, play.restart, play.start_s, play.started_ns) for play in plays if play.left_out is None],
+        schema={
+            "play": pl.Int64,
+            "pair": pl.Int64,
+            "machine": pl.String,
+            "restart": pl.Int64,
+            "start_s": pl.Float64,
+            "started_ns": pl.Int64,
+        },
         orient="row",
     )
     # A play is one arm's, so numbers alone sort the rows of every workload and arm, and nothing is carried along that nobody reads.
     return (
         frame.lazy()
-        .filter(pl.col("is_last") & ~pl.col("status").is_in(NOT_OUTCOMES))
+        .filter(pl.col("is_last") & ~pl.col("prime") & ~pl.col("status").is_in(NOT_OUTCOMES))
         .join(kept.lazy(), on="play", how="inner")
         .with_columns(start_s=pl.col("start_s") + (pl.col("began_ns") - pl.col("started_ns")) / 1e9)
         .select(READ)
@@ -63,9 +71,8 @@ def counted(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
     )
 
 
-def calls(rows: pl.DataFrame, machines: Mapping[str, int]) -> Calls:
-    """Turn the rows of one workload on one arm into the advisor's columns."""
-    arm = rows["arm"][0]
+def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
+    """Turn the rows of one workload on one arm into the advisor's columns; *machines* are numbered as the advisor numbers them."""
     cached = rows["cached_tokens"].null_count() < rows.height
     return Calls(
         restart=_ints(rows, "restart"),
@@ -85,7 +92,7 @@ def calls(rows: pl.DataFrame, machines: Mapping[str, int]) -> Calls:
         batch_kv_tokens=_floats(rows, "batch_kv_tokens"),
         lag_ms=_floats(rows, "lag_ms"),
         gap_p99_ms=_floats(rows, "gap_p99_ms"),
-        machine=np.full(rows.height, machines[arm], dtype=np.int64) if arm in machines else None,
+        machine=None if rows["machine"].has_nulls() else rows["machine"].replace_strict(list(machines), range(len(machines))).to_numpy(),
         tail=rows["tail"].to_numpy(),
     )
 

@@ -30,6 +30,8 @@ class Play:
     left_out: str | None
     """Why it is no evidence; None when it is."""
     is_void: bool
+    machine: str | None = None
+    """Where the arm's server ran meanwhile."""
 
 
 def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...]:
@@ -37,14 +39,14 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
     rows = connection.execute(
         """
         SELECT b.leg, b.arm, b.pair, b.salt, b.started_ns, b.drain_ns, b.ended_ns, b.warmup, b.void,
-               l.wall_ns + (b.started_ns - l.monotonic_ns) AS wall_ns
-        FROM blocks AS b JOIN legs AS l USING (run_id, leg)
+               coalesce(b.machine, a.machine), l.wall_ns + (b.started_ns - l.monotonic_ns) AS wall_ns
+        FROM blocks AS b JOIN legs AS l USING (run_id, leg) LEFT JOIN arms AS a USING (run_id, arm)
         WHERE run_id = ? ORDER BY wall_ns, b.arm
         """,
         [run_id],
     ).fetchall()
     arms = _arms(connection, run_id)
-    faults = _pair_faults(((pair, salt, arm, ended_ns, void) for _, arm, pair, salt, _, _, ended_ns, _, void, _ in rows), arms)
+    faults = _pair_faults(((pair, salt, arm, ended_ns, void) for _, arm, pair, salt, _, _, ended_ns, _, void, *_ in rows), arms)
     starts = _restarts(connection, run_id)
     return tuple(
         Play(
@@ -59,8 +61,9 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
             restart=starts.at(leg, started_ns),
             left_out="warm-up" if warmup else faults.get((pair, salt)),
             is_void=void is not None,
+            machine=machine,
         )
-        for number, (leg, arm, pair, salt, started_ns, drain_ns, ended_ns, warmup, void, wall_ns) in enumerate(rows)
+        for number, (leg, arm, pair, salt, started_ns, drain_ns, ended_ns, warmup, void, machine, wall_ns) in enumerate(rows)
     )
 
 

@@ -23,7 +23,7 @@ firsts AS (
         AND first.released_ns BETWEEN p.started_ns AND p.until_ns AND again.released_ns BETWEEN p.started_ns AND p.until_ns
     WHERE again.attempt > 0 GROUP BY again.request_id
 )
-SELECT p.play, c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, r.retry_of IS NULL AS is_last,
+SELECT p.play, c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime, r.retry_of IS NULL AS is_last,
     coalesce(f.due_ns, c.due_ns) AS due_ns, coalesce(f.released_ns, c.released_ns) AS began_ns, c.released_ns, c.opened_ns, c.sent_ns,
     c.first_ns, c.last_ns, c.done_ns, c.prompt_tokens, c.context_tokens, c.cached_tokens, c.asked_tokens, c.output_tokens,
     c.coalesced_reads, c.stamp_source, c.first_chunk_tokens, c.streamed_tokens, c.chunk_count, c.gap_p99_us

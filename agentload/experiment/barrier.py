@@ -165,6 +165,7 @@ class Barrier:
             salt=end.play.salt,
             warmup=end.play.warmup,
             void=void,
+            machine=end.play.machine,
         )
 
 

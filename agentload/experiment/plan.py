@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 
 from agentload.errors import PlanError
 from agentload.evidence.controls import is_control
 from agentload.experiment.blocks import cut
+from agentload.experiment.swap import check_swap, halved, placed
 from agentload.model.commands import Limits
 from agentload.model.plan import Cache, Design, Load, Plan, Play, Round
 from agentload.model.trace import Trace
@@ -26,10 +28,13 @@ def plan(
     cache: Cache = "cold",
     load: Load | None = None,
     limits: Limits | None = None,
+    machines: Sequence[str] = (),
+    swap: bool = False,
 ) -> Plan:
     """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt.
 
-    With *warmup* every arm first plays the first block once more, to be left out.
+    With *warmup* every arm first plays the first block once more, to be left out. *machines* say where each arm begins; with *swap* the
+    two arms change places for the second half of the pairs, and warm up once more.
     """
     if not arms:
         raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")
@@ -37,29 +42,23 @@ def plan(
         raise PlanError(f"arm names are not unique: {', '.join(arms)}", hint="give each endpoint its own name: --endpoints a=URL,b=URL")
     if pairs < 1:
         raise PlanError(f"'pairs' must be >= 1, got {pairs}", hint="agentload replay --help")
+    if swap:
+        check_swap(arms, machines, pairs=pairs, design=design)
     blocks = cut(trace.sessions, pairs)
-    rng = seeded(seed, "order")
-    plays = [
-        {
-            arm: Play(block=blocks[pair % len(blocks)].index, arm=arm, pair=pair, salt=_salt(run, pair, cache), mark=_mark(arm))
-            for arm in arms
-        }
-        for pair in range(pairs)
-    ]
-    orders = balanced_orders(arms, pairs, rng)
-    rounds: list[tuple[Play, ...]]
-    match design:
-        case "interleaved":
-            rounds = [(plays[pair][arm],) for pair, order in enumerate(orders) for arm in order]
-        case "parallel":
-            rounds = [tuple(plays[pair][arm] for arm in arms) for pair in range(pairs)]
-        case "sequential":
-            rounds = [(plays[pair][arm],) for arm in arms for pair in range(pairs)]
-    if warmup:
-        first = blocks[0].index
-        rounds = [
-            (Play(block=first, arm=arm, pair=pairs, salt=_salt(run, pairs, cache), mark=_mark(arm), warmup=True),) for arm in arms
-        ] + rounds
+    orders = balanced_orders(arms, pairs, seeded(seed, "order"))
+    rounds: list[tuple[Play, ...]] = []
+    for half, own in enumerate(halved(pairs) if swap else (range(pairs),)):
+        play = partial(_play, run=run, cache=cache, machines=placed(arms, machines, half=half))
+        if warmup:
+            rounds += [(play(blocks[0].index, pairs + half, arm, warmup=True),) for arm in arms]
+        plays = {pair: {arm: play(blocks[pair % len(blocks)].index, pair, arm) for arm in arms} for pair in own}
+        match design:
+            case "interleaved":
+                rounds += [(plays[pair][arm],) for pair in own for arm in orders[pair]]
+            case "parallel":
+                rounds += [tuple(plays[pair][arm] for arm in arms) for pair in own]
+            case "sequential":
+                rounds += [(plays[pair][arm],) for arm in arms for pair in own]
     return Plan(
         run=run,
         seed=seed,
@@ -83,9 +82,10 @@ def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[
     return orders[:pairs]
 
 
+def _play(block: int, pair: int, arm: str, *, run: str, cache: Cache, machines: Mapping[str, str], warmup: bool = False) -> Play:
+    mark = arm if is_control(arm) else ""
+    return Play(block=block, arm=arm, pair=pair, salt=_salt(run, pair, cache), mark=mark, warmup=warmup, machine=machines.get(arm))
+
+
 def _salt(run: str, pair: int, cache: Cache) -> str:
     return f"{run}/{pair}" if cache == "cold" else f"{run}/warm"
-
-
-def _mark(arm: str) -> str:
-    return arm if is_control(arm) else ""

@@ -13,7 +13,8 @@ from agentload.experiment.record import run_row
 from agentload.kvmath.pool import pool_of
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise
-from agentload.model.rows import ArmRow, FingerprintRow, LegRow, Row
+from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
+from agentload.replay.stretches import stretches
 from agentload.serve.facts import Facts
 from agentload.store import journal
 from agentload.store.loader import load
@@ -32,6 +33,8 @@ class Simulation:
     trace_hash: str
     command: str
     settings: Mapping[str, object] = field(default_factory=dict)
+    slowness: Mapping[str, float] = field(default_factory=dict)
+    """How many times as long a step takes on each machine of the plan."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the run, the first ones describing it."""
@@ -51,13 +54,22 @@ class Simulation:
         yield leg
         for position, (name, arm) in enumerate(self.arms.items()):
             yield ArmRow(run_id=plan.run, arm=name, position=position, url=None, model=arm.model.name, profile=f"{arm.profile}/{arm.name}")
-            facts = json.dumps(identity(arm).facts(), sort_keys=True)
-            yield FingerprintRow(run_id=plan.run, leg=1, arm=name, at_ns=0, moment="before", round=0, facts=facts)
+        starts = {stretch[0].index: number for number, stretch in enumerate(stretches(plan.rounds))}
+        yield from self._said(start=0 if len(starts) > 1 else None, at_ns=0, round_=0)
         ended_ns = 0
-        for row in Shell(plan, self.arms, seed=plan.seed, sample_s=SAMPLE_S).play():
+        for row in Shell(plan, self.arms, seed=plan.seed, sample_s=SAMPLE_S, slowness=self.slowness).play():
+            if isinstance(row, BlockRow) and starts.get(row.round) and ended_ns <= row.started_ns:
+                yield from self._said(start=starts[row.round], at_ns=row.started_ns, round_=row.round)
             ended_ns = max(ended_ns, getattr(row, "ended_ns", None) or 0)
             yield row
         yield replace(leg, ended_ns=ended_ns, status="done")
+
+    def _said(self, *, start: int | None, at_ns: int, round_: int) -> Iterator[FingerprintRow]:
+        """Say what the servers are; one that was moved is another process of the same."""
+        for name, arm in self.arms.items():
+            facts = identity(arm).facts() | ({} if start is None else {"process_start_s": start})
+            text = json.dumps(facts, sort_keys=True)
+            yield FingerprintRow(run_id=self.plan.run, leg=1, arm=name, at_ns=at_ns, moment="before", round=round_, facts=text)
 
 
 def run_id(*parts: object) -> str:

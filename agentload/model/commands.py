@@ -74,6 +74,8 @@ class Call:
     """Somebody reads the answer's text: a live edge, or a check."""
     check: tuple[Check, ...] = ()
     """What the answer is graded by."""
+    prime: bool = False
+    """It only tells the server what came before: no evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

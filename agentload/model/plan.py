@@ -25,6 +25,17 @@ class ClosedLoop:
     """Keep this many sessions going: the next one starts when one ends."""
 
     sessions: int
+    ramp_s: float = 0.0
+    """The first ones start one after the other, spread evenly over this time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """A load that comes in bursts: `factor` times the rate for the last `seconds` of every `every_s`."""
+
+    factor: float
+    seconds: float
+    every_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +44,10 @@ class OpenLoop:
 
     rate_per_s: float
     cv: float = 1.0
-    ramp_from_per_s: float | None = None
     ramp_s: float = 0.0
+    """The rate rises evenly over this time."""
+    ramp_from_per_s: float = 0.0
+    burst: Burst | None = None
 
 
 Arrivals: TypeAlias = Recorded | ClosedLoop | OpenLoop
@@ -95,6 +108,8 @@ class Play:
     """Added to the salt of this arm's prompts alone: a control on the same server must not find what its twin left in the cache."""
     warmup: bool = False
     """Played but left out of the evidence."""
+    machine: str | None = None
+    """Where the arm's server runs meanwhile; None: nobody said, and no arm moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

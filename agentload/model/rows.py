@@ -101,6 +101,8 @@ class BlockRow:
     salt: str
     warmup: bool = False
     void: str | None = None
+    machine: str | None = None
+    """Where the arm's server ran meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,8 @@ class CallRow:
     asked_tokens: int
     status: Status
     tail: bool = False
+    prime: bool = False
+    """It only told the server what came before its session: no evidence."""
     replica: str | None = None
     opened_ns: int | None = None
     sent_ns: int | None = None

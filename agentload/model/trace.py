@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from agentload.model.check import Check
 
@@ -17,6 +17,8 @@ Wait: TypeAlias = Literal["tool", "user", "schedule"]
 Key: TypeAlias = str | tuple[int, int]
 """Identity of a segment's content: equal keys give equal text. An imported run of blocks is (first, count)."""
 Extra: TypeAlias = tuple[tuple[str, str], ...]
+PRIME: Final = "prime"
+"""Event of a turn that tells a server what came before a session's first turn; how long it takes is nobody's figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,8 +71,9 @@ class Intake:
                 return self._started_ns + round((session.start_s or 0.0) * SECOND / speed)
             case OpenLoop():
                 return self._next_open_ns
-            case ClosedLoop(sessions=wanted):
-                return self._free_ns if len(self._active) < wanted else None
+            case ClosedLoop(sessions=wanted, ramp_s=ramp_s):
+                busy = len(self._active)
+                return max(self._free_ns, self._started_ns + round(busy * ramp_s / wanted * SECOND)) if busy < wanted else None
             case _:
                 assert_never(self._arrivals)
 

@@ -27,6 +27,7 @@ def row(send: Send, outcome: Outcome, *, run_id: str, leg: int, prompt_hash: str
         asked_tokens=call.output,
         status=outcome.status,
         tail=send.tail,
+        prime=call.prime,
         replica=outcome.replica,
         opened_ns=outcome.opened_ns,
         sent_ns=outcome.sent_ns,

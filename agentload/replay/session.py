@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agentload.model.commands import Call, Reply
-from agentload.model.trace import Segment, Session, TurnRef
+from agentload.model.trace import PRIME, Segment, Session, TurnRef
 
 _WORD = re.compile(r"\S+")
 
@@ -92,6 +92,7 @@ class Player:
             context_tokens=self._context_tokens,
             output=spec.output,
             model=spec.model,
+            prime=spec.event == PRIME,
         )
 
     def _filled(self, segment: Segment, turn: int, reply_of: ReplyOf) -> Segment:

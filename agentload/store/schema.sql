@@ -28,7 +28,7 @@ CREATE TABLE fingerprints (
 
 CREATE TABLE blocks (
     run_id VARCHAR NOT NULL, leg INTEGER NOT NULL, pair INTEGER NOT NULL, block INTEGER NOT NULL, arm VARCHAR NOT NULL, round INTEGER NOT NULL,
-    started_ns BIGINT NOT NULL, drain_ns BIGINT, ended_ns BIGINT, salt VARCHAR NOT NULL, warmup BOOLEAN NOT NULL, void VARCHAR
+    started_ns BIGINT NOT NULL, drain_ns BIGINT, ended_ns BIGINT, salt VARCHAR NOT NULL, warmup BOOLEAN NOT NULL, void VARCHAR, machine VARCHAR
 );
 
 CREATE TABLE calls_row (
@@ -38,8 +38,8 @@ CREATE TABLE calls_row (
     request_id VARCHAR NOT NULL, replica VARCHAR, due_ns BIGINT NOT NULL, released_ns BIGINT NOT NULL, opened_ns BIGINT, sent_ns BIGINT, first_ns BIGINT,
     first_answer_ns BIGINT, last_ns BIGINT, done_ns BIGINT, stamp_source VARCHAR NOT NULL, coalesced_reads INTEGER, token_rule VARCHAR, prompt_tokens INTEGER,
     context_tokens INTEGER NOT NULL, cached_tokens INTEGER, asked_tokens INTEGER NOT NULL, output_tokens INTEGER, thinking_tokens INTEGER,
-    status VARCHAR NOT NULL, http_status SMALLINT, finish_reason VARCHAR, error VARCHAR, tail BOOLEAN NOT NULL, deadline_ns BIGINT,
-    prompt_hash VARCHAR,
+    status VARCHAR NOT NULL, http_status SMALLINT, finish_reason VARCHAR, error VARCHAR, tail BOOLEAN NOT NULL, prime BOOLEAN NOT NULL,
+    deadline_ns BIGINT, prompt_hash VARCHAR,
     -- Of the call's chunks, so that figures about calls need not read them: how many, tokens of the first and of all, p99 of the gaps.
     chunk_count INTEGER, first_chunk_tokens USMALLINT, streamed_tokens INTEGER, gap_p99_us INTEGER
 );

@@ -10,10 +10,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import assert_never
 
 from agentload.emulator.calls import Finished, FirstToken, Rejected, Request
 from agentload.emulator.engine import Engine
+from agentload.emulator.slower import slowed
 from agentload.model.commands import (
     Cancel,
     Chunks,
@@ -44,6 +46,7 @@ from agentload.replay.dispatcher import Dispatcher
 from agentload.replay.row import row
 from agentload.replay.session import live_key
 from agentload.replay.sse import Parsed
+from agentload.replay.stretches import stretches, where
 from agentload.virtual.content import Contents
 from agentload.virtual.samples import Sampler
 from agentload.virtual.speaking import Speaker
@@ -62,13 +65,27 @@ class _Flight:
 
 
 class Shell:
-    """Join a dispatcher with one engine an arm."""
+    """Join a dispatcher with one engine an arm; an arm that changes machines is started anew there."""
 
-    def __init__(self, plan: Plan, arms: Mapping[str, ArmProfile], *, seed: int, leg: int = 1, sample_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        arms: Mapping[str, ArmProfile],
+        *,
+        seed: int,
+        leg: int = 1,
+        sample_s: float = 5.0,
+        slowness: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """*slowness* is how many times as long a step takes on each machine that the plan names."""
         self._plan = plan
         self._leg = leg
         self._dispatcher = Dispatcher(plan, prepares=False)
-        self._engines = {name: Engine(arms[name], seed=seed) for name in plan.arms}
+        self._arms = arms
+        self._seed = seed
+        self._slowness = slowness
+        self._stretches = {stretch[0].index: stretch for stretch in stretches(plan.rounds)}
+        self._engines = self._started(0)
         self._contents = Contents(block=plan.header.block)
         self._speaker = Speaker(arms, Renderer(seed=plan.header.seed, block=plan.header.block), seed=seed)
         self._sampler = Sampler(run_id=plan.run, leg=leg, every_ns=round(sample_s * 1e9))
@@ -190,8 +207,11 @@ class Shell:
                     self._end(flight, now_ns)
             case Wake(at_ns=at_ns):
                 self._wake_ns = at_ns
-            case Settle():
+            case Settle(next_round=next_round):
                 self._settle(now_ns)
+                if next_round in self._stretches:
+                    self._engines = self._started(next_round)
+                self._tell(Settled(at_ns=now_ns + SETTLE_NS))
             case Open():
                 self._tell(Opened(at_ns=now_ns))
             case Finish():
@@ -234,10 +254,18 @@ class Shell:
                     ended_ns=end.ended_ns,
                     salt=end.play.salt,
                     warmup=end.play.warmup,
+                    machine=end.play.machine,
                 )
             )
         self._rows.extend(self._sampler.now(now_ns, self._engines))
-        self._tell(Settled(at_ns=now_ns + SETTLE_NS))
+
+    def _started(self, round_: int) -> dict[str, Engine]:
+        """Start the servers of a stretch of rounds, each on its machine."""
+        on = where(self._stretches.get(round_, ()))
+        return {
+            name: Engine(slowed(self._arms[name], self._slowness.get(on.get(name) or "", 1.0)), seed=self._seed + round_)
+            for name in self._plan.arms
+        }
 
 
 def _tokens_wanted(send: Send) -> int:

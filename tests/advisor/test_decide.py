@@ -204,7 +204,7 @@ def test_a_slower_machine_is_not_blamed_on_its_arm() -> None:
     verdict = _verdict(decide(evidence), "bf16-b")
     assert verdict.verdict == "test further"
     assert verdict.pays.reason.endswith("cannot tell machine from arm, swap them")
-    assert verdict.needs[0].command == "agentload replay TRACE --endpoints ENDPOINTS  # again, after exchanging the servers' machines"
+    assert verdict.needs[0].command == "agentload replay TRACE --endpoints ENDPOINTS --swap --pairs 24"
 
 
 def test_two_equal_servers_on_one_machine_make_no_difference() -> None:

@@ -1,0 +1,41 @@
+"""Arms that change machines half way: what a machine adds to one arm in the first half, it adds to the other in the second.
+
+Two GPUs of one type differ by as much as a small gain, and no order in time can tell the two apart. With as many pairs before the change
+as after it, the machine is a factor of its own, which the comparison takes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentload.errors import PlanError
+from agentload.model.plan import Design
+
+PAIRED = 2
+"""Arms, and machines, that one change balances; more would need as many changes as there are machines."""
+
+
+def check_swap(arms: Sequence[str], machines: Sequence[str], *, pairs: int, design: Design) -> None:
+    """Raise PlanError unless the arms can change machines half way."""
+    if len(arms) != PAIRED:
+        raise PlanError(f"--swap exchanges two arms, got {len(arms)}: {', '.join(arms)}", hint="compare two at a time")
+    if len(set(machines)) != PAIRED:
+        named = ", ".join(machines) or "none"
+        raise PlanError(
+            f"--swap needs each arm on a machine of its own, got {named}",
+            hint="'machine' in the arms file; docs/endpoints.md shows both ways",
+        )
+    if design == "sequential":
+        raise PlanError("--swap goes with blocks that alternate or run side by side", hint="--design parallel --swap")
+    if pairs % 2:
+        raise PlanError(f"--swap needs as many pairs before the change as after it, got {pairs}", hint=f"--pairs {pairs + 1}")
+
+
+def halved(pairs: int) -> tuple[range, range]:
+    """Return the pairs before and after the change."""
+    return range(pairs // 2), range(pairs // 2, pairs)
+
+
+def placed(arms: Sequence[str], machines: Sequence[str], *, half: int) -> dict[str, str]:
+    """Say where each arm is in a half; nothing where nobody named machines."""
+    return {arm: machines[(position + half) % len(machines)] for position, arm in enumerate(arms)} if machines else {}
