@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import duckdb
 import polars as pl
 
 from advisor.evidence import ClientHealth
+from agentload.evidence.limiter import limited
 from agentload.evidence.plays import Play
 from agentload.evidence.rows import total
 
@@ -19,7 +21,8 @@ def health(
 ) -> tuple[ClientHealth, ...]:
     """Return one health record an arm; *rows* are the counted ones."""
     stall = _stall_ms(connection, run_id, {play.leg for play in plays if play.left_out is None})
-    return tuple(_health(arm, plays, rows.filter(pl.col("arm") == arm), stall) for arm in arms)
+    limits = limited(connection, run_id, plays)
+    return tuple(replace(_health(arm, plays, rows.filter(pl.col("arm") == arm), stall), limited_share=limits.get(arm)) for arm in arms)
 
 
 def _health(arm: str, plays: Sequence[Play], rows: pl.DataFrame, stall_ms: float | None) -> ClientHealth:

@@ -15,6 +15,7 @@ from typing import Literal
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
+from agentload.experiment.between import Between
 from agentload.experiment.vigil import OnDead, Vigil, awaited
 from agentload.model.commands import Send, Settle
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row
@@ -74,6 +75,7 @@ class Barrier:
         self._played: Counter[int] = Counter()
         self._ours: Counter[str] = Counter()  # by URL: an arm and its control share a server
         self._perhaps: Counter[str] = Counter()
+        self._between = Between()
 
     def started(self, arm: str, identity: Identity, round_: int) -> None:
         """Note that the server of *arm* was started for a round, and that no other runs."""
@@ -88,6 +90,7 @@ class Barrier:
     def ended(self, send: Send, ended: CallRow) -> None:
         """Note a call of ours that the server will have counted."""
         url = self._endpoints[send.arm].url
+        self._between.ended(ended)
         if ended.status in COUNTED:
             self._ours[url] += 1
         elif ended.status not in UNCOUNTED:
@@ -117,6 +120,7 @@ class Barrier:
     async def _look(self, arm: str, round_: int) -> str | None:
         """Note who the server is now, and say what makes the block that it may have played void."""
         known, ours = self._known[arm], self._ours[self._endpoints[arm].url]
+        between = self._between.reason(arm)
         if arm in self._vigil.dead:
             if self._on_dead == "wait" and self._is_relayed:
                 self._vigil.revived(arm)  # it will be: what comes next starts it anew
@@ -135,7 +139,7 @@ class Barrier:
         if changed:
             return f"{arm} changed during the block: " + ", ".join(f"{name} {before[name]} → {facts[name]}" for name in changed)
         foreign = _foreign(known, now, ours + self._perhaps[self._endpoints[arm].url])
-        return f"{arm} answered {foreign:.0f} requests that were not ours" if foreign > 0 else None
+        return f"{arm} answered {foreign:.0f} requests that were not ours" if foreign > 0 else between
 
     async def _settled(self, arm: str, known: Identity, ours: int) -> Identity:
         """Ask until the server is idle and has counted what we sent, or stays as it is."""

@@ -20,6 +20,7 @@ from agentload.live.stamps import Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Limits, Outcome, StampSource
 from agentload.replay.call import Asked, CallMachine, Halt
+from agentload.replay.gateway import deed
 
 BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
 MAX_REDIRECTS: Final = 3
@@ -150,6 +151,8 @@ class Wire:
         unstamped = link.unstamped_reads - unstamped_before
         source: StampSource = "kernel" if link.is_stamped and not unstamped else "user"
         outcome = machine.outcome(parsed, stamp_source=source)
+        if (seen := deed(exchange.answer.headers)) is not None:
+            outcome = replace(outcome, gateway=seen)
         if link.is_stamped:
             self._unstamped_reads += unstamped
             self._unstamped_sends += outcome.sent_ns is not None and not link.is_sent_stamped

@@ -200,6 +200,8 @@ class Outcome:
     error: str | None = None
     replica: str | None = None
     """Peer address and chosen response headers."""
+    gateway: str | None = None
+    """What a gateway says that it did to the call: answered it from its cache, retried it, sent it elsewhere."""
     reply: Reply | None = None
 
 

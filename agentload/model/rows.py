@@ -129,6 +129,8 @@ class CallRow:
     prime: bool = False
     """It only told the server what came before its session: no evidence."""
     replica: str | None = None
+    gateway: str | None = None
+    """What a gateway did to the call, by its answer's headers."""
     opened_ns: int | None = None
     sent_ns: int | None = None
     first_ns: int | None = None

@@ -29,6 +29,7 @@ def row(send: Send, outcome: Outcome, *, run_id: str, leg: int, prompt_hash: str
         tail=send.tail,
         prime=call.prime,
         replica=outcome.replica,
+        gateway=outcome.gateway,
         opened_ns=outcome.opened_ns,
         sent_ns=outcome.sent_ns,
         first_ns=outcome.first_ns,

@@ -17,6 +17,7 @@ from advisor.gates import (
     generated_length,
     identity,
     impossible_hits,
+    limiter,
     pool_size,
     steady,
 )
@@ -46,6 +47,7 @@ def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
         "generated_length",
         "identity",
         "impossible_hits",
+        "limiter",
         "pool_size",
         "steady",
     ]
@@ -177,3 +179,11 @@ def test_plausible_evidence_passes_every_gate() -> None:
     evidence = replace(compared(effect=-0.1), sweeps=sweeps())
     statuses = {gate.status for module in plugins.modules(gates) for gate in module.check(evidence, Policy())}
     assert statuses == {"pass"}
+
+
+@pytest.mark.parametrize(("share", "said"), [(None, []), (0.0, []), (0.01, ["pass"]), (0.02, ["fail"])])
+def test_more_than_one_call_in_a_hundred_answered_429_is_the_limiters_latency(share: float | None, said: list[str]) -> None:
+    evidence = replace(bare(), health=(ClientHealth(arm="fp8", limited_share=share),))
+    assert _statuses(limiter, evidence) == said
+    spoiled = {what for gate in limiter.check(evidence, Policy()) for what in gate.spoils}
+    assert spoiled == ({"ttft", "itl", "turn", "capacity"} if said == ["fail"] else set())

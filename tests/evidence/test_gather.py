@@ -174,7 +174,14 @@ def test_health_names_our_lag_stalls_and_shared_stamps(tmp_path: Path) -> None:
         *OTHER,
     ]
     assert evidence(tmp_path, rows, described=False).health[0] == ClientHealth(
-        arm="bf16", send_lag_p99_ms=1.0, loop_stall_max_ms=12.5, coalesced_share=0.4, stamp_source="kernel", void_blocks=0, blocks=1
+        arm="bf16",
+        send_lag_p99_ms=1.0,
+        loop_stall_max_ms=12.5,
+        coalesced_share=0.4,
+        stamp_source="kernel",
+        void_blocks=0,
+        blocks=1,
+        limited_share=0.0,
     )
 
 

@@ -1,0 +1,32 @@
+"""What share of an arm's attempts were answered 429: a limiter's pace is not the server's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import duckdb
+import polars as pl
+
+from agentload.evidence.plays import Play
+
+# A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever counts requests of a key.
+_QUERY: Final = """
+SELECT c.arm, count(*) FILTER (c.http_status = 429) / count(*)
+FROM calls_row AS c JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.until_ns
+WHERE c.run_id = $run AND c.http_status IS NOT NULL GROUP BY ALL
+"""
+
+
+def limited(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[str, float]:
+    """Return the share of attempts that were answered 429, by arm, in the plays that count."""
+    table = pl.DataFrame(
+        [(play.leg, play.arm, play.pair, play.started_ns, play.ended_ns) for play in plays if play.left_out is None],
+        schema={"leg": pl.Int64, "arm": pl.String, "pair": pl.Int64, "started_ns": pl.Int64, "until_ns": pl.Int64},
+        orient="row",
+    )
+    connection.register("plays", table)
+    try:
+        return dict(connection.execute(_QUERY, {"run": run_id}).fetchall())
+    finally:
+        connection.unregister("plays")

@@ -1,0 +1,62 @@
+"""Play a small trace against a server that a test scripts, and read what was written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.experiment.plan import plan
+from agentload.experiment.replay import Leg, Replay
+from agentload.model.plan import ClosedLoop, Load
+from agentload.model.rows import Row
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.store import journal
+from agentload.store.places import journals
+from tests.live.scripted import Answer, Peer, good
+
+MODELS = json.dumps({"data": [{"id": "m"}]}).encode()
+OUTPUT = 3
+
+
+def trace(sessions: int = 2, *, output: int = OUTPUT) -> Trace:
+    turns = (Turn(add=(Segment(role="user", tokens=30, key="u"),), output=output),)
+    return Trace(
+        header=Header(name="t", seed=1),
+        sessions=tuple(Session(session=f"s{number}", workload="chat", start_s=0.0, turns=turns) for number in range(sessions)),
+    )
+
+
+def answering(*headers: str, output: int = OUTPUT, pages: Callable[[str, int], str | None] = lambda _path, _chats: None) -> Answer:
+    """Return a server that lists its model and answers chats with these headers; *pages* are its others, by path and chats so far."""
+    chats = 0
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+
+    async def answer(peer: Peer) -> None:
+        nonlocal chats
+        path = peer.request.line.split()[1]
+        if path.endswith("/models"):
+            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(MODELS), MODELS))
+        elif path.endswith("/chat/completions"):
+            await peer.send(head + b"".join(f"{header}\r\n".encode() for header in headers) + b"\r\n")
+            await peer.events(*good(output))
+            await peer.send(b"0\r\n\r\n")
+            chats += 1
+        elif (page := pages(path, chats)) is not None:
+            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(page), page.encode()))
+        else:
+            await peer.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+
+    return answer
+
+
+async def played(folder: Path, endpoints: Sequence[Endpoint], *, sessions: int = 2, output: int = OUTPUT) -> list[Row]:
+    """Replay one pair and return every row of its journals."""
+    made = plan(
+        trace(sessions, output=output), [each.name for each in endpoints], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2))
+    )
+    database = folder / "x.duckdb"
+    replay = Replay(plan=made, endpoints=tuple(endpoints), database=database, trace_hash="h", command="agentload replay t")
+    await Leg(replay).play()
+    return [row for path in journals(database, "r1") for row in journal.read(path)]
