@@ -58,8 +58,9 @@ test-cron: $(READY) ## let a real cron daemon execute a job (needs root; Debian:
 	@command -v cron >/dev/null || echo "skipped: no cron on this machine (Debian: apt-get install cron)"
 	$(PYTEST) -m cron
 
-calibration: $(READY) ## grade the advisor on 2,000 simulated deployments whose truth is known
+calibration: $(READY) ## grade the advisor and the watch on simulated deployments and histories whose truth is known
 	$(BIN)/python -m tests.advisor.calibration
+	$(BIN)/python -m tests.watch.calibration
 
 test-vllm: $(READY) ## run the tests that need a real vLLM: AGENTLOAD_VLLM=/path/to/bin/vllm (some minutes)
 	$(PYTEST) -m vllm tests/vllm -rs --durations=10

@@ -10,13 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
+from agentload.watch.change_points import SIGNIFICANT, turned
 from agentload.watch.history import UNUSABLE, Change, Execution
 from agentload.watch.identity import changed
-from agentload.watch.levels import NOISE, Shift, is_shifted, looks
+from agentload.watch.levels import BASELINE, NOISE, Shift, is_shifted, looks, shift
 
 Kind: TypeAlias = Literal["regression", "improvement", "dead endpoint", "changed identity", "failing schedule"]
 
 FAILING: Final = 2  # in a row: one failure may be a reboot
+VAGUE: Final = 2  # runs before it: a change of the servers there is a suspect
 GATED: Final[frozenset[Kind]] = frozenset({"regression", "changed identity"})
 """Those that make an execution exit with 3."""
 
@@ -140,16 +142,22 @@ class _Fold:
                 state.smallest = smallest
                 self._shifted(state, change, each, found)
                 return
+        values = [*state.before[-BASELINE:], change.log_ratio]
+        turn = turned(values, smallest=math.log1p(smallest), level=SIGNIFICANT / self.rule.series)
+        if turn is not None:  # smaller than the latest runs alone can tell from noise, but it has lasted
+            state.smallest = smallest
+            self._shifted(state, change, each, shift(values[:turn], values[turn:], error=change.error, noise=self.rule.noise))
+            return
         state.before.append(change.log_ratio)
         state.executions.append(each)
 
     def _shifted(self, state: _Series, change: Change, each: Execution, found: Shift) -> None:
         joined = found.runs - 1  # of the runs that seemed to belong to the old level
-        first = state.executions[-joined] if joined else each
         if joined:
             del state.before[-joined:], state.executions[-joined:]
-        last = state.executions[-1] if state.executions else self.first
-        old = {} if last is None else last.detail.facts
+        # Noise may move where a level seems to begin.
+        known = [*([self.first] if self.first else []), *state.executions][-1 - VAGUE :]
+        old = known[0].detail.facts if known else {}
         state.alarm = len(self.alarms)
         self.alarms.append(
             Alarm(
@@ -158,7 +166,7 @@ class _Fold:
                 raised_ns=_at(each),
                 run_id=each.run_id,
                 message=_shift_told(change.series, found),
-                suspects=changed(old, first.detail.facts),
+                suspects=changed(old, each.detail.facts),
             )
         )
 

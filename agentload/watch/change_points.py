@@ -22,8 +22,8 @@ Floats: TypeAlias = NDArray[np.float64]
 
 FEWEST: Final = 10  # runs: below, a permutation says little
 SHORTEST: Final = 3  # runs of one level: fewer are a spike
-PERMUTATIONS: Final = 499
 SIGNIFICANT: Final = 0.005
+DRAWS: Final = 2.5  # permutations, in units of what the smallest p that counts needs
 WINDOW: Final = 120  # the latest runs: older changes were told long ago
 BATCH: Final = 200_000  # numbers in work at once: they fit a processor's cache
 
@@ -59,15 +59,28 @@ def strongest(values: Floats) -> tuple[int, float]:
     return place // grid.shape[1] + SHORTEST, float(grid.flat[place])
 
 
-def chance(values: Floats, strength: float, rng: np.random.Generator, *, permutations: int = PERMUTATIONS) -> float:
-    """Return how often runs of one level have a place of at least this strength."""
+def turned(values: Sequence[float], *, smallest: float, level: float = SIGNIFICANT, seed: int = 0) -> int | None:
+    """Return where the latest level of a series began; None when it is none, or less than *smallest* away from what was before."""
+    if len(values) < FEWEST:
+        return None
+    levels = np.asarray(values, dtype=np.float64)
+    at, strength = strongest(levels)
+    # The cheap question first: it spares most quiet histories the permutations.
+    if abs(float(levels[at:].mean() - levels[:at].mean())) < smallest:
+        return None
+    return at if chance(levels, strength, np.random.default_rng(seed), level=level) < level else None
+
+
+def chance(values: Floats, strength: float, rng: np.random.Generator, *, level: float = SIGNIFICANT) -> float:
+    """Return how often runs of one level have a place of at least this strength, as exactly as *level* needs."""
+    permutations = math.ceil(DRAWS / level) - 1
     own = values - values.mean()
     own[1:] -= LIKENESS * own[:-1]  # the right side is read before it is written
     own[0] *= math.sqrt(1 - LIKENESS**2)
     reached, done = 0, 0
     size = max(1, BATCH // len(values) ** 2)
     # Besag and Clifford (1991): once too many have reached it, the others cannot change the answer.
-    while done < permutations and (1 + reached) / (1 + permutations) < SIGNIFICANT:
+    while done < permutations and (1 + reached) / (1 + permutations) < level:
         drawn = rng.permuted(np.tile(own, (min(size, permutations - done), 1)), axis=1)
         done += len(drawn)
         drawn[:, 0] /= math.sqrt(1 - LIKENESS**2)

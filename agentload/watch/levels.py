@@ -2,8 +2,9 @@
 
 Values are log ratios to the reference run, turn by turn on the same bytes. Their interval within a run is narrow, yet two runs of the same
 server differ by more: another start, other neighbours, another temperature. So the scatter from run to run decides. With few runs it is
-not known; a prior with the weight of a few runs stands in and fades as history grows. Runs resemble the one before (AR(1)), which
-makes a mean of neighbours worth less than its count. A bounded number of looks (the last one, two or three runs) shares the error rate.
+not known; a prior with the weight of a few runs stands in and fades as history grows. Runs resemble the one before (AR(1)), which makes
+neighbours worth less than their count, and the last run before a change worth more than the others. A bounded number of looks (the last
+one, two or three runs) shares the error rate.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from scipy import special
@@ -18,8 +20,9 @@ from scipy import special
 NOISE: Final = 0.015  # run-to-run scatter of a served model before any was measured; cloud benchmarks see 1 to 2 %
 PRIOR_RUNS: Final = 16  # weight of that guess: it counts as much as sixteen runs
 LIKENESS: Final = 0.3  # correlation of neighbouring runs
-LOOKS: Final = 3  # a shift is looked for in the last one, two and three runs
-LEVEL: Final = 0.004  # one-sided, each look; simulated histories (tests/watch/test_levels.py) stay below 1 % of runs with a false alarm
+# One-sided, of the last one, two and three runs. What counts is to be sure within three, so the last look has most of the error rate. Set
+# so that simulated histories (tests/watch/calibration.py) keep both promises with room to spare.
+LEVELS: Final = (0.0015, 0.002, 0.005)
 BASELINE: Final = 30  # older runs say little about today's scatter
 
 
@@ -38,16 +41,21 @@ class Shift:
 
 
 def shift(before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE) -> Shift:
-    """Compare the mean of *latest* with that of *before*; *error* is the standard error of one value within its run."""
+    """Estimate the step to *latest* by generalised least squares; *error* is the standard error of one value within its run."""
     before = before[-BASELINE:]
     n, k = len(before), len(latest)
     assert n, "a baseline has at least the reference run"
-    centre = sum(before) / n
-    scatter = (PRIOR_RUNS * noise**2 + sum((each - centre) ** 2 for each in before)) / (PRIOR_RUNS + n - 1)
-    variance = max(scatter, error**2) * (_share(k) + _share(n))
+    own = _own([*before, *latest])
+    level = _own([1.0] * (n + k))
+    step = _own([0.0] * n + [1.0] * k)
+    centre = _dot(level[:n], own[:n]) / _dot(level[:n], level[:n])
+    rest = [each - centre * share for each, share in zip(own[:n], level[:n], strict=True)]
     df = PRIOR_RUNS + n - 1
-    value = sum(latest) / k - centre
-    se = math.sqrt(variance)
+    scatter = (PRIOR_RUNS * noise**2 + _dot(rest, rest)) / df
+    across, together = _dot(level, step), _dot(level, level)
+    weight = _dot(step, step) - across**2 / together
+    value = (_dot(step, own) - across * _dot(level, own) / together) / weight
+    se = math.sqrt(max(scatter, error**2) / weight)
     reach = float(special.stdtrit(df, 0.975)) * se
     return Shift(
         value=math.expm1(value),
@@ -62,16 +70,20 @@ def shift(before: Sequence[float], latest: Sequence[float], *, error: float = 0.
 def looks(before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE) -> tuple[Shift, ...]:
     """Return the shift of the last one, two and three runs, as far as there are so many; runs that are not looked at join the baseline."""
     runs = [*before, *latest]
-    most = min(LOOKS, len(runs) - 1)
+    most = min(len(LEVELS), len(runs) - 1)
     return tuple(shift(runs[:-k], runs[-k:], error=error, noise=noise) for k in range(1, most + 1))
 
 
 def is_shifted(found: Shift, *, smallest: float, series: int = 1) -> bool:
     """Say whether a shift is real and at least as large as what matters; as many *series* share the error rate."""
-    return found.p < LEVEL / series and abs(found.value) >= smallest
+    return found.p < LEVELS[found.runs - 1] / series and abs(found.value) >= smallest
 
 
-def _share(n: int) -> float:
-    """Return the variance of the mean of *n* neighbouring runs, in units of one run's."""
-    pairs = sum((n - lag) * LIKENESS**lag for lag in range(1, n))
-    return (n + 2 * pairs) / n**2
+def _own(values: Sequence[float]) -> list[float]:
+    """Return what each run adds to what it has from the one before, in units that keep a run's variance."""
+    scale = math.sqrt(1 - LIKENESS**2)
+    return [values[0], *((each - LIKENESS * last) / scale for last, each in pairwise(values))]
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(left * right for left, right in zip(one, other, strict=True))

@@ -17,7 +17,7 @@ from agentload.watch.job import Metric
 from agentload.watch.ledger import history, stored_alarms
 
 TWO_SIDED: Final = 1.96
-VAGUE: Final = 1  # runs: where a change lies is known about as well
+VAGUE: Final = 1  # runs: so well is it known where a level begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
