@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agentload.ask.plain import Plain, Streamed
+from agentload.ask.plain import Plain, Streamed, tokens_of
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
@@ -36,29 +36,32 @@ async def agreement(
     reference: Endpoint, arms: Sequence[Endpoint], models: Sequence[str], *, tokenizer: Tokenizer | None = None, prompts: int = PROMPTS
 ) -> tuple[Agreement, ...]:
     """Ask *reference* and then every arm the same prompts; *models* are theirs, the reference's first."""
-    renderer = Renderer(seed=1, tokenizer=tokenizer or WORD_TOKENS)
-    asked = [
-        json.loads(renderer.render((Segment(role="user", tokens=TOKENS, key=f"agree{number}"),), salt="agree").messages)
-        for number in range(prompts)
-    ]
     base, *others = await asyncio.gather(
-        *(_answers(endpoint, model, asked) for endpoint, model in zip((reference, *arms), models, strict=True))
+        *(
+            answers(endpoint, model, tokenizer=tokenizer, prompts=prompts)
+            for endpoint, model in zip((reference, *arms), models, strict=True)
+        )
     )
-    return tuple(_compared(endpoint.name, base, own) for endpoint, own in zip(arms, others, strict=True))
+    return tuple(compared(endpoint.name, base, own) for endpoint, own in zip(arms, others, strict=True))
 
 
-async def _answers(endpoint: Endpoint, model: str, asked: Sequence[list[dict[str, object]]]) -> list[tuple[object, ...] | None]:
+async def answers(
+    endpoint: Endpoint, model: str, *, tokenizer: Tokenizer | None = None, prompts: int = PROMPTS, output_tokens: int = OUTPUT
+) -> tuple[Streamed | None, ...]:
+    """Ask an endpoint the prompts that all are compared by; None is a request that failed."""
+    renderer = Renderer(seed=1, tokenizer=tokenizer or WORD_TOKENS)
     async with Plain(endpoint, model) as plain:
-        answers = [await plain.stream(messages, output_tokens=OUTPUT) for messages in asked]
-    return [_tokens(answer) if isinstance(answer, Streamed) else None for answer in answers]
+        said = []
+        for number in range(prompts):
+            context = (Segment(role="user", tokens=TOKENS, key=f"agree{number}"),)
+            messages = json.loads(renderer.render(context, salt="agree").messages)
+            said.append(await plain.stream(messages, output_tokens=output_tokens))
+    return tuple(answer if isinstance(answer, Streamed) else None for answer in said)
 
 
-def _tokens(answer: Streamed) -> tuple[object, ...]:
-    return answer.token_ids or tuple(answer.text.split(" "))
-
-
-def _compared(arm: str, base: Sequence[tuple[object, ...] | None], own: Sequence[tuple[object, ...] | None]) -> Agreement:
-    pairs = [(one, other) for one, other in zip(base, own, strict=True) if one is not None and other is not None]
+def compared(arm: str, base: Sequence[Streamed | None], own: Sequence[Streamed | None]) -> Agreement:
+    """Count the prompts on which an arm says what the reference says."""
+    pairs = [(tokens_of(one), tokens_of(other)) for one, other in zip(base, own, strict=True) if one is not None and other is not None]
     return Agreement(
         arm=arm,
         prompts=len(pairs),

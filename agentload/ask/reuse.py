@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from agentload.ask.asker import Failed
-from agentload.ask.plain import Plain, Streamed
+from agentload.ask.plain import Plain, Streamed, tokens_of
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.model.trace import Segment
@@ -36,6 +36,8 @@ class Reuse:
     """Tokens, as the server's counters say."""
     first_ttft_ms: float | None = None
     second_ttft_ms: float | None = None
+    is_same: bool | None = None
+    """Both answers are equal."""
     error: str | None = None
 
     def detail(self) -> str:
@@ -73,6 +75,7 @@ async def reuse(endpoint: Endpoint, model: str, *, tokenizer: Tokenizer | None =
         counted_hits=hits,
         first_ttft_ms=first.ttft_ms,
         second_ttft_ms=second.ttft_ms,
+        is_same=tokens_of(first) == tokens_of(second),
     )
 
 

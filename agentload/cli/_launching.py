@@ -30,8 +30,14 @@ def launching(is_wanted: bool, endpoints: tuple[Endpoint, ...] | Emulated, *, lo
     """Say how servers are started; None where they run already. Raises UsageError where there is nothing to start them with."""
     if not is_wanted:
         return None
-    if isinstance(endpoints, Emulated):
-        raise UsageError("--launch starts the servers of an arms file; emulated ones are started anyway", hint="leave --launch out")
-    if missing := next((endpoint.name for endpoint in endpoints if endpoint.launch is None), None):
-        raise UsageError(f"--launch: {missing} has no launch command", hint="launch: vllm serve MODEL --port 8000, in an arms file")
+    launchable(endpoints, option="--launch")
     return Launching(logs=logs, start_s=start_s)
+
+
+def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tuple[Endpoint, ...]:
+    """Return endpoints that can be started. Raises UsageError naming one that cannot."""
+    if isinstance(endpoints, Emulated):
+        raise UsageError(f"{option} starts the servers of an arms file; emulated ones are started anyway", hint=f"leave {option} out")
+    if missing := next((endpoint.name for endpoint in endpoints if endpoint.launch is None), None):
+        raise UsageError(f"{option}: {missing} has no launch command", hint="launch: vllm serve MODEL --port 8000, in an arms file")
+    return endpoints

@@ -3,9 +3,14 @@
 Each arm gets one long prompt twice: the second must come from the prefix cache, by its usage and by the server's counters. Then every
 arm answers the same short prompts greedily: how many first tokens agree with the first arm's tells a shifted cache from a broken one.
 
+With --matrix every arm of an arms file is launched without and with prefix caching, and with --graphs each eager and with CUDA graphs: a
+feature that works alone may crash, answer garbage or miss its cache beside another.
+
 For example:
 
     agentload probe --endpoints endpoints.yaml
+
+    agentload probe --endpoints endpoints.yaml --matrix --graphs
 """
 
 from __future__ import annotations
@@ -13,12 +18,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from agentload.ask.agree import Agreement, agreement
 from agentload.ask.reuse import Reuse, reuse
+from agentload.cli._launching import LOGS, START_S, launchable
+from agentload.cli._load import existing_run
 from agentload.cli._output import print_json
 from agentload.cli._reached import reached
 from agentload.cli._table import table
@@ -28,6 +36,10 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all, served_model
 from agentload.endpoints.read import read
 from agentload.errors import GateError
+from agentload.experiment.isolation import Cell, combinations, isolated, rows
+from agentload.experiment.keep import keep
+
+_ON: Final = {True: "on", False: "off", None: "–"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +59,27 @@ def run(
     tokens: Annotated[int, typer.Option(help="Length of the prompt that is sent twice.")] = 2048,
     prompts: Annotated[int, typer.Option(help="How many prompts the arms must agree on.")] = 8,
     gate: Annotated[bool, typer.Option("--gate", help="Exit with 3 unless every prefix cache that is on answers.")] = False,
+    matrix: Annotated[bool, typer.Option("--matrix", help="Launch each arm without and with prefix caching, one at a time.")] = False,
+    graphs: Annotated[bool, typer.Option("--graphs", help="--matrix: and each of them eager and with CUDA graphs.")] = False,
+    into: Annotated[str | None, typer.Option(help="--matrix: keep what was found beside this run, for its report.")] = None,
+    db: Annotated[Path, typer.Option(help="--into: the run's DuckDB file.")] = Path("agentload.duckdb"),
+    logs: Annotated[Path, typer.Option(help="--matrix: folder for the servers' logs.")] = LOGS,
+    start_timeout: Annotated[float, typer.Option(help="--matrix: seconds until a server must be healthy.")] = START_S,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
+    if matrix:
+        arms = launchable(read(endpoints, model=model, key_env=api_key_env), option="--matrix")
+        run_id = None if into is None else existing_run(db, into)
+        cells = tuple(
+            isolated(combinations(arms, graphs=graphs), tokens=tokens, prompts=prompts, logs=logs, start_s=start_timeout, told=_told)
+        )
+        if run_id is not None:
+            keep(rows(cells, run_id=run_id), db, run_id=run_id, name="isolation")
+        print_json(cells) if json else _print_matrix(cells)
+        bad = [each for each in cells if each.outcome != "ok"]
+        if gate and bad:
+            raise GateError(f"{len(bad)} of {len(cells)} combinations are not fit for use", hint=f"the servers' logs: {logs}")
+        return
     with reached(read(endpoints, model=model, key_env=api_key_env), noise=True, seed=0) as arms:
         found = asyncio.run(_probed(arms, tokens, prompts))
     print_json(found) if json else _print(found, arms[0].name)
@@ -66,6 +97,28 @@ async def _probed(arms: tuple[Endpoint, ...], tokens: int, prompts: int) -> Prob
     reused = [await reuse(arm, name, tokenizer=counted, tokens=tokens) for arm, name in zip(arms, models, strict=True)]
     agreed = await agreement(arms[0], arms[1:], models, tokenizer=counted, prompts=prompts)
     return Probed(reuse=tuple(reused), agreement=agreed, caveats=said.caveats())
+
+
+def _told(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _print_matrix(cells: tuple[Cell, ...]) -> None:
+    rows = [
+        (
+            each.arm,
+            _ON[each.prefix_caching],
+            _ON[each.cuda_graphs],
+            each.outcome,
+            "–" if each.exit_code is None else str(each.exit_code),
+            "–" if each.agreed is None else f"{each.agreed} of {each.prompts}",
+            each.detail,
+        )
+        for each in cells
+    ]
+    first = next((each for each in cells if each.agreed is not None), cells[0])
+    for line in table(("arm", "prefix", "graphs", "outcome", "exit", f"first token as {first.arm}", "what was seen"), rows):
+        print(line)
 
 
 def _print(found: Probed, reference: str) -> None:

@@ -27,7 +27,8 @@ from agentload.cli._found import describe
 from agentload.cli._output import print_json
 from agentload.experiment.arms import arms_of
 from agentload.experiment.find import find as search
-from agentload.experiment.find import keep
+from agentload.experiment.find import rows
+from agentload.experiment.keep import keep
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.record import typed_command
@@ -91,7 +92,8 @@ def run(
             for arm in (chosen if noise else quiet(chosen).values())
         ]
         if beside is not None and what == "max-concurrency":
-            keep(found, db, run_id=beside, seconds=60 * minutes, slo=slo)
+            steps = (row for each in found for row in rows(each, run_id=beside, seconds=60 * minutes, slo=slo))
+            keep(steps, db, run_id=beside, name="capacity")
         print_json(found) if json else print(describe(found, what, slo=slo, share=share))
         return
     name = run_id(__version__, trace_hash, chosen, load, pairs, design, cache, seed, noise)

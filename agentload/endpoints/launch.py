@@ -34,6 +34,14 @@ MARK: Final = "AGENTLOAD_LAUNCHED"
 PROCESSES: Final = Path("/proc")
 
 
+class EndedError(LaunchError):
+    """Report a server that ended while it was starting, with its exit code."""
+
+    def __init__(self, code: int, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True)
 class _Process:
     parent: int
@@ -147,7 +155,9 @@ def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Ca
     while not _answers(endpoint):
         code = running.process.poll()
         if code is not None:
-            raise LaunchError(f"{running.arm}: the server ended with code {code}:\n{_tail(running.log)}", hint=f"all of it: {running.log}")
+            raise EndedError(
+                code, f"{running.arm}: the server ended with code {code}:\n{_tail(running.log)}", hint=f"all of it: {running.log}"
+            )
         if is_stopping():
             raise LaunchError(f"{running.arm}: stopped while it was starting")
         if time.monotonic() > until:

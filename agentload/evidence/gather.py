@@ -17,6 +17,7 @@ from agentload.errors import EvidenceError
 from agentload.evidence import accuracy, described, health, machines, notes, observations, plays, power, rows, servers, sweeps, telemetry
 from agentload.evidence.capacity import capacity
 from agentload.evidence.controls import controls, is_control
+from agentload.evidence.isolation import isolation
 from agentload.model.profile import ArmProfile, Price
 
 
@@ -84,6 +85,7 @@ def gather(
         aa_accuracy=same_answers,
         aa=controls(counted, where.names),
         capacity=capacity(connection, run_id, names),
+        probes=isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
         notes=(*run.caveats, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),

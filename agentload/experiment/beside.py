@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentload.errors import PlanError
+from agentload.evidence.controls import is_control
 from agentload.model.plan import Plan, Play
 from agentload.model.rows import ArmRow, BlockRow, CallRow
 from agentload.store import journal
@@ -15,7 +16,7 @@ from agentload.store.places import journals
 def beside(made: Plan, database: Path) -> Plan:
     """Return a plan for the run that it names, with pairs of its own. Raises PlanError where the run has other arms."""
     rows = [row for path in journals(database, made.run) for row in journal.read(path) if isinstance(row, ArmRow | BlockRow | CallRow)]
-    arms = {row.arm for row in rows if isinstance(row, ArmRow)}
+    arms = {row.arm for row in rows if isinstance(row, ArmRow) and not is_control(row.arm)}
     if missing := sorted(arms - set(made.arms)):
         raise PlanError(f"run {made.run} has an arm '{missing[0]}' and the endpoints have not", hint=f"its arms: {', '.join(sorted(arms))}")
     if unknown := sorted(set(made.arms) - arms):

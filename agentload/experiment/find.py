@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from agentload.errors import UsageError
@@ -17,9 +16,6 @@ from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow, ProbeRow, SampleRow
 from agentload.model.trace import Session, Trace
-from agentload.store.journal import Writer
-from agentload.store.loader import load as load_journals
-from agentload.store.places import journal_folder
 from agentload.virtual.shell import Shell
 
 What: TypeAlias = Literal["max-concurrency", "max-rate"]
@@ -60,17 +56,6 @@ def find(what: What, trace: Trace, arm: ArmProfile, *, limits: Limits, load: Loa
         return _trial(size, Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)), limits, seconds)
 
     return search(arm.name, attempt, share=limits.share, start=START[what], whole=what == "max-concurrency")
-
-
-def keep(found: Sequence[Found], database: Path, *, run_id: str, seconds: float, slo: str) -> None:
-    """Store the steps of a search for concurrency beside a run: its report then says how many agents a GPU carries."""
-    path = journal_folder(database, run_id) / "capacity.journal"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Writer(path) as journal:
-        for each in found:
-            for row in rows(each, run_id=run_id, seconds=seconds, slo=slo):
-                journal.append(row)
-    load_journals([path], database)
 
 
 def rows(found: Found, *, run_id: str, seconds: float, slo: str) -> Iterator[ProbeRow]:

@@ -15,6 +15,7 @@ from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import LaunchError, StoreError
+from agentload.evidence.controls import SUFFIX, is_control
 from agentload.experiment.barrier import Barrier
 from agentload.experiment.past import Past, check_resumed, past
 from agentload.experiment.record import arm_row, leg_row, run_row
@@ -140,12 +141,17 @@ class Leg:
         plays = (play for round_ in self._replay.plan.rounds for play in round_.plays if play.pair not in before.done)
         first = next((play.arm for play in plays), None)
         identities, models, counts = {}, {}, {}
-        for endpoint in sorted(self._replay.endpoints, key=lambda e: e.name == first):
+        ours = self._replay.endpoints
+        for endpoint in sorted((e for e in ours if not is_control(e.name)), key=lambda e: e.name == first):
             name = endpoint.name
             identities[name] = await relay.meet(name)
             models[name] = served_model(endpoint, identities[name])
             counts[name] = await self._counts(endpoint, models[name])
-        return _Met({e.name: identities[e.name] for e in self._replay.endpoints}, models, self._agreed(counts))
+        # A control is its twin's server, started once more.
+        twins = {e.name: e.name.removesuffix(SUFFIX) for e in ours}
+        return _Met(
+            {arm: identities[of] for arm, of in twins.items()}, {arm: models[of] for arm, of in twins.items()}, self._agreed(counts)
+        )
 
     def _caveats(self, identities: Mapping[str, Identity]) -> tuple[str, ...]:
         """Stop where a server is not what the arms file expects, unless that was asked for; tell everything else."""
