@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-import openai
-
 from agentload.ask.client import client, told
 from agentload.endpoints.endpoint import Endpoint
 from agentload.tasks.item import Json
@@ -54,6 +52,8 @@ class Asker:
         self, messages: Sequence[Json], *, tools: Sequence[Json], output_tokens: int, seed: int, request_id: str
     ) -> Answered | Failed:
         """Ask at temperature 0. A server that refuses to tell log probabilities is asked without them, from then on."""
+        import openai
+
         wanted: dict[str, Any] = {"model": self._model, "messages": messages, "temperature": 0, "seed": seed, "max_tokens": output_tokens}
         if tools:
             wanted |= {"tools": tools}

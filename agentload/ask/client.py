@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import openai
+from typing import TYPE_CHECKING
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.reach import proxy, trusted
@@ -13,9 +12,14 @@ from agentload.errors import EndpointError
 from agentload.replay.fault import fault
 from agentload.replay.fault import masked as cut
 
+if TYPE_CHECKING:
+    import openai
+
 
 def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.AsyncOpenAI:
     """Open a client with all that the arms file says of the endpoint. Raises EndpointError for a Unix socket."""
+    import openai
+
     if socket_of(endpoint.url) is not None:
         raise EndpointError(f"{endpoint.name}: questions cannot be asked over a Unix socket", hint="have the server listen on a port too")
     tls, through = trusted(endpoint), proxy(endpoint)
@@ -32,6 +36,8 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.Asyn
 
 def told(error: Exception, secrets: Sequence[str]) -> str:
     """Return the kind of an error and at most 200 characters of what the server said, without keys and echoed prompts."""
+    import openai
+
     if isinstance(error, openai.APIStatusError):
         said = fault(error.body).text if error.body is not None else cut(str(error.message))
         return masked(f"{error.status_code}: {said}", secrets)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-import openai
-
 from agentload.ask.asker import Failed
 from agentload.ask.client import client, told
 from agentload.endpoints.endpoint import Endpoint
@@ -51,6 +49,8 @@ class Plain:
 
     async def stream(self, messages: Sequence[Json], *, output_tokens: int) -> Streamed | Failed:
         """Ask greedily for *output_tokens* tokens."""
+        import openai
+
         extra = {"ignore_eos": True, "return_token_ids": True, **self._extra}
         wanted: dict[str, Any] = {"model": self._model, "messages": messages, "temperature": 0, "max_tokens": output_tokens}
         wanted |= {"stream": True, "stream_options": {"include_usage": True}, "extra_body": extra}

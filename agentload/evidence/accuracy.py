@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import duckdb
 import numpy as np
 import polars as pl
 
 from advisor.evidence import AccuracyBucket
+from agentload.model.controls import control_of
 
 _KEY = ("task", "context_tokens", "item", "depth", "repetition")
 
 
-def accuracy(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str) -> tuple[AccuracyBucket, ...]:
-    """Return one bucket an arm, task and length, over the items that both arms answered."""
+def accuracy(
+    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str
+) -> tuple[tuple[AccuracyBucket, ...], tuple[AccuracyBucket, ...]]:
+    """Return one bucket an arm, task and length, over the items that both sides answered.
+
+    First those of the arms against the reference, then those of arms that were asked twice against themselves.
+    """
     answers = connection.sql(
         """
         SELECT arm, task, context_tokens, item, depth, repetition, score, "right",
@@ -23,15 +30,18 @@ def accuracy(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[
         """,
         params={"run": run_id},
     ).pl()
-    theirs = answers.filter(pl.col("arm") == reference)
-    out = []
-    for arm in arms:
-        if arm == reference:
-            continue
-        paired = theirs.join(answers.filter(pl.col("arm") == arm), on=_KEY, how="inner", nulls_equal=True, suffix="_arm").sort(_KEY)
-        for (task, tokens), rows in paired.group_by("task", "context_tokens", maintain_order=True):
-            out.append(_bucket(arm, str(task), float(str(tokens)), rows))
-    return tuple(out)
+    by_arm = {str(arm): rows for (arm,), rows in answers.partition_by("arm", as_dict=True).items()}
+    challenging = (_buckets(arm, by_arm.get(reference), by_arm.get(arm)) for arm in arms if arm != reference)
+    controlling = (_buckets(arm, by_arm.get(arm), by_arm.get(control_of(arm))) for arm in arms)
+    return tuple(chain.from_iterable(challenging)), tuple(chain.from_iterable(controlling))
+
+
+def _buckets(arm: str, first: pl.DataFrame | None, second: pl.DataFrame | None) -> Iterator[AccuracyBucket]:
+    if first is None or second is None:
+        return
+    paired = first.join(second, on=_KEY, how="inner", nulls_equal=True, suffix="_arm").sort(_KEY)
+    for (task, tokens), rows in paired.group_by("task", "context_tokens", maintain_order=True):
+        yield _bucket(arm, str(task), float(str(tokens)), rows)
 
 
 def _bucket(arm: str, task: str, context_tokens: float, rows: pl.DataFrame) -> AccuracyBucket:

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import polars as pl
 
 from advisor.evidence import AaControl
 from agentload.evidence import observations
-
-SUFFIX: Final = "@aa"
-
-
-def control_of(arm: str) -> str:
-    """Name the second copy of an arm."""
-    return arm + SUFFIX
-
-
-def is_control(arm: str) -> bool:
-    """Tell whether an arm is the second copy of another."""
-    return arm.endswith(SUFFIX)
+from agentload.model.controls import copied, is_control
 
 
 def controls(counted: pl.DataFrame, machines: Sequence[str]) -> tuple[AaControl, ...]:
@@ -29,12 +17,12 @@ def controls(counted: pl.DataFrame, machines: Sequence[str]) -> tuple[AaControl,
     return tuple(
         AaControl(
             workload=workload,
-            first=observations.calls(groups[workload, arm.removesuffix(SUFFIX)], machines),
+            first=observations.calls(groups[workload, copied(arm)], machines),
             second=observations.calls(groups[workload, arm], machines),
-            across_machines=_on(groups[workload, arm.removesuffix(SUFFIX)]) != _on(groups[workload, arm]),
+            across_machines=_on(groups[workload, copied(arm)]) != _on(groups[workload, arm]),
         )
         for workload, arm in sorted(groups)
-        if is_control(arm) and (workload, arm.removesuffix(SUFFIX)) in groups
+        if is_control(arm) and (workload, copied(arm)) in groups
     )
 
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agentload.evidence.controls import is_control
 from agentload.evidence.plays import Play
 from agentload.evidence.servers import Server
+from agentload.model.controls import is_control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

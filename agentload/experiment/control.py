@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
-from agentload.evidence.controls import control_of
+from agentload.model.controls import control_of
 
 
 def with_control(endpoints: tuple[Endpoint, ...], arm: str | None) -> tuple[Endpoint, ...]:

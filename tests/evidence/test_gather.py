@@ -294,6 +294,28 @@ def test_answers_are_paired_item_by_item(tmp_path: Path) -> None:
     assert (bucket.clusters.tolist(), bucket.arm_scores.tolist()) == ([1, 1, 2, 3, 4, 5], [1, 1, 1, 0, 1, 0])
 
 
+def test_an_arm_that_was_asked_twice_is_held_against_itself(tmp_path: Path) -> None:
+    def answer(arm: str, item: str, *, right: bool) -> AnswerRow:
+        return AnswerRow(
+            run_id="r1",
+            arm=arm,
+            task="needle",
+            item=item,
+            context_tokens=4000,
+            depth=None,
+            repetition=0,
+            score=float(right),
+            right=right,
+            answer="",
+        )
+
+    given = {"bf16": "rrw", "fp8": "rrr", "fp8@aa": "rwr"}
+    rows = [answer(arm, f"i{k}", right=mark == "r") for arm, marks in given.items() for k, mark in enumerate(marks)]
+    found = evidence(tmp_path, [*pair_of_blocks(), *rows])
+    assert [(each.arm, each.both, each.reference_only, each.arm_only) for each in found.accuracy] == [("fp8", 2, 0, 1)]
+    assert [(each.arm, each.both, each.reference_only, each.arm_only) for each in found.aa_accuracy] == [("fp8", 2, 1, 0)]
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [

@@ -1,0 +1,22 @@
+"""How the second copy of an arm is called, which shows what equal servers differ by."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SUFFIX: Final = "@aa"
+
+
+def control_of(arm: str) -> str:
+    """Name the second copy of an arm."""
+    return arm + _SUFFIX
+
+
+def is_control(arm: str) -> bool:
+    """Tell whether an arm is the second copy of another."""
+    return arm.endswith(_SUFFIX)
+
+
+def copied(control: str) -> str:
+    """Name the arm that a control is the second copy of."""
+    return control.removesuffix(_SUFFIX)
