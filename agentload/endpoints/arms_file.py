@@ -18,7 +18,7 @@ KNOWN: Final = frozenset(each.name for each in fields(Endpoint)) - {"name", "pro
 EXCLUSIVE: Final = (("key_env", "key_command"), ("proxy", "proxy_env"))
 
 
-def read_file(path: Path, *, model: str | None = None, key_env: str | None = None) -> tuple[Endpoint, ...]:
+def read_file(path: Path, *, model: str | None = None, key_env: str | None = None, tokenizer: str | None = None) -> tuple[Endpoint, ...]:
     """Read the arms of a file. Options given here win over the file's."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -29,7 +29,7 @@ def read_file(path: Path, *, model: str | None = None, key_env: str | None = Non
     if not isinstance(document, dict) or not isinstance(document.get("arms"), dict) or not document["arms"]:
         raise EndpointError(f"{path}: 'arms' must map names to endpoints", hint=EXAMPLE)
     shared = {str(name): value for name, value in document.items() if name != "arms"}
-    given: dict[str, object] = {"model": model, "key_env": key_env}
+    given: dict[str, object] = {"model": model, "key_env": key_env, "tokenizer": tokenizer}
     given = {name: value for name, value in given.items() if value is not None}
     return tuple(_endpoint(f"{path}: arms.{name}", str(name), shared, entry, given) for name, entry in document["arms"].items())
 

@@ -31,7 +31,7 @@ class Endpoint:
     """Name a server configuration and say how to reach it."""
 
     name: str
-    url: str
+    url: str = field(repr=False)  # as every URL here: it may hold a password
     """Base URL of the OpenAI-compatible API, such as http://127.0.0.1:8000/v1."""
     model: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Endpoint:
     client_certificate: str | None = None
     client_key: str | None = None
     """File of the certificate's key; None: it is in the certificate's."""
-    proxy: str | None = None
+    proxy: str | None = field(default=None, repr=False)
     proxy_env: str | None = None
     """Environment variable that holds the proxy's URL, where that has a password in it."""
     connections: Connections = "session"
@@ -70,7 +70,7 @@ class Endpoint:
     """Emulated: the profile and arm that stand behind the URL."""
     expect: Mapping[str, object] = field(default_factory=dict)
     """Facts that the server must confirm: kv_cache_dtype, skip_layers, prefix_caching, backend, version, max_model_len."""
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = field(default=(), repr=False)
     """URL of each replica's metrics; () is /metrics beside the API."""
     log: str | None = None
     """File that the server writes its log into: what it decided at its start, and its load where /metrics is closed."""
@@ -79,7 +79,7 @@ class Endpoint:
     """Of one replica."""
     gpu_ids: tuple[int, ...] = ()
     """Which of the GPUs that are watched are the arm's; () is all of them."""
-    gpu_metrics: str | None = None
+    gpu_metrics: str | None = field(default=None, repr=False)
     """URL of an exporter that says what the GPUs do, such as DCGM's."""
     price_per_hour: float | None = None
     """Of one GPU, in US dollars."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentload.endpoints.arms_file import read_file
@@ -23,24 +23,26 @@ class Emulated:
     """Empty: all that the profile has."""
 
 
-def read(text: str, *, model: str | None = None, key_env: str | None = None) -> tuple[Endpoint, ...] | Emulated:
+def read(
+    text: str, *, model: str | None = None, key_env: str | None = None, tokenizer: str | None = None
+) -> tuple[Endpoint, ...] | Emulated:
     """Say what *text* names. Options given here win over those of a file."""
     if text.startswith(EMULATED):
         profile, _, arm = text.removeprefix(EMULATED).partition("/")
         return Emulated(profile=profile, arms=tuple(filter(None, arm.split("+"))))
     if "=" not in text and text.endswith((".yaml", ".yml")):
-        return read_file(Path(text), model=model, key_env=key_env)
-    endpoints = tuple(_inline(part.strip(), position, model=model, key_env=key_env) for position, part in enumerate(text.split(",")))
-    return _unique(endpoints)
+        return read_file(Path(text), model=model, key_env=key_env, tokenizer=tokenizer)
+    endpoints = tuple(_inline(part.strip(), position) for position, part in enumerate(text.split(",")))
+    return tuple(replace(endpoint, model=model, key_env=key_env, tokenizer=tokenizer) for endpoint in _unique(endpoints))
 
 
-def _inline(part: str, position: int, *, model: str | None, key_env: str | None) -> Endpoint:
+def _inline(part: str, position: int) -> Endpoint:
     name, mark, url = part.partition("=")
     if not mark or "://" in name:
         name, url = (f"arm{position + 1}", part)
     if not url:
         raise EndpointError(f"endpoint {position + 1} is empty: '{without_user(part)}'", hint=EXAMPLE)
-    return Endpoint(name=name, url=checked_url(url, name), model=model, key_env=key_env)
+    return Endpoint(name=name, url=checked_url(url, name))
 
 
 def _unique(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:

@@ -38,6 +38,7 @@ class Exchange:
         hub: Hub,
         pump: Pump,
         on_tokens: Callable[[int], None] | None = None,
+        kept: list[tuple[int, bytes]] | None = None,
     ) -> None:
         self.answer = Incoming()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -50,6 +51,7 @@ class Exchange:
         self._pump = pump
         self._on_tokens = on_tokens
         self._loop = asyncio.get_running_loop()
+        self._kept = kept
         self._reads: deque[tuple[int, bytes]] = deque()
         self._unsent: Sequence[bytes] = ()
         self._deadline: asyncio.TimerHandle | None = None
@@ -88,6 +90,8 @@ class Exchange:
         if got is None:
             return
         self._reads.append(got)
+        if self._kept is not None and got[1]:
+            self._kept.append(got)
         if self._is_eager or not got[1] or got[1].endswith(LAST_CHUNK):
             self.step(len(self._reads))
         elif len(self._reads) == 1:

@@ -26,7 +26,7 @@ class Target:
     """Say how one arm is reached. Header values may hold `{session}`, for routers that keep a session on one replica."""
 
     arm: str
-    url: str
+    url: str = field(repr=False)
     api_key: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     replica_headers: tuple[str, ...] = ()
@@ -57,11 +57,18 @@ class Target:
         """Return the parts of the URL."""
         return address(self.url)
 
+    def secrets(self) -> tuple[str, ...]:
+        """Return what must not be written down: keys, header values, passwords of URLs."""
+        users = [address(url).user for url in (self.url, self.proxy) if url is not None]
+        passwords = [user.partition(":")[2] for user in users if user is not None]
+        basics = [basic(user).partition(" ")[2] for user in users if user is not None]
+        found = (self.api_key, *self.headers.values(), *passwords, *basics)
+        return tuple(each for each in found if each and len(each) >= SECRET_CHARS)
+
     def masked(self, text: str) -> str:
         """Return a text without what is secret about this target: servers echo headers in their errors."""
-        for secret in (self.api_key, *self.headers.values()):
-            if secret and len(secret) >= SECRET_CHARS:
-                text = text.replace(secret, "***")
+        for secret in self.secrets():
+            text = text.replace(secret, "***")
         return text
 
 

@@ -16,6 +16,7 @@ from agentload.live.dial import RefusedError
 from agentload.live.exchange import SECOND, Exchange
 from agentload.live.hub import Hub
 from agentload.live.pump import Pump
+from agentload.live.raw import RawLog
 from agentload.live.stamps import Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Limits, Outcome, StampSource
@@ -60,10 +61,11 @@ class WireFacts:
 class Wire:
     """One process's connections to all arms. Use it as an asynchronous context."""
 
-    def __init__(self, targets: Iterable[Target], *, clock: Clock | None = None) -> None:
+    def __init__(self, targets: Iterable[Target], *, clock: Clock | None = None, raw: RawLog | None = None) -> None:
         self.clock = clock or Clock()
         self._arms = {target.arm: Connections(target, clock=self.clock) for target in targets}
         self._halts: dict[str, Callable[[Halt], None]] = {}
+        self._raw = raw
         self._unstamped_reads = 0
         self._unstamped_sends = 0
         self._hub = Hub()
@@ -134,8 +136,9 @@ class Wire:
             return machine.outcome(stamp_source="user")
         unstamped_before = link.unstamped_reads
         is_reusable = False
+        kept: list[tuple[int, bytes]] | None = None if self._raw is None else []
         try:
-            exchange = await self._exchange(arm, request, machine, link)
+            exchange = await self._exchange(arm, request, machine, link, kept)
             is_reusable = exchange.is_reusable
         finally:
             if is_reusable:
@@ -156,6 +159,8 @@ class Wire:
         if link.is_stamped:
             self._unstamped_reads += unstamped
             self._unstamped_sends += outcome.sent_ns is not None and not link.is_sent_stamped
+        if self._raw is not None and kept is not None:
+            self._raw.keep(arm.target, request.request_id, outcome, kept)
         return outcome if outcome.error is None else replace(outcome, error=arm.target.masked(outcome.error))
 
     async def _link(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Link | None:
@@ -186,14 +191,16 @@ class Wire:
         machine.opened(self.clock.now_ns(), replica=link.peer)
         return link
 
-    async def _exchange(self, arm: Connections, request: WireRequest, machine: CallMachine, link: Link) -> Exchange:
+    async def _exchange(
+        self, arm: Connections, request: WireRequest, machine: CallMachine, link: Link, kept: list[tuple[int, bytes]] | None
+    ) -> Exchange:
         target = arm.target
         first = target.address.path + request.path
         length = sum(map(len, request.body))
         expects = target.expect_bytes is not None and length >= target.expect_bytes
         for _ in range(MAX_REDIRECTS + 1):
             path = arm.paths.get(first, first)
-            exchange = Exchange(link, machine, clock=self.clock, hub=self._hub, pump=self._pump, on_tokens=request.on_tokens)
+            exchange = Exchange(link, machine, clock=self.clock, hub=self._hub, pump=self._pump, on_tokens=request.on_tokens, kept=kept)
             self._halts[request.request_id] = exchange.halt
             lines = head(
                 target,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
+
+RAW: Final = ".raw.jsonl.zst"
 
 
 def journal_folder(database: Path, run_id: str) -> Path:
@@ -13,6 +16,11 @@ def journal_folder(database: Path, run_id: str) -> Path:
 def journals(database: Path, run_id: str) -> tuple[Path, ...]:
     """List a run's journals in order of their legs; none if nothing was written."""
     return tuple(sorted(journal_folder(database, run_id).glob("*.journal")))
+
+
+def raw_files(database: Path, run_id: str) -> tuple[Path, ...]:
+    """List the files with the bytes of a run's calls, where a replay was asked to keep them."""
+    return tuple(sorted(journal_folder(database, run_id).glob(f"*{RAW}")))
 
 
 def journalled_runs(database: Path) -> tuple[str, ...]:

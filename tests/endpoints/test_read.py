@@ -84,3 +84,11 @@ def test_the_key_is_read_when_it_is_needed_and_missing_keys_name_the_variable(mo
     monkeypatch.setenv("SOME_KEY", "secret")
     assert endpoint.request_headers() == {"Authorization": "Bearer secret"}
     assert "secret" not in repr(endpoint)
+
+
+def test_options_hold_for_inline_endpoints_and_win_over_a_file(tmp_path: Path) -> None:
+    (tmp_path / "arms.yaml").write_text(ARMS)
+    for text in ("a=http://127.0.0.1:1/v1", str(tmp_path / "arms.yaml")):
+        found = read(text, model="M", key_env="K", tokenizer="t.json")
+        assert isinstance(found, tuple)
+        assert {(each.model, each.key_env, each.tokenizer) for each in found} == {("M", "K", "t.json")}

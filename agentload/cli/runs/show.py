@@ -9,7 +9,7 @@ For example:
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,6 +19,7 @@ from agentload.cli._output import print_json
 from agentload.cli._table import table
 from agentload.evidence.gaps import Gaps, gaps
 from agentload.store.database import reading
+from agentload.store.places import raw_files
 from agentload.store.runs import ArmLine, BlockLine, LegLine, RunSummary, summary
 
 ARMS: Final = ("arm", "calls", "ended", "model", "machine", "where")
@@ -32,6 +33,8 @@ class Shown:
 
     summary: RunSummary
     gaps: tuple[Gaps, ...]
+    raw: tuple[str, ...] = ()
+    """Files with the bytes of calls."""
 
 
 def run(
@@ -43,11 +46,16 @@ def run(
     with reading(db) as connection:
         found = summary(connection, name)
         shown = Shown(summary=found, gaps=gaps(connection, found.run.run_id))
+    raw = raw_files(db, found.run.run_id)
     if json:
-        print_json(shown)
+        print_json(replace(shown, raw=tuple(str(path) for path in raw)))
         return
     for line in _lines(shown):
         print(line)
+    if raw:
+        print(f"\nraw bytes of calls ({sum(path.stat().st_size for path in raw) / 1e6:,.1f} MB), a JSON line a call: zstdcat FILE")
+        for path in raw:
+            print(f"  {path}")
 
 
 def _lines(shown: Shown) -> Iterator[str]:

@@ -160,3 +160,13 @@ def test_delete_asks_unless_told_not_to(agentload: Agentload, monkeypatch: pytes
     assert agentload.json("delete", "r1", "--yes") == [{"run_id": "r1", "calls": 2, "journals": 1}]
     assert agentload.json("list") == []
     assert not journal_folder(Path("agentload.duckdb"), "r1").exists()
+
+
+def test_show_names_the_files_with_raw_bytes_and_delete_takes_them_along(agentload: Agentload, folder: Path) -> None:
+    raw = journal_folder(Path("agentload.duckdb"), "r1") / "leg000-7.raw.jsonl.zst"
+    (folder / raw).write_bytes(b"0" * 2_500_000)
+    agentload("load")
+    assert agentload("show", "r1").endswith(f"\n\nraw bytes of calls (2.5 MB), a JSON line a call: zstdcat FILE\n  {raw}\n")
+    assert agentload.json("show", "r1")["raw"] == [str(raw)]
+    agentload("delete", "r1", "--yes")
+    assert not (folder / raw).exists()

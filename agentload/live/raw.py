@@ -1,0 +1,63 @@
+"""Keep the bytes that calls brought, for those who must see what a server really sent: one JSON line a call, compressed.
+
+A line holds the bytes as text in Latin-1 (a character a byte), and when each read of how many bytes arrived. Keys that a server echoes are
+overwritten in their own length, so that the reads still fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias
+
+import msgspec
+import zstandard
+
+from agentload.live.target import Target
+from agentload.model.commands import Outcome
+
+Which: TypeAlias = Literal["failures", "all"]
+Reads: TypeAlias = Sequence[tuple[int, bytes]]
+
+MOST_OF_A_CALL: Final = 4 << 20
+MOST_OF_A_FILE: Final = 1 << 30  # before compression, which leaves a tenth or less
+LEVEL: Final = 1
+
+
+class RawLog:
+    """Append what calls brought to one file; use it as a context."""
+
+    def __init__(self, path: Path, *, which: Which) -> None:
+        self.path = path
+        self._which = which
+        self._file = path.open("ab")
+        self._left = MOST_OF_A_FILE
+        self._pack = zstandard.ZstdCompressor(level=LEVEL).compress
+        self._json = msgspec.json.Encoder().encode
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    def keep(self, target: Target, request_id: str, outcome: Outcome, reads: Reads) -> None:
+        """Keep a call that is over, unless it is not wanted or the file is as long as it may become."""
+        if (self._which == "failures" and outcome.status == "ok") or self._left <= 0:
+            return
+        raw = b"".join(data for _, data in reads)[:MOST_OF_A_CALL]
+        for secret in target.secrets():
+            raw = raw.replace(secret.encode(), b"*" * len(secret.encode()))
+        line = {
+            "request_id": request_id,
+            "arm": target.arm,
+            "status": outcome.status,
+            "reads": [(at_ns, len(data)) for at_ns, data in reads],
+            "raw": raw.decode("latin-1"),
+        }
+        encoded = self._json(line) + b"\n"
+        self._left -= len(encoded)
+        # A frame a call: what was kept before a crash can be read, and any number of frames is one stream.
+        self._file.write(self._pack(encoded))
+        self._file.flush()

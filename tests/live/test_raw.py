@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from agentload.live import raw as raw_module
+from agentload.live.raw import RawLog
+from agentload.live.target import Target
+from agentload.live.wire import Wire
+from agentload.model.commands import Outcome
+from tests.live.calls import request
+from tests.live.scripted import Peer, serving
+
+KEY = "opaque-key-of-ours"
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(path.read_bytes()), read_across_frames=True) as reader:
+        return [json.loads(line) for line in reader.read().splitlines()]
+
+
+@pytest.mark.loopback
+async def test_every_byte_that_a_call_brought_is_kept_with_the_reads_it_came_in_and_no_key(tmp_path: Path) -> None:
+    refusal = b'HTTP/1.1 401 Unauthorized\r\ncontent-length: 40\r\n\r\n{"error":"wrong key opaque-key-of-ours"}'
+
+    async def answer(peer: Peer) -> None:
+        if peer.number == 1:
+            await peer.answer()
+        else:
+            await peer.send(refusal)
+
+    path = tmp_path / "leg001-7.raw.jsonl.zst"
+    async with serving(answer) as server:
+        with RawLog(path, which="all") as kept:
+            async with Wire([Target(arm="a", url=server.url, api_key=KEY)], raw=kept) as wire:
+                good = await wire.call(request(1))
+                refused = await wire.call(request(2))
+    first, second = lines(path)
+    assert (first["request_id"], first["arm"], first["status"], second["status"]) == ("r1", "a", "ok", "http_error")
+    assert (good.status, refused.status) == ("ok", "http_error")
+    text = str(first["raw"])
+    assert text.startswith("HTTP/1.1 200 OK\r\n")
+    assert text.endswith("data: [DONE]\n\n\r\n0\r\n\r\n")
+    reads = first["reads"]
+    assert isinstance(reads, list)
+    assert sum(length for _, length in reads) == len(text)
+    assert [at for at, _ in reads] == sorted(at for at, _ in reads)
+    assert second["raw"] == refusal.decode().replace(KEY, "*" * len(KEY))
+    assert KEY not in str(refused.error)
+
+
+def test_failures_alone_are_kept_if_that_is_what_was_asked_for(tmp_path: Path) -> None:
+    target = Target(arm="a", url="http://x/v1")
+    with RawLog(tmp_path / "x", which="failures") as kept:
+        kept.keep(target, "r1", Outcome(status="ok"), [(1, b"fine")])
+        kept.keep(target, "r2", Outcome(status="garbage"), [(1, b"!!\xff"), (2, b"!!")])
+    assert lines(tmp_path / "x") == [{"request_id": "r2", "arm": "a", "status": "garbage", "reads": [[1, 3], [2, 2]], "raw": "!!ÿ!!"}]
+
+
+def test_calls_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_module, "MOST_OF_A_CALL", 8)
+    monkeypatch.setattr(raw_module, "MOST_OF_A_FILE", 150)
+    target = Target(arm="a", url="http://x/v1")
+    with RawLog(tmp_path / "x", which="all") as kept:
+        for number in range(10):
+            kept.keep(target, f"r{number}", Outcome(status="ok"), [(1, b"0123456789")])
+    found = lines(tmp_path / "x")
+    assert [line["raw"] for line in found] == ["01234567"] * 2
