@@ -32,6 +32,7 @@ from agentload.cli._reached import reached
 from agentload.cli._table import table
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all
+from agentload.endpoints.kept import kept
 from agentload.endpoints.read import read
 from agentload.errors import InterruptError, PlanError, UsageError
 from agentload.evidence.sweeps import WORKLOAD
@@ -40,9 +41,12 @@ from agentload.experiment.capacity import Found, Limits
 from agentload.experiment.contexts import lengths, sweep
 from agentload.experiment.cost import cost
 from agentload.experiment.crowd import Crowd
+from agentload.experiment.find import rows
+from agentload.experiment.keep import keep
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.record import new_run_id, typed_command
+from agentload.experiment.relay import Launching
 from agentload.experiment.replay import Replay
 from agentload.experiment.starts import with_starts
 from agentload.experiment.summary import summarise
@@ -94,7 +98,10 @@ def run(
                 is_forced=force,
                 command=typed_command(),
             )
-            found = [crowd.search(arm, start=start, told=lambda text: print(text, file=sys.stderr, flush=True)) for arm in arms]
+            found = _searched(crowd, arms, start, starting)
+            if into is not None:
+                steps = (row for each in found for row in rows(each, run_id=into, seconds=seconds, slo=slo or ""))
+                keep(steps, db, run_id=into, name="capacity")
             print_json(found) if json else _print_found(found)
             return
         contexts = lengths(context)
@@ -129,6 +136,21 @@ def run(
         raise InterruptError(f"run {ended.run_id} was stopped; the pairs that were finished are stored")
     summary = summarise(db, ended.run_id)
     print_json(summary) if json else print(f"{summary.text()}\n\nNext: agentload report {db} --run {ended.run_id}")
+
+
+def _searched(crowd: Crowd, arms: tuple[Endpoint, ...], start: int, starting: Launching | None) -> list[Found]:
+    """Search arm by arm; where we start the servers, one runs at a time, and one that died is started again."""
+
+    def told(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    if starting is None:
+        return [crowd.search(arm, start=start, told=told) for arm in arms]
+    found = []
+    for arm in arms:
+        with kept(arm, logs=starting.logs / arm.name, start_s=starting.start_s) as up:
+            found.append(crowd.search(arm, start=start, told=told, up=up))
+    return found
 
 
 def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:

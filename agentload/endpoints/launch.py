@@ -101,7 +101,7 @@ def start(endpoint: Endpoint, *, logs: Path, start_s: float = START_S, is_stoppi
     """Start the server of one arm and return when it is healthy. Raises LaunchError, with the end of its log, when it is not."""
     if endpoint.launch is None:
         raise LaunchError(f"{endpoint.name}: the arms file has no 'launch'", hint="launch: vllm serve MODEL --port 8000")
-    if _answers(endpoint):
+    if is_healthy(endpoint):
         raise LaunchError(f"{endpoint.name}: something answers at {endpoint.root} already", hint="stop it, or choose another port")
     running = _spawned(endpoint.name, endpoint.launch, logs)
     try:
@@ -152,7 +152,7 @@ def _spawned(arm: str, launch: Launch, logs: Path) -> Running:
 
 
 def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Callable[[], bool]) -> None:
-    while not _answers(endpoint):
+    while not is_healthy(endpoint):
         code = running.process.poll()
         if code is not None:
             raise EndedError(
@@ -165,7 +165,7 @@ def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Ca
         time.sleep(LOOK_S)
 
 
-def _answers(endpoint: Endpoint) -> bool:
+def is_healthy(endpoint: Endpoint) -> bool:
     """Tell whether the server says that it is healthy; one without /health is when it answers at all."""
     try:
         with urllib.request.urlopen(f"{endpoint.root}/health", timeout=5):  # noqa: S310  # the arms file takes http and https alone

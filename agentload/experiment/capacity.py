@@ -47,6 +47,8 @@ class Trial:
     output_tokens_per_s: float
     waiting_share: float = 0.0
     """Of the time, with requests waiting."""
+    died: bool = False
+    """The server did not live to the trial's end."""
 
     @property
     def share(self) -> float:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -39,11 +39,18 @@ class Crowd:
     is_forced: bool = False
     waits: Mapping[str, WaitScale] = field(default_factory=dict)
 
-    def search(self, arm: Endpoint, *, start: int, told: Callable[[str], None]) -> Found:
-        """Bracket the number of sessions that *arm* carries; each trial is told when it is over."""
+    def search(self, arm: Endpoint, *, start: int, told: Callable[[str], None], up: Callable[[], bool] = lambda: False) -> Found:
+        """Bracket the number of sessions that *arm* carries; each trial is told when it is over.
+
+        *up* brings a server of ours up before each trial, and tells whether it had died.
+        """
 
         def attempt(size: float) -> Trial:
+            up()
             trial = self._trial(arm, round(size))
+            if up():
+                trial = replace(trial, died=True)
+                told(f"{arm.name}: the server died of {size:.0f} sessions and was started again")
             held = f"{trial.share:.0%} of {trial.turns} turns hold"
             told(f"{arm.name}: {size:.0f} sessions: {held}, {trial.preemptions} preemptions, waiting {trial.waiting_share:.0%} of the time")
             return trial
@@ -83,8 +90,8 @@ class Crowd:
 
 
 def is_trouble(trial: Trial) -> bool:
-    """Tell whether the server preempted or queued, or answered nothing at all."""
-    return trial.turns == 0 or trial.preemptions > 0 or trial.waiting_share > QUEUED
+    """Tell whether the server died, preempted or queued, or answered nothing at all."""
+    return trial.died or trial.turns == 0 or trial.preemptions > 0 or trial.waiting_share > QUEUED
 
 
 def _trial(sessions: int, calls: list[CallRow], samples: list[SampleRow], limits: Limits, seconds: float) -> Trial:

@@ -77,7 +77,7 @@ def rows(found: Found, *, run_id: str, seconds: float, slo: str) -> Iterator[Pro
             probe=PROBE,
             at_ns=position,
             settings=settings,
-            outcome="ok",
+            outcome="died" if trial.died else "ok",
             detail=json.dumps(detail, sort_keys=True),
         )
 

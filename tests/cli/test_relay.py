@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import duckdb
 import pytest
 import yaml
 
-from agentload.cli import replay
+from agentload.cli import replay, sweep
 from agentload.errors import UsageError
 from agentload.evidence.gather import gather
 from agentload.store.database import reading
@@ -88,3 +89,31 @@ def test_there_must_be_something_to_start(tmp_path: Path) -> None:
         replay.run(["rag"], endpoints="a=http://127.0.0.1:9/v1", launch=True)
     with pytest.raises(UsageError, match="emulated ones are started anyway"):
         replay.run(["rag"], endpoints="emulated:llama-3.1-8b-h100", launch=True)
+
+
+@pytest.mark.slow
+@pytest.mark.loopback
+def test_a_server_that_dies_of_its_load_is_started_again_and_the_steps_are_kept_beside_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = tmp_path / "r.duckdb"
+    arms = arms_file(tmp_path, "fp8", first="{kind: crash, after_tokens: 0, only: 30}")
+    replay.run([short(tmp_path)], endpoints="emulated:llama-3.1-8b-h100/fp8", db=database, pairs=1, sessions=1)
+    with duckdb.connect(str(database), read_only=True) as connection:
+        ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
+    sweep.run(
+        endpoints=arms,
+        concurrency=True,
+        trace=short(tmp_path),
+        start=2,
+        seconds=1.5,
+        slo="ttft=1",
+        db=database,
+        into=run,
+        launch=True,
+        logs=tmp_path / "logs",
+    )
+    assert re.search(r"died of \d sessions and was started again", capsys.readouterr().err)
+    with duckdb.connect(str(database), read_only=True) as connection:
+        rows = connection.execute("SELECT arm, probe, outcome FROM probes").fetchall()
+    assert ("fp8", "capacity", "died") in rows
