@@ -9,6 +9,7 @@ from itertools import combinations
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.expectations import checks, is_same_configuration
 from agentload.endpoints.identity import Identity
+from agentload.endpoints.urls import without_user
 from agentload.errors import EndpointError
 
 
@@ -21,11 +22,13 @@ class Agreement:
     """Expectations that no server confirms or denies."""
     equal: tuple[tuple[str, str], ...] = ()
     """Pairs of arms that are the same configuration by all that they say."""
+    unseen: tuple[str, ...] = ()
+    """What of the servers' work stays in the dark."""
 
     def caveats(self) -> tuple[str, ...]:
         """Return everything as sentences."""
         same = (f"{one} and {other} are the same configuration by all they say: this is an A/A test" for one, other in self.equal)
-        return (*self.mismatches, *self.unknown, *same)
+        return (*self.mismatches, *self.unknown, *same, *self.unseen)
 
     def require(self) -> None:
         """Raise EndpointError when a server is not what is expected."""
@@ -45,4 +48,12 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
             for one, other in combinations(endpoints, 2)
             if one.url != other.url and is_same_configuration(facts[one.name], facts[other.name])
         ),
+        unseen=tuple(_unseen(endpoint) for endpoint in endpoints if not identities[endpoint.name].counters),
     )
+
+
+def _unseen(endpoint: Endpoint) -> str:
+    where = ", ".join(without_user(url) for url in endpoint.metrics_urls)
+    if endpoint.log is not None:
+        return f"{endpoint.name}: no metrics at {where}: its log stands in for load and KV usage, requests of others are not seen"
+    return f"{endpoint.name}: no metrics at {where}: KV usage, preemptions and requests of others are not seen"

@@ -50,17 +50,18 @@ class Identity:
             "version": self.version or log.version,
             "models": list(self.models),
             "max_model_len": self.max_model_len,
-            "kv_cache_dtype": config.get("cache_dtype") or log.kv_cache_dtype,
+            "kv_cache_dtype": config.get("cache_dtype") or log.kv_cache_dtype or log.settings.get("kv_cache_dtype"),
             "skip_layers": config.get("kv_cache_dtype_skip_layers"),
-            "prefix_caching": config.get("enable_prefix_caching"),
-            "block_size": config.get("block_size"),
+            "prefix_caching": config.get("enable_prefix_caching") or log.settings.get("prefix_caching"),
+            "block_size": config.get("block_size") or log.block_tokens,
             "pool_tokens": config.get("kv_cache_size_tokens") or log.pool_tokens,
             "max_concurrency": config.get("kv_cache_max_concurrency") or log.max_concurrency,
             "gpu_memory_utilization": config.get("gpu_memory_utilization"),
             "attention_backend": config.get("attention_backend") or self.settings.get("attention_backend") or log.attention_backend,
+            "flash_version": self.settings.get("flash_attention") or log.flash_version,
             "process_start_s": self.counters.get("process_start_s"),
             "replicas": self.replicas,
-            "settings": dict(self.settings),
+            "settings": {**_without_facts(log.settings), **self.settings},
             "warnings": list(log.warnings),
         }
 
@@ -126,6 +127,10 @@ def served_model(endpoint: Endpoint, identity: Identity) -> str:
         served = ", ".join(identity.models) or "none"
         raise EndpointError(f"{endpoint.name}: {endpoint.shown_url} does not serve '{endpoint.model}'", hint=f"--model one of: {served}")
     return endpoint.model
+
+
+def _without_facts(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if name not in {"kv_cache_dtype", "prefix_caching"}}
 
 
 def _one_configuration(endpoint: Endpoint, scrapes: tuple[Scrape, ...]) -> None:

@@ -36,7 +36,7 @@ def _names(endpoint: Endpoint, model: str, identity: Identity) -> Iterator[str]:
         return
     if endpoint.profile is not None or identity.emulated is not None:
         return  # the profile has it
-    if isinstance(weights := identity.settings.get("weights"), str):
+    if isinstance(weights := identity.settings.get("weights") or identity.log.settings.get("weights"), str):
         yield weights
     words = endpoint.launch.command if endpoint.launch is not None else ()
     if "serve" in words[:-1]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,19 @@ _DTYPE: Final = re.compile(r"Using (\S+) data type to store kv cache")
 _BLOCK: Final = re.compile(r"Setting attention block size to (\d+) tokens")
 _PADDING: Final = re.compile(r"Padding mamba page size by ([\d.]+)%")
 _VERSION: Final = re.compile(r"\bversion (\d+\.\d+\S*)|V1 LLM engine \(v(\d+\.\d+[^)]*)\)")
+# `Initializing a V1 LLM engine (v0.32.0) with config: model='M', …`: settings of /server_info, by our names.
+_CONFIG: Final = re.compile(r"LLM engine \(v[^)]*\) with config: (.*)")
+_SETTING: Final = re.compile(r"\b(\w+)=('[^']*'|[\w.]+)")
+_SETTINGS: Final = {
+    "model": "weights",
+    "quantization": "quantization",
+    "enforce_eager": "eager",
+    "tensor_parallel_size": "tensor_parallel",
+    "data_parallel_size": "data_parallel",
+    "enable_chunked_prefill": "chunked_prefill",
+    "kv_cache_dtype": "kv_cache_dtype",
+    "enable_prefix_caching": "prefix_caching",
+}
 _WORK: Final = re.compile(
     r"Avg prompt throughput: ([\d.]+) tokens/s, Avg generation throughput: ([\d.]+) tokens/s, "
     r"Running: (\d+) reqs, Waiting: (\d+) reqs,(?: Preemptions: (\d+),)?.*?KV cache usage: ([\d.]+)%(?:, Prefix cache hit rate: ([\d.]+)%)?"
@@ -46,6 +59,8 @@ class StartUp:
     kv_cache_dtype: str | None = None
     block_tokens: int | None = None
     mamba_padding_percent: float | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What the engine was started with, by the names of `endpoints.settings`; beside them `kv_cache_dtype` and `prefix_caching`."""
     warnings: tuple[str, ...] = field(default=())
     """Lines on scales and kernels that bear on accuracy or on what is compared, each once."""
 
@@ -69,10 +84,13 @@ def start_up(lines: Iterable[str]) -> StartUp:
     """Read what a server decided at its last start: a later line wins over an earlier one."""
     found: dict[str, str] = {}
     warnings: dict[str, None] = {}
+    settings: dict[str, str] = {}
     for line in lines:
         for name, pattern in _FACTS:
             if match := pattern.search(line):
                 found[name] = next(group for group in match.groups() if group is not None)
+        if match := _CONFIG.search(line):
+            settings = {_SETTINGS[name]: value.strip("'") for name, value in _SETTING.findall(match[1]) if name in _SETTINGS}
         if match := _CONCURRENCY.search(line):
             found["concurrency_tokens"], found["max_concurrency"] = match.groups()
         if any(mark in line for mark in _WARNINGS):
@@ -88,6 +106,7 @@ def start_up(lines: Iterable[str]) -> StartUp:
         kv_cache_dtype=found.get("kv_cache_dtype"),
         block_tokens=_whole(found.get("block_tokens")),
         mamba_padding_percent=_number(found.get("mamba_padding_percent")),
+        settings={name: value for name, value in settings.items() if value != "None"},
         warnings=tuple(warnings),
     )
 

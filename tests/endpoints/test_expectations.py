@@ -50,6 +50,7 @@ def test_a_wrong_label_on_a_url_stops_the_run_and_names_arm_and_fact() -> None:
     assert found == Agreement(
         mismatches=("fp8: kv_cache_dtype: expected fp8, the server says auto",),
         unknown=("fp8: backend: expected FLASHINFER, the server does not say",),
+        unseen=("fp8: no metrics at http://x/metrics: KV usage, preemptions and requests of others are not seen",),
     )
     with pytest.raises(EndpointError, match="expected fp8, the server says auto") as caught:
         found.require()
@@ -63,7 +64,15 @@ def test_two_servers_that_say_the_same_of_themselves_are_an_a_a_test_but_an_arm_
     found = agreement(arms, {"a": same, "b": other, "a-control": same})
     assert found.equal == (("a", "b"), ("b", "a-control"))
     silent = Identity(models=("m",))
-    assert agreement(arms, {"a": silent, "b": silent, "a-control": silent}) == Agreement()
+    assert agreement(arms, {"a": silent, "b": silent, "a-control": silent}).equal == ()
+
+
+def test_what_cannot_be_seen_is_a_caveat_that_names_the_arm_and_what_stands_in() -> None:
+    arms = [Endpoint(name="a", url="http://me:secret@x/v1"), Endpoint(name="b", url="http://y/v1", log="b.log")]
+    assert agreement(arms, dict.fromkeys(("a", "b"), Identity(models=("m",)))).caveats() == (
+        "a: no metrics at http://***@x/metrics: KV usage, preemptions and requests of others are not seen",
+        "b: no metrics at http://y/metrics: its log stands in for load and KV usage, requests of others are not seen",
+    )
 
 
 def test_settings_come_from_the_open_part_of_a_development_server() -> None:

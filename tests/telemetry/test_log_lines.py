@@ -45,6 +45,23 @@ def test_what_a_server_decided_is_read_from_its_start() -> None:
     )
 
 
+def test_what_the_engine_was_started_with_is_read_from_its_config() -> None:
+    line = (
+        "(EngineCore pid=21136) INFO 11-20 12:40:40 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
+        "model='models/tiny', speculative_config=None, dtype=torch.bfloat16, max_seq_len=8192, tensor_parallel_size=2, "
+        "data_parallel_size=1, quantization=None, quantization_config=None, enforce_eager=True, kv_cache_dtype=auto, "
+        "enable_prefix_caching=False"
+    )
+    assert start_up([line]).settings == {
+        "weights": "models/tiny",
+        "tensor_parallel": "2",
+        "data_parallel": "1",
+        "eager": "True",
+        "kv_cache_dtype": "auto",
+        "prefix_caching": "False",
+    }
+
+
 def test_older_lines_and_kernels_are_read_and_a_repeated_warning_is_kept_once() -> None:
     assert start_up(GPU.splitlines()) == StartUp(
         pool_tokens=434_784,
