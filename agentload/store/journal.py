@@ -182,7 +182,8 @@ def read(path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None
 def is_held(path: Path) -> bool:
     """Say whether a process writes this journal just now.
 
-    It has to be looked at through the writer's own lock, for an instant; a file without a header is left alone, as its writer may be about to lock it.
+    It has to be looked at through the writer's own lock, for an instant; a file without a header is left alone: its writer may be
+    about to lock it.
     """
     try:
         with path.open("rb") as source:

@@ -32,7 +32,7 @@ def body(plot: Plot) -> str:
 def scales(plot: Plot) -> tuple[Scale, Scale]:
     """Lay both axes over the frame, wide enough for all values, rules and the bands' closed ends."""
     xs = [value for series in plot.series for value in series.xs]
-    ys = [value for series in plot.series for value in series.ys]
+    ys = [value for series in plot.series for value in (*series.ys, *series.lows, *series.highs)]
     for axis, values in (("x", xs), ("y", ys)):
         values += [rule.at for rule in plot.rules if rule.axis == axis]
         values += [end for band in plot.bands if band.axis == axis for end in (band.low, band.high) if end is not None]
@@ -98,7 +98,11 @@ def _series(series: Series, x: Scale, y: Scale) -> str:
     drawn = {"points": "", "line": _line(pixels), "steps": _line(_stairs(pixels))}[series.mark]
     shape = "mark" if series.mark == "points" else "hit"
     marks = "".join(marker(at, series.slot, shape, tip) for at, tip in zip(pixels, tips, strict=True))
-    return element("g", drawn, marks, class_=_class("series", series.slot), data_arm=series.slot)
+    bars = "".join(
+        element("line", class_="bar", x1=across, x2=across, y1=y.at(low), y2=y.at(high))
+        for (across, _), low, high in zip(pixels, series.lows, series.highs, strict=False)
+    )
+    return element("g", bars, drawn, marks, class_=_class("series", series.slot), data_arm=series.slot)
 
 
 def _line(pixels: list[tuple[float, float]]) -> str:

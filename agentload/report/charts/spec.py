@@ -32,10 +32,14 @@ class Series:
     ys: tuple[float, ...]
     tips: tuple[str, ...] = ()
     """What to say at each value; empty: made from the axes."""
+    lows: tuple[float, ...] = ()
+    """Lower ends of the values' intervals, drawn as bars with `highs`; empty: none are drawn."""
+    highs: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.xs) == len(self.ys), self.label
-        assert len(self.tips) in (0, len(self.xs)), self.label
+        assert all(len(each) in (0, len(self.xs)) for each in (self.tips, self.lows, self.highs)), self.label
+        assert len(self.lows) == len(self.highs), self.label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

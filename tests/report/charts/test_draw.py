@@ -1,6 +1,8 @@
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from agentload.report.charts.draw import inline, picture
 from agentload.report.charts.plot import scales
 from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Plot, Rule, Series, legend
@@ -59,6 +61,18 @@ def test_every_value_has_a_mark_that_says_what_it_is() -> None:
         "share: 10k tokens, 7 ms",
         "share: 20k tokens, 8 ms",
     ]
+
+
+def test_intervals_are_bars_that_fit_the_frame() -> None:
+    value = Series(label="a", slot=0, mark="points", xs=(1.0, 2.0), ys=(5.0, 6.0), lows=(1.0, 5.5), highs=(20.0, 6.5))
+    plot = replace(PLOT, series=(value,), bands=(), rules=())
+    bars = drawn(plot).findall(f".//{SVG}line[@class='bar']")
+    x, y = scales(plot)
+    assert [(float(bar.get("x1") or 0), float(bar.get("y1") or 0)) for bar in bars] == [
+        (pytest.approx(x.at(1.0), abs=0.1), pytest.approx(y.at(1.0), abs=0.1)),
+        (pytest.approx(x.at(2.0), abs=0.1), pytest.approx(y.at(5.5), abs=0.1)),
+    ]
+    assert all(y.end <= float(bar.get("y2") or 0) <= y.start for bar in bars)
 
 
 def test_a_chart_names_itself_to_who_cannot_see_it() -> None:

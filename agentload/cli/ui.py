@@ -1,0 +1,57 @@
+"""Show runs, decisions, comparisons and jobs in a browser, and what is running while it runs.
+
+The pages are read-only, ask nothing of the network and answer to this machine alone. They live beside a run: the database is opened for
+an instant, progress comes from the journals. Ctrl-C ends.
+
+For example:
+
+    agentload ui
+
+    agentload ui --db agentload.duckdb --db /var/lib/agentload/watch.duckdb --port 9000
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from agentload.cli import _decide as opt
+from agentload.ui.guard import is_loopback
+from agentload.ui.server import Options, Running, check
+from agentload.ui.server import run as serve
+
+USUAL: Final = (Path("agentload.duckdb"), Path("watch.duckdb"))
+
+
+def run(
+    *,
+    db: Annotated[
+        list[Path] | None, typer.Option(help="DuckDB file; may be given more than once. agentload.duckdb and watch.duckdb when omitted.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8750,
+    host: Annotated[str, typer.Option(help="Address to listen on; one beyond this machine needs --allow-host.")] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Name that browsers may call this server by, besides localhost; may be given more than once.")
+    ] = None,
+    policy: opt.Policy = None,
+    profile: opt.Profile = None,
+    seconds: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.", min=0)] = None,
+) -> None:
+    options = Options(
+        databases=tuple(db or [each for each in USUAL if each.exists()] or USUAL[:1]),
+        host=host,
+        port=port,
+        names=tuple(allow_host or ()),
+        setting=opt.setting(policy),
+        profile=profile,
+    )
+    check(options)
+    if not is_loopback(host):
+        print(f"warning: whoever reaches {host} can read the pages; they have no password", file=sys.stderr)
+    serve(options, ready=_show, seconds=seconds)
+
+
+def _show(running: Running) -> None:
+    for url, path in running.pages.items():
+        print(f"{url}  {path}", flush=True)

@@ -1,0 +1,1 @@
+"""Show what is stored and what is running, on read-only pages for one machine's browser."""

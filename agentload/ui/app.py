@@ -1,0 +1,237 @@
+"""Route requests to pages, and what goes wrong to a page that says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import duckdb
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from agentload.errors import AgentloadError, StoreError
+from agentload.report.formats import html
+from agentload.ui import guard
+from agentload.ui.asked import Asked, NotFoundError
+from agentload.ui.pages import comparisons, decisions, job, jobs, overview, run, runs
+from agentload.ui.render import assets, context_of, render
+from agentload.ui.reports import Reports
+from agentload.ui.source import Answer, Source
+
+Read = Callable[[duckdb.DuckDBPyConnection, Asked], object]
+PAGES: Final[Mapping[str, Read]] = {
+    "overview": overview.read,
+    "runs": runs.read,
+    "run": run.read,
+    "decisions": decisions.read,
+    "comparisons": comparisons.read,
+    "jobs": jobs.read,
+    "job": job.read,
+}
+ALIVE: Final = frozenset({"overview", "run"})
+"""Pages that also show what is running."""
+YEAR_S: Final = 31_536_000
+AGAIN_S: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What is shown, and to whom."""
+
+    sources: Mapping[str, Source]
+    reports: Reports
+    hosts: frozenset[str]
+    """Names that a browser may call this server by."""
+
+
+def application(site: Site) -> web.Application:
+    """Return the web application."""
+    routes = _Routes(site)
+    app = web.Application(middlewares=[_headers, _door(site.hosts), _errors(site)])
+    app.add_routes(
+        [
+            web.get("/", routes.root),
+            web.get("/assets/{name}", routes.asset),
+            web.get("/db/{db}/", routes.page("overview")),
+            web.get("/db/{db}/live", routes.live),
+            web.get("/db/{db}/runs", routes.page("runs")),
+            web.get("/db/{db}/runs/{name}", routes.page("run")),
+            web.get("/db/{db}/runs/{name}/live", routes.live),
+            web.get("/db/{db}/runs/{name}/report", routes.report),
+            web.get("/db/{db}/decisions", routes.page("decisions")),
+            web.get("/db/{db}/comparisons", routes.page("comparisons")),
+            web.get("/db/{db}/compare", routes.chosen),
+            web.get("/db/{db}/compare/{name}/{other}", routes.report),
+            web.get("/db/{db}/jobs", routes.page("jobs")),
+            web.get("/db/{db}/jobs/{name}", routes.page("job")),
+        ]
+    )
+    return app
+
+
+class _Routes:
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def root(self, request: web.Request) -> web.StreamResponse:  # noqa: ARG002  # aiohttp's signature
+        raise web.HTTPFound(f"/db/{quote(next(iter(self._site.sources)), safe='')}/")
+
+    async def asset(self, request: web.Request) -> web.StreamResponse:
+        found = assets().get(request.match_info["name"])
+        if found is None:
+            raise web.HTTPNotFound
+        text, kind = found
+        return web.Response(text=text, content_type=kind, headers={"Cache-Control": f"max-age={YEAR_S}, immutable"})
+
+    def page(self, name: str) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            source = self._source(request)
+            text = await asyncio.to_thread(self._page, source, _asked(request, name))
+            return web.Response(text=text, content_type="text/html")
+
+        return handle
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        source, name = self._source(request), request.match_info.get("name", "")
+        seen, stamp = await asyncio.to_thread(lambda: (_seen(source, name), _token(source)))
+        context = {"seen": seen, "base": _base(source), "now_ns": time.time_ns(), "is_whole": bool(name)}
+        return web.Response(text=render("live", context), content_type="text/html", headers={"X-Agentload-Stamp": stamp})
+
+    async def report(self, request: web.Request) -> web.StreamResponse:
+        text = await asyncio.to_thread(self._site.reports.page, self._source(request), _asked(request, "report"))
+        policy = f"{html.security_policy()}; frame-ancestors 'none'"
+        return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": policy})
+
+    async def chosen(self, request: web.Request) -> web.StreamResponse:
+        asked = _asked(request, "compare")
+        before, after, arm = (asked.word(each) for each in ("before", "after", "arm"))
+        if not before or not after or before == after:
+            raise NotFoundError("a comparison needs two runs", hint="choose one before and one after")
+        suffix = f"?arm={quote(arm, safe='')}" if arm else ""
+        raise web.HTTPFound(f"{_base(self._source(request))}/compare/{quote(before, safe='')}/{quote(after, safe='')}{suffix}")
+
+    def _source(self, request: web.Request) -> Source:
+        name = request.match_info["db"]
+        found = self._site.sources.get(name)
+        if found is None:
+            raise NotFoundError(f"no database '{name}' is shown here", hint="agentload ui --db FILE shows another")
+        return found
+
+    def _page(self, source: Source, asked: Asked) -> str:
+        is_alive = asked.page in ALIVE
+        seen = _seen(source, asked.name) if is_alive else ()
+        answer: Answer[Any]
+        try:
+            answer = source.ask(asked, lambda connection: PAGES[asked.page](connection, asked))
+        except (NotFoundError, StoreError):
+            # Before its first block pair is done, a run is in its journal only, and there may be no database.
+            if not (seen or (asked.page == "overview" and not source.path.is_file())):
+                raise
+            answer = Answer(value=None)
+        live_url = f"{_base(source)}/runs/{quote(asked.name, safe='')}/live" if asked.name else f"{_base(source)}/live"
+        return render(
+            asked.page,
+            context_of(
+                **_frame(self._site, source, asked.page),
+                asked=asked,
+                data=answer.value,
+                stale_ns=answer.stale_ns,
+                seen=seen,
+                is_whole=bool(asked.name),
+                running=source.live.running(),
+                # A finished run does not change.
+                live_url=live_url if is_alive and (seen or not asked.name) else None,
+            ),
+        )
+
+
+def _asked(request: web.Request, page: str) -> Asked:
+    return Asked(
+        page=page,
+        name=request.match_info.get("name", ""),
+        other=request.match_info.get("other", ""),
+        words=tuple((name, value) for name, value in request.query.items()),
+    )
+
+
+def _seen(source: Source, name: str) -> tuple[Any, ...]:
+    return tuple(each for each in source.live.seen() if name in ("", each.run_id))
+
+
+def _base(source: Source) -> str:
+    return f"/db/{quote(source.name, safe='')}"
+
+
+def _token(source: Source) -> str:
+    """Return what tells a page that the database has changed, or that other runs are running."""
+    return f"{zlib.crc32(repr((source.stamp(), source.live.running())).encode()):08x}"
+
+
+def _frame(site: Site, source: Source, page: str) -> dict[str, Any]:
+    return {
+        "names": tuple(site.sources),
+        "name": source.name,
+        "path": source.path,
+        "base": _base(source),
+        "page": page,
+        "token": _token(source),
+        "now_ns": time.time_ns(),
+    }
+
+
+@web.middleware
+async def _headers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    response = await handler(request)
+    for name, value in guard.HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def _door(hosts: frozenset[str]) -> Middleware:
+    @web.middleware
+    async def door(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if guard.host_of(request.headers.get("Host")) not in hosts:
+            text = "This server answers to the names of its own machine only.\nagentload ui --allow-host NAME adds one.\n"
+            return web.Response(status=421, text=text)
+        if request.method not in guard.METHODS:
+            return web.Response(status=405, text="These pages are read-only.\n", headers={"Allow": "GET, HEAD"})
+        return await handler(request)
+
+    return door
+
+
+def _errors(site: Site) -> Middleware:
+    def page(status: int, message: str, hint: str | None, *, again: bool = False) -> web.Response:
+        first = next(iter(site.sources.values()))
+        frame = {**_frame(site, first, "problem"), "message": message, "hint": hint, "status": status}
+        text = render("problem", context_of(**frame, again_s=AGAIN_S if again else None))
+        return web.Response(status=status, text=text, content_type="text/html")
+
+    @web.middleware
+    async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except NotFoundError as error:
+            return page(404, error.message, error.hint)
+        except StoreError as error:
+            return page(503, error.message, error.hint, again=True)
+        except AgentloadError as error:
+            return page(422, error.message, error.hint)
+        except web.HTTPNotFound:
+            return page(404, f"there is no page {request.path}", "the overview leads to all there are")
+        except web.HTTPException as error:
+            if error.status < 400:
+                return web.Response(status=error.status, headers={"Location": error.headers["Location"]})
+            return page(error.status, error.reason, None)
+        except Exception:  # noqa: BLE001  # one page that breaks must not take the others along
+            traceback.print_exc(file=sys.stderr)
+            return page(500, "this page broke, which is a bug of agentload", "the terminal where `agentload ui` runs shows where")
+
+    return errors

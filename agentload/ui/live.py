@@ -1,0 +1,135 @@
+"""Find the runs that are played just now, and follow their journals: the database knows of them after each block pair only."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from agentload.errors import StoreError
+from agentload.model.rows import Row
+from agentload.store.journal import is_held, read
+from agentload.ui.progress import Fold, Progress
+
+SWEEP_S: Final = 10.0
+"""How often the folders of old runs are looked at again: one may have been resumed."""
+PATIENCE_S: Final = 0.5
+CHUNK: Final = 2000
+# Of a leg that measures, and of answers added to a run; other journals are written in an instant, and their lock is not to be disturbed.
+LEGS: Final = ("leg", "answers")
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One run's journals, read so far."""
+
+    folder: Path
+    fold: Fold = field(default_factory=Fold)
+    offsets: dict[Path, int] = field(default_factory=dict)
+    times: dict[Path, int] = field(default_factory=dict)
+
+    def catch_up(self, *, until_s: float) -> bool:
+        """Read what was written since; False when that takes longer than there is time."""
+        for path in _journals(self.folder):
+            written_ns = path.stat().st_mtime_ns
+            if self.times.get(path) == written_ns:
+                continue
+            reader = read(path, offset=self.offsets.get(path, 0), damaged=lambda _: None)
+            rows: Iterator[Row] = reader
+            while part := list(islice(rows, CHUNK)):
+                self.fold.take(part)
+                self.offsets[path] = reader.offset
+                if time.monotonic() > until_s:
+                    return False
+            self.times[path] = written_ns
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is to be told of a run that is played just now."""
+
+    run_id: str
+    progress: Progress | None
+    """None while it has not said what it is."""
+    is_current: bool
+    """False while a long journal is still being read for the first time."""
+
+
+class Live:
+    """The runs whose journals lie beside one database. Calls may come from several threads."""
+
+    def __init__(self, database: Path) -> None:
+        self._root = database.with_suffix(".journal")
+        self._lock = threading.Lock()
+        self._idle: dict[str, int] = {}
+        self._followed: dict[str, _Followed] = {}
+        self._swept_s = -SWEEP_S
+        self._root_ns = 0
+        self._running: tuple[str, ...] = ()
+
+    def running(self) -> tuple[str, ...]:
+        """List the runs that are played just now, the latest first."""
+        with self._lock:
+            return self._found()
+
+    def seen(self) -> tuple[Seen, ...]:
+        """Tell how far each of them is."""
+        with self._lock:
+            until_s = time.monotonic() + PATIENCE_S
+            running = self._found()
+            self._followed = {name: each for name, each in self._followed.items() if name in running}
+            return tuple(self._seen(name, until_s) for name in running)
+
+    def _seen(self, name: str, until_s: float) -> Seen:
+        followed = self._followed.setdefault(name, _Followed(self._root / name))
+        try:
+            is_current = followed.catch_up(until_s=until_s)
+        except (StoreError, OSError):  # of another version, or deleted this moment
+            return Seen(run_id=name, progress=None, is_current=False)
+        return Seen(run_id=name, progress=followed.fold.progress(), is_current=is_current)
+
+    def _found(self) -> tuple[str, ...]:
+        root_ns = _mtime(self._root)
+        if root_ns == self._root_ns and time.monotonic() - self._swept_s < SWEEP_S:
+            self._running = tuple(name for name in self._running if _is_running(self._root / name))
+            return self._running
+        self._swept_s, self._root_ns = time.monotonic(), root_ns
+        if not self._root.is_dir():
+            return ()
+        with os.scandir(self._root) as entries:
+            folders = {each.name: each.stat().st_mtime_ns for each in entries if each.is_dir(follow_symlinks=False)}
+        # A folder changes when a leg begins in it; one that was idle then, and has not changed, is idle still.
+        running = []
+        for name, changed_ns in folders.items():
+            if self._idle.get(name) == changed_ns:
+                continue
+            if _is_running(self._root / name):
+                running.append(name)
+            elif time.time_ns() - changed_ns > SWEEP_S * 1e9:  # young ones may be about to begin
+                self._idle[name] = changed_ns
+        self._running = tuple(sorted(running, reverse=True))
+        return self._running
+
+
+def _is_running(folder: Path) -> bool:
+    return any(is_held(path) for path in reversed(_journals(folder)))
+
+
+def _journals(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.startswith(LEGS) and path.suffix == ".journal")
+    except OSError:
+        return []
+
+
+def _mtime(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

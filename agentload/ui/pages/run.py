@@ -1,0 +1,193 @@
+"""One run: what was decided, how its calls went, its blocks, and how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+import msgspec
+
+from agentload.errors import StoreError
+from agentload.report.charts.spec import Axis, Chart, Plot, Series
+from agentload.report.labels import SLOTS, VERDICT_TONES
+from agentload.report.parts import Answer, Tone
+from agentload.store.runs import BlockLine, RunSummary, named, summary
+from agentload.ui.asked import Asked, NotFoundError
+
+_TONES: Final[dict[str, Tone]] = {str(word): tone for word, tone in VERDICT_TONES.items()}
+
+_TIMINGS: Final = """
+SELECT workload, c.arm, count(*) AS calls, count_if(status = 'ok') AS ok,
+    quantile_cont((first_ns - released_ns) / 1e6, [0.5, 0.95]) FILTER (status = 'ok'),
+    quantile_cont((done_ns - released_ns) / 1e6, [0.5, 0.95]) FILTER (status = 'ok'),
+    quantile_cont((last_ns - first_ns) / 1e6 / nullif(output_tokens - 1, 0), [0.5, 0.95]) FILTER (status = 'ok'),
+    sum(cached_tokens) / sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL)
+FROM calls_row AS c LEFT JOIN arms AS a ON (a.run_id, a.arm) = (c.run_id, c.arm)
+WHERE c.run_id = $run GROUP BY workload, c.arm, position ORDER BY workload, position
+"""
+
+_FAILURES: Final = """
+SELECT arm, status, count(*), any_value(error) FROM calls_row
+WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status ORDER BY count(*) DESC LIMIT 12
+"""
+
+_ANSWERS: Final = """
+SELECT task, arm, count_if("right"), count("right"), count(*) FROM answers WHERE run_id = $run GROUP BY task, arm ORDER BY task, arm
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One workload on one arm; p50 and p95 of its clean calls, in ms."""
+
+    workload: str
+    arm: str
+    calls: int
+    ok: int
+    ttft_ms: tuple[float, ...] | None
+    turn_ms: tuple[float, ...] | None
+    token_ms: tuple[float, ...] | None
+    cached_share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """Calls of one arm that ended in one way."""
+
+    arm: str
+    status: str
+    count: int
+    error: str | None
+    """What one of them said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """Answers of one arm to one task."""
+
+    task: str
+    arm: str
+    right: int
+    graded: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The latest decision that was stored."""
+
+    at_ns: int
+    policy: str
+    headline: str
+    tone: Tone
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the page shows."""
+
+    summary: RunSummary
+    slots: dict[str, int]
+    verdict: Verdict | None
+    timings: tuple[Timing, ...]
+    failures: tuple[Failed, ...]
+    answers: tuple[Right, ...]
+    charts: tuple[Chart, ...]
+    job: str | None
+
+
+class _Choice(msgspec.Struct):
+    verdict: str = ""
+
+
+class _Decision(msgspec.Struct):
+    choice: _Choice = msgspec.field(default_factory=_Choice)
+
+
+class _Stored(msgspec.Struct):
+    """What this page needs of a decision file; the rest may be of another version."""
+
+    headline: str
+    answers: tuple[Answer, ...] = ()
+    decision: _Decision = msgspec.field(default_factory=_Decision)
+
+
+def found(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Return the run of that name, or the only one whose name begins so; raise `NotFoundError` otherwise."""
+    try:
+        return named(connection, name).run_id
+    except StoreError as error:
+        jobs = connection.execute("SELECT max(job) FROM executions WHERE run_id = ?", [name]).fetchall()
+        kept = f"job {jobs[0][0]} keeps no calls of runs this old; what became of it is on the job's page" if jobs[0][0] else None
+        raise NotFoundError(error.message, hint=kept or error.hint) from error
+
+
+def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Run:
+    """Read a run by its name, or how that begins; raise `NotFoundError` if there is none."""
+    run = found(connection, asked.name)
+    told = summary(connection, run)
+    jobs = connection.execute("SELECT max(job) FROM executions WHERE run_id = ?", [run]).fetchall()
+    return Run(
+        summary=told,
+        slots={each.arm: position % SLOTS for position, each in enumerate(told.arms)},
+        verdict=_verdict(connection, run),
+        timings=tuple(_timing(row) for row in connection.execute(_TIMINGS, {"run": run}).fetchall()),
+        failures=tuple(
+            Failed(arm=arm, status=status, count=count, error=error)
+            for arm, status, count, error in connection.execute(_FAILURES, {"run": run}).fetchall()
+        ),
+        answers=tuple(
+            Right(task=task, arm=arm, right=right, graded=graded, asked=count)
+            for task, arm, right, graded, count in connection.execute(_ANSWERS, {"run": run}).fetchall()
+        ),
+        charts=tuple(_charts(told)),
+        job=jobs[0][0],
+    )
+
+
+def _timing(row: tuple[Any, ...]) -> Timing:
+    workload, arm, calls, ok, *figures, cached = row
+    # Of calls that never answered every quantile is NULL.
+    ttft, turn, token = (None if pair is None or None in pair else tuple(pair) for pair in figures)
+    return Timing(workload=workload, arm=arm, calls=calls, ok=ok, ttft_ms=ttft, turn_ms=turn, token_ms=token, cached_share=cached)
+
+
+def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> Verdict | None:
+    query = "SELECT at_ns, policy, decision FROM verdicts WHERE run_id = ? ORDER BY at_ns DESC LIMIT 1"
+    for at_ns, policy, text in connection.execute(query, [run]).fetchall():
+        try:
+            stored = msgspec.json.decode(text, type=_Stored)
+        except msgspec.ValidationError:
+            return None  # of a version that told it otherwise; the report is made anew from the calls
+        tone = _TONES.get(stored.decision.choice.verdict, "plain")
+        return Verdict(at_ns=at_ns, policy=policy, headline=stored.headline, tone=tone, answers=stored.answers)
+    return None
+
+
+def _charts(found: RunSummary) -> Iterator[Chart]:
+    blocks = [each for each in found.blocks if each.output_tokens_per_s is not None and each.void is None]
+    if len({each.round for each in blocks}) < 2:
+        return
+    yield Plot(
+        name="throughput",
+        title="Output tokens per second, block by block",
+        caption="Each mark is one block on one arm, in the order in which they were played, without drain tails and void blocks.",
+        x=Axis(label="round", quantity="count"),
+        y=Axis(label="tokens/s", quantity="tokens/s"),
+        series=tuple(_rates(slot, arm.arm, blocks) for slot, arm in enumerate(found.arms)),
+    )
+
+
+def _rates(slot: int, arm: str, blocks: list[BlockLine]) -> Series:
+    own = [(each.round + 1, each.output_tokens_per_s, each) for each in blocks if each.arm == arm]
+    return Series(
+        label=arm,
+        slot=slot % SLOTS,
+        mark="points",
+        xs=tuple(float(round_) for round_, _, _ in own),
+        ys=tuple(rate or 0.0 for _, rate, _ in own),
+        tips=tuple(f"{arm}, pair {each.pair}: {rate:,.0f} tokens/s over {each.calls} calls" for _, rate, each in own),
+    )

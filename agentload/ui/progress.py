@@ -1,0 +1,244 @@
+"""How far a run is: its journal's rows folded, as they come."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
+
+WINDOW: Final = 512
+"""Calls that the quantiles are taken from: the latest of an arm."""
+DRAWN: Final = 300
+"""Most marks of an arm in the chart; every second one goes when there are more."""
+TOLD: Final = 5
+SECOND: Final = 1_000_000_000
+ENOUGH_SHARE: Final = 0.02  # of the run, before the rest is guessed from it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Two quantiles of the latest calls."""
+
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmProgress:
+    """One arm so far."""
+
+    arm: str
+    done: int
+    """Calls, and answers of an evaluation."""
+    expected: int | None
+    failed: tuple[tuple[str, int], ...]
+    """How many ended how, without those that are ok; the most frequent first."""
+    ttft_ms: Spread | None
+    token_ms: Spread | None
+    tokens_per_s: float | None
+    """In the block that it plays, or played last."""
+    marks: tuple[tuple[float, float], ...]
+    """Second since the leg's start, time to first token in ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One call that failed."""
+
+    arm: str
+    session: str
+    turn: int
+    status: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A run so far."""
+
+    run_id: str
+    kind: str
+    name: str
+    model: str | None
+    leg: int
+    started_ns: int | None
+    """Wall clock, of this leg."""
+    heard_ns: int | None
+    """Wall clock of the latest call's end."""
+    rounds: int | None
+    round: int | None
+    """The one that is played, from 1."""
+    void_blocks: int
+    share: float | None
+    """Done, of one."""
+    arms: tuple[ArmProgress, ...]
+    failures: tuple[Failure, ...]
+    """The latest."""
+    began_share: float = 0.0
+    """What earlier legs had done."""
+
+    def left_s(self, now_ns: int) -> float | None:
+        """Guess the seconds that are left from those that went by; None while that would be a guess from nothing."""
+        if self.share is None or self.started_ns is None or self.share - self.began_share < ENOUGH_SHARE:
+            return None
+        return (now_ns - self.started_ns) / SECOND * (1 - self.share) / (self.share - self.began_share)
+
+
+@dataclass(slots=True)
+class _Arm:
+    done: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    token_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    marks: list[tuple[float, float]] = field(default_factory=list)
+    every: int = 1
+    drawn: int = 0
+    play: tuple[int, int] | None = None
+    tokens: int = 0
+    from_ns: int = 0
+    until_ns: int = 0
+
+
+class Fold:
+    """Take rows in their order; `progress` may be asked at any time."""
+
+    def __init__(self) -> None:
+        self._run: RunRow | None = None
+        self._leg: LegRow | None = None
+        self._arms: dict[str, _Arm] = {}
+        self._expected: Mapping[str, int] = {}
+        self._rounds: int | None = None
+        self._round: int | None = None
+        self._plays: set[tuple[int, str]] = set()
+        self._void = 0
+        self._heard_ns: int | None = None
+        self._failures: deque[Failure] = deque(maxlen=TOLD)
+        self._began_share = 0.0
+
+    def take(self, rows: Iterable[Row]) -> None:
+        """Add rows."""
+        for row in rows:
+            match row:
+                case CallRow():
+                    self._call(row)
+                case BlockRow():
+                    self._block(row)
+                case AnswerRow():
+                    self._answer(row)
+                case RunRow():
+                    self._opened(row)
+                case ArmRow():
+                    self._arms.setdefault(row.arm, _Arm())
+                case LegRow():
+                    self._began(row)
+                case _:
+                    pass
+
+    def progress(self) -> Progress | None:
+        """Return the state; None before the run has said what it is."""
+        run, leg = self._run, self._leg
+        if run is None:
+            return None
+        return Progress(
+            run_id=run.run_id,
+            kind=run.kind,
+            name=run.name,
+            model=run.model,
+            leg=1 if leg is None else leg.leg,
+            started_ns=None if leg is None else leg.wall_ns,
+            heard_ns=None if leg is None or self._heard_ns is None else leg.wall_ns + self._heard_ns - leg.monotonic_ns,
+            rounds=self._rounds,
+            round=self._playing(),
+            void_blocks=self._void,
+            share=self._share(),
+            arms=tuple(self._arm(name, each) for name, each in self._arms.items()),
+            failures=tuple(reversed(self._failures)),
+            began_share=self._began_share,
+        )
+
+    def _opened(self, row: RunRow) -> None:
+        self._run = row
+        options = json.loads(row.options)
+        self._rounds = options.get("rounds")
+        self._expected = options.get("calls") or {}
+
+    def _began(self, row: LegRow) -> None:
+        if self._leg is None or row.leg != self._leg.leg:
+            self._began_share = self._share() or 0.0
+        self._leg = row
+
+    def _block(self, row: BlockRow) -> None:
+        self._void += row.void is not None
+        self._round = max(self._round or 0, row.round)
+
+    def _answer(self, row: AnswerRow) -> None:
+        if row.request_id is not None and self._rounds is not None:
+            return  # a check inside a replay: its call is a row too
+        arm = self._arms.setdefault(row.arm, _Arm())
+        arm.done += 1
+        arm.statuses["ok" if row.right is not None else "failed"] += 1
+
+    def _call(self, row: CallRow) -> None:
+        arm = self._arms.setdefault(row.arm, _Arm())
+        arm.done += 1
+        arm.statuses[row.status] += 1
+        if row.status not in {"ok", "not_sent"}:
+            self._failures.append(Failure(arm=row.arm, session=row.session, turn=row.turn, status=row.status, error=row.error))
+        if row.done_ns is not None:
+            self._heard_ns = max(self._heard_ns or 0, row.done_ns)
+        if row.first_ns is not None:
+            self._timed(arm, row, row.first_ns)
+
+    def _timed(self, arm: _Arm, row: CallRow, first_ns: int) -> None:
+        ttft_ms, tokens = (first_ns - row.released_ns) / 1e6, row.output_tokens or 0
+        arm.ttft_ms.append(ttft_ms)
+        if row.last_ns is not None and tokens > 1:
+            arm.token_ms.append((row.last_ns - first_ns) / 1e6 / (tokens - 1))
+        if (row.leg, row.pair) != arm.play:
+            arm.play, arm.tokens, arm.from_ns, arm.until_ns = (row.leg, row.pair), 0, row.released_ns, row.released_ns
+        arm.tokens += tokens
+        arm.from_ns, arm.until_ns = min(arm.from_ns, row.released_ns), max(arm.until_ns, row.done_ns or first_ns)
+        self._mark(arm, first_ns, ttft_ms)
+
+    def _mark(self, arm: _Arm, first_ns: int, ttft_ms: float) -> None:
+        arm.drawn += 1
+        if self._leg is None or arm.drawn % arm.every:
+            return
+        arm.marks.append(((first_ns - self._leg.monotonic_ns) / SECOND, ttft_ms))
+        if len(arm.marks) > DRAWN:
+            arm.marks, arm.every = arm.marks[::2], 2 * arm.every
+
+    def _playing(self) -> int | None:
+        if self._rounds is None:
+            return None
+        return min(self._rounds, 1 if self._round is None else self._round + 2)
+
+    def _share(self) -> float | None:
+        expected = sum(self._expected.values())
+        if expected:
+            return min(1.0, sum(min(each.done, self._expected.get(name, 0)) for name, each in self._arms.items()) / expected)
+        if self._rounds:
+            return min(1.0, (0 if self._round is None else self._round + 1) / self._rounds)
+        return None
+
+    def _arm(self, name: str, each: _Arm) -> ArmProgress:
+        seconds = (each.until_ns - each.from_ns) / SECOND
+        return ArmProgress(
+            arm=name,
+            done=each.done,
+            expected=self._expected.get(name),
+            failed=tuple((status, count) for status, count in each.statuses.most_common() if status != "ok"),
+            ttft_ms=_spread(each.ttft_ms),
+            token_ms=_spread(each.token_ms),
+            tokens_per_s=each.tokens / seconds if seconds > 1 else None,
+            marks=tuple(each.marks),
+        )
+
+
+def _spread(values: Iterable[float]) -> Spread | None:
+    ordered = sorted(values)
+    return Spread(p50=ordered[(len(ordered) - 1) // 2], p95=ordered[int(0.95 * (len(ordered) - 1))]) if ordered else None

@@ -1,0 +1,135 @@
+"""Place data in templates; every word is escaped, whoever wrote it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from agentload.report import format as say
+from agentload.report.charts.filters import FILTERS
+from agentload.report.charts.svg import element, path
+from agentload.report.formats import html
+from agentload.ui.charts import chart
+from agentload.watch.history import Change
+from agentload.watch.schedule import Schedule, firings
+
+SECOND: Final = 1_000_000_000
+TWO_SIDED: Final = 1.96
+METRICS: Final = {"turn_ms": "turn time", "ttft_ms": "time to first token", "tpot_ms": "time per token"}
+_AGES: Final = ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h"), (float("inf"), 86_400, "days"))
+_SPARK: Final = (96.0, 22.0)
+
+
+def render(template: str, context: Mapping[str, object]) -> str:
+    """Fill in a template."""
+    return environment().get_template(f"{template}.html.j2").render(**context)
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of all pages."""
+    made = Environment(
+        loader=PackageLoader("agentload.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {
+        **FILTERS,
+        "tied": html.tied,
+        "piece": lambda words: quote(words, safe=""),
+        "when": when,
+        "ago": ago,
+        "due": _due,
+        "number": say.number,
+        "percent": say.percent,
+        "duration": say.duration,
+        "tokens": say.tokens,
+        "change": lambda share: f"{say.signed(100 * share, 1)} %",
+        "change_told": _change_told,
+        "worded": _worded,
+        "typeset": say.typeset,
+        "spark": _spark,
+        "chart": chart,
+    }
+    made.globals["assets"] = {
+        name: f"/assets/{name}?v={hashlib.sha256(text.encode()).hexdigest()[:12]}" for name, (text, _) in assets().items()
+    }
+    return made
+
+
+@cache
+def assets() -> Mapping[str, tuple[str, str]]:
+    """Return each file that pages ask for: its text and its type."""
+    return {
+        "style.css": (html.style() + _text("ui.css"), "text/css"),
+        "charts.js": (html.script(), "text/javascript"),
+        "live.js": (_text("live.js"), "text/javascript"),
+    }
+
+
+def when(at_ns: int | None) -> str:
+    """Write an instant of the wall clock."""
+    return say.ABSENT if at_ns is None else f"{datetime.fromtimestamp(at_ns / SECOND, UTC):%Y-%m-%d %H:%M}"
+
+
+def ago(at_ns: int | None, now_ns: int) -> str:
+    """Write how long ago an instant was, or how far ahead it is."""
+    if at_ns is None:
+        return say.ABSENT
+    seconds = (now_ns - at_ns) / SECOND
+    size, unit = next((size, unit) for limit, size, unit in _AGES if abs(seconds) < limit)
+    span = f"{abs(seconds) / size:.0f} {unit}"
+    return f"{span} ago" if seconds >= 0 else f"in {span}"
+
+
+def _due(schedule: Schedule, now_ns: int) -> int:
+    return next(firings(schedule, now_ns))
+
+
+def _change_told(change: Change) -> str:
+    """Say how a figure lies against the reference, with the interval that the run itself gives it."""
+    middle, low, high = (100 * math.expm1(change.log_ratio + side * TWO_SIDED * change.error) for side in (0, -1, 1))
+    interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
+    return f"{_worded(change.series)} {say.signed(middle, 1)} % {interval}, {say.plural(change.pairs, 'pair')}"
+
+
+def _worded(text: str) -> str:
+    """Call metrics by what people say."""
+    for metric, words in METRICS.items():
+        text = text.replace(metric, words)
+    return text
+
+
+def _spark(values: Sequence[float]) -> Markup:
+    """Draw a series as a line the height of a word, around zero."""
+    wide, high = _SPARK
+    reach = max(0.03, *map(abs, values))
+    points = [(3 + (wide - 6) * at / max(1, len(values) - 1), high / 2 - value / reach * (high / 2 - 3)) for at, value in enumerate(values)]
+    drawn = element(
+        "svg",
+        element("line", class_="axis", x1=0.0, x2=wide, y1=high / 2, y2=high / 2),
+        element("path", class_="line", d=path(points)),
+        element("circle", class_="end", cx=points[-1][0], cy=points[-1][1], r=2.5),
+        class_="spark",
+        viewBox=f"0 0 {wide:g} {high:g}",
+        width=wide,
+        height=high,
+        aria_hidden="true",
+    )
+    return Markup(drawn)  # noqa: S704  # numbers alone
+
+
+def _text(name: str) -> str:
+    return (resources.files("agentload.ui") / "templates" / name).read_text(encoding="utf-8")
+
+
+def context_of(**known: Any) -> dict[str, Any]:  # a template's values
+    """Return what every page is told, with what this one knows besides."""
+    return {"title": "agentload", "live_url": None, "stale_ns": None, "again_s": None, **known}

@@ -1,0 +1,61 @@
+"""Make a run's report, or a comparison of two, when it is asked for; the latest few are kept until the database changes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import duckdb
+
+from agentload.report.advise import advise
+from agentload.report.compare import compare
+from agentload.report.formats.html import html
+from agentload.report.parts import Document
+from agentload.report.policy import Setting
+from agentload.store.database import refusal
+from agentload.ui.asked import Asked
+from agentload.ui.pages.run import found
+from agentload.ui.source import Source, Stamp
+
+KEPT: Final = 8
+
+
+@dataclass(slots=True, kw_only=True)
+class Reports:
+    """Report pages of all databases, decided with one setting."""
+
+    setting: Setting
+    profile: str | None = None
+    _kept: OrderedDict[tuple[str, Asked], tuple[Stamp, str]] = field(default_factory=OrderedDict)
+    # One at a time: a report of a long run takes seconds and a GB.
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def page(self, source: Source, asked: Asked) -> str:
+        """Return the page; raise `AgentloadError` if a run is not there, or two cannot be compared."""
+        with self._lock:
+            stamp, kept = source.stamp(), self._kept.get((source.name, asked))
+            if kept is not None and kept[0] == stamp:
+                self._kept.move_to_end((source.name, asked))
+                return kept[1]
+            try:
+                page = html(self._document(source, asked))
+            except duckdb.Error as error:
+                raise refusal(source.path, error) from error
+            self._kept[source.name, asked] = (stamp, page)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return page
+
+    def _document(self, source: Source, asked: Asked) -> Document:
+        name = _known(source, asked.name)
+        if asked.other:
+            arm = asked.word("arm") or None
+            return compare(source.path, name, _known(source, asked.other), setting=self.setting, arm=arm, profile=self.profile)
+        return advise(source.path, name, setting=self.setting, profile=self.profile)
+
+
+def _known(source: Source, name: str) -> str:
+    return source.ask(("run", name), partial(found, name=name)).value

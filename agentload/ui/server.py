@@ -1,0 +1,84 @@
+"""Serve the pages until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from agentload.errors import UsageError
+from agentload.report.policy import Setting
+from agentload.serve.door import Door
+from agentload.ui.app import Site, application
+from agentload.ui.guard import LOOPBACK, host_of, is_loopback
+from agentload.ui.reports import Reports
+from agentload.ui.source import sources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Say what is served, and where."""
+
+    databases: tuple[Path, ...]
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+    names: tuple[str, ...] = ()
+    """Host names besides those of loopback that browsers may use."""
+    setting: Setting = Setting()  # noqa: RUF009  # frozen
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """Say where the pages are."""
+
+    url: str
+    pages: dict[str, Path]
+    """The address of each database's pages."""
+
+
+def check(options: Options) -> None:
+    """Raise `UsageError` where others could reach the pages and nobody said that they may."""
+    wrong = next((name for name in options.names if host_of(name) != name.lower()), None)
+    if wrong is not None:
+        raise UsageError(f"--allow-host: '{wrong}' is no host name", hint="--allow-host bench.example.org")
+    if not is_loopback(options.host) and not options.names:
+        raise UsageError(
+            f"--host {options.host}: others could reach the pages, which have no password",
+            hint="keep 127.0.0.1 and tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or name what browsers call this machine: --allow-host NAME",
+        )
+
+
+def run(options: Options, *, ready: Callable[[Running], None], seconds: float | None = None) -> None:
+    """Serve until SIGINT or SIGTERM, or until so many seconds are over; raises LaunchError when the port is taken."""
+    asyncio.run(_run(options, ready=ready, seconds=seconds))
+
+
+async def _run(options: Options, *, ready: Callable[[Running], None], seconds: float | None) -> None:
+    loop, until = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, until.set)
+    if seconds is not None:
+        loop.call_later(seconds, until.set)
+    await serve(options, until=until, ready=ready)
+
+
+async def serve(options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]) -> None:
+    """Serve until the event is set; `ready` hears once requests are taken."""
+    check(options)
+    found = sources(options.databases)
+    hosts = LOOPBACK | {name.lower() for name in options.names}
+    site = Site(sources=found, reports=Reports(setting=options.setting, profile=options.profile), hosts=hosts)
+    runner = web.AppRunner(application(site), access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    try:
+        url = await Door(runner, host=options.host, port=options.port).open()
+        ready(Running(url=url, pages={f"{url}/db/{name}/": each.path for name, each in found.items()}))
+        await until.wait()
+    finally:
+        await runner.cleanup()

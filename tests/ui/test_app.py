@@ -1,0 +1,263 @@
+"""The pages over a socket: who is answered, what a browser may do with the answer, and what a page believes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from advisor.policy import Policy
+from agentload.report.advise import advise
+from agentload.report.document import document
+from agentload.report.formats.html import html
+from agentload.report.parts import Document
+from agentload.report.policy import Setting
+from agentload.store.database import writing
+from agentload.ui import app, source
+from agentload.ui.guard import POLICY
+from tests.report import sample
+from tests.report.conftest import simulated
+from tests.ui.site import EVIL, begun, call, empty, evil_job, hostile, site, stored, watched, whole
+
+pytestmark = pytest.mark.loopback
+PAGES = ("", "runs", "runs/r1", "decisions", "comparisons", "jobs", "jobs/nightly", "live")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stored(tmp_path_factory.mktemp("app"), [*whole("r1"), *watched()])
+
+
+async def test_every_page_is_there_and_bears_the_policy(database: Path) -> None:
+    async with site(database) as client:
+        for page in PAGES:
+            answer = await client.get(f"/db/bench/{page}")
+            text = await answer.text()
+            assert (page, answer.status, answer.content_type) == (page, 200, "text/html")
+            assert answer.headers["Content-Security-Policy"] == POLICY
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            # What the policy would refuse must not be needed: no script, style or handler in the page itself.
+            assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son[a-z]+=", text), page
+            assert set(re.findall(r'(?:src|href)="(?:https?:)?//[^"]*', text)) == set()
+
+
+async def test_the_first_address_leads_to_the_overview(database: Path) -> None:
+    async with site(database) as client:
+        answer = await client.get("/", allow_redirects=False)
+        assert (answer.status, answer.headers["Location"]) == (302, "/db/bench/")
+        assert "One thing got worse" in await (await client.get("/")).text()
+
+
+async def test_only_names_of_this_machine_are_answered(database: Path) -> None:
+    async with site(database, names=("bench.example.org",)) as client:
+        for host, status in (
+            ("localhost:1234", 200),
+            ("127.0.0.1", 200),
+            ("[::1]:80", 200),
+            ("bench.example.org", 200),
+            ("evil.example", 421),
+            ("127.0.0.1.evil.example", 421),
+            ("localhost@evil.example", 421),
+            ("", 421),
+        ):
+            for path in ("/db/bench/runs", "/assets/style.css", "/nothing"):
+                answer = await client.get(path, headers={"Host": host})
+                assert (host, path, answer.status) == (host, path, 404 if path == "/nothing" and status == 200 else status)
+                assert status == 200 or "rag" not in await answer.text()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"])
+async def test_nothing_can_be_changed(database: Path, method: str) -> None:
+    async with site(database) as client:
+        answer = await client.request(method, "/db/bench/runs")
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+
+async def test_a_head_is_a_page_without_its_body(database: Path) -> None:
+    async with site(database) as client:
+        answer = await client.head("/db/bench/runs")
+        assert (answer.status, await answer.read()) == (200, b"")
+
+
+async def test_words_of_traces_and_servers_stay_words(tmp_path: Path) -> None:
+    database = stored(tmp_path, [*hostile(), *evil_job()])
+    live = call("r-live", 2, arm=EVIL, workload=EVIL, session=EVIL, status="http_error", error=f"{EVIL} <img src=x onerror=alert(1)>")
+    with begun(database, "r-live", call("r-live", 1, arm=EVIL), live):
+        async with site(database) as client:
+            for page in (
+                "",
+                "runs",
+                "runs/r-evil",
+                "runs/r-live",
+                "runs/r-live/live",
+                "live",
+                "decisions",
+                "comparisons",
+                "jobs",
+                "jobs/nightly",
+            ):
+                text = await (await client.get(f"/db/bench/{page}")).text()
+                assert not re.search(r"<script(?! src=\"/assets/)|<img|<b>|href=\"javascript", text), page
+                if page not in {"comparisons", "live"}:
+                    assert "&lt;script&gt;alert(" in text, page
+            query = "<script>alert(1)</script>\"' onfocus=alert(1) autofocus='"
+            text = await (await client.get("/db/bench/runs", params={"q": query, "kind": query, "job": query})).text()
+            assert "<script>alert" not in text
+            assert "\"' onfocus" not in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing",
+        "/db/other/",
+        "/db/bench/runs/none",
+        "/db/bench/runs/none/report",
+        "/db/bench/jobs/none",
+        "/db/bench/compare/none/r1",
+        "/db/bench/compare",
+        "/assets/ui.css",
+        "/assets/..%2F..%2Fpyproject.toml",
+        "/assets/../../pyproject.toml",
+        "/db/bench/runs/..%2F..%2F..%2Fetc%2Fpasswd",
+        "/db/bench/runs/..%2F..%2F..%2Fetc%2Fpasswd/live/x",
+        "/db/%2e%2e/runs",
+    ],
+)
+async def test_what_is_not_there_is_told_with_a_way_on(database: Path, path: str) -> None:
+    async with site(database) as client:
+        answer = await client.get(path)
+        text = await answer.text()
+        assert (answer.status, answer.headers["Content-Security-Policy"]) == (404, POLICY)
+        assert '<a href="/db/bench/">Overview</a>' in text
+
+
+async def test_a_run_outside_the_journal_folder_is_not_followed(tmp_path: Path) -> None:
+    database = empty(tmp_path)
+    with begun(tmp_path / "elsewhere.duckdb", "r1", call("r1", 1)):
+        async with site(database) as client:
+            answer = await client.get("/db/bench/runs/..%2F..%2Felsewhere.journal%2Fr1/live")
+            assert "Playing" not in await answer.text()
+
+
+async def test_a_run_is_told_before_there_is_a_database(tmp_path: Path) -> None:
+    database = tmp_path / "bench.duckdb"
+    async with site(database) as client:
+        assert "Nothing is stored yet" in await (await client.get("/db/bench/")).text()
+        answer = await client.get("/db/bench/runs")
+        assert (answer.status, "no such database" in await answer.text()) == (503, True)
+        with begun(database, "r1", call("r1", 1), call("r1", 2, status="http_error", error="busy", first_ns=None)):
+            first = await (await client.get("/db/bench/")).text()
+            whole_ = await (await client.get("/db/bench/runs/r1")).text()
+            part = await client.get("/db/bench/runs/r1/live")
+            assert "12 %</strong> done" in first
+            assert "2 of 8" in whole_
+            assert 'data-live="/db/bench/runs/r1/live"' in whole_
+            assert 'http-equiv="refresh"' in whole_  # without scripts it reloads itself
+            assert "1 http_error" in await part.text()
+            running = part.headers["X-Agentload-Stamp"]
+        over = await client.get("/db/bench/runs/r1/live")
+        assert "It is over" in await over.text()
+        assert over.headers["X-Agentload-Stamp"] != running
+    assert not database.exists()
+
+
+async def test_a_killed_run_is_not_told_as_running(tmp_path: Path) -> None:
+    from tests.ui.site import leg_row, run_row
+
+    async with site(stored(tmp_path, [run_row("r1"), leg_row("r1", "running")])) as client:
+        assert "killed" in await (await client.get("/db/bench/runs")).text()
+        assert "killed" in await (await client.get("/db/bench/runs/r1")).text()
+
+
+async def test_a_database_of_another_version_is_told_with_what_to_do(tmp_path: Path) -> None:
+    database = empty(tmp_path)
+    with writing(database) as connection:
+        connection.execute("UPDATE schema_version SET version = 0")
+    async with site(database) as client:
+        answer = await client.get("/db/bench/")
+        text = await answer.text()
+        assert answer.status == 503
+        assert "database version 0" in text
+        assert "runs load" in text
+
+
+async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bench.duckdb").write_bytes(b"not a database" * 1000)
+    async with site(tmp_path / "bench.duckdb") as client:
+        answer = await client.get("/db/bench/runs")
+        assert (answer.status, "not a valid DuckDB" in await answer.text()) == (503, True)
+
+
+async def test_a_busy_database_is_asked_again_by_the_page_itself(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PATIENCE_S", 0.02)
+    async with site(database) as client:
+        with writing(database):
+            answer = await client.get("/db/bench/runs")
+            text = await answer.text()
+        assert (answer.status, 'content="5"' in text, "has been writing it" in text) == (503, True, True)
+        assert (await client.get("/db/bench/runs")).status == 200
+
+
+async def test_a_page_that_breaks_says_so_and_nothing_of_its_inside(
+    database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setitem(app.PAGES, "jobs", broken)
+    async with site(database) as client:
+        answer = await client.get("/db/bench/jobs")
+        text = await answer.text()
+    assert (answer.status, "a bug of agentload" in text, "a secret" in text) == (500, True, False)
+    assert "a secret" in capsys.readouterr().err
+
+
+async def test_a_report_is_made_when_it_is_asked_for_and_kept(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def advise(path: Path, run: str, **_: object) -> Document:
+        made.append((path, run))
+        return document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
+
+    monkeypatch.setattr("agentload.ui.reports.advise", advise)
+    async with site(database) as client:
+        first, again = [await client.get("/db/bench/runs/r1/report") for _ in range(2)]
+        text = await first.text()
+        assert (first.status, "<h2>Verdicts</h2>" in text, await again.text() == text) == (200, True, True)
+        assert made == [(database, "r1")]
+        # Its own style and script, by their hashes, and nothing else.
+        policy = first.headers["Content-Security-Policy"]
+        assert ("'sha256-" in policy, "frame-ancestors 'none'" in policy, "unsafe" in policy, "'self'" in policy) == (
+            True,
+            True,
+            False,
+            False,
+        )
+
+
+@pytest.mark.slow
+async def test_a_report_says_what_the_file_says(tmp_path: Path) -> None:
+    database = tmp_path / "bench.duckdb"
+    run = simulated(database)
+    other = simulated(database, "--no-noise")
+    async with site(database) as client:
+        answer = await client.get(f"/db/bench/runs/{run[:8]}/report")
+        assert await answer.text() == html(advise(database, run, setting=Setting()))
+        chosen = await client.get("/db/bench/compare", params={"before": run, "after": other})
+        assert (chosen.status, chosen.url.path) == (200, f"/db/bench/compare/{run}/{other}")
+        assert "The runs were made one after the other" in await chosen.text()
+
+
+async def test_runs_that_cannot_be_compared_are_told_with_the_reason(database: Path) -> None:
+    async with site(database) as client:
+        same = await client.get("/db/bench/compare", params={"before": "r1", "after": "r1"})
+        assert (same.status, "needs two runs" in await same.text()) == (404, True)
+
+
+async def test_several_databases_lead_to_each_other(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    async with site(stored(one, whole("r1")), empty(other)) as client:
+        assert 'href="/db/bench-2/"' in await (await client.get("/db/bench/")).text()
+        assert (await client.get("/db/bench-2/runs/r1")).status == 404

@@ -1,0 +1,45 @@
+import pytest
+
+from agentload.errors import UsageError
+from agentload.ui.guard import host_of, is_loopback
+from agentload.ui.server import Options, check
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [
+        ("localhost", "localhost"),
+        ("LocalHost:8750", "localhost"),
+        ("localhost.:8750", "localhost"),
+        ("127.0.0.1:1", "127.0.0.1"),
+        ("[::1]:8750", "::1"),
+        ("[::1]", "::1"),
+        ("127.0.0.1.evil.example", "127.0.0.1.evil.example"),
+        ("localhost:80@evil.example", None),
+        ("localhost,evil.example", None),
+        ("localhost:evil", None),
+        ("[::1", None),
+        ("[::1]evil", None),
+        (":8750", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_host_header_gives_its_name_and_no_more(header: str | None, host: str | None) -> None:
+    assert host_of(header) == host
+
+
+@pytest.mark.parametrize(
+    ("host", "is_so"),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False), ("h", False)],
+)
+def test_loopback_is_told_from_the_world(host: str, is_so: bool) -> None:  # noqa: FBT001  # a table of cases
+    assert is_loopback(host) == is_so
+
+
+def test_pages_are_not_shown_to_others_unless_that_is_asked_for() -> None:
+    with pytest.raises(UsageError, match="no password"):
+        check(Options(databases=(), host="0.0.0.0"))
+    check(Options(databases=(), host="0.0.0.0", names=("bench.example.org",)))
+    with pytest.raises(UsageError, match="no host name"):
+        check(Options(databases=(), names=("http://bench",)))

@@ -1,0 +1,59 @@
+import os
+from pathlib import Path
+
+from agentload.store.journal import Writer
+from agentload.ui import live
+from agentload.ui.live import Live
+from tests.ui.site import begun, call
+
+
+def database(folder: Path) -> Path:
+    return folder / "bench.duckdb"
+
+
+def test_a_run_is_running_while_its_journal_is_held(tmp_path: Path) -> None:
+    seen = Live(database(tmp_path))
+    assert seen.running() == ()
+    writer = begun(database(tmp_path), "r1", call("r1", 1))
+    assert seen.running() == ("r1",)
+    writer.close()
+    assert (seen.running(), seen.seen()) == ((), ())
+
+
+def test_progress_grows_with_the_journal(tmp_path: Path) -> None:
+    seen = Live(database(tmp_path))
+    with begun(database(tmp_path), "r1", call("r1", 1)) as writer:
+        (first,) = seen.seen()
+        writer.append(call("r1", 2))
+        writer.flush()
+        (second,) = seen.seen()
+    assert first.progress is not None
+    assert second.progress is not None
+    assert (first.is_current, first.progress.arms[0].done, second.progress.arms[0].done) == (True, 1, 2)
+
+
+def test_a_resumed_run_is_found_again(tmp_path: Path) -> None:
+    seen = Live(database(tmp_path))
+    begun(database(tmp_path), "r1").close()
+    folder = tmp_path / "bench.journal" / "r1"
+    os.utime(folder, ns=(0, 0))
+    assert seen.running() == ()
+    with Writer(folder / "leg002.journal"):
+        seen._swept_s -= live.SWEEP_S
+        assert seen.running() == ("r1",)
+
+
+def test_looking_does_not_keep_a_writer_from_its_journal(tmp_path: Path) -> None:
+    seen = Live(database(tmp_path))
+    begun(database(tmp_path), "r1").close()
+    for _ in range(20):
+        seen.running()
+        with Writer(tmp_path / "bench.journal" / "r1" / "leg001.journal"):
+            pass
+
+
+def test_a_journal_of_another_kind_is_told_as_a_run_without_progress(tmp_path: Path) -> None:
+    with begun(database(tmp_path), "r1") as writer:
+        writer.path.write_bytes(b"agentload-journal/1\n" + b"\xff" * 40)
+        (found,) = Live(database(tmp_path)).seen()
+    assert (found.run_id, found.progress) == ("r1", None)

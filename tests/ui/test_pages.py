@@ -1,0 +1,170 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from agentload.model.rows import VerdictRow
+from agentload.store.database import reading
+from agentload.ui.asked import Asked, NotFoundError
+from agentload.ui.pages import comparisons, decisions, job, jobs, overview, run, runs
+from tests.store.rows import S
+from tests.ui.site import call, empty, leg_row, run_row, stored, watched, whole
+
+Connection = duckdb.DuckDBPyConnection
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    many = [
+        row
+        for number in range(7)
+        for row in (run_row(f"n{number}", number=number, name=f"code {number}", kind="emulated"), leg_row(f"n{number}"))
+    ]
+    rows = [
+        *whole("r1", name="Rag Today"),
+        *many,
+        run_row("dead", name="killed"),
+        leg_row("dead", "running"),
+        call("dead", 1, status="http_error", error="nobody", first_ns=None, last_ns=None, output_tokens=None),
+        VerdictRow(run_id="r1", at_ns=5 * S, policy="default", decision='{"headline":"use FP8","decision":{"choice":{"verdict":"use"}}}'),
+        VerdictRow(
+            run_id="r1", at_ns=6 * S, policy="ours.yaml", decision='{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"}}}'
+        ),
+        *watched(),
+    ]
+    with reading(stored(tmp_path_factory.mktemp("pages"), rows)) as opened:
+        yield opened
+
+
+def asked(page: str = "runs", name: str = "", **words: str) -> Asked:
+    return Asked(page=page, name=name, words=tuple(words.items()))
+
+
+def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
+    found = runs.read(connection, asked())
+    assert (found.total, found.page, found.pages, found.first) == (9, 1, 1, 1)
+    assert [line.run_id for line in found.lines] == ["dead", *(f"n{number}" for number in reversed(range(7))), "r1"]
+    assert found.lines[-1] == runs.Line(
+        run_id="r1",
+        kind="measured",
+        name="Rag Today",
+        created_ns=1_790_000_000 * S,
+        model="m",
+        arms=("bf16", "fp8"),
+        status="done",
+        job="nightly",
+        headline="stay on BF16",
+        blocks=2,
+        void_blocks=0,
+        calls=8,
+        ok=8,
+        answers=0,
+    )
+    assert (found.lines[0].calls, found.lines[0].ok, found.lines[0].status) == (1, 0, "running")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ({"q": "today"}, ["r1"]),
+        ({"q": "RAG today fp8"}, ["r1"]),
+        ({"q": "today tomorrow"}, []),
+        ({"q": "%"}, []),
+        ({"q": "'; DROP TABLE runs; --"}, []),
+        ({"q": "code 3"}, ["n3"]),
+        ({"kind": "measured"}, ["dead", "r1"]),
+        ({"status": "running"}, ["dead"]),
+        ({"kind": "emulated", "q": "code", "status": "running"}, []),
+    ],
+)
+def test_runs_are_searched_and_filtered(connection: Connection, words: dict[str, str], found: list[str]) -> None:
+    assert [line.run_id for line in runs.read(connection, asked(**words)).lines] == found
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "shown", "at"),
+    [("1", 1, 4, 1), ("3", 9, 1, 3), ("99", 9, 1, 3), ("0", 1, 4, 1), ("-2", 1, 4, 1), ("²", 1, 4, 1), ("x", 1, 4, 1)],
+)
+def test_runs_come_in_pages_and_one_behind_the_end_is_the_last(connection: Connection, page: str, first: int, shown: int, at: int) -> None:
+    found = runs.read(connection, Asked(page="runs", words=(("page", page),)), size=4)
+    assert (found.first, len(found.lines), found.page, found.pages, found.total) == (first, shown, at, 3, 9)
+
+
+def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
+    found = run.read(connection, asked("run", "r1"))
+    assert found.verdict == run.Verdict(at_ns=6 * S, policy="ours.yaml", headline="stay on BF16", tone="bad", answers=())
+    timing = run.Timing(
+        workload="rag",
+        arm="bf16",
+        calls=4,
+        ok=4,
+        ttft_ms=(200.0, 200.0),
+        turn_ms=(1200.0, 1200.0),
+        token_ms=(10.0, 10.0),
+        cached_share=None,
+    )
+    assert found.timings[0] == timing
+    assert [chart.title for chart in found.charts] == ["Output tokens per second, block by block"]
+
+
+def test_a_run_whose_calls_all_failed_has_no_figures(connection: Connection) -> None:
+    found = run.read(connection, asked("run", "dead"))
+    assert found.timings == (
+        run.Timing(workload="rag", arm="bf16", calls=1, ok=0, ttft_ms=None, turn_ms=None, token_ms=None, cached_share=None),
+    )
+    assert found.failures == (run.Failed(arm="bf16", status="http_error", count=1, error="nobody"),)
+    assert (found.verdict, found.charts) == (None, ())
+
+
+def test_a_run_that_is_not_there_is_told_with_what_is(connection: Connection) -> None:
+    with pytest.raises(NotFoundError, match="no run 'zz'") as told:
+        run.read(connection, asked("run", "zz"))
+    assert told.value.hint is not None
+    assert "dead" in told.value.hint
+    with pytest.raises(NotFoundError, match="no run 'r3'") as gone:  # of the job's history
+        run.read(connection, asked("run", "r3"))
+    assert gone.value.hint == "job nightly keeps no calls of runs this old; what became of it is on the job's page"
+
+
+def test_decisions_are_told_with_the_latest_first(connection: Connection) -> None:
+    found = decisions.read(connection, asked("decisions"))
+    assert [(line.headline, line.tone, line.policy) for line in found.lines] == [
+        ("stay on BF16", "bad", "ours.yaml"),
+        ("use FP8", "good", "default"),
+    ]
+
+
+def test_a_job_is_told_with_its_trend_and_its_alarm(connection: Connection) -> None:
+    found = job.read(connection, asked("job", "nightly"))
+    (trend,) = found.trends
+    assert (found.line.worse, found.line.better, len(found.executions)) == (1, 0, 20)
+    assert [each.alarm.kind for each in found.alarms] == ["regression"]
+    assert [level.point for level in trend.levels] == [17]
+    assert [(band.label, band.low) for band in trend.chart.bands] == [("regression", 18.0)]
+    assert len(trend.chart.rules) == 1
+    points = trend.chart.series[0]
+    assert points.ys[-1] == pytest.approx(12.7, abs=0.1)
+    assert points.lows[-1] < points.ys[-1] < points.highs[-1]
+    with pytest.raises(NotFoundError, match="no job 'x'"):
+        job.read(connection, asked("job", "x"))
+
+
+def test_the_overview_says_first_what_got_worse(connection: Connection) -> None:
+    found = overview.read(connection, asked("overview"))
+    assert [(each.job, each.alarm.kind, each.chart is not None) for each in found.worse] == [("nightly", "regression", True)]
+    assert (found.better, len(found.decisions.lines), len(found.runs.lines), found.runs.total) == ((), 2, 6, 9)
+    assert [(line.job, line.series) for line in found.jobs] == [("nightly", "prod: turn_ms")]
+
+
+def test_comparisons_are_those_of_jobs_and_runs_of_one_plan(connection: Connection) -> None:
+    found = comparisons.read(connection, asked("comparisons"))
+    assert len(found.executions) == 19
+    assert [(group.kind, group.count, group.runs[0]) for group in found.groups] == [("measured", 2, "dead"), ("emulated", 7, "n6")]
+
+
+@pytest.mark.parametrize("read", [overview.read, runs.read, decisions.read, comparisons.read, jobs.read])
+def test_an_empty_database_has_empty_pages(tmp_path: Path, read: Callable[[Connection, Asked], Any]) -> None:
+    with reading(empty(tmp_path)) as opened:
+        read(opened, asked())

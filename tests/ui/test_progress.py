@@ -1,0 +1,91 @@
+from agentload.model.rows import AnswerRow, Row
+from agentload.ui.charts import chart
+from agentload.ui.progress import ENOUGH_SHARE, Failure, Fold, Progress, Spread
+from tests.store.rows import MS, S
+from tests.ui.site import block, call, leg_row, run_row
+
+WALL = 1_790_000_000 * S
+
+
+def folded(*rows: Row) -> Progress:
+    fold = Fold()
+    fold.take(rows)
+    found = fold.progress()
+    assert found is not None
+    return found
+
+
+def test_a_run_that_has_not_said_what_it_is_has_no_progress() -> None:
+    assert Fold().progress() is None
+
+
+def test_a_run_is_as_far_as_its_calls() -> None:
+    calls = [call("r", number, arm=arm) for arm in ("bf16", "fp8") for number in range(2)]
+    found = folded(run_row("r"), leg_row("r", "running"), *calls, block("r", round_=0, arm="bf16"))
+    assert (found.share, found.round, found.rounds, found.void_blocks) == (0.25, 2, 4, 0)
+    assert [(arm.arm, arm.done, arm.expected, arm.failed) for arm in found.arms] == [("bf16", 2, 8, ()), ("fp8", 2, 8, ())]
+    assert found.arms[0].ttft_ms == Spread(p50=200.0, p95=200.0)
+    assert found.arms[0].token_ms == Spread(p50=10.0, p95=10.0)
+    assert found.arms[0].marks == ((0.2, 200.0), (1.2, 200.0))
+    assert found.heard_ns == WALL + S + 1_200 * MS
+
+
+def test_without_expected_calls_rounds_tell_how_far_it_is() -> None:
+    rows = (
+        run_row("r", options='{"rounds": 4}'),
+        leg_row("r", "running"),
+        block("r", round_=0, arm="bf16"),
+        block("r", round_=1, arm="fp8"),
+    )
+    assert folded(*rows).share == 0.5
+    assert folded(run_row("r", options="{}")).share is None
+
+
+def test_what_is_left_is_guessed_from_this_leg_alone() -> None:
+    first = [call("r", number) for number in range(4)]
+    then = [call("r", number, leg=2) for number in range(4, 6)]
+    found = folded(run_row("r"), leg_row("r", "running"), *first, leg_row("r", "running", leg=2), *then)
+    assert (found.leg, found.began_share, found.share) == (2, 0.25, 0.375)
+    assert found.left_s(WALL + 10 * S) == 10 * (1 - 0.375) / 0.125
+    young = folded(run_row("r", options='{"calls": {"bf16": 1000}}'), leg_row("r", "running"), *first)
+    assert young.share is not None
+    assert young.share < ENOUGH_SHARE
+    assert young.left_s(WALL + 10 * S) is None
+
+
+def test_failures_are_told_the_latest_first() -> None:
+    bad = [call("r", number, status="http_error", error=f"e{number}", first_ns=None, output_tokens=None) for number in range(7)]
+    found = folded(run_row("r"), leg_row("r"), *bad, call("r", 9, status="not_sent", first_ns=None))
+    assert found.failures[0] == Failure(arm="bf16", session="s6", turn=0, status="http_error", error="e6")
+    assert len(found.failures) == 5
+    assert found.arms[0].failed == (("http_error", 7), ("not_sent", 1))
+    assert found.arms[0].ttft_ms is None
+
+
+def test_a_long_run_is_drawn_with_marks_spread_over_all_of_it() -> None:
+    found = folded(run_row("r"), leg_row("r"), *(call("r", number) for number in range(2_000)))
+    seconds = [second for second, _ in found.arms[0].marks]
+    assert 150 <= len(seconds) <= 300
+    assert (seconds[0] < 20, seconds[-1] > 1_980) == (True, True)
+    drawn = chart(found)
+    assert drawn is not None
+    assert drawn.x.label.startswith("minutes")
+
+
+def test_answers_of_an_evaluation_count_but_checks_inside_a_replay_do_not() -> None:
+    answer = {
+        "run_id": "r",
+        "arm": "a",
+        "task": "needle",
+        "item": "1",
+        "context_tokens": 10,
+        "depth": None,
+        "repetition": 0,
+        "score": None,
+        "answer": "",
+    }
+    asked = [AnswerRow(**answer, right=right) for right in (True, False, None)]  # type: ignore[arg-type]  # a table of test values
+    found = folded(run_row("r", options="{}"), leg_row("r"), *asked)
+    assert [(arm.arm, arm.done, arm.failed) for arm in found.arms] == [("a", 3, (("failed", 1),))]
+    check = AnswerRow(**answer, right=True, request_id="r-1")  # type: ignore[arg-type]  # as above
+    assert folded(run_row("r"), leg_row("r"), check).arms == ()

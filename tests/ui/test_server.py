@@ -1,0 +1,52 @@
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from agentload.errors import LaunchError, UsageError
+from agentload.ui.server import Options, Running, serve
+from tests.ui.site import empty
+
+pytestmark = pytest.mark.loopback
+
+
+async def test_pages_are_served_until_told_to_stop(tmp_path: Path) -> None:
+    until, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(Options(databases=(empty(tmp_path),)), until=until, ready=ready.set_result))
+    running: Running = await ready
+    ((url, path),) = running.pages.items()
+    assert (url, path) == (f"{running.url}/db/bench/", (tmp_path / "bench.duckdb").resolve())
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        assert "no job" in await answer.text()
+    taken = Options(databases=(tmp_path / "bench.duckdb",), port=int(running.url.rpartition(":")[2]))
+    with pytest.raises(LaunchError, match="cannot listen") as refused:
+        await serve(taken, until=until, ready=lambda _: None)
+    assert refused.value.hint == "choose another --port"
+    until.set()
+    await serving
+    with pytest.raises(aiohttp.ClientConnectorError):
+        async with aiohttp.ClientSession() as client, client.get(url):
+            pass
+
+
+async def test_nothing_is_served_beyond_this_machine_without_being_asked() -> None:
+    with pytest.raises(UsageError, match="no password"):
+        await serve(Options(databases=(), host="0.0.0.0"), until=asyncio.Event(), ready=lambda _: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_verb_says_where_it_is_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    program = "import sys; from agentload.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "ui", "--port", "0", "--for", "60", "--db", str(empty(tmp_path))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url, path = process.stdout.readline().split()
+        process.send_signal(number)
+        _, complaints = process.communicate(timeout=20)
+    assert (url.startswith("http://127.0.0.1:"), url.endswith("/db/bench/"), path) == (True, True, str(tmp_path / "bench.duckdb"))
+    assert (process.returncode, complaints) == (0, "")
