@@ -11,6 +11,11 @@ def more_pairs(pairs: int) -> str:
     return f"{_REPLAY} --pairs {pairs}"
 
 
+def more_restarts(restarts: int) -> str:
+    """Return the command that starts each arm so often: servers differ from start to start."""
+    return f"{_REPLAY} --launch --restarts {restarts} --pairs {restarts}"
+
+
 def swap(pairs: int) -> str:
     """Return the command that tells the machine from the arm: at least so many pairs, with the arms on each other's machine half way."""
     return f"{_REPLAY} --swap --pairs {max(SWAP_PAIRS, pairs + pairs % 2)}"

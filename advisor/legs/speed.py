@@ -17,16 +17,19 @@ def more_pairs(case: Case, speed: Speed) -> Need:
     """Return what settles *speed* against the smallest change that counts."""
     deviation = speed.spread.se * math.sqrt(speed.spread.units)
     units = units_needed(deviation, math.log1p(case.policy.min_change))
-    more = max(1, units - speed.spread.units)
+    have = speed.spread.units
+    # Enough for nine truths of ten, and still open: it lies at the margin itself, where only a narrower interval can tell.
+    more = units - have if units > have else have
     where = words.scope(speed.change.workload)
     if speed.spread.unit_name == "restarts":
-        return Need(what=f"restarts of both servers ({where} on {speed.change.arm})", pairs=more, command=commands.more_pairs(units))
+        what = f"restarts of both servers ({where} on {speed.change.arm})"
+        return Need(what=what, pairs=more, command=commands.more_restarts(have + more))
     return Need(
         what=f"paired calls of {where} on {speed.change.arm}",
         calls=math.ceil(more * speed.calls_per_pair),
         pairs=more,
         minutes=more * speed.minutes_per_pair,
-        command=commands.more_pairs(units),
+        command=commands.more_pairs(have + more),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a reader has to know before trusting the figures: blocks left out, and prompts that were not as long as asked."""
+"""What a reader has to know before trusting the figures: blocks left out, turns that failed, prompts that were not as long as asked."""
 
 from __future__ import annotations
 
@@ -12,17 +12,29 @@ from agentload.evidence.plays import Play
 
 # The rest of a percent is the chat template; beyond two, "a 32k prompt" is no longer what was compared.
 MAX_LENGTH_DEVIATION: Final = 0.02
+# Below this, quantiles up to p99 are those of the whole.
+MAX_FAILED: Final = 0.01
 
 
 def notes(plays: Sequence[Play], rows: pl.DataFrame) -> tuple[str, ...]:
     """Return one sentence a fact; *rows* are the counted ones."""
-    return (*_left_out(plays), *_lengths(rows))
+    return (*_left_out(plays), *_failures(rows), *_lengths(rows))
 
 
 def _left_out(plays: Sequence[Play]) -> Iterator[str]:
     reasons = Counter(play.left_out for play in plays if play.left_out is not None)
     for reason, count in sorted(reasons.items()):
         yield f"{count} of {len(plays)} blocks left out: {reason}"
+
+
+def _failures(rows: pl.DataFrame) -> Iterator[str]:
+    failed = pl.col("status").ne("ok")
+    shares = rows.group_by("workload", "arm").agg(share=failed.mean(), how=pl.col("status").filter(failed).unique().sort().str.join(", "))
+    told: dict[tuple[str, str, str], list[str]] = {}
+    for workload, arm, share, how in shares.filter(pl.col("share") > MAX_FAILED).sort("workload", "arm").iter_rows():
+        told.setdefault((workload, f"{share:.1%}", how), []).append(arm)
+    for (workload, share, how), arms in told.items():
+        yield f"{share} of the turns of {workload} failed on {', '.join(arms)} ({how}): the figures are of the others"
 
 
 def _lengths(rows: pl.DataFrame) -> Iterator[str]:

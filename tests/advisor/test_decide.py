@@ -86,6 +86,12 @@ def test_skipping_window_layers_beats_full_fp8_on_latency_and_its_pool_cost_is_s
     assert "1.25x the tokens of bf16, fp8 2.00x" in told
 
 
+def test_a_difference_that_lies_at_the_margin_itself_asks_for_as_many_pairs_again_not_for_fewer_than_there_were() -> None:
+    verdict = _verdict(decide(compared(effect=-0.03, pairs=24, noise=QUIET)))
+    assert verdict.pays.state == "unclear"
+    assert (verdict.needs[0].pairs, verdict.needs[0].command) == (24, "agentload replay TRACE --endpoints ENDPOINTS --pairs 48")
+
+
 def test_prefill_heavy_rag_avoids_and_decode_heavy_work_uses() -> None:
     decision = decide(_mixed({"rag": 0.25, "agents": -0.12}))
     assert (_verdict(decision, workload="rag").verdict, _verdict(decision, workload="agents").verdict) == ("avoid", "use")

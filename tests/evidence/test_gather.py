@@ -116,6 +116,15 @@ def test_what_was_not_sent_is_a_dropped_turn_and_what_was_cancelled_by_plan_is_n
     assert (found.ok.tolist(), column(found.ttft_ms), column(found.prompt_tokens)) == ([True, False], [110.0, None], [1000, None])
 
 
+def test_turns_that_failed_alike_on_every_arm_are_told(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        row
+        for arm, at in (("bf16", 0), ("fp8", 200))
+        for row in (block(arm, 0, at), call(arm, 0, at + 1, "s1"), call(arm, 0, at + 2, "s2", status="http_error", http_status=400))
+    ]
+    assert "50.0% of the turns of rag failed on bf16, fp8 (http_error): the figures are of the others" in evidence(tmp_path, rows).notes
+
+
 def test_the_same_turn_has_the_same_names_on_every_arm(tmp_path: Path) -> None:
     rows: list[Row] = [block("bf16", 0, 0), block("fp8", 0, 200)]
     rows += [call("bf16", 0, 1 + k, name, turn) for k, (name, turn) in enumerate([("b", 0), ("a", 0), ("a", 1)])]
