@@ -54,6 +54,9 @@ FLAGS: Final = frozenset(
 )
 """Options without a value."""
 
+_ANEW: Final = frozenset({"--swap", "--launch", "--aa"})
+"""What changes the plan itself: such a replay is a run of its own, others add pairs to the run."""
+
 Typed = list[tuple[str, str | None]]
 
 
@@ -67,14 +70,22 @@ def completed(command: str, made: Made) -> str:
 
 
 def _missing(command: str, typed: Typed, made: Made) -> Iterator[str]:
-    verb = command.removeprefix("agentload ").partition(" ")[0]
+    verb = _verb(command)
     says = {option for option, _ in _options(command)}
     for option, value in typed:
         if option in CARRIED.get(verb, ()) and option not in says:
             yield option if value is None else f"{option} {value}"
-    # Answers that join a run must find it.
-    if "--into" in says and "--db" not in says | {option for option, _ in typed} and made.database is not None:
+    joins = {"--into", "--resume"} & says
+    if verb == "replay" and "--pairs" in says and not says & _ANEW and _verb(made.command) == verb:
+        joins = {"--resume"}
+        yield f"--resume {made.run}"
+    # What joins a run must find it.
+    if joins and "--db" not in says | {option for option, _ in typed} and made.database is not None:
         yield f"--db {shlex.quote(made.database)}"
+
+
+def _verb(command: str) -> str:
+    return command.removeprefix("agentload ").partition(" ")[0]
 
 
 def _options(command: str) -> Typed:

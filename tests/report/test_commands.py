@@ -31,8 +31,17 @@ def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -
     run = made("agentload replay rag --endpoints arms.yaml --pairs 4 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --json")
     assert (
         completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 30", run)
-        == "agentload replay rag --endpoints arms.yaml --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup"
+        == "agentload replay rag --endpoints arms.yaml --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --resume r"
     )
+
+
+def test_what_changes_the_plan_is_a_run_of_its_own() -> None:
+    run = made("agentload replay rag --endpoints arms.yaml --pairs 4", database="d.duckdb")
+    assert (
+        completed("agentload replay TRACE --endpoints ENDPOINTS --aa bf16", run)
+        == "agentload replay rag --endpoints arms.yaml --aa bf16 --pairs 4"
+    )
+    assert completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 8", run).endswith(" --pairs 8 --resume r --db d.duckdb")
 
 
 def test_a_measurement_after_a_simulation_plays_the_same_load() -> None:
