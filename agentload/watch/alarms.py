@@ -69,6 +69,7 @@ class _Fold:
         self.alarms: list[Alarm] = []
         self.series: dict[str, _Series] = {}
         self.reference: str | None = None
+        self.runs: dict[str | None, Execution] = {}
         self.first: Execution | None = None  # the reference's own
         self.known: Execution | None = None
         self.failures = 0
@@ -84,6 +85,8 @@ class _Fold:
                 self._plain("dead endpoint", each, holds=True)
             case "skipped":
                 pass
+            case "accepted":
+                self._accepted(each)
             case _:
                 if each.outcome == "void":  # it answered
                     self._plain("dead endpoint", each, holds=False)
@@ -107,23 +110,30 @@ class _Fold:
         before, self.known = self.known, each
         if before is None:
             return
-        for place, alarm in enumerate(self.alarms):
-            if alarm.kind == "changed identity" and alarm.is_open:
-                self._close(place, each)
+        self._plain("changed identity", each, holds=False)
         differs = changed(before.detail.facts, each.detail.facts)
         if differs:
             self.alarms.append(
                 Alarm(kind="changed identity", raised_ns=_at(each), run_id=each.run_id, message="; ".join(differs), suspects=differs)
             )
 
+    def _accepted(self, each: Execution) -> None:
+        self._plain("changed identity", each, holds=False)
+        self._refer(each.run_id, each)
+
+    def _refer(self, run: str | None, each: Execution) -> None:
+        """Begin anew with another reference."""
+        for state in self.series.values():
+            if state.alarm is not None:
+                self._close(state.alarm, each)
+        self.series, self.reference = {}, run
+        self.first = self.runs.get(run)
+
     def _levels(self, each: Execution) -> None:
+        self.runs[each.run_id] = each
         reference = each.detail.reference or each.run_id
         if reference != self.reference:
-            for state in self.series.values():
-                if state.alarm is not None:
-                    self._close(state.alarm, each)
-            self.series, self.reference = {}, reference
-            self.first = each if each.detail.reference is None else None
+            self._refer(reference, each)
         for change in each.detail.changes:
             self._level(self.series.setdefault(change.series, _Series()), change, each)
 
@@ -186,7 +196,7 @@ def exit_code(latest: Execution, found: Sequence[Alarm]) -> int:
             return 1
         case "void":
             return 3
-        case "skipped":
+        case "skipped" | "accepted":
             return 0
         case "done":
             return 3 if any(alarm.is_open and alarm.kind in GATED for alarm in found) else 0

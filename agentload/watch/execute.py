@@ -16,7 +16,7 @@ from agentload.store.places import journal_folder
 from agentload.store.runs import delete
 from agentload.watch import ledger
 from agentload.watch.alarms import Alarm, Rule, alarms, exit_code
-from agentload.watch.history import Detail, Execution, Outcome, expendable, reference
+from agentload.watch.history import Detail, Execution, Outcome, executions, expendable, reference
 from agentload.watch.job import Job
 from agentload.watch.judge import facts, headline, judged
 from agentload.watch.lock import locked
@@ -44,9 +44,9 @@ def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Execu
     with locked(database, job.name) as is_mine:
         if not is_mine:
             return _skipped(job, database, started_ns)
-        _warn(ledger.bring_in(database, job.name), notice)
-        past = _mended(job, database)
-        due = unanswered(job.schedule, last_ns=past[-1].started_ns if past else None, now_ns=started_ns)
+        warn(ledger.bring_in(database, job.name), notice)
+        past = mended(job, database)
+        due = unanswered(job.schedule, last_ns=latest_ns(past), now_ns=started_ns)
         rows = [ledger.job_row(job, at_ns=started_ns)]
         if len(due) > 1:
             gone = _missed(job, due[:-1])
@@ -56,7 +56,13 @@ def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Execu
         opened = Execution(job=job.name, started_ns=started_ns, due_ns=due[-1] if due else None, outcome="running", run_id=run)
         ledger.note(database, job.name, [*rows, ledger.execution_row(opened)])
         ended = _played(job, database, opened, past, notice)
-        return _closed(job, database, ended, past, notice)
+        return closed(job, database, ended, past, notice)
+
+
+def latest_ns(past: tuple[Execution, ...]) -> int | None:
+    """Return when a job was last executed."""
+    ran = executions(past)
+    return ran[-1].started_ns if ran else None
 
 
 def rule(job: Job, past: tuple[Execution, ...]) -> Rule:
@@ -76,7 +82,7 @@ def _only(each: Execution, job: Job) -> Execution:
     return replace(each, detail=replace(detail, changes=kept))
 
 
-def _mended(job: Job, database: Path) -> tuple[Execution, ...]:
+def mended(job: Job, database: Path) -> tuple[Execution, ...]:
     """Read the history; what still says `running` while the lock is ours was killed."""
     past = ledger.history(database, job.name)
     killed = [replace(each, outcome="failed", detail=replace(each.detail, reason=KILLED)) for each in past if each.outcome == "running"]
@@ -117,41 +123,44 @@ def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, 
     held_against = reference(past, job.reference)
     run = opened.run_id
     assert run is not None
+    kept = Detail()
     try:
-        outcome = play(job, run=run, database=database, notice=notice)
+        outcome = play(job, run=run, database=database, is_reference=held_against is None, notice=notice)
+        kept = Detail(usd=outcome.usd)
         if outcome.load_error is not None:
-            return _ended(opened, "failed", Detail(reason=f"the run is in its journal only: {outcome.load_error}"))
+            return _ended(opened, "failed", replace(kept, reason=f"the run is in its journal only: {outcome.load_error}"))
         if outcome.died is not None:
-            return _ended(opened, "dead", Detail(reason=outcome.died))
+            return _ended(opened, "dead", replace(kept, reason=outcome.died))
         if outcome.stopped is not None:
-            return _ended(opened, "failed", Detail(reason=outcome.stopped))
-        told = facts(database, run)
+            return _ended(opened, "failed", replace(kept, reason=outcome.stopped))
         decided = headline(database, run, job=job) if len(outcome.arms) > 1 else None
+        kept = replace(kept, facts=facts(database, run), headline=decided)
         if outcome.void is not None:
-            return _ended(opened, "void", Detail(reason=outcome.void, facts=told, headline=decided))
+            return _ended(opened, "void", replace(kept, reason=outcome.void))
         if held_against is None:
-            return _ended(opened, "done", Detail(facts=told, headline=decided))
+            return _ended(opened, "done", kept)
         found = judged(database, run, held_against, arms=outcome.arms, job=job)
     except EndpointError as error:
         return _ended(opened, "dead", Detail(reason=error.message))
     except EvidenceError as error:
-        return _ended(opened, "void", Detail(reason=error.message))
+        return _ended(opened, "void", replace(kept, reason=error.message))
     except (AgentloadError, OSError) as error:
         return _ended(opened, "failed", Detail(reason=str(error)))
     word: Outcome = "done" if found.void is None else "void"
-    return _ended(opened, word, Detail(reason=found.void, reference=held_against, changes=found.changes, facts=told, headline=decided))
+    return _ended(opened, word, replace(kept, reason=found.void, reference=held_against, changes=found.changes))
 
 
-def _closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ...], notice: Callable[[str], None]) -> Executed:
+def closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ...], notice: Callable[[str], None]) -> Executed:
+    """Write down what became of a job, with the alarms that follow from it, and forget old calls."""
     ledger.note(database, job.name, [ledger.execution_row(ended)])
-    _warn(ledger.bring_in(database, job.name), notice)
+    warn(ledger.bring_in(database, job.name), notice)
     stored = ledger.stored_alarms(database, job.name)
     whole = (*past, ended)
     found = watched(job, whole)
     rows = ledger.alarm_rows(job.name, found, stored, at_ns=time.time_ns())
     if rows:
         ledger.note(database, job.name, rows)
-    _warn(ledger.bring_in(database, job.name), notice)
+    warn(ledger.bring_in(database, job.name), notice)
     _forget(job, database, whole)
     before = {(each.kind, each.metric, each.raised_ns): each for each in stored}
     fresh = [each for each in found if (each.kind, each.metric, each.raised_ns) not in before]
@@ -176,6 +185,7 @@ def _ended(opened: Execution, outcome: Outcome, detail: Detail) -> Execution:
     return replace(opened, outcome=outcome, ended_ns=time.time_ns(), detail=detail)
 
 
-def _warn(text: str | None, notice: Callable[[str], None]) -> None:
+def warn(text: str | None, notice: Callable[[str], None]) -> None:
+    """Say why the database does not have all of it yet, where that is so."""
     if text is not None:
         notice(f"not loaded yet: {text}")

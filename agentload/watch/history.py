@@ -16,6 +16,7 @@ Outcome: TypeAlias = Literal[
     "failed",  # could not run, or was stopped
     "skipped",  # the execution before was still running
     "missed",  # nobody called: the machine was off
+    "accepted",  # no execution: a person made a run the reference
 ]
 UNUSABLE: Final[frozenset[Outcome]] = frozenset({"void", "failed", "missed"})
 
@@ -53,6 +54,8 @@ class Detail:
     """By arm: what the server said it is."""
     headline: str | None = None
     """The decision between the arms, when there are several."""
+    usd: float | None = None
+    """What the servers cost meanwhile, where their price is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +76,16 @@ def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
     """Return the run to hold the next one against: *wanted*, else the one in force, or None when the next becomes it."""
     if wanted is not None:
         return wanted
-    usable = [each for each in history if each.outcome == "done" and each.run_id is not None]
-    if not usable:
-        return None
-    return usable[-1].detail.reference or usable[-1].run_id
+    latest = next((each for each in reversed(history) if each.outcome in {"done", "accepted"} and each.run_id is not None), None)
+    return None if latest is None else latest.detail.reference or latest.run_id
+
+
+def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:
+    """Leave out what only people did."""
+    return tuple(each for each in history if each.outcome != "accepted")
 
 
 def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:
     """List the runs whose calls need not be kept: all but the latest *keep* and the reference."""
-    runs = [each.run_id for each in history if each.run_id is not None]
+    runs = [each.run_id for each in executions(history) if each.run_id is not None]
     return () if keep is None else tuple(run for run in runs[: -keep or None] if run != kept)

@@ -30,6 +30,8 @@ class Budget:
     """On all arms together: the trace is cut behind the last whole session that fits, the same one each time."""
     minutes: float = 60.0
     """The execution is stopped then, and has failed."""
+    usd: float | None = None
+    """What the servers may cost meanwhile, by the price of their GPUs; stopped then as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +68,22 @@ class Job:
     """Run-to-run scatter to expect until it was measured."""
     reference: str | None = None
     """Run to hold later ones against, and to forget what was before it; the job's first usable run when None."""
+    control: bool = True
+    """Play every arm twice in a run that becomes the reference: what differs between equals is no change."""
     keep_runs: int | None = None
     """Delete calls of older runs; their place in the history stays."""
     notify: Notify = field(default_factory=Notify)
     spec: str = "{}"
     """The job as JSON, as it was written."""
+
+    def times(self, *, is_reference: bool) -> int:
+        """Return how often an execution plays each arm: its budget is as many times as large."""
+        return 2 if is_reference and self.control else 1
+
+    @property
+    def longest_s(self) -> float:
+        """Return how long an execution may take at most, before what is in flight has ended."""
+        return 60 * self.budget.minutes * self.times(is_reference=True)
 
 
 def job(name: str, content: object, *, at: Path) -> Job:
@@ -95,11 +108,12 @@ def job(name: str, content: object, *, at: Path) -> Job:
         pairs=said.pairs,
         load=_load(said.load),
         seed=said.seed,
-        budget=Budget(calls=said.budget.calls, minutes=said.budget.minutes),
+        budget=Budget(calls=said.budget.calls, minutes=said.budget.minutes, usd=said.budget.usd),
         setting=_setting(said.policy, at=at, where=where),
         metrics=tuple(said.metrics),
         noise=said.noise,
         reference=said.reference,
+        control=said.control,
         keep_runs=said.retention.runs,
         notify=_notify(said.notify, at),
         spec=msgspec.json.encode(content).decode(),
@@ -119,6 +133,7 @@ class _Schedule(_Strict):
 class _Budget(_Strict):
     calls: int | None = None
     minutes: float = 60.0
+    usd: float | None = None
 
 
 class _Wait(_Strict):
@@ -160,6 +175,7 @@ class _Entry(_Strict):
     metrics: list[Metric] = msgspec.field(default_factory=lambda: ["turn_ms"])
     noise: float = NOISE
     reference: str | None = None
+    control: bool = True
     retention: _Retention = msgspec.field(default_factory=_Retention)
     notify: _Notify = msgspec.field(default_factory=_Notify)
 
@@ -171,6 +187,7 @@ def _check_numbers(said: _Entry, where: str) -> None:
         "pairs must be >= 3: fewer have no interval": said.pairs < 3,
         "budget.calls must be >= 1": said.budget.calls is not None and said.budget.calls < 1,
         "budget.minutes must be positive": said.budget.minutes <= 0,
+        "budget.usd must be positive": said.budget.usd is not None and said.budget.usd <= 0,
         "noise must be positive": said.noise <= 0,
         "retention.runs must be >= 2: the reference and the latest": said.retention.runs is not None and said.retention.runs < 2,
         "load.speed must be positive": said.load.speed <= 0,

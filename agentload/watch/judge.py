@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import advisor.verdict
+from agentload.model.controls import is_control
 from agentload.report.advise import advise, keep
 from agentload.report.compare import compare
 from agentload.store.database import reading
@@ -46,7 +47,7 @@ def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:
     with reading(database) as connection:
         rows = connection.execute(query, [run]).fetchall()
         ((version,),) = connection.execute("SELECT version FROM runs WHERE run_id = ?", [run]).fetchall()
-    return {**{arm: json.loads(text) for arm, text in rows}, "agentload": {"version": version}}
+    return {**{arm: json.loads(text) for arm, text in rows if not is_control(arm)}, "agentload": {"version": version}}
 
 
 def headline(database: Path, run: str, *, job: Job) -> str:

@@ -14,6 +14,7 @@ from agentload.watch.execute import Executed
 from agentload.watch.exports.digest import digest
 from agentload.watch.exports.junit import junit
 from agentload.watch.exports.prometheus import prometheus
+from agentload.watch.history import executions
 from agentload.watch.job import Job
 from agentload.watch.words import alarm_told, summary
 
@@ -45,7 +46,7 @@ def _failures(job: Job, executed: Executed) -> Iterator[str]:
         return
     texts = (
         (wanted.digest, digest(job.name, executed.history, executed.alarms)),
-        (wanted.junit, junit(job.name, executed.history[-1], executed.alarms)),
+        (wanted.junit, junit(job.name, executions(executed.history)[-1], executed.alarms)),
         (wanted.prometheus, prometheus(job.name, executed.history, executed.alarms)),
     )
     for path, text in texts:

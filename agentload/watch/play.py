@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,13 @@ from typing import Final
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import AgentloadError, EndpointError
-from agentload.experiment.blocks import families
+from agentload.experiment.control import with_control
 from agentload.experiment.emulated import emulated
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.replay import Leg, Played, Replay
-from agentload.model.trace import Session, Trace
 from agentload.watch.job import Job
+from agentload.watch.limits import HOUR_S, Limit, cut, limit, usd_per_hour
 
 PATIENCE_S: Final = 30.0  # what is in flight may end by itself before it is cancelled
 
@@ -36,18 +37,24 @@ class Outcome:
     died: str | None
     """The endpoint that stopped answering, in words."""
     load_error: str | None
+    usd: float | None
+    """What the servers cost meanwhile."""
 
 
-def play(job: Job, *, run: str, database: Path, notice: Callable[[str], None]) -> Outcome:
-    """Replay the job's trace. Raises EndpointError for a dead endpoint."""
+def play(job: Job, *, run: str, database: Path, is_reference: bool, notice: Callable[[str], None]) -> Outcome:
+    """Replay the job's trace, with an A/A control of every arm in a reference. Raises EndpointError for a dead endpoint."""
     trace, trace_hash = load_traces(job.traces)
     wanted = read(job.endpoints, model=job.model, key_env=job.api_key_env)
     with _served(wanted, run) as reached:
         _check_keys(reached)
+        price = usd_per_hour(job, reached)
+        bound = limit(job, price, is_reference=is_reference)
         arms = tuple(endpoint.name for endpoint in reached)
+        trace = cut(trace, job, len(arms))
+        played = _controlled(reached) if is_reference and job.control else reached
         replay = Replay(
-            plan=plan(_cut(trace, job, arms), arms, run=run, seed=job.seed, pairs=job.pairs, load=job.load),
-            endpoints=reached,
+            plan=plan(trace, tuple(endpoint.name for endpoint in played), run=run, seed=job.seed, pairs=job.pairs, load=job.load),
+            endpoints=played,
             database=database,
             trace_hash=trace_hash,
             command=f"agentload watch run {job.name}",
@@ -56,10 +63,10 @@ def play(job: Job, *, run: str, database: Path, notice: Callable[[str], None]) -
             is_forced=True,
             settings={"traces": job.traces, "pairs": job.pairs, "job": job.name, "budget_calls": job.budget.calls},
         )
-        return _watched(replay, job, arms, notice)
+        return _watched(replay, arms, bound, price, notice)
 
 
-def _watched(replay: Replay, job: Job, arms: tuple[str, ...], notice: Callable[[str], None]) -> Outcome:
+def _watched(replay: Replay, arms: tuple[str, ...], bound: Limit, price: float | None, notice: Callable[[str], None]) -> Outcome:
     said: list[str] = []
     why: list[str] = []
 
@@ -69,30 +76,35 @@ def _watched(replay: Replay, job: Job, arms: tuple[str, ...], notice: Callable[[
 
     leg = Leg(replay, notice=heard)
 
-    def stop(reason: str) -> None:
-        why.append(reason)
-        leg.stop()
-
     async def run() -> Played:
         loop = asyncio.get_running_loop()
+
+        def stop(reason: str) -> None:
+            why.append(reason)
+            leg.stop()
+            loop.call_later(PATIENCE_S, leg.stop)
+
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, stop, f"stopped by {name.name}")
-        limit_s = 60 * job.budget.minutes
-        loop.call_later(limit_s, stop, f"time limit of {job.budget.minutes:g} minutes")
-        loop.call_later(limit_s + PATIENCE_S, leg.stop)
+        loop.call_later(bound.seconds, stop, bound.told)
         return await leg.play()
 
+    started_s, played = time.monotonic(), None
     try:
         played = asyncio.run(run())
     except BaseExceptionGroup as group:
         raise _first(group) from group
+    except asyncio.CancelledError:
+        if not why:  # nobody asked: a fault of ours
+            raise
     died = next((text for text in said if "stopped answering" in text), None)
     return Outcome(
         arms=arms,
-        void=played.health.void,
+        void=None if played is None else played.health.void,
         stopped=why[0] if why else None,
-        died=died if played.was_stopped and not why else None,
-        load_error=played.load_error,
+        died=died if played is not None and played.was_stopped and not why else None,
+        load_error=None if played is None else played.load_error,
+        usd=None if price is None else price * (time.monotonic() - started_s) / HOUR_S,
     )
 
 
@@ -114,29 +126,16 @@ def _served(wanted: tuple[Endpoint, ...] | Emulated, run: str) -> Iterator[tuple
         yield served
 
 
+def _controlled(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    whole = endpoints
+    for endpoint in endpoints:
+        whole = with_control(whole, endpoint.name)
+    return whole
+
+
 def _check_keys(endpoints: tuple[Endpoint, ...]) -> None:
     try:
         for endpoint in endpoints:
             endpoint.key()
     except EndpointError as error:  # our side's fault: the endpoint is not dead
         raise AgentloadError(error.message, hint=error.hint) from error
-
-
-def _cut(trace: Trace, job: Job, arms: tuple[str, ...]) -> Trace:
-    """Keep the leading sessions that fit the budget of calls; always the same ones, or runs could not be compared."""
-    if job.budget.calls is None:
-        return trace
-    room = job.budget.calls // len(arms)
-    kept: list[Session] = []
-    for family in families(trace.sessions):
-        turns = sum(len(session.turns) for session in family)
-        if turns > room:
-            break
-        kept += family
-        room -= turns
-    if not kept:
-        raise AgentloadError(
-            f"job '{job.name}': budget.calls of {job.budget.calls} on {len(arms)} arms is less than the trace's first session",
-            hint="raise budget.calls; agentload trace show prints the turns of sessions",
-        )
-    return Trace(header=trace.header, sessions=tuple(kept))

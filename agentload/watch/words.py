@@ -32,6 +32,8 @@ def outcome_told(each: Execution) -> str:
     """Return an execution's outcome, with the reason where there is one."""
     if each.outcome == "done":
         return "done: the reference from now on" if each.detail.reference is None else f"done, against {each.detail.reference}"
+    if each.outcome == "accepted":
+        return "accepted as the reference" + ("" if each.detail.reason is None else f": {each.detail.reason}")
     return each.outcome if each.detail.reason is None else f"{each.outcome}: {each.detail.reason}"
 
 

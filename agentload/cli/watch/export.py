@@ -24,6 +24,7 @@ from agentload.watch.exports.kubernetes import kubernetes
 from agentload.watch.exports.parquet import parquet
 from agentload.watch.exports.prometheus import prometheus
 from agentload.watch.exports.systemd import systemd
+from agentload.watch.history import executions
 from agentload.watch.jobs_file import Jobs, read_jobs
 from agentload.watch.ledger import history
 from agentload.watch.machine import place
@@ -70,7 +71,7 @@ def _text(kind: str, jobs: Jobs, name: str) -> str:
         return prometheus(name, past, found)
     if not past:
         raise UsageError(f"{name} was not executed yet", hint=f"agentload watch run {name}")
-    return junit(name, past[-1], found)
+    return junit(name, executions(past)[-1], found)
 
 
 def _given(value: Given | None, option: str) -> Given:

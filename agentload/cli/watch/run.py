@@ -17,7 +17,7 @@ import typer
 
 from agentload.cli._output import print_json
 from agentload.cli.watch import _options as opt
-from agentload.watch.execute import execute
+from agentload.watch.execute import execute, latest_ns
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import Jobs, read_jobs
 from agentload.watch.ledger import history
@@ -48,8 +48,8 @@ def run(
 
 
 def _is_time(job: Job, jobs: Jobs) -> bool:
-    past = history(jobs.database, job.name)
-    if not unanswered(job.schedule, last_ns=past[-1].started_ns if past else None, now_ns=time.time_ns()):
+    last_ns = latest_ns(history(jobs.database, job.name))
+    if not unanswered(job.schedule, last_ns=last_ns, now_ns=time.time_ns()):
         return False
     time.sleep(stagger_s(job.schedule, job=job.name, host=platform.node()))
     return True

@@ -18,7 +18,7 @@ from agentload.cli._table import table
 from agentload.cli.watch import _options as opt
 from agentload.watch.alarms import GATED, Alarm
 from agentload.watch.execute import watched
-from agentload.watch.history import Execution
+from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import Jobs, read_jobs
 from agentload.watch.ledger import history
@@ -57,15 +57,16 @@ def run(
 
 def _status(job: Job, jobs: Jobs) -> Status:
     past = history(jobs.database, job.name)
+    ran = executions(past)
     with locked(jobs.database, job.name) as is_free:
         pass
     return Status(
         job=job.name,
         is_running=not is_free,
-        latest=past[-1] if past else None,
+        latest=ran[-1] if ran else None,
         alarms=tuple(alarm for alarm in watched(job, past) if alarm.is_open),
         next_ns=next(firings(job.schedule, time.time_ns())),
-        executions=len(past),
+        executions=len(ran),
     )
 
 

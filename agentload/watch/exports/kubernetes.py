@@ -56,7 +56,7 @@ def _cron_job(job: Job, image: str) -> dict[str, Any]:
             "jobTemplate": {
                 "spec": {
                     "backoffLimit": 0,
-                    "activeDeadlineSeconds": round(60 * job.budget.minutes + job.schedule.stagger_s + SLACK_S),
+                    "activeDeadlineSeconds": round(job.longest_s + job.schedule.stagger_s + SLACK_S),
                     "template": {"spec": _pod(job, image)},
                 }
             },

@@ -9,7 +9,7 @@ from typing import Final, get_args
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from agentload.watch.alarms import Alarm, Kind
-from agentload.watch.history import Execution
+from agentload.watch.history import Execution, executions
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
@@ -23,8 +23,9 @@ def prometheus(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) 
         "agentload_watch_change_ratio", "Change against the reference run, 0.05 is 5 % slower", ["job", "arm", "metric"], registry=registry
     )
     standing = Gauge("agentload_watch_alarms", "Alarms that are open", ["job", "kind"], registry=registry)
-    if history:
-        last.labels(job).set(history[-1].started_ns / 1e9)
+    ran = executions(history)
+    if ran:
+        last.labels(job).set(ran[-1].started_ns / 1e9)
     done = [each for each in history if each.outcome == "done"]
     if done:
         usable.labels(job).set(done[-1].started_ns / 1e9)

@@ -42,7 +42,7 @@ def calendar(schedule: Schedule) -> tuple[str, ...]:
 
 
 def _service(job: Job, place: Place) -> str:
-    limit_s = round(60 * job.budget.minutes + job.schedule.stagger_s + SLACK_S)
+    limit_s = round(job.longest_s + job.schedule.stagger_s + SLACK_S)
     return f"""\
 # One at a time by {place.lock(job)}
 [Unit]
