@@ -35,7 +35,6 @@ from agentload.endpoints.identity import identify_all
 from agentload.endpoints.kept import kept
 from agentload.endpoints.read import read
 from agentload.errors import InterruptError, PlanError, UsageError
-from agentload.evidence.sweeps import WORKLOAD
 from agentload.experiment.beside import beside
 from agentload.experiment.capacity import Found, Limits
 from agentload.experiment.contexts import lengths, sweep
@@ -50,6 +49,7 @@ from agentload.experiment.relay import Launching
 from agentload.experiment.replay import Replay
 from agentload.experiment.starts import with_starts
 from agentload.experiment.summary import summarise
+from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import ClosedLoop, Load
 
 
@@ -125,7 +125,7 @@ def run(
             plan=made,
             endpoints=arms,
             database=db,
-            trace_hash=f"{WORKLOAD} {context} x {output}",
+            trace_hash=f"{CONTEXT_SWEEP} {context} x {output}",
             command=typed_command(),
             is_forced=force,
             launching=starting,

@@ -9,15 +9,15 @@ from typing import Final
 import duckdb
 
 from advisor.evidence import Probe
+from agentload.model.apart import ISOLATION
 
-PROBE: Final = "isolation"
 _QUERY: Final = "SELECT arm, settings, outcome, detail FROM probes WHERE run_id = ? AND probe = ? ORDER BY at_ns"
 
 
 def isolation(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]) -> tuple[Probe, ...]:
     """Read the cells of a run's arms; of one that was tried again, the last counts."""
     found: dict[tuple[str, str], Probe] = {}
-    for arm, settings, outcome, detail in connection.execute(_QUERY, [run_id, PROBE]).fetchall():
+    for arm, settings, outcome, detail in connection.execute(_QUERY, [run_id, ISOLATION]).fetchall():
         if arm in arms:
             found.pop((arm, settings), None)
             found[arm, settings] = Probe(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.evidence import Floats, Sweep
-
-WORKLOAD: Final = "context-sweep"
+from agentload.model.apart import CONTEXT_SWEEP
 
 
 def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the calls of a context sweep, and those of the workloads: of a run that is a sweep alone, the same calls."""
-    is_swept = pl.col("workload").eq(WORKLOAD)
+    is_swept = pl.col("workload").eq(CONTEXT_SWEEP)
     swept, others = counted.filter(is_swept), counted.filter(~is_swept)
     return swept, others if others.height else swept
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentload.errors import PlanError
-from agentload.evidence.controls import is_control
+from agentload.model.controls import is_control
 from agentload.model.plan import Plan, Play
 from agentload.model.rows import ArmRow, BlockRow, CallRow
 from agentload.store import journal

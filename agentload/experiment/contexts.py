@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from agentload.errors import UsageError
-from agentload.evidence.sweeps import WORKLOAD
+from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 
 SMALLEST: Final = 64
@@ -38,8 +38,8 @@ def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Tra
         for context in order:
             name = f"{pair}.{context}"
             turn = Turn(add=(Segment(role="user", tokens=context, key=name),), output=output)
-            sessions.append(Session(session=name, workload=WORKLOAD, start_s=float(len(sessions)), turns=(turn,)))
-    return Trace(header=Header(name=WORKLOAD, seed=seed), sessions=tuple(sessions))
+            sessions.append(Session(session=name, workload=CONTEXT_SWEEP, start_s=float(len(sessions)), turns=(turn,)))
+    return Trace(header=Header(name=CONTEXT_SWEEP, seed=seed), sessions=tuple(sessions))
 
 
 def _length(text: str) -> int:

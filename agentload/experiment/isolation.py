@@ -25,7 +25,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.endpoints.launch import EndedError, Running, start
 from agentload.errors import EndpointError, LaunchError
-from agentload.evidence.isolation import PROBE
+from agentload.model.apart import ISOLATION
 from agentload.model.rows import ProbeRow
 from agentload.replay.garbage import garbage
 
@@ -105,7 +105,7 @@ def rows(cells: Sequence[Cell], *, run_id: str) -> Iterator[ProbeRow]:
         yield ProbeRow(
             run_id=run_id,
             arm=cell.arm,
-            probe=PROBE,
+            probe=ISOLATION,
             at_ns=time.time_ns(),
             settings=json.dumps(settings, sort_keys=True),
             outcome=cell.outcome,

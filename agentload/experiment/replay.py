@@ -15,7 +15,6 @@ from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import LaunchError, StoreError
-from agentload.evidence.controls import SUFFIX, is_control
 from agentload.experiment.barrier import Barrier
 from agentload.experiment.past import Past, check_resumed, past
 from agentload.experiment.record import arm_row, leg_row, run_row
@@ -27,6 +26,7 @@ from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
 from agentload.live.wire import Wire
 from agentload.model.commands import Open
+from agentload.model.controls import copied, is_control
 from agentload.model.plan import Plan
 from agentload.model.rows import FingerprintRow, LegRow, Row
 from agentload.prompts.renderer import Renderer
@@ -148,7 +148,7 @@ class Leg:
             models[name] = served_model(endpoint, identities[name])
             counts[name] = await self._counts(endpoint, models[name])
         # A control is its twin's server, started once more.
-        twins = {e.name: e.name.removesuffix(SUFFIX) for e in ours}
+        twins = {e.name: copied(e.name) for e in ours}
         return _Met(
             {arm: identities[of] for arm, of in twins.items()}, {arm: models[of] for arm, of in twins.items()}, self._agreed(counts)
         )

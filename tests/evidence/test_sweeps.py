@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from agentload.evidence.sweeps import WORKLOAD, parted, sweeps
+from agentload.evidence.sweeps import parted, sweeps
+from agentload.model.apart import CONTEXT_SWEEP
 
 FRAME = pl.DataFrame(
     [
-        (WORKLOAD, "bf16", "ok", 0, 5.0, 100.0, 1000, 900, 0, 20),
-        (WORKLOAD, "fp8", "ok", 0, 4.0, 90.0, 1000, 900, None, 20),
-        (WORKLOAD, "bf16", "http_error", 1, None, None, None, 900, None, None),
+        (CONTEXT_SWEEP, "bf16", "ok", 0, 5.0, 100.0, 1000, 900, 0, 20),
+        (CONTEXT_SWEEP, "fp8", "ok", 0, 4.0, 90.0, 1000, 900, None, 20),
+        (CONTEXT_SWEEP, "bf16", "http_error", 1, None, None, None, 900, None, None),
         ("other", "bf16", "ok", 1, 9.0, 1.0, 5, 5, 0, 2),
     ],
     schema=["workload", "arm", "status", "pair", "tpot_ms", "ttft_ms", "prompt_tokens", "context_tokens", "cached_tokens", "tokens"],
@@ -27,6 +28,6 @@ def test_a_sweep_has_one_row_for_each_call_that_went_well_at_its_mean_length() -
 
 def test_a_sweep_beside_other_workloads_is_none_of_them_and_one_alone_is_the_workload() -> None:
     swept, others = parted(FRAME)
-    assert (swept["workload"].to_list(), others["workload"].to_list()) == ([WORKLOAD] * 3, ["other"])
+    assert (swept["workload"].to_list(), others["workload"].to_list()) == ([CONTEXT_SWEEP] * 3, ["other"])
     assert parted(swept)[1].equals(swept)
     assert sweeps(parted(others)[0], ["bf16", "fp8"]) == ()
