@@ -7,6 +7,8 @@ For example:
     agentload report agentload.duckdb -o reports/today
 
     agentload report agentload.duckdb --run 20261120-074205-1f3a --format html -o reports/today
+
+    agentload report agentload.duckdb --against prometheus=http://production:8000/metrics
 """
 
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Annotated
 import typer
 
 from agentload.cli import _decide as opt
+from agentload.cli._production import Against, asked
 from agentload.report.advise import advise
 from agentload.report.write import USUAL, write
 
@@ -28,8 +31,16 @@ def run(
     reference: Annotated[str | None, typer.Option(help="Arm in use today; the run's first when omitted.")] = None,
     policy: opt.Policy = None,
     profile: opt.Profile = None,
+    against: Against = None,
 ) -> None:
-    document = advise(database, run, setting=opt.setting(policy), reference=reference, profile=profile)
+    document = advise(
+        database,
+        run,
+        setting=opt.setting(policy),
+        reference=reference,
+        profile=profile,
+        production=asked(against),
+    )
     folder = out or Path("reports") / document.run
     paths = write(document, folder, formats=[name.strip() for name in format.split(",")])
     print(document.headline)

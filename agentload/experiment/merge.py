@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,9 @@ def merged(traces: Sequence[Trace]) -> Trace:
         return traces[0]
     first = traces[0].header
     prefixes = {f"{t.header.name}/{name}": _segments(t, segments) for t in traces for name, segments in t.header.prefixes.items()}
-    header = Header(name="+".join(t.header.name for t in traces), seed=first.seed, block=first.block, prefixes=prefixes)
+    source = tuple((t.header.name, json.dumps({name: json.loads(said) for name, said in t.header.source})) for t in traces)
+    name = "+".join(t.header.name for t in traces)
+    header = Header(name=name, seed=first.seed, block=first.block, prefixes=prefixes, source=source)
     return Trace(header=header, sessions=_Merged(tuple(traces)))
 
 

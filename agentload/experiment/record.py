@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from agentload.experiment.ideal import ideal_hit_rates
 from agentload.experiment.starts import starts_of
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, Kind, LegRow, RunRow
+from agentload.model.trace import Header
+from agentload.replay.stretches import stretches, where
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -46,10 +49,14 @@ def run_row(
         version=__version__,
         command=command,
         options=json.dumps(
-            {**settings, **conditions(plan), "ideal_hit_rates": ideal_hit_rates(plan)},
+            {**settings, **conditions(plan), "ideal_hit_rates": ideal_hit_rates(plan), "source": _source(plan.header)},
             sort_keys=True,
         ),
     )
+
+
+def _source(header: Header) -> dict[str, object]:
+    return {name: json.loads(said) for name, said in header.source}
 
 
 def leg_row(run_id: str, leg: int) -> LegRow:
@@ -80,7 +87,7 @@ def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity
 
 def typed_command() -> str:
     """Return the command line as the user typed it, without passwords of URLs."""
-    return without_user(" ".join(["agentload", *sys.argv[1:]]))
+    return without_user(shlex.join(["agentload", *sys.argv[1:]]))
 
 
 def conditions(plan: Plan) -> dict[str, object]:
@@ -88,4 +95,11 @@ def conditions(plan: Plan) -> dict[str, object]:
     load = plan.load
     described = {**asdict(load), "arrivals": {"kind": type(load.arrivals).__name__, **asdict(load.arrivals)}}
     starts = starts_of(plan)
-    return {"load": described, "cache": plan.cache, "rounds": len(plan.rounds), **({"starts": starts} if starts else {})}
+    machines = [dict(where(stretch)) for stretch in stretches(plan.rounds)]
+    return {
+        "load": described,
+        "cache": plan.cache,
+        "rounds": len(plan.rounds),
+        **({"starts": starts} if starts else {}),
+        **({"machines": machines} if len(machines) > 1 else {}),
+    }

@@ -56,9 +56,9 @@ def sessions(
     found, seconds = _told(intake)
     prompts, outputs = found.histogram(metrics.PROMPT), found.histogram(metrics.OUTPUT)
     if prompts is None or outputs is None:
+        when = "has ended yet" if len(intake.files) == 1 else "ended between the texts"
         raise TraceError(
-            f"{intake.files[0]}: no request has ended yet, or it is no vLLM or SGLang",
-            hint="give the text of SERVER/metrics after some load",
+            f"{intake.files[-1]}: no request {when}, or it is no vLLM or SGLang", hint="give the text of SERVER/metrics after some load"
         )
     rate = rate_per_s or _rate(prompts.count, seconds)
     if not rate:

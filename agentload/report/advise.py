@@ -16,6 +16,7 @@ from agentload.builtin import find
 from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError
 from agentload.evidence.gather import gather
+from agentload.importers.parts.metrics import Metrics
 from agentload.model.profile import ArmProfile, Price, Profile
 from agentload.model.rows import VerdictRow
 from agentload.report.document import document
@@ -31,15 +32,24 @@ from agentload.store.places import journal_folder
 JOURNAL: Final = "verdicts.journal"
 
 
-def advise(database: Path, run: str | None, *, setting: Setting, reference: str | None = None, profile: str | None = None) -> Document:
+def advise(
+    database: Path,
+    run: str | None,
+    *,
+    setting: Setting,
+    reference: str | None = None,
+    profile: str | None = None,
+    production: Metrics | None = None,
+) -> Document:
     """Decide on a run (None: the one stored last) and return the document.
 
-    `profile` describes the hardware and the model where no server tells, for arms that did not come from a profile themselves.
+    `profile` describes the hardware and the model where no server tells, for arms that did not come from a profile themselves;
+    `production` is what a server there tells, which the run's load is held against.
     """
     wanted = run_id(database, run)
     with reading(database) as connection:
         evidence = evidence_of(connection, wanted, setting=setting, reference=reference, profile=profile)
-    return document(decide(evidence, setting.policy), evidence, facts(database, wanted), policy=setting.policy)
+    return document(decide(evidence, setting.policy), evidence, facts(database, wanted, production=production), policy=setting.policy)
 
 
 def evidence_of(

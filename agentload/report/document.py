@@ -17,6 +17,7 @@ from agentload.report.sections import (
     lists,
     making,
     opening,
+    production,
     reasons,
     screens,
     workloads,
@@ -44,7 +45,7 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         lists=lists.lists(view),
         no_difference=lists.no_difference(view),
         asides=opening.asides(view),
-        belief=belief.belief(view),
+        belief=(*belief.belief(view), production.representative(view)),
         do_now=actions.do_now(view),
         roll_back=actions.roll_back(view),
         verdicts=reasons.verdicts(view),
@@ -59,6 +60,7 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         decision=decision,
         policy=policy,
         made=facts.made,
+        production=production.compared(view),
     )
 
 
@@ -68,6 +70,7 @@ def _groups(view: View) -> tuple[Group, ...]:
         latency.latency(view),
         capacity.capacity(view),
         accuracy.accuracy(view),
+        production.production(view),
         *(workloads.workload(view, name) for name in view.workloads),
         checks.probes(view),
         checks.priors(view),

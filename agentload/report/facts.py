@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentload.importers.parts.metrics import Metrics
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
@@ -41,6 +43,8 @@ class Made:
     minutes: float | None = None
     """How long the run took; of its virtual time when it was simulated."""
     servers: tuple[Served, ...] = ()
+    origin: str | None = None
+    """Where its trace came from, in words; None where the trace does not say."""
     compared_with: str | None = None
     """The earlier run, when the document compares two; its arms are then runs."""
 
@@ -54,6 +58,8 @@ class Timeline:
     kv_usage: tuple[float, ...]
     preemptions: tuple[float, ...]
     """Counted since the run's start; empty when the server does not say."""
+    running: tuple[float, ...] = ()
+    """Requests that the server worked on; empty when it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +81,5 @@ class RunFacts:
     made: Made
     timelines: tuple[Timeline, ...] = ()
     retrieval: tuple[Retrieval, ...] = ()
+    production: Metrics | None = None
+    """What a server in production tells of its load; None when no one was asked."""

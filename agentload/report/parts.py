@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from advisor.evidence import Kind
 from advisor.policy import Policy
 from advisor.verdict import Decision
+from agentload.importers.parts.likeness import Likeness
 from agentload.report.charts.spec import Chart
 from agentload.report.facts import Made
 
@@ -157,3 +158,4 @@ class Document:
     """For machines, with `policy` and `made`: the raw figures behind the words."""
     policy: Policy
     made: Made
+    production: tuple[Likeness, ...] = ()

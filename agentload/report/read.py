@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,9 @@ from typing import Any, Final
 import duckdb
 
 from agentload.errors import StoreError
+from agentload.importers.parts.metrics import Metrics
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
+from agentload.report.origin import origin
 from agentload.store.database import reading
 
 SECOND: Final = 1_000_000_000
@@ -23,10 +25,15 @@ LENGTHS: Final = 10
 """As many columns as a heat map can label; more lengths than this are gathered at powers of two."""
 
 
-def facts(database: Path, run: str) -> RunFacts:
-    """Read the facts of a run; raise `StoreError` if the database has no such run."""
+def facts(database: Path, run: str, *, production: Metrics | None = None) -> RunFacts:
+    """Read the facts of a run, with what production tells beside them; raise `StoreError` if the database has no such run."""
     with reading(database) as connection:
-        return RunFacts(made=_made(connection, database, run), timelines=_timelines(connection, run), retrieval=_retrieval(connection, run))
+        return RunFacts(
+            made=_made(connection, database, run),
+            timelines=_timelines(connection, run),
+            retrieval=_retrieval(connection, run),
+            production=production,
+        )
 
 
 def run_id(database: Path, wanted: str | None) -> str:
@@ -48,7 +55,10 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Ma
     version, name, created_ns, trace, trace_hash, seed, design, command, options = row
     legs = connection.execute("SELECT host, ended_ns - monotonic_ns FROM legs WHERE run_id = ? ORDER BY leg", [run]).fetchall()
     spent = [length for _, length in legs if length is not None]
-    traces = json.loads(options).get("traces") or ([trace] if trace else [])
+    said = json.loads(options)
+    traces = said.get("traces") or ([trace] if trace else [])
+    query = "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END AS of, count(DISTINCT session) "
+    sessions = dict(connection.execute(query + "FROM calls_row WHERE run_id = ? GROUP BY of", [run]).fetchall())
     return Made(
         run=run,
         tool_version=version,
@@ -66,6 +76,7 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Ma
         legs=len(legs),
         minutes=sum(spent) / SECOND / 60 if spent else None,
         servers=_servers(connection, run),
+        origin=origin(said.get("source") or {}, sessions),
     )
 
 
@@ -89,7 +100,7 @@ def _timelines(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Timelin
     query = """
         SELECT arm, name, (at_ns - monotonic_ns + wall_ns - first_value(wall_ns) OVER (ORDER BY leg)) / 1e9 AS second, value
         FROM samples JOIN legs USING (run_id, leg)
-        WHERE run_id = ? AND name IN ('kv_usage', 'preemptions')
+        WHERE run_id = ? AND name IN ('kv_usage', 'preemptions', 'running')
         ORDER BY arm, second
     """
     seen: dict[str, dict[str, dict[float, float]]] = {}
@@ -97,14 +108,21 @@ def _timelines(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Timelin
         # A server of several engines reports each: the pool is as full as its fullest part, preemptions add up.
         at = seen.setdefault(arm, {}).setdefault(name, {})
         at[second] = max(at.get(second, 0.0), value) if name == "kv_usage" else at.get(second, 0.0) + value
-    return tuple(_timeline(arm, names["kv_usage"], names.get("preemptions", {})) for arm, names in seen.items() if "kv_usage" in names)
+    return tuple(_timeline(arm, names) for arm, names in seen.items() if "kv_usage" in names)
 
 
-def _timeline(arm: str, usage: dict[float, float], preemptions: dict[float, float]) -> Timeline:
+def _timeline(arm: str, seen: Mapping[str, Mapping[float, float]]) -> Timeline:
+    usage, preemptions, running = seen["kv_usage"], seen.get("preemptions", {}), seen.get("running", {})
     seconds = tuple(usage)
     known = tuple(preemptions.get(second, math.nan) for second in seconds)
     counted = _increments(known) if preemptions and not any(map(math.isnan, known)) else ()
-    return Timeline(arm=arm, seconds=seconds, kv_usage=tuple(usage.values()), preemptions=counted)
+    return Timeline(
+        arm=arm,
+        seconds=seconds,
+        kv_usage=tuple(usage.values()),
+        preemptions=counted,
+        running=tuple(running.get(second, 0.0) for second in seconds) if running else (),
+    )
 
 
 def _increments(counts: Iterable[float]) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentload.cli import main as cli
+from tests.importers import test_prometheus
 from tests.report.conftest import simulated
 
 
@@ -92,3 +93,19 @@ def test_a_database_that_is_not_there_is_an_error_with_a_hint(
     code, _, error = agentload(monkeypatch, capsys, "report", str(tmp_path / "none.duckdb"))
     assert code == 1
     assert error.startswith(f"error: {tmp_path / 'none.duckdb'}: no such database\nhint: ")
+
+
+def test_a_report_says_how_its_load_compares_with_production_if_it_may_ask(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = agentload(monkeypatch, capsys, "advise", str(database))
+    assert (code, "? representativeness unknown: synthetic workload " in out, " --against prometheus=URL" in out) == (0, True, True)
+    metrics = tmp_path / "m.prom"
+    metrics.write_text(test_prometheus.CHAT)
+    code, out, _ = agentload(monkeypatch, capsys, "advise", str(database), "--against", f"prometheus={metrics}", "--json")
+    found = json.loads(out)
+    assert (code, found["made"]["origin"].partition(" ")[0], len(found["production"])) == (0, "synthetic", 9)
+    code, _, error = agentload(monkeypatch, capsys, "report", str(database), "--against", f"prometheus={tmp_path / 'none'}")
+    assert (code, error) == (1, f"error: {tmp_path / 'none'}: No such file or directory\nhint: curl SERVER/metrics > FILE\n")
+    code, _, error = agentload(monkeypatch, capsys, "report", str(database), "--against", str(metrics))
+    assert (code, error.startswith("error: --against takes prometheus=URL or prometheus=FILE, got ")) == (2, True)

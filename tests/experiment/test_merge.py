@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 from agentload.experiment.merge import merged
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 
@@ -34,3 +36,12 @@ def test_names_keys_and_references_stay_apart() -> None:
     assert parent.turns[0].spawn == ("b/c0",)
     assert parent.turns[0].add[0].source == TurnRef(session="b/c0", turn=0)
     assert parent.turns[1].after == (TurnRef(session="b/c0", turn=-1),)
+
+
+def test_each_of_several_traces_is_still_known_to_come_from_where_it_came() -> None:
+    imported = Trace(header=Header(name="mine", source=(("importer", '"pi"'), ("files", "2"))), sessions=())
+    both = merged([imported, Trace(header=Header(name="rag", source=(("workload", '"rag"'),)), sessions=())])
+    assert {name: json.loads(said) for name, said in both.header.source} == {
+        "mine": {"importer": "pi", "files": 2},
+        "rag": {"workload": "rag"},
+    }

@@ -121,7 +121,11 @@ def test_a_run_is_told_as_it_was_stored(tmp_path: Path) -> None:
             ),
         ),
         # The second leg begins 100 s later with a server that counts from zero again.
-        timelines=(Timeline(arm="bf16", seconds=(0.0, 10.0, 102.0), kv_usage=(0.4, 0.9, 1.0), preemptions=(0.0, 4.0, 7.0)),),
+        timelines=(
+            Timeline(
+                arm="bf16", seconds=(0.0, 10.0, 102.0), kv_usage=(0.4, 0.9, 1.0), preemptions=(0.0, 4.0, 7.0), running=(0.0, 0.0, 3.0)
+            ),
+        ),
         retrieval=(
             Retrieval(arm="bf16", task="needle", context_tokens=4_096.0, depth=0.5, right=1, items=2),
             Retrieval(arm="bf16", task="needle", context_tokens=8_192.0, depth=0.0, right=1, items=1),

@@ -14,9 +14,9 @@ from typing import Annotated
 
 import typer
 
-from agentload.cli.trace._metrics import fetched
+from agentload.cli._production import fetched
 from agentload.cli.trace._summary import described
-from agentload.errors import UsageError
+from agentload.errors import TraceError, UsageError
 from agentload.importers.conversion import conversion
 from agentload.tracefile import write
 
@@ -37,7 +37,10 @@ def run(
             time.sleep(watch)
             paths.append(fetched(prometheus[-1], Path(folder) / "later.prom"))
         made = conversion(paths, key=secrets.token_bytes(32), format="prometheus", options=options)
-        write(out, made.trace)
+        try:
+            write(out, made.trace)
+        except TraceError as error:  # which names our copy of what a URL answered
+            raise TraceError(error.message.replace(str(paths[-1]), prometheus[-1]), hint=error.hint) from error
         print(described(made.summary, texts=None), file=sys.stderr)
 
 

@@ -12,7 +12,8 @@ import typer
 
 from agentload.builtin import find
 from agentload.cli._output import print_json
-from agentload.cli.trace._against import against_lines, beside
+from agentload.cli._production import Against, compared
+from agentload.cli.trace._against import beside
 from agentload.cli.trace._lines import lines
 from agentload.cli.trace._seen import look
 from agentload.tracefile import read
@@ -23,9 +24,7 @@ def run(
     *,
     profile: Annotated[str | None, typer.Option(help="A profile, or PROFILE/ARM: hold the trace against its KV pool.")] = None,
     pool: Annotated[list[int] | None, typer.Option(help="A KV pool of so many tokens; may be repeated.", min=1)] = None,
-    against: Annotated[
-        str | None, typer.Option(help="Compare with production: prometheus=URL or prometheus=FILE, a /metrics text.")
-    ] = None,
+    against: Against = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with charts to this file.")] = None,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
@@ -43,4 +42,5 @@ def run(
     if html is None:
         print("\n".join(lines(seen)))
     if rows is not None:
-        print("", *against_lines(rows), sep="\n")
+        print("", *compared(rows, ours="trace"), sep="\n")
+        print("first token, batch size and KV pool: agentload report --against, of a run with this trace")

@@ -1,54 +1,95 @@
-"""Hold a trace against a server in production: how alike lengths and reuse are, by what the server's metrics tell."""
+"""Hold a trace, or a run, against a server in production: how alike lengths, reuse and load are, by what the server's metrics tell."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from agentload.importers.parts.metrics import OUTPUT, PROMPT, Histogram, Metrics
+from agentload.importers.parts.metrics import KV_USAGE, OUTPUT, PROMPT, RUNNING, TTFT, Histogram, Metrics
 
 _ALIKE: Final = 1.25
-"""Judgement: a mean within a quarter is alike; quantiles of a histogram are known no better than its buckets of a factor of 2."""
+"""Judgement: what lies within a quarter of production's is alike. Its quantiles are known to a bucket, often of a factor of 2."""
 _POINTS: Final = 0.1
-"""Judgement: cached shares within ten points are alike; the trace's is of a cache without bounds."""
+"""Judgement: cached shares within ten points are alike; a trace's is of a cache without bounds."""
 
 Verdict = Literal["alike", "more", "less"]
+Unit = Literal["tokens", "seconds", "requests", "share"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Values by their mean and some quantiles."""
+
+    mean: float
+    quantiles: Mapping[float, float]
+    """By share, such as 0.9."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A gauge over a run: the values between which it mostly lay."""
+
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What is known of a trace or a run; absent is None."""
+
+    prompt: Spread | None = None
+    output: Spread | None = None
+    ttft_s: Spread | None = None
+    cached: float | None = None
+    """Share of prompt tokens."""
+    running: Level | None = None
+    kv_usage: Level | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """One figure of a trace beside production's."""
+    """One figure beside production's."""
 
     what: str
-    trace: float
+    unit: Unit
+    ours: float
     low: float
     """Production's value lies between these; they are equal where it is known exactly."""
     high: float
     verdict: Verdict
-    """Of the trace: alike, or more or less than production has."""
+    """Of ours: alike, or more or less than production has."""
 
 
-def likeness(quantiles: Mapping[str, Mapping[float, float]], means: Mapping[str, float], reuse: float, told: Metrics) -> Iterator[Likeness]:
-    """Compare prompts and outputs (quantiles by share, and means, under "prompt" and "output") and the ideal share of hits."""
-    for name, names in (("prompt", PROMPT), ("output", OUTPUT)):
-        histogram = told.histogram(names)
-        if histogram is None or name not in means:
-            continue
-        yield from _lengths(name, quantiles[name], means[name], histogram)
+def likeness(ours: Figures, told: Metrics) -> Iterator[Likeness]:
+    """Compare all that both sides know."""
+    yield from _spread("prompt", "tokens", ours.prompt, told.histogram(PROMPT))
+    yield from _spread("output", "tokens", ours.output, told.histogram(OUTPUT))
     cached = told.cached_share
-    if cached is not None:
-        yield Likeness(
-            what="cached share of prompts", trace=reuse, low=cached, high=cached, verdict=_placed(reuse, cached - _POINTS, cached + _POINTS)
-        )
+    if cached is not None and ours.cached is not None:
+        verdict = _placed(ours.cached, cached - _POINTS, cached + _POINTS)
+        yield Likeness(what="cached share of prompts", unit="share", ours=ours.cached, low=cached, high=cached, verdict=verdict)
+    yield from _spread("time to first token", "seconds", ours.ttft_s, told.histogram(TTFT))
+    if told.value(RUNNING):  # an idle moment tells nothing of the load
+        yield from _level("requests at once", "requests", ours.running, told.value(RUNNING))
+        yield from _level("KV pool in use", "share", ours.kv_usage, told.value(KV_USAGE))
 
 
-def _lengths(name: str, quantiles: Mapping[float, float], mean: float, histogram: Histogram) -> Iterator[Likeness]:
+def _spread(name: str, unit: Unit, ours: Spread | None, histogram: Histogram | None) -> Iterator[Likeness]:
+    if ours is None or histogram is None:
+        return
+    named = f"{name} tokens" if unit == "tokens" else name
     average = histogram.mean or 0.0
-    yield Likeness(
-        what=f"{name} tokens, mean", trace=mean, low=average, high=average, verdict=_placed(mean, average / _ALIKE, average * _ALIKE)
-    )
-    for share, value in quantiles.items():
-        low, high = histogram.bucket(share)
-        yield Likeness(what=f"{name} tokens, q{share * 100:g}", trace=value, low=low, high=high, verdict=_placed(value, low, high))
+    ranges = ((share, value, *histogram.bucket(share)) for share, value in ours.quantiles.items())
+    for share, value, low, high in ((None, ours.mean, average, average), *ranges):
+        what = f"{named} mean" if share is None else f"{named} q{share * 100:g}"
+        yield Likeness(what=what, unit=unit, ours=value, low=low, high=high, verdict=_placed(value, low / _ALIKE, high * _ALIKE))
+
+
+def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> Iterator[Likeness]:
+    # Production's is one moment, a run's a stretch of time: the moment has to be one of the run's usual ones.
+    if ours is not None and value is not None:
+        verdict: Verdict = "alike" if ours.low <= value <= ours.high else "more" if ours.low > value else "less"
+        yield Likeness(what=what, unit=unit, ours=ours.middle, low=value, high=value, verdict=verdict)
 
 
 def _placed(value: float, low: float, high: float) -> Verdict:

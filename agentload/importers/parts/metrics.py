@@ -13,6 +13,8 @@ OUTPUT: Final = ("vllm:request_generation_tokens", "sglang:generation_tokens_his
 TTFT: Final = ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds")
 QUERIES: Final = ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total")
 HITS: Final = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total")
+RUNNING: Final = ("vllm:num_requests_running", "sglang:num_running_reqs")
+KV_USAGE: Final = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
 STARTED: Final = "process_start_time_seconds"
 
 
@@ -105,6 +107,8 @@ def read(text: str) -> Metrics:
         elif sample.name.endswith("_sum"):
             name = sample.name.removesuffix("_sum")
             totals[name] = totals.get(name, 0.0) + sample.value
+        elif sample.name in KV_USAGE:  # a share: the pool is as full as its fullest part
+            values[sample.name] = max(values.get(sample.name, 0.0), sample.value)
         else:
             values[sample.name] = values.get(sample.name, 0.0) + sample.value
     return Metrics(histograms={name: _histogram(found, totals.get(name, 0.0)) for name, found in cumulative.items()}, values=values)

@@ -12,6 +12,7 @@ import numpy as np
 from advisor.evidence import Kind
 from advisor.policy import Policy
 from advisor.verdict import Decision
+from agentload.importers.parts.likeness import Likeness
 from agentload.report.facts import Made
 from agentload.report.parts import Answer, Check, Document, Rollout, Step
 
@@ -45,6 +46,8 @@ class Report:
     decision: Decision
     policy: Policy
     made: Made
+    production: tuple[Likeness, ...]
+    """The run's load beside production's; empty when production was not asked. A bound of null is none."""
 
 
 def files(document: Document) -> Iterator[tuple[str, str]]:
@@ -79,6 +82,7 @@ def report(document: Document) -> Report:
         decision=document.decision,
         policy=document.policy,
         made=document.made,
+        production=document.production,
     )
 
 

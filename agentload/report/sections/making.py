@@ -23,6 +23,7 @@ def reproduction(view: View) -> Table:
         ("model", model),
         ("trace", " ".join(made.traces)),
         ("trace hash", made.trace_hash),
+        ("load", made.origin),
         ("seed", None if made.seed is None else str(made.seed)),
         ("design", made.design),
         ("options", made.options),

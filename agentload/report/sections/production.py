@@ -1,0 +1,94 @@
+"""How the run compares with production, by what the metrics of a server there tell: lengths, cached share, batch, first token, KV pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from advisor.evidence import Calls, Floats
+from agentload.importers.parts.likeness import Figures, Level, Likeness, Spread, likeness
+from agentload.report import labels
+from agentload.report.parts import Cell, Check, Group, Table, Tone
+from agentload.report.production import shown
+from agentload.report.sections.view import View
+
+_SHOWN: Final = (0.5, 0.9, 0.99)
+_MOSTLY: Final = (0.1, 0.5, 0.9)
+_OTHER: Final = ("more", "less")
+_TONES: Final[dict[str, Tone]] = {"alike": "good", "more": "bad", "less": "bad"}
+
+
+def compared(view: View) -> tuple[Likeness, ...]:
+    """Compare what the reference served, which is the arm in use today, with production; empty without metrics from there."""
+    told = view.facts.production
+    return () if told is None else tuple(likeness(_figures(view), told))
+
+
+def _figures(view: View) -> Figures:
+    reference = view.evidence.reference
+    calls = [each.calls for each in view.evidence.observations if each.arm == reference and each.calls is not None]
+    line = next((each for each in view.facts.timelines if each.arm == reference), None)
+    busy = [] if line is None else [at for at, running in enumerate(line.running) if running > 0]
+    prompts, computed = _joined(calls, "prompt_tokens"), _joined(calls, "computed_tokens")
+    known = np.isfinite(prompts) & np.isfinite(computed)
+    return Figures(
+        prompt=_spread(prompts),
+        output=_spread(_joined(calls, "output_tokens")),
+        ttft_s=_spread(_joined(calls, "ttft_ms"), 1e-3),
+        cached=1.0 - float(computed[known].sum() / prompts[known].sum()) if known.any() else None,
+        running=None if line is None else _level([line.running[at] for at in busy]),
+        kv_usage=None if line is None else _level([line.kv_usage[at] for at in busy]),
+    )
+
+
+def _joined(calls: Sequence[Calls], name: str) -> Floats:
+    """Return a column of the calls that ended well; NaN where it is not known."""
+    columns = ((getattr(each, name), each.ok) for each in calls)
+    found = [np.full(int(ok.sum()), np.nan) if values is None else values[ok] for values, ok in columns]
+    return np.concatenate(found) if found else np.empty(0)
+
+
+def _spread(values: Floats, factor: float = 1.0) -> Spread | None:
+    known = values[np.isfinite(values)] * factor
+    if not known.size:
+        return None
+    return Spread(mean=float(known.mean()), quantiles={share: float(np.quantile(known, share)) for share in _SHOWN})
+
+
+def _level(values: Sequence[float]) -> Level | None:
+    if not values:
+        return None
+    low, middle, high = (float(np.quantile(values, share)) for share in _MOSTLY)
+    return Level(low=low, middle=middle, high=high)
+
+
+def representative(view: View) -> Check:
+    """Say whether the load was production's."""
+    made = f"{view.facts.made.origin}; " if view.facts.made.origin else ""
+    rows = compared(view)
+    if not rows:
+        command = f"agentload report {view.facts.made.database or 'agentload.duckdb'} --run {view.facts.made.run}"
+        told = f"representativeness unknown: {made}compare with production by {command} --against prometheus=URL"
+        return Check(state="unknown", text=told)
+    other = [f"{verdict}: {', '.join(found)}" for verdict in _OTHER if (found := [row.what for row in rows if row.verdict == verdict])]
+    alike = f"{made}{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} figures are like production's"
+    return Check(state="bad" if other else "ok", text="; ".join((alike, *other)))
+
+
+def production(view: View) -> Group | None:
+    """Lay the run's load beside production's, figure by figure."""
+    rows = tuple(
+        (Cell(text=row.what), *(Cell(text=text) for text in shown(row)), Cell(text=row.verdict, tone=_TONES[row.verdict]))
+        for row in compared(view)
+    )
+    if not rows:
+        return None
+    reference = labels.arm(view.evidence.reference)
+    note = (
+        "Alike is within a quarter of production's value, or of the bucket of its histogram in which the quantile lies; ten points for the "
+        "cached share. Requests at once and KV pool are of the moment at which its metrics were read, ours of all samples under load."
+    )
+    table = Table(title="The load beside production's", columns=("figure", reference, "production", "the run has"), rows=rows, note=note)
+    return Group(title="Production", tables=(table,))
