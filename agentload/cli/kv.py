@@ -1,13 +1,14 @@
 """Compute what a KV cache takes: bytes a token, pages, pool tokens and concurrency of BF16, FP8 and FP8 that skips windows.
 
 MODEL is a config.json, a folder with one, or the name of a model in the local Hugging Face cache; nothing is downloaded. The pool is
-what --kv-memory says, or what the GPU's memory leaves beside the weights.
+what --kv-memory says, or what the GPU's memory leaves beside the weights. Below the sizes stand published rules for KV caches: which
+hold for the vLLM of today, and what they come to for this model.
 
 For example:
 
     agentload kv ~/models/gemma-3-27b-it --kv-memory 40G --max-model-len 32768
 
-    agentload kv openai/gpt-oss-20b --gpu-memory 79.6 --weights 13.7
+    agentload kv openai/gpt-oss-20b --gpu H100 --weights 13.7
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from typing import Annotated
 import typer
 
 from agentload.cli._output import print_json
+from agentload.cli._rules import rules as lines
 from agentload.cli._table import table
 from agentload.endpoints.weights import config_file
 from agentload.errors import ProfileError, UsageError
 from agentload.kvmath.compare import Size, cautions, layer_lines, sharded, sizes
 from agentload.kvmath.config import model_shape
+from agentload.kvmath.gpus import NAMES, gpu_named
 from agentload.kvmath.pool import GIB
-from agentload.model.profile import ModelShape
+from agentload.kvmath.practice import Subject, advice
+from agentload.model.profile import Gpu, ModelShape
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -34,6 +38,7 @@ def run(
     model: Annotated[str, typer.Argument(help="config.json, a folder with one, or a model in the local Hugging Face cache.")],
     *,
     kv_memory: Annotated[str | None, typer.Option(help="Memory of the pool on one GPU, as --kv-cache-memory-bytes: 40G.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU, such as H100: its memory, and the kernels it has.")] = None,
     gpu_memory: Annotated[float | None, typer.Option(help="Memory of one GPU in GiB, as its driver reports it.")] = None,
     weights: Annotated[float | None, typer.Option(help="Loaded weights in GiB, all GPUs together.")] = None,
     overhead: Annotated[float, typer.Option(help="GiB for activations and graphs, on one GPU.")] = 2.0,
@@ -42,6 +47,7 @@ def run(
     batched_tokens: Annotated[int, typer.Option(help="max_num_batched_tokens of the server.")] = 8192,
     block: Annotated[int, typer.Option(help="Tokens of a block: 16 on most GPUs, 128 on CPUs.")] = 16,
     tensor_parallel: Annotated[int, typer.Option(help="GPUs that share each layer.")] = 1,
+    rules: Annotated[bool, typer.Option("--rules/--no-rules", help="Say what published rules come to for this model.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     path = config_file(model)
@@ -53,10 +59,22 @@ def run(
         raise ProfileError(f"{path}: no JSON object", hint="name the config.json that comes with the weights")
     shape = sharded(model_shape(config, name=path.parent.name, weight_gib=weights), tensor_parallel)
     length = max_model_len or shape.max_len
-    memory = _memory(shape, kv_memory, gpu_memory, overhead, utilization)
+    known = _gpu(gpu)
+    memory = _memory(shape, kv_memory, known.memory_gib if gpu_memory is None and known else gpu_memory, overhead, utilization)
     found = sizes(shape, memory, max_model_len=length, in_flight=batched_tokens, block_tokens=block)
+    subject = Subject(
+        shape=shape,
+        sizes=found,
+        memory_bytes=memory,
+        max_model_len=length,
+        batched_tokens=batched_tokens,
+        block_tokens=block,
+        gpu=known,
+        is_multimodal=bool(config.keys() & {"vision_config", "audio_config"}),
+    )
+    told = advice(subject) if rules else ()
     if json:
-        print_json({"memory_bytes": memory, "max_model_len": length, "sizes": found, "cautions": cautions(shape)})
+        print_json({"memory_bytes": memory, "max_model_len": length, "sizes": found, "cautions": cautions(shape), "rules": told})
         return
     print(f"{path}: {memory / GIB:.2f} GiB of KV cache on each GPU, requests of up to {length:,} tokens\n")
     for line in table(("layers", "count", "B/token bf16", "fp8"), [(k, str(n), f"{b:,}", f"{f:,}") for k, n, b, f in layer_lines(shape)]):
@@ -68,6 +86,18 @@ def run(
         print(line)
     for caution in cautions(shape):
         print(f"\nnote: {caution}")
+    if told:
+        print()
+        for line in lines(told):
+            print(line)
+
+
+def _gpu(name: str | None) -> Gpu | None:
+    if name is None:
+        return None
+    if (found := gpu_named(name)) is None:
+        raise UsageError(f"--gpu: '{name}' is not known", hint=f"known: {', '.join(NAMES)}; or --gpu-memory GIB")
+    return found
 
 
 def _memory(shape: ModelShape, kv_memory: str | None, gpu_memory: float | None, overhead: float, utilization: float) -> int:

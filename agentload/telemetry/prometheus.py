@@ -15,6 +15,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "preemptions": ("vllm:num_preemptions_total",),
     "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
     "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "external_queries": ("vllm:external_prefix_cache_queries_total",),
+    "external_hits": ("vllm:external_prefix_cache_hits_total",),
     "prompt_tokens": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
     "cached_tokens": ("vllm:prompt_tokens_cached_total", "sglang:cached_tokens_total"),
     "output_tokens": ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"),
@@ -31,6 +33,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 SHARES = frozenset({"kv_usage"})
 INSTANTS = frozenset({"process_start_s"})
 INFO = "vllm:cache_config_info"
+REASONS = "vllm:num_requests_waiting_by_reason"
+"""Becomes `waiting_capacity`, `waiting_deferred`, … beside `waiting`, their sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +54,13 @@ def parse(text: str) -> Scrape:
     for name, labels, value in _samples(text):
         if name == INFO:
             cache_config = dict(labels)
+        elif name == REASONS and (reason := labels.get("reason")):
+            by_reason = found.setdefault(f"waiting_{reason}", {})
+            by_reason[name] = by_reason.get(name, 0.0) + value
         elif (ours := wanted.get(name)) is not None:
             by_name = found.setdefault(ours, {})
             by_name[name] = max(by_name.get(name, value), value) if ours in SHARES else by_name.get(name, 0.0) + value
+    rank[REASONS] = 0
     return Scrape(values={ours: by_name[min(by_name, key=rank.__getitem__)] for ours, by_name in found.items()}, cache_config=cache_config)
 
 

@@ -39,3 +39,18 @@ def test_a_pool_of_unknown_size_and_a_model_that_is_not_here_are_told(model: str
         kv.run("org/other", kv_memory="1G")
     with pytest.raises(ProfileError, match="leave nothing"):
         kv.run(model, gpu_memory=4.0, weights=8.0)
+
+
+def test_published_rules_stand_below_the_sizes_and_in_json(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kv.run(model, gpu="H100", weights=1.0, batched_tokens=2048)
+    printed = capsys.readouterr().out
+    assert "\npublished rule           today     what holds, and what it comes to here\n" in printed
+    assert "(guide 2): FlashAttention takes e4m3 alone" in printed
+    assert printed.endswith("guide: Rafay Token Factory, KV cache best practices\n")
+    kv.run(model, kv_memory="1G", json=True)
+    rules = json.loads(capsys.readouterr().out)["rules"]
+    assert rules[0].keys() == {"rule", "published", "source", "today", "because", "here"}
+    kv.run(model, kv_memory="1G", rules=False)
+    assert "guide" not in capsys.readouterr().out
+    with pytest.raises(UsageError, match="'Voodoo' is not known"):
+        kv.run(model, gpu="Voodoo", weights=1.0)

@@ -30,6 +30,23 @@ def test_engines_are_summed_and_shares_are_the_largest() -> None:
     )
 
 
+def test_waiting_is_told_apart_by_its_reason_and_the_external_cache_from_the_servers_own() -> None:
+    page = """vllm:num_requests_waiting{engine="0"} 5.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 3.0
+vllm:num_requests_waiting_by_reason{engine="1",reason="capacity"} 1.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="deferred"} 1.0
+vllm:external_prefix_cache_queries_total 100.0
+vllm:external_prefix_cache_hits_total 40.0
+"""
+    assert parse(page).values == {
+        "waiting": 5.0,
+        "waiting_capacity": 4.0,
+        "waiting_deferred": 1.0,
+        "external_queries": 100.0,
+        "external_hits": 40.0,
+    }
+
+
 def test_older_names_are_known_and_newer_ones_win() -> None:
     assert parse(OLD).values == {"kv_usage": 0.5, "prefix_hits": 9.0}
     assert parse(BOTH).values["kv_usage"] == 0.6
