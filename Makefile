@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 PYTEST := $(BIN)/python -m pytest --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-vllm calibration bench traces wheel clean
+.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-vllm demo-vllm calibration bench traces wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ calibration: $(READY) ## grade the advisor and the watch on simulated deployment
 
 test-vllm: $(READY) ## run the tests that need a real vLLM: AGENTLOAD_VLLM=/path/to/bin/vllm (some minutes)
 	$(PYTEST) -m vllm tests/vllm -rs --durations=10
+
+demo-vllm: $(READY) ## decide on a real vLLM without a GPU, in 45 minutes: AGENTLOAD_VLLM=/path/to/bin/vllm
+	@$(BIN)/python benchmarks/real_vllm/demo.py
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
 	@for each in engine simulate published traces importers store serve transport; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done

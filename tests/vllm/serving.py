@@ -16,7 +16,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.prompts.words import WORDS
 
 VARIABLE: Final = "AGENTLOAD_VLLM"
-HERE: Final = Path(__file__).parent
+MAKER: Final = Path(__file__).parents[2] / "benchmarks" / "real_vllm" / "random_model.py"
 LENGTH: Final = 8192
 # No network at run time; /server_info open; few threads, because the client shares the machine.
 ENV: Final = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_SERVER_DEV_MODE": "1"}
@@ -49,7 +49,7 @@ def model(folder: Path, shape: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "words.txt").write_text(" ".join(WORDS))
         python = executable().with_name("python")
-        subprocess.run([python, HERE / "tiny_model.py", out, shape, folder / "words.txt"], check=True, capture_output=True, timeout=180)
+        subprocess.run([python, MAKER, out, shape, folder / "words.txt"], check=True, capture_output=True, timeout=180)
     return out
 
 

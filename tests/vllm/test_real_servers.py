@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from agentload.ask.reuse import reuse
+from agentload.cli import probe, replay, sweep
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, identify_all
 from agentload.endpoints.launch import Running, launched
 from agentload.errors import EndpointError
-from agentload.experiment.contexts import sweep
+from agentload.evidence.gather import gather
+from agentload.experiment.contexts import sweep as swept
 from agentload.experiment.plan import plan
 from agentload.experiment.replay import Leg, Replay
 from agentload.kvmath.compare import sizes
@@ -38,7 +40,9 @@ from agentload.report.advise import advise
 from agentload.report.policy import Setting
 from agentload.report.write import write
 from agentload.store import journal
+from agentload.store.database import reading
 from agentload.store.places import journals
+from agentload.tracefile.writer import write as write_trace
 from agentload.workloads import catalog
 from tests.vllm.serving import LENGTH, arms, missing, model
 
@@ -70,8 +74,8 @@ def windowed(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def played(trace: Trace, served: tuple[Endpoint, ...], database: Path, *, sessions: int, pairs: int = 2) -> str:
     load = Load(arrivals=ClosedLoop(sessions=sessions))
     made = plan(trace, [arm.name for arm in served], run="real", pairs=pairs, load=load, limits=Limits(total_ns=120 * SECOND))
-    replay = Replay(plan=made, endpoints=served, database=database, trace_hash="", command="test", sample_s=0.5)
-    return asyncio.run(Leg(replay).play()).run_id
+    asked = Replay(plan=made, endpoints=served, database=database, trace_hash="", command="test", sample_s=0.5)
+    return asyncio.run(Leg(asked).play()).run_id
 
 
 def test_three_arms_are_what_the_arms_file_says(windowed: tuple[Endpoint, ...]) -> None:
@@ -115,7 +119,7 @@ def test_a_second_equal_prompt_comes_from_the_prefix_cache_of_every_arm(windowed
 
 
 def test_a_prompt_that_is_too_long_is_an_error_of_the_server_with_its_words(windowed: tuple[Endpoint, ...], tmp_path: Path) -> None:
-    run = played(sweep((LENGTH + 500,), pairs=1, output=8, seed=1), windowed[:1], tmp_path / "long.duckdb", sessions=1, pairs=1)
+    run = played(swept((LENGTH + 500,), pairs=1, output=8, seed=1), windowed[:1], tmp_path / "long.duckdb", sessions=1, pairs=1)
     (call,) = (row for path in journals(tmp_path / "long.duckdb", run) for row in journal.read(path) if isinstance(row, CallRow))
     assert (call.status, call.http_status) == ("http_error", 400)
     assert "maximum context length" in (call.error or "")
@@ -148,7 +152,7 @@ def _hold_pool(arm: Endpoint, shaped: Path) -> None:
 def test_a_pool_that_is_too_small_is_seen_to_preempt(weights: Path, tmp_path: Path) -> None:
     (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), memory="16M", length=4096)
     with launched([arm], logs=tmp_path, start_s=180):
-        run = played(sweep(range(256, 272), pairs=1, output=1024, seed=1), (arm,), tmp_path / "x.duckdb", sessions=16, pairs=1)
+        run = played(swept(range(256, 272), pairs=1, output=1024, seed=1), (arm,), tmp_path / "x.duckdb", sessions=16, pairs=1)
     rows = [row for path in journals(tmp_path / "x.duckdb", run) for row in journal.read(path)]
     assert {row.status for row in rows if isinstance(row, CallRow)} <= GENERATED
     samples = [row for row in rows if isinstance(row, SampleRow)]
@@ -172,6 +176,64 @@ def test_a_server_that_dies_in_mid_stream_is_a_failed_call(ended_by: str, status
     assert outcome.status in statuses
     assert outcome.chunks is not None
     assert running.survivors() == ()
+
+
+def test_a_full_queue_is_busy_whether_it_is_said_before_the_stream_or_inside_it(weights: Path, tmp_path: Path) -> None:
+    (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), "--max-num-queued-reqs", "2")
+    with launched([arm], logs=tmp_path, start_s=180):
+        refused, crowd = asyncio.run(_crowded(arm))
+        counted = asyncio.run(identify(arm)).counters["rejections"]
+    assert (refused.status, refused.http_status) == ("busy", 503)
+    busy = [each for each in crowd if each.status == "busy"]
+    assert {each.status for each in crowd} - GENERATED == {"busy"}
+    # Some pass the door while nobody is inside yet, and are turned away in the stream.
+    assert 200 in {each.http_status for each in busy}
+    assert all("currently busy" in (each.error or "") for each in (refused, *busy))
+    assert counted == 1 + len(busy)
+
+
+async def _crowded(arm: Endpoint) -> tuple[Outcome, list[Outcome]]:
+    """Ask once while two streams fill the queue, then many times at once."""
+    running = asyncio.Event()
+    streaming: set[str] = set()
+
+    def streamed(name: str) -> Callable[[int], None]:
+        def note(_: int) -> None:
+            streaming.add(name)
+            if len(streaming) == 2:
+                running.set()
+
+        return note
+
+    async with Wire([Target(arm=arm.name, url=arm.url)]) as wire:
+        long = [asyncio.create_task(wire.call(_request(arm, f"long{k}", 2000, streamed(f"long{k}")))) for k in range(2)]
+        await running.wait()
+        refused = await wire.call(_request(arm, "third", 4))
+        await asyncio.gather(*long)
+        return refused, await asyncio.gather(*(wire.call(_request(arm, f"crowd{k}", 4)) for k in range(16)))
+
+
+def test_arms_take_turns_on_one_machine_and_a_report_has_lines_workloads_and_the_matrix(weights: Path, tmp_path: Path) -> None:
+    file, database, logs = tmp_path / "endpoints.yaml", tmp_path / "turns.duckdb", tmp_path / "logs"
+    arms(file, model(weights, "llama"), ("bf16", "fp8"))
+    short = tmp_path / "rag.jsonl"
+    write_trace(short, catalog.trace("rag", seed=7, options={"sessions": "4", "documents": "0"}, ctx_scale=0.15))
+    replay.run([str(short)], endpoints=str(file), db=database, pairs=1, sessions=1, wait_cap=["user=0.2"], launch=True, logs=logs)
+    with reading(database) as connection:
+        ((run, model_name),) = connection.execute("SELECT run_id, model FROM runs").fetchall()
+    assert model_name == "tiny"
+    sweep.run(endpoints=str(file), context="256,512,1k", pairs=1, output=8, db=database, into=run, launch=True, logs=logs)
+    probe.run(endpoints=str(file), matrix=True, prompts=2, into=run, db=database, logs=logs)
+    with reading(database) as connection:
+        evidence = gather(connection, run)
+        ((starts,),) = connection.execute("SELECT count(DISTINCT facts ->> 'process_start_s') FROM fingerprints").fetchall()
+    assert starts == 6  # each arm twice, once more each time to be met, of which the first stays
+    assert [each.name for each in evidence.workloads] == ["rag"]
+    assert [(each.arm, each.itl_ms.size) for each in evidence.sweeps] == [("bf16", 3), ("fp8", 3)]
+    assert [(each.arm, each.prefix_caching, each.outcome) for each in evidence.probes] == [
+        (arm, caching, "ok") for arm in ("bf16", "fp8") for caching in (False, True)
+    ]
+    assert (evidence.arm("bf16").observed_dtype, evidence.arm("fp8").observed_dtype) == ("bfloat16", "fp8")
 
 
 @contextmanager
@@ -202,17 +264,20 @@ async def _streamed(arm: Endpoint, end: Callable[[], None]) -> Outcome:
             end()
 
     async with Wire([Target(arm=arm.name, url=arm.url)]) as wire:
-        request = WireRequest(
-            request_id="dies",
-            arm=arm.name,
-            session="s",
-            body=chat(b'[{"role":"user","content":"also area arts"}]', sampling=Sampling(model="tiny", max_tokens=6000)),
-            released_ns=time.monotonic_ns(),
-            limits=Limits(idle_ns=5 * SECOND),
-            asked=Asked(tokens=6000, is_forced=True),
-            on_tokens=streamed,
-        )
-        return await wire.call(request)
+        return await wire.call(_request(arm, "dies", 6000, streamed))
+
+
+def _request(arm: Endpoint, name: str, tokens: int, streamed: Callable[[int], None] | None = None) -> WireRequest:
+    return WireRequest(
+        request_id=name,
+        arm=arm.name,
+        session=name,
+        body=chat(b'[{"role":"user","content":"also area arts"}]', sampling=Sampling(model="tiny", max_tokens=tokens)),
+        released_ns=time.monotonic_ns(),
+        limits=Limits(idle_ns=5 * SECOND),
+        asked=Asked(tokens=tokens, is_forced=True),
+        on_tokens=streamed,
+    )
 
 
 def _unhurried(trace: Trace) -> Iterator[Session]:

@@ -1,13 +1,13 @@
 """Write a small model with random weights: real to a server in everything but what it says.
 
-Run with the Python of the vLLM installation, which has torch and transformers: `python tiny_model.py OUT llama|gemma3|gpt_oss WORDS`.
-WORDS is a file of words that shall cost one token each, as they do in vocabularies of everyday size.
+Run with the Python of the vLLM installation, which has torch and transformers: `python random_model.py OUT llama|gemma3|gpt_oss WORDS`.
+WORDS is a file of words that shall cost one token each, as they do in vocabularies of everyday size. --hidden and --layers make it larger.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +26,9 @@ TEMPLATE = (
     "{{ '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+HEAD = 64
 COMMON = {
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
+    "head_dim": HEAD,
     "vocab_size": VOCABULARY,
     "max_position_embeddings": LENGTH,
     "rms_norm_eps": 1e-5,
@@ -50,33 +46,49 @@ SHAPES: dict[str, dict[str, object]] = {
     "gemma3": {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
-        "num_hidden_layers": 6,
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": 512,
         "query_pre_attn_scalar": 64,
         "rope_theta": 1_000_000.0,
         "rope_local_base_freq": 10_000.0,
         "tie_word_embeddings": True,
-        "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
     },
     "gpt_oss": {
         "architectures": ["GptOssForCausalLM"],
         "model_type": "gpt_oss",
         "sliding_window": 128,
-        "intermediate_size": 256,
         "num_local_experts": 4,
         "num_experts_per_tok": 2,
         "hidden_act": "silu",
         "swiglu_limit": 7.0,
         "attention_bias": True,
         "rope_theta": 150_000.0,
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
     },
 }
-SPREAD = 0.08  # of the weights: wide enough that answers differ
+# Which layers have a window, over and over.
+PATTERNS = {"gemma3": ["sliding_attention"] * 5 + ["full_attention"], "gpt_oss": ["sliding_attention", "full_attention"]}
+LAYERS = {"gemma3": 6}
+SPREAD = 0.08  # of the weights at a width of 256: wide enough that answers differ
 
 
-def write(out: Path, shape: str, words: list[str]) -> None:
+def config(shape: str, hidden: int, layers: int | None) -> dict[str, object]:
+    """Return a config.json."""
+    count = layers or LAYERS.get(shape, 4)
+    described = {
+        "hidden_size": hidden,
+        "intermediate_size": 256 if shape == "gpt_oss" else 2 * hidden,
+        "num_hidden_layers": count,
+        "num_attention_heads": hidden // HEAD,
+        "num_key_value_heads": hidden // HEAD // 2,
+        **COMMON,
+        **SHAPES[shape],
+    }
+    if pattern := PATTERNS.get(shape):
+        described["layer_types"] = (pattern * count)[:count]
+    return described
+
+
+def write(out: Path, shape: str, words: list[str], *, hidden: int, layers: int | None) -> None:
     """Write configuration, tokenizer and weights."""
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.BPE())
@@ -96,15 +108,15 @@ def write(out: Path, shape: str, words: list[str]) -> None:
         "chat_template": TEMPLATE,
     }
     (out / "tokenizer_config.json").write_text(json.dumps(described, indent=1))
-    config = {**COMMON, **SHAPES[shape]}
-    (out / "config.json").write_text(json.dumps(config, indent=1))
-    _weights(out)
+    ours = json.dumps(config(shape, hidden, layers), indent=1)
+    (out / "config.json").write_text(ours)
+    _weights(out, SPREAD * (256 / hidden) ** 0.5)
     # Saving rewrote it in its own words; every reader shall see ours.
-    (out / "config.json").write_text(json.dumps(config, indent=1))
+    (out / "config.json").write_text(ours)
     (out / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}))
 
 
-def _weights(out: Path) -> None:
+def _weights(out: Path, spread: float) -> None:
     import torch  # type: ignore[import-not-found]  # of the vLLM installation
     import transformers  # type: ignore[import-not-found]  # as above
 
@@ -113,7 +125,7 @@ def _weights(out: Path) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim >= 2:
-                parameter.normal_(0.0, SPREAD)
+                parameter.normal_(0.0, spread)
     model.to(torch.bfloat16).save_pretrained(out)
 
 
@@ -125,4 +137,11 @@ def _texts(words: list[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]).read_text(encoding="utf-8").split())
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("words", type=Path)
+    parser.add_argument("--hidden", type=int, default=256, help="a multiple of 128")
+    parser.add_argument("--layers", type=int)
+    given = parser.parse_args()
+    write(given.out, given.shape, given.words.read_text(encoding="utf-8").split(), hidden=given.hidden, layers=given.layers)
