@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Final
 
 from agentload.watch.exports.parts import Place
@@ -19,7 +21,9 @@ SECOND: Final = 1_000_000_000
 LOOK_S: Final = 30.0  # a clock that was set, or a machine that slept, is noticed within this time
 
 
-async def serve(jobs: Iterable[Job], place: Place, *, say: Callable[[str], None]) -> None:
+async def serve(
+    jobs: Sequence[Job], place: Place, *, say: Callable[[str], None], now: Callable[[], int] = time.time_ns, look_s: float = LOOK_S
+) -> None:
     """Execute jobs as they fall due, until SIGTERM or SIGINT; executions that run are told so, and waited for."""
     stop = asyncio.Event()
     running: set[Process] = set()
@@ -28,29 +32,29 @@ async def serve(jobs: Iterable[Job], place: Place, *, say: Callable[[str], None]
         stop.set()
         for process in running:
             with suppress(ProcessLookupError):
-                process.terminate()
+                os.kill(process.pid, signal.SIGTERM)  # its own terminate() would reap one that just ended, and its exit code with it
+
+    async def reached(due_ns: int) -> bool:
+        """Wait for an instant of the wall clock; False when asked to stop before."""
+        while (left_s := (due_ns - now()) / SECOND) > 0 and not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), min(left_s, look_s))
+        return not stop.is_set()
+
+    async def keep(job: Job) -> None:
+        last_ns = now()
+        async with asyncio.TaskGroup() as executions:
+            while await reached(next(firings(job.schedule, last_ns))):
+                last_ns = now()  # firings that were slept through are counted by the execution itself
+                executions.create_task(_execute(place.command(job), job.name, running, say))
 
     for name in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(name, halt)
     async with asyncio.TaskGroup() as tasks:
         for job in jobs:
-            tasks.create_task(_keep(job, place, stop, running, say))
-
-
-async def _keep(job: Job, place: Place, stop: asyncio.Event, running: set[Process], say: Callable[[str], None]) -> None:
-    last_ns = time.time_ns()
-    async with asyncio.TaskGroup() as tasks:
-        while await _reached(next(firings(job.schedule, last_ns)), stop):
-            last_ns = time.time_ns()  # firings that were slept through are counted by the execution itself
-            tasks.create_task(_execute(place.command(job), job.name, running, say))
-
-
-async def _reached(due_ns: int, stop: asyncio.Event) -> bool:
-    """Wait for an instant of the wall clock; False when asked to stop before."""
-    while (left_s := (due_ns - time.time_ns()) / SECOND) > 0 and not stop.is_set():
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), min(left_s, LOOK_S))
-    return not stop.is_set()
+            due = datetime.fromtimestamp(next(firings(job.schedule, now())) / SECOND, UTC)
+            say(f"{job.name}: next at {due:%Y-%m-%d %H:%M} UTC")
+            tasks.create_task(keep(job))
 
 
 async def _execute(command: tuple[str, ...], name: str, running: set[Process], say: Callable[[str], None]) -> None:

@@ -44,9 +44,12 @@ class Outcome:
 def play(job: Job, *, run: str, database: Path, is_reference: bool, notice: Callable[[str], None]) -> Outcome:
     """Replay the job's trace, with an A/A control of every arm in a reference. Raises EndpointError for a dead endpoint."""
     trace, trace_hash = load_traces(job.traces)
-    wanted = read(job.endpoints, model=job.model, key_env=job.api_key_env)
+    with _ours():
+        wanted = read(job.endpoints, model=job.model, key_env=job.api_key_env)
     with _served(wanted, run) as reached:
-        _check_keys(reached)
+        with _ours():
+            for endpoint in reached:
+                endpoint.key()
         price = usd_per_hour(job, reached)
         bound = limit(job, price, is_reference=is_reference)
         arms = tuple(endpoint.name for endpoint in reached)
@@ -133,9 +136,10 @@ def _controlled(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
     return whole
 
 
-def _check_keys(endpoints: tuple[Endpoint, ...]) -> None:
+@contextlib.contextmanager
+def _ours() -> Iterator[None]:
+    """Call what is wrong on our side so: the endpoint is not dead."""
     try:
-        for endpoint in endpoints:
-            endpoint.key()
-    except EndpointError as error:  # our side's fault: the endpoint is not dead
+        yield
+    except EndpointError as error:
         raise AgentloadError(error.message, hint=error.hint) from error

@@ -1,0 +1,121 @@
+"""Executions end to end on emulated servers: limits, retention, several arms."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentload.experiment.arms import arms_of
+from agentload.model.plan import ClosedLoop, Load, WaitScale
+from agentload.serve.processes import start
+from agentload.store.database import reading
+from agentload.store.places import journal_folder
+from agentload.watch import play
+from agentload.watch.execute import execute
+from agentload.watch.history import Execution
+from agentload.watch.job import Budget, Job
+from agentload.watch.ledger import history
+from agentload.watch.schedule import Schedule
+
+pytestmark = pytest.mark.loopback
+
+PLAYED = {"done", "void"}  # a busy machine may make figures void, and must say so
+JOB = Job(
+    name="nightly",
+    traces=("demo-chat",),
+    endpoints="emulated:gpt-oss-20b-h100/bf16",
+    schedule=Schedule(cron="0 2 * * *"),
+    pairs=3,
+    load=Load(arrivals=ClosedLoop(sessions=1), waits={"user": WaitScale(cap_s=0.01), "tool": WaitScale(cap_s=0.01)}),
+    budget=Budget(calls=12, minutes=2),
+    control=False,
+)
+
+
+def unheard(_: str) -> None:
+    """Listen to no notice."""
+
+
+def test_a_server_that_never_says_who_it_is_is_given_up_at_the_time_limit(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # the kernel takes connections, and nobody ever reads them
+        job = replace(JOB, endpoints=f"prod=http://127.0.0.1:{silent.getsockname()[1]}/v1", budget=Budget(minutes=0.005))
+        done = execute(job, tmp_path / "watch.duckdb", notice=unheard)
+    (kept,) = history(tmp_path / "watch.duckdb", "nightly")
+    assert (kept.outcome, kept.detail.reason, done.code) == ("failed", "time limit of 0.005 minutes", 1)
+    assert kept == done.execution
+
+
+def test_a_mistake_in_the_arms_file_is_a_failure_of_ours_and_no_dead_endpoint(tmp_path: Path) -> None:
+    (tmp_path / "arms.yaml").write_text("arms: {prod: {urll: http://127.0.0.1:1/v1}}\n")
+    done = execute(replace(JOB, endpoints=str(tmp_path / "arms.yaml")), tmp_path / "watch.duckdb", notice=unheard)
+    assert (done.execution.outcome, done.code, done.raised) == ("failed", 1, ())
+    assert "unknown field 'urll'" in (done.execution.detail.reason or "")
+
+
+def priced(folder: Path, url: str) -> str:
+    arms = folder / "arms.yaml"
+    arms.write_text(f"arms: {{prod: {{url: {url}, price_per_hour: 3.6, gpus: 2}}}}\n")
+    return str(arms)
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_in_its_answers_is_given_up_at_the_cost_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "PATIENCE_S", 0.5)
+    with start(arms_of("gpt-oss-20b-h100", ["bf16"]), faults="faults: [{kind: stall, only: 4}]") as servers:
+        # 7.2 USD an hour: 3 s are 0.6 cents.
+        job = replace(JOB, endpoints=priced(tmp_path, servers.urls["bf16"]), budget=Budget(calls=12, minutes=5, usd=0.006))
+        before_s = time.monotonic()
+        done = execute(job, tmp_path / "watch.duckdb", notice=unheard)
+        took_s = time.monotonic() - before_s
+    (kept,) = history(tmp_path / "watch.duckdb", "nightly")
+    assert (kept.outcome, kept.detail.reason, done.code) == ("failed", "cost limit of 0.006 USD, at 7.2 USD an hour", 1)
+    assert kept.detail.usd is not None
+    assert 0.006 <= kept.detail.usd <= 7.2 * took_s / 3600
+    assert took_s < 60
+    with reading(tmp_path / "watch.duckdb") as connection:
+        statuses = connection.execute("SELECT DISTINCT status FROM calls_row WHERE status <> 'ok'").fetchall()
+    assert ("cancelled",) in statuses
+
+
+def runs_of(database: Path) -> set[str]:
+    with reading(database) as connection:
+        return {run for (run,) in connection.execute("SELECT run_id FROM runs UNION SELECT run_id FROM calls_row").fetchall()}
+
+
+@pytest.mark.slow
+def test_retention_deletes_runs_and_their_files_and_keeps_the_reference_and_the_history(tmp_path: Path) -> None:
+    database = tmp_path / "watch.duckdb"
+    job = replace(JOB, keep_runs=2)
+    ended: list[Execution] = [execute(job, database, notice=unheard).execution for _ in range(5)]
+    assert {each.outcome for each in ended} <= PLAYED, [each.detail.reason for each in ended]
+    runs = [each.run_id for each in ended if each.run_id is not None]
+    reference = next((each.run_id for each in ended if each.outcome == "done"), None)
+    kept = {*runs[-2:], *([reference] if reference else [])}
+    assert runs_of(database) == kept
+    assert {run for run in runs if journal_folder(database, run).exists()} == kept
+    assert [each.run_id for each in history(database, "nightly")] == runs
+
+
+@pytest.mark.slow
+def test_several_arms_are_each_held_against_their_own_past_and_decided_between(tmp_path: Path) -> None:
+    database = tmp_path / "watch.duckdb"
+    job = replace(JOB, endpoints="emulated:gpt-oss-20b-h100/bf16+fp8", budget=Budget(calls=24, minutes=2), control=True)
+    for _ in range(6):  # until a run is quiet enough to be the reference, and another is held against it
+        last = execute(job, database, notice=unheard).execution
+        assert last.outcome in PLAYED, last.detail.reason
+        assert last.detail.headline
+        if last.detail.changes:
+            break
+    found = {(each.arm, each.metric): each for each in last.detail.changes}
+    assert {arm for arm, _ in found} == {"bf16", "fp8"}
+    assert all(each.floor is not None for each in found.values())  # the reference was played against itself
+    assert set(last.detail.facts) == {"bf16", "fp8", "agentload"}
+    with reading(database) as connection:
+        stored = connection.execute("SELECT count(*) FROM verdicts WHERE run_id = ?", [last.run_id]).fetchone()
+    assert stored == (1,)
