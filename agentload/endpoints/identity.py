@@ -167,14 +167,9 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> list[di
                     hint="is this the base URL of an OpenAI-compatible API, with its /v1?",
                 )
             document = await response.json(content_type=None)
-    except aiohttp.ClientSSLError as error:
-        raise EndpointError(
-            f"{endpoint.name}: {shown}: {_reason(error)}", hint="give the server's own authority with `ca_file` in the arms file"
-        ) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise EndpointError(
-            f"{endpoint.name}: cannot reach {shown}: {_reason(error)}", hint=f"is the server up? try: curl {shown}"
-        ) from error
+        what = shown if isinstance(error, aiohttp.ClientSSLError) else f"cannot reach {shown}"
+        raise EndpointError(f"{endpoint.name}: {what}: {_reason(error)}", hint=_remedy(error, shown)) from error
     except ValueError as error:
         raise EndpointError(
             f"{endpoint.name}: {shown} does not answer JSON", hint="is this a web page, a proxy's login, or another port of the server?"
@@ -183,6 +178,19 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> list[di
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
         raise EndpointError(f"{endpoint.name}: {shown} lists no models", hint="is this the base URL of an OpenAI-compatible API?")
     return entries
+
+
+def _remedy(error: BaseException, shown: str) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return "give the server's own authority with `ca_file` in the arms file"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"does this port speak TLS? try {shown.replace('https://', 'http://')}"
+    is_cut = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) and not isinstance(
+        error, aiohttp.ClientConnectorError
+    )
+    if is_cut and shown.startswith("https://"):
+        return "does the server ask who you are? `client_certificate` and `client_key` in the arms file"
+    return f"is the server up? try: curl {shown}"
 
 
 def _reason(error: BaseException) -> str:
