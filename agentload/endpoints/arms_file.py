@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 
 EXAMPLE: Final = "arms: {bf16: {url: http://127.0.0.1:8000/v1}}"
-KNOWN: Final = frozenset(each.name for each in fields(Endpoint)) - {"name", "profile"}
+KNOWN: Final = (frozenset(each.name for each in fields(Endpoint)) - {"name", "profile", "places"}) | {"machines"}
 EXCLUSIVE: Final = (("key_env", "key_command"), ("proxy", "proxy_env"))
 
 
@@ -42,6 +42,8 @@ def _endpoint(where: str, name: str, shared: Mapping[str, object], entry: object
     merged = {**_without_rivals(merged, given), **given}
     if unknown := sorted(set(merged) - KNOWN):
         raise EndpointError(f"{where} has unknown field '{unknown[0]}'", hint=f"known: {', '.join(sorted(KNOWN))}")
+    if (machines := merged.pop("machines", None)) is not None:
+        return _on_machines(where, name, merged, machines)
     if "url" not in merged:
         raise EndpointError(f"{where} has no 'url'", hint="url: http://127.0.0.1:8000/v1")
     for one, other in EXCLUSIVE:
@@ -49,6 +51,18 @@ def _endpoint(where: str, name: str, shared: Mapping[str, object], entry: object
             raise EndpointError(f"{where} has both '{one}' and '{other}'", hint="leave one out")
     values = {field: value_of(field, value, f"{where}.{field}") for field, value in merged.items() if value is not None}
     return Endpoint(name=name, **values)  # type: ignore[arg-type]  # each value was checked for its field
+
+
+def _on_machines(where: str, name: str, merged: Mapping[str, object], machines: object) -> Endpoint:
+    """Read an arm that has a server on several machines: a URL each, or what else differs there."""
+    hint = "machines: {m1: http://10.0.0.1:8000/v1, m2: http://10.0.0.2:8000/v1}"
+    if not isinstance(machines, dict) or len(machines) < 2:
+        raise EndpointError(f"{where}.machines must map two names or more to URLs", hint=hint)
+    if "url" in merged or "machine" in merged:
+        raise EndpointError(f"{where} has both 'machines' and '{'url' if 'url' in merged else 'machine'}'", hint="leave one out")
+    own = {str(machine): {"url": each} if isinstance(each, str) else each for machine, each in machines.items()}
+    places = tuple(_endpoint(f"{where}.machines.{each}", name, {**merged, "machine": each}, entry, {}) for each, entry in own.items())
+    return replace(places[0], places=places)
 
 
 def _without_rivals(outer: Mapping[str, object], inner: Mapping[str, object]) -> dict[str, object]:

@@ -66,6 +66,8 @@ class Endpoint:
     config: str | None = None
     """The served model's config.json, or the folder with it: its geometry, for the physics gates."""
     machine: str | None = None
+    places: tuple[Endpoint, ...] = ()
+    """The arm on each of its machines, where it has a server on several; itself is the first of them."""
     profile: str | None = None
     """Emulated: the profile and arm that stand behind the URL."""
     expect: Mapping[str, object] = field(default_factory=dict)

@@ -14,10 +14,25 @@ import polars as pl
 
 from advisor.evidence import Evidence, Kind, Observation, WorkloadClass
 from agentload.errors import EvidenceError
-from agentload.evidence import accuracy, described, health, machines, notes, observations, plays, power, rows, servers, sweeps, telemetry
+from agentload.evidence import (
+    accuracy,
+    described,
+    health,
+    long_run,
+    machines,
+    notes,
+    observations,
+    plays,
+    power,
+    rows,
+    servers,
+    sweeps,
+    telemetry,
+)
 from agentload.evidence.capacity import capacity
-from agentload.evidence.controls import controls, is_control
+from agentload.evidence.controls import controls
 from agentload.evidence.isolation import isolation
+from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile, Price
 
 
@@ -30,6 +45,7 @@ class _Run:
     is_cold: bool
     ideal_hit_rates: Mapping[str, float]
     caveats: tuple[str, ...]
+    long_run: long_run.LongRun | None
 
 
 def gather(
@@ -53,7 +69,8 @@ def gather(
     if first is None or first not in names:
         raise EvidenceError(f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}")
     played = plays.plays(connection, run_id)
-    counted = observations.counted(observations.timed(rows.rows(connection, run_id, played), played, latency_from=run.latency_from), played)
+    frame = observations.timed(rows.rows(connection, run_id, played), played, latency_from=run.latency_from)
+    counted = observations.counted(frame, played)
     told = notes.notes(played, counted)
     swept, counted = sweeps.parted(counted)
     answers, same_answers = accuracy.accuracy(connection, run_id, names, first)
@@ -63,32 +80,39 @@ def gather(
     shared = described.deployment(arms, first, profile, price)
     drawn = power.power(connection, run_id, [each for each in arms if not is_control(each.arm)], played)
     where = machines.machines(arms, played)
+    compared = tuple(
+        replace(described.described(each, profiles.get(each.arm)), machine=where.only.get(each.arm))
+        for each in arms
+        if not is_control(each.arm)
+    )
+    # The first call behind a priming one is meant to find its context.
+    is_cold = run.is_cold and not frame["prime"].any()
+    server = dict(telemetry.of_servers(connection, run_id, names, played, counted, is_cold=is_cold))
+    points, unfilled = list(capacity(connection, run_id, names)), tuple[str, ...]()
+    if run.long_run is not None:
+        pools = {arm.name: long_run.pool(arm, frame, played, server[arm.name]) for arm in compared}
+        points += [long_run.point(run.long_run, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
+        server = {arm: long_run.seen(run.long_run, arm, server[arm], found) for arm, found in pools.items()}
+        unfilled = tuple(long_run.notes(pools))
     return Evidence(
         run=run_id,
         kind=run.kind,
         model=described.model(run.model, arms, profile),
         deployment=replace(shared, machines=where.names, swapped=where.is_swapped),
         reference=first,
-        arms=tuple(
-            replace(described.described(each, profiles.get(each.arm)), machine=where.only.get(each.arm))
-            for each in arms
-            if not is_control(each.arm)
-        ),
+        arms=compared,
         workloads=_workloads(counted, first),
         observations=_observations(counted, names, where.names, ideal_hit_rates or run.ideal_hit_rates),
         sweeps=sweeps.sweeps(swept, names),
-        server=tuple(
-            (arm, replace(figures, watts=drawn.watts.get(arm)))
-            for arm, figures in telemetry.of_servers(connection, run_id, names, played, counted, is_cold=run.is_cold)
-        ),
+        server=tuple((arm, replace(figures, watts=drawn.watts.get(arm))) for arm, figures in server.items()),
         accuracy=answers,
         aa_accuracy=same_answers,
         aa=controls(counted, where.names),
-        capacity=capacity(connection, run_id, names),
+        capacity=tuple(points),
         probes=isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
-        notes=(*run.caveats, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),
+        notes=(*run.caveats, *unfilled, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),
     )
 
 
@@ -109,6 +133,7 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
         is_cold=options.get("cache", "cold") == "cold",
         ideal_hit_rates=options.get("ideal_hit_rates", {}),
         caveats=tuple(options.get("caveats", ())),
+        long_run=long_run.told(options),
     )
 
 

@@ -57,7 +57,7 @@ def of_servers(
             pool_filled_share=own["kv_usage"][1] or 0.0 if "kv_usage" in own else None,
             preemptions=_counted(own, "preemptions"),
             minutes=seconds / 60,
-            hit_rate=hits / queries if queries and hits is not None else _hit_rate(calls),
+            hit_rate=hits / queries if queries and hits is not None else hit_rate(calls),
             impossible_hits=_impossible_hits(calls) if is_cold else None,
             running_max=_highest(own, "running"),
             waiting_max=_highest(own, "waiting"),
@@ -69,8 +69,8 @@ def of_servers(
 
 def of_workload(rows: pl.DataFrame, ideal_hit_rate: float | None) -> Telemetry | None:
     """Return the hit rates of one workload on one arm."""
-    hit_rate = _hit_rate(rows)
-    return None if hit_rate is None and ideal_hit_rate is None else Telemetry(hit_rate=hit_rate, ideal_hit_rate=ideal_hit_rate)
+    found = hit_rate(rows)
+    return None if found is None and ideal_hit_rate is None else Telemetry(hit_rate=found, ideal_hit_rate=ideal_hit_rate)
 
 
 _Figures = tuple[float | None, float | None, float | None]
@@ -98,7 +98,8 @@ def _counted(samples: Mapping[str, _Figures], name: str) -> float | None:
     return samples[name][2] if name in samples else None
 
 
-def _hit_rate(rows: pl.DataFrame) -> float | None:
+def hit_rate(rows: pl.DataFrame) -> float | None:
+    """Return the share of prompt tokens that was cached, of calls whose server says so."""
     known = rows.filter(pl.col("cached_tokens").is_not_null() & (pl.col("prompt_tokens") > 0))
     return total(known, "cached_tokens") / total(known, "prompt_tokens") if known.height else None
 

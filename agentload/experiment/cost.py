@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
-from agentload.model.trace import Session
+from agentload.model.trace import Session, Turn
 
 # An ordinary 8B model on one current GPU; said beside the figure that rests on it.
 ASSUMED_TOKEN_S = 0.02
@@ -59,14 +59,16 @@ def _block(plan: Plan, block: Block) -> _Block:
         calls += len(session.turns)
         prompt += sum(contexts)
         output += sum(turn.output for turn in session.turns)
-        seconds = _seconds(plan.load, session)
+        seconds = seconds_of(plan.load, session)
         busy += seconds
         longest = max(longest, _start_s(plan.load, session, sessions) + seconds)
     if isinstance(plan.load.arrivals, ClosedLoop):
         longest = busy / min(plan.load.arrivals.sessions, max(1, sessions))
     budget = plan.load.budget
     share = min(1.0, budget.calls / calls) if budget.calls and calls else 1.0
-    longest = min(longest * share, budget.seconds) if budget.seconds else longest * share
+    if budget.seconds and longest * share > budget.seconds:
+        share = budget.seconds / longest
+    longest *= share
     return _Block(round(calls * share), round(prompt * share), round(output * share), longest)
 
 
@@ -80,14 +82,17 @@ def _contexts(plan: Plan, session: Session) -> list[int]:
     return out
 
 
-def _seconds(load: Load, session: Session) -> float:
-    total = 0.0
-    for turn in session.turns:
-        rule = load.waits.get(turn.wait or "")
-        wait_s = turn.wait_s * (rule.scale if rule else 1.0)
-        total += min(wait_s, rule.cap_s) if rule and rule.cap_s is not None else wait_s
-        total += turn.output * ASSUMED_TOKEN_S + sum(s.tokens for s in turn.add) / ASSUMED_PREFILL_TOKENS_PER_S
-    return total
+def seconds_of(load: Load, session: Session) -> float:
+    """Return about how long a session takes, its waits included."""
+    return sum(turn_seconds(load, turn) for turn in session.turns)
+
+
+def turn_seconds(load: Load, turn: Turn) -> float:
+    """Return about how long it takes until a turn is answered, from the end of the one before it."""
+    rule = load.waits.get(turn.wait or "")
+    wait_s = turn.wait_s * (rule.scale if rule else 1.0)
+    wait_s = min(wait_s, rule.cap_s) if rule and rule.cap_s is not None else wait_s
+    return wait_s + turn.output * ASSUMED_TOKEN_S + sum(s.tokens for s in turn.add) / ASSUMED_PREFILL_TOKENS_PER_S
 
 
 def _start_s(load: Load, session: Session, position: int) -> float:

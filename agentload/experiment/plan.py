@@ -7,10 +7,10 @@ from functools import partial
 from random import Random
 
 from agentload.errors import PlanError
-from agentload.evidence.controls import is_control
 from agentload.experiment.blocks import cut
 from agentload.experiment.swap import check_swap, halved, placed
 from agentload.model.commands import Limits
+from agentload.model.controls import is_control
 from agentload.model.plan import Cache, Design, Load, Plan, Play, Round
 from agentload.model.trace import Trace
 from agentload.replay.arrivals import seeded
@@ -30,11 +30,12 @@ def plan(
     limits: Limits | None = None,
     machines: Sequence[str] = (),
     swap: bool = False,
+    whole: bool = False,
 ) -> Plan:
     """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt.
 
     With *warmup* every arm first plays the first block once more, to be left out. *machines* say where each arm begins; with *swap* the
-    two arms change places for the second half of the pairs, and warm up once more.
+    two arms change places for the second half of the pairs, and warm up once more. *whole*: every pair plays all of the trace.
     """
     if not arms:
         raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")
@@ -42,9 +43,13 @@ def plan(
         raise PlanError(f"arm names are not unique: {', '.join(arms)}", hint="give each endpoint its own name: --endpoints a=URL,b=URL")
     if pairs < 1:
         raise PlanError(f"'pairs' must be >= 1, got {pairs}", hint="agentload replay --help")
+    if design == "parallel" and any(map(is_control, arms)):
+        raise PlanError(
+            "--aa plays one server twice, which --design parallel would do at the same time", hint="--design interleaved --aa ARM"
+        )
     if swap:
         check_swap(arms, machines, pairs=pairs, design=design)
-    blocks = cut(trace.sessions, pairs)
+    blocks = cut(trace.sessions, 1 if whole else pairs)
     orders = balanced_orders(arms, pairs, seeded(seed, "order"))
     rounds: list[tuple[Play, ...]] = []
     for half, own in enumerate(halved(pairs) if swap else (range(pairs),)):

@@ -1,6 +1,7 @@
 """Degraded traces keep their lengths and structure, and lose exactly what was asked for."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -114,11 +115,31 @@ def test_a_split_session_sends_what_the_whole_one_sent_from_there_on(seed: int) 
     for session in found:
         sent = list(contexts(HEADER, session))
         assert sent == whole[session.session][-len(sent) :]
-        if len(whole[session.session]) >= 3:
+        if len(whole[session.session]) >= 3 and session.start_s is not None:
             assert (session.turns[0].event, session.turns[0].output, session.turns[1].wait_s) == ("prime", 1, 0.0)
             assert 2 <= len(sent) < len(whole[session.session]) + 1
     # The child of a told turn is told, too.
     assert ("b" in {session.session for session in found}) == any("b" in turn.spawn for session in found for turn in session.turns)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_quoted_of_a_told_turn_stands_as_text_and_what_is_left_goes_by_its_new_number(seed: int) -> None:
+    (parent, child), quoted = (made("a", 6, spawn="b"), made("b", 3, start_s=None)), TurnRef(session="b", turn=-1)
+    reads = Segment(role="tool", tokens=9, key="b.said", source=quoted)
+    reader = replace(parent, turns=(*parent.turns[:3], replace(parent.turns[3], add=(reads,)), *parent.turns[4:]))
+    other = made("z", 2, start_s=9.0)
+    late = replace(other, turns=(replace(other.turns[0], after=(TurnRef(session="a", turn=5),)), other.turns[1]))
+    found = {session.session: session for session in split.split(HEADER, (reader, child, late), share=1.0, seed=seed)}
+    sources = [segment.source for turn in found["a"].turns for segment in turn.add]
+    # A child is told with the turn that spawned it, and then nobody can answer for it.
+    assert sources.count(quoted) == ("b" in found)
+    assert [segment.source for segment in found["a"].turns[0].add] == [None] * len(found["a"].turns[0].add)
+    assert found["z"].turns[0].after == (TurnRef(session="a", turn=len(found["a"].turns) - 1),)
+
+
+def test_only_the_first_sessions_are_split_where_so_many_are_asked_for() -> None:
+    found = list(split.split(HEADER, [made(name, 5) for name in "abcd"], share=1.0, seed=1, first=2))
+    assert [session.turns[0].event for session in found] == ["prime", "prime", None, None]
 
 
 def test_sessions_are_left_whole_where_no_split_is_asked_for() -> None:

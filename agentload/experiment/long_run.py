@@ -1,0 +1,92 @@
+"""Lay out a run that can say something of capacity: a long closed loop whose first sessions begin in the middle.
+
+Sessions that all begin at their first turn take an hour until their contexts are long, and a pool that is not full limits nobody. So the
+sessions that a block begins with are told the story so far in one priming call each; those that follow them begin at their beginning, and
+the loop is from its first minute what it would be after hours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from agentload.degrade.split import split
+from agentload.errors import UsageError
+from agentload.experiment.cost import seconds_of
+from agentload.experiment.filling import fill_s
+from agentload.experiment.find import Repeated
+from agentload.model.plan import ClosedLoop, Load, Plan, Recorded
+from agentload.model.trace import Session, Trace
+
+LASTS_S: Final = 1800.0  # pools that differ by two showed nothing in blocks of 2 minutes, and 42 points of hit rate in 30
+FASTER: Final = 4.0  # than the assumed speed: sessions must not run out on a server that nobody expected
+
+
+@dataclass(frozen=True, slots=True)
+class Primed:
+    """Sessions of a trace, the first so many begun in the middle."""
+
+    trace: Trace
+    agents: int
+    seed: int
+
+    def __iter__(self) -> Iterator[Session]:
+        return split(self.trace.header, self.trace.sessions, share=1.0, seed=self.seed, first=self.agents)
+
+
+def long_run(trace: Trace, load: Load, *, agents: int, seed: int) -> tuple[Trace, Load]:
+    """Return what is played, and how, to keep *agents* sessions going for the load's duration, or for half an hour."""
+    if load.arrivals != Recorded():
+        raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
+    if agents < 1:
+        raise UsageError(f"--capacity must be >= 1, got {agents}")
+    lasts_s = load.budget.seconds or LASTS_S
+    shape = [seconds_of(load, session) for session in trace.sessions if session.start_s is not None]
+    if not shape:
+        raise UsageError("the trace has no session", hint="agentload trace show TRACE")
+    needed = agents * (1 + FASTER * lasts_s / max(sum(shape) / len(shape), 1e-3))
+    repeated = Trace(header=trace.header, sessions=Repeated(trace, math.ceil(needed / len(shape))))
+    return (
+        replace(trace, sessions=Primed(repeated, agents, seed)),
+        replace(load, arrivals=ClosedLoop(sessions=agents), budget=replace(load.budget, seconds=lasts_s)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fills:
+    """When each arm's pool is full, at the speeds that a plan's cost assumes."""
+
+    lasts_minutes: float
+    pools: Mapping[str, float | None]
+    """Tokens that each holds; None where nobody told."""
+    minutes: Mapping[str, float]
+    """Of the arms whose pool the load fills at all."""
+
+    @staticmethod
+    def of(plan: Plan, pools: Mapping[str, float | None]) -> Fills:
+        """Play a plan's load in thought."""
+        found = {arm: fill_s(plan, tokens) for arm, tokens in pools.items() if tokens is not None}
+        minutes = {arm: seconds / 60 for arm, seconds in found.items() if seconds is not None}
+        return Fills(lasts_minutes=(plan.load.budget.seconds or LASTS_S) / 60, pools=pools, minutes=minutes)
+
+    def lines(self) -> Iterator[str]:
+        """Say it, an arm a line."""
+        for arm, tokens in self.pools.items():
+            if tokens is None:
+                yield f"{arm} does not say how large its pool is"
+            elif arm in self.minutes:
+                yield f"{arm} {tokens:,.0f} tokens, full after about {self.minutes[arm]:.1f} of {self.lasts_minutes:.0f} min"
+            else:
+                yield f"{arm} {tokens:,.0f} tokens, never full"
+
+    def warning(self) -> str | None:
+        """Say which pools fill too late, and how long would do; None when half of the run or more is played on full pools."""
+        half = self.lasts_minutes / 2
+        late = [arm for arm, tokens in self.pools.items() if tokens is not None and self.minutes.get(arm, math.inf) > half]
+        if not late:
+            return None
+        longest = max((self.minutes[arm] for arm in late if arm in self.minutes), default=None)
+        remedy = "more sessions" if longest is None else f"--duration {math.ceil(3 * longest) * 60}, or more sessions"
+        return f"the KV pool of {' and '.join(late)} is full for less than half of {self.lasts_minutes:.0f} min: {remedy}"

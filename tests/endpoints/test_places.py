@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentload.endpoints.arms_file import read_file
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.places import beginnings, on
+from agentload.errors import EndpointError
+from agentload.experiment.moves import is_exchanged, stages
+from agentload.experiment.plan import plan
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
+
+
+def arm(name: str, url: str, **said: object) -> Endpoint:
+    return replace(Endpoint(name=name, url=url), **said)  # type: ignore[arg-type]  # fields as the arms file has them
+
+
+def read(folder: Path, text: str) -> tuple[Endpoint, ...]:
+    (folder / "arms.yaml").write_text(text)
+    return read_file(folder / "arms.yaml")
+
+
+TWO = """
+model: M
+arms:
+  bf16: {machines: {m1: http://a:8000/v1, m2: {url: http://b:8000/v1, log: b.log}}, expect: {kv_cache_dtype: auto}}
+  fp8: {machines: {m1: http://a:8001/v1, m2: http://b:8001/v1}}
+"""
+
+
+def test_an_arm_may_have_a_server_on_each_machine(tmp_path: Path) -> None:
+    bf16, fp8 = read(tmp_path, TWO)
+    assert [(place.machine, place.url, place.log, place.model) for place in bf16.places] == [
+        ("m1", "http://a:8000/v1", None, "M"),
+        ("m2", "http://b:8000/v1", "b.log", "M"),
+    ]
+    assert (bf16.url, bf16.machine) == ("http://a:8000/v1", "m1")
+    assert beginnings((bf16, fp8)) == ("m1", "m2")
+    assert on(fp8, "m2", (bf16, fp8)).url == "http://b:8001/v1"
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("{machines: {m1: http://a/v1}}", "two names or more"),
+        ("{machines: [http://a/v1, http://b/v1]}", "two names or more"),
+        ("{url: http://a/v1, machines: {m1: http://a/v1, m2: http://b/v1}}", "both 'machines' and 'url'"),
+        ("{machines: {m1: http://a/v1, m2: ftp://b/v1}}", "machines.m2"),
+    ],
+)
+def test_machines_that_make_no_sense_are_refused(tmp_path: Path, entry: str, says: str) -> None:
+    with pytest.raises(EndpointError, match=says):
+        read(tmp_path, f"arms: {{a: {entry}}}")
+
+
+def test_arms_on_other_machines_than_the_rest_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(EndpointError, match="not every arm"):
+        beginnings((*read(tmp_path, TWO), arm("other", "http://c/v1")))
+
+
+@pytest.mark.parametrize(
+    ("arms", "names"),
+    [
+        ((arm("a", "http://h1:8000/v1"), arm("b", "http://h2:8000/v1")), ("h1", "h2")),
+        ((arm("a", "http://h1:8000/v1"), arm("b", "http://h1:8001/v1")), ("h1:8000", "h1:8001")),
+        ((arm("a", "http://h1:8000/v1", machine="left"), arm("b", "http://h2:8000/v1")), ("left", "h2")),
+        ((arm("a", "http://127.0.0.1:5/v1", profile="p/a"), arm("b", "http://127.0.0.1:6/v1", profile="p/b")), ("m1", "m2")),
+    ],
+)
+def test_machines_that_nobody_named_go_by_their_address(arms: tuple[Endpoint, ...], names: tuple[str, ...]) -> None:
+    assert beginnings(arms) == names
+
+
+def test_an_exchanged_arm_keeps_its_configuration_and_takes_the_place() -> None:
+    bf16 = arm("bf16", "http://h1:8000/v1", metrics=("http://h1:9/metrics",), expect={"kv_cache_dtype": "auto"}, gpu="old card")
+    fp8 = arm("fp8", "http://h2:8000/v1", expect={"kv_cache_dtype": "fp8"}, gpu="new card")
+    trace = Trace(
+        header=Header(name="t"),
+        sessions=tuple(
+            Session(session=f"s{i}", workload="w", start_s=0.0, turns=(Turn(add=(Segment(role="user", tokens=3, key=f"{i}"),), output=1),))
+            for i in range(2)
+        ),
+    )
+    made = plan(trace, ("bf16", "fp8"), run="r", pairs=2, design="parallel", machines=beginnings((bf16, fp8)), swap=True)
+    before, after = stages(made, (bf16, fp8))
+    assert ([each.url for each in before.endpoints], dict(before.taken_from), set(before.pairs)) == ([bf16.url, fp8.url], {}, {0})
+    assert (dict(after.taken_from), set(after.pairs)) == ({"bf16": "fp8", "fp8": "bf16"}, {1})
+    moved = after.endpoints[0]
+    assert (moved.name, moved.url, moved.machine, moved.gpu, moved.metrics) == ("bf16", fp8.url, "h2", "new card", ())
+    assert moved.expect == {"kv_cache_dtype": "auto"}
+
+
+BF16, FP8 = {"kv_cache_dtype": "bfloat16", "process_start_s": 1.0}, {"kv_cache_dtype": "fp8", "process_start_s": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("arm_said", "there", "now", "is_done"),
+    [
+        (BF16, FP8, FP8, False),  # nobody did anything
+        (BF16, FP8, BF16 | {"process_start_s": 9.0}, True),
+        (BF16, FP8, FP8 | {"process_start_s": 9.0}, False),  # started again, as it was
+        (BF16, BF16, BF16 | {"process_start_s": 1.0}, False),  # two equal servers: only a new start tells
+        (BF16, BF16, BF16 | {"process_start_s": 9.0}, True),
+        (BF16, FP8, {"kv_cache_dtype": "bfloat16"}, True),  # it does not say when it was started, but what it is
+    ],
+)
+def test_a_server_is_exchanged_when_it_is_another_process_of_the_right_kind(
+    arm_said: dict[str, object], there: dict[str, object], now: dict[str, object], *, is_done: bool
+) -> None:
+    assert is_exchanged(arm_said, there, now) == is_done
+
+
+def test_an_exchange_that_nothing_shows_is_not_guessed_at() -> None:
+    with pytest.raises(EndpointError, match="cannot be seen"):
+        is_exchanged({"kv_cache_dtype": "auto"}, {"kv_cache_dtype": "auto"}, {"kv_cache_dtype": "auto"})
