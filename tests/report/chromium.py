@@ -67,11 +67,12 @@ class Page:
             case _:
                 pass
 
-    async def open(self, file: Path) -> None:
-        """Load a file and wait until it is drawn."""
+    async def open(self, page: Path | str) -> None:
+        """Load a file, or an address, and wait until it is drawn."""
+        self.seen.clear()
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.send(f"{domain}.enable")
-        await self.send("Page.navigate", url=file.as_uri())
+        await self.send("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while "Page.loadEventFired" not in self.seen:
             self._keep(await self.socket.receive_json(timeout=START_S))
         await self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")

@@ -20,6 +20,18 @@ pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)"),
 ]
 DESKTOP, PHONE = 1_200, 390
+# WCAG 2.2 AA: 4.5 to 1 for text, computed from the colours that the browser resolved.
+CONTRAST = """[...document.querySelectorAll('h1, h2, h3, p, li, dd, dt, td, th, summary, figcaption, button, .badge, .chart text')]
+      .filter(part => part.textContent.trim() && !part.closest('.heat-ink') && !part.matches('.heat-ink, .skip')).map(part => {
+        const light = colour => { const parts = colour.match(/[0-9.]+/g).slice(0, 3).map(value => value / 255)
+            .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+          return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]; };
+        let behind = part; const style = getComputedStyle(part);
+        while (behind && getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)') behind = behind.parentElement;
+        const [low, high] = [light(part.closest('.chart') ? style.fill : style.color),
+          light(getComputedStyle(behind ?? document.documentElement).backgroundColor)].sort((a, b) => a - b);
+        return [(high + 0.05) / (low + 0.05), part.tagName + '.' + part.className + ' ' + part.textContent.slice(0, 40)]; })
+      .filter(([ratio]) => ratio < 4.5)"""
 TOLD = document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
 
 
@@ -80,21 +92,9 @@ async def test_the_page_fits_its_window_in_light_and_dark(page: Page, name: str,
 
 
 async def test_text_has_the_contrast_that_readers_need(page: Page) -> None:
-    """WCAG 2.2 AA: 4.5 to 1 for text, computed from the colours that the browser resolved."""
-    script = """[...document.querySelectorAll('h1, h2, h3, p, li, dd, dt, td, th, summary, figcaption, button, .badge, .chart text')]
-      .filter(part => part.textContent.trim() && !part.closest('.heat-ink') && !part.matches('.heat-ink, .skip')).map(part => {
-        const light = colour => { const parts = colour.match(/[0-9.]+/g).slice(0, 3).map(value => value / 255)
-            .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
-          return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]; };
-        let behind = part; const style = getComputedStyle(part);
-        while (behind && getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)') behind = behind.parentElement;
-        const [low, high] = [light(part.closest('.chart') ? style.fill : style.color),
-          light(getComputedStyle(behind ?? document.documentElement).backgroundColor)].sort((a, b) => a - b);
-        return [(high + 0.05) / (low + 0.05), part.tagName + '.' + part.className + ' ' + part.textContent.slice(0, 40)]; })
-      .filter(([ratio]) => ratio < 4.5)"""
     for scheme in ("light", "dark"):
         await page.shape(width=DESKTOP, height=900, scheme=scheme)
-        assert await page.run(script) == []
+        assert await page.run(CONTRAST) == []
 
 
 async def test_a_chart_is_read_with_the_keyboard(page: Page) -> None:

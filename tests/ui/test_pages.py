@@ -142,7 +142,7 @@ def test_a_job_is_told_with_its_trend_and_its_alarm(connection: Connection) -> N
     assert (found.line.worse, found.line.better, len(found.executions)) == (1, 0, 20)
     assert [each.alarm.kind for each in found.alarms] == ["regression"]
     assert [level.point for level in trend.levels] == [17]
-    assert [(band.label, band.low) for band in trend.chart.bands] == [("regression", 18.0)]
+    assert [(band.slot, band.low) for band in trend.chart.bands] == [(1, 18.0)]
     assert len(trend.chart.rules) == 1
     points = trend.chart.series[0]
     assert points.ys[-1] == pytest.approx(12.7, abs=0.1)

@@ -88,7 +88,7 @@ def drawn(series: trends.Series, *, job: str) -> Trend:
         name=slug(f"{job}-{series.name}"),
         title=f"{_METRICS[series.metric].capitalize()} of {series.arm}",
         caption="Change against the first reference run: higher is slower. Bars are each run's own 95 % interval; runs differ by more. "
-        "A dashed line is a change of level, lines between them are means, a band is an alarm while it holds.",
+        "A dashed line is a change of level, the lines between are means, a band is an alarm while it holds.",
         x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count"),
         y=Axis(label="change, %", quantity="percent"),
         series=(values, *_means(series)),
@@ -115,7 +115,7 @@ def _bands(series: trends.Series) -> Iterator[Band]:
         raised, closed = (bisect_right(series.points, at, key=lambda point: point.at_ns) for at in ends)
         if raised:
             high = len(series.points) + 0.5 if alarm.is_open else float(closed)
-            yield Band(axis="x", low=float(raised), high=high, label=alarm.kind, slot=1 if alarm.kind == "regression" else 5)
+            yield Band(axis="x", low=float(raised), high=high, label="", slot=1 if alarm.kind == "regression" else 5)
 
 
 def _day(point: Point) -> str:
