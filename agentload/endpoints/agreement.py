@@ -48,8 +48,15 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
             for one, other in combinations(endpoints, 2)
             if one.url != other.url and is_same_configuration(facts[one.name], facts[other.name])
         ),
-        unseen=tuple(_unseen(endpoint) for endpoint in endpoints if not identities[endpoint.name].counters),
+        unseen=(
+            *(_unseen(endpoint) for endpoint in endpoints if not identities[endpoint.name].counters),
+            *(_behind(endpoint.name, between) for endpoint in endpoints if (between := identities[endpoint.name].gateway) is not None),
+        ),
     )
+
+
+def _behind(name: str, gateway: str) -> str:
+    return f"{name}: {gateway} stands between us and the server: its time is in every latency, and what it does to calls voids blocks"
 
 
 def _unseen(endpoint: Endpoint) -> str:

@@ -15,6 +15,7 @@ from agentload.endpoints.reach import reach
 from agentload.endpoints.settings import settings
 from agentload.endpoints.urls import without_user
 from agentload.errors import EndpointError
+from agentload.replay.gateway import gateway
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.prometheus import Scrape, joined, parse
 from agentload.telemetry.reach import plain
@@ -42,6 +43,8 @@ class Identity:
     """Sources that did not answer, with the reason."""
     emulated: str | None = None
     """The profile and arm that a stand-in plays; None: a real server, or one that does not tell."""
+    gateway: str | None = None
+    """What stands between us and the server, where its answers tell."""
 
     def facts(self) -> dict[str, object]:
         """Return what identifies the configuration, in the names that evidence reads."""
@@ -62,6 +65,7 @@ class Identity:
             "process_start_s": self.counters.get("process_start_s"),
             "replicas": self.replicas,
             "settings": {**_without_facts(log.settings), **self.settings},
+            "gateway": self.gateway,
             "warnings": list(log.warnings),
         }
 
@@ -73,7 +77,7 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
     """
     reached = await asyncio.to_thread(reach, endpoint)
     async with reached.session(TIMEOUT) as session:
-        listing = await _models(session, endpoint)
+        listing, between = await _models(session, endpoint)
         missing: list[str] = []
         version = await _optional_json(session, f"{endpoint.root}/version", missing)
         pages = await asyncio.gather(*(_scrape(session, url, missing) for url in endpoint.metrics_urls))
@@ -100,6 +104,7 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         settings=decided,
         log=log,
         missing=tuple(missing),
+        gateway=between,
     )
 
 
@@ -153,7 +158,7 @@ def _log(endpoint: Endpoint, missing: list[str]) -> StartUp:
         return StartUp()
 
 
-async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> list[dict[str, object]]:
+async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> tuple[list[dict[str, object]], str | None]:
     url, shown = f"{endpoint.url}/models", f"{endpoint.shown_url}/models"
     try:
         async with session.get(plain(url)) as response:
@@ -167,6 +172,7 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> list[di
                     hint="is this the base URL of an OpenAI-compatible API, with its /v1?",
                 )
             document = await response.json(content_type=None)
+            between = gateway((name.lower(), value) for name, value in response.headers.items())
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         what = shown if isinstance(error, aiohttp.ClientSSLError) else f"cannot reach {shown}"
         raise EndpointError(f"{endpoint.name}: {what}: {_reason(error)}", hint=_remedy(error, shown)) from error
@@ -177,7 +183,7 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> list[di
     entries = document.get("data") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
         raise EndpointError(f"{endpoint.name}: {shown} lists no models", hint="is this the base URL of an OpenAI-compatible API?")
-    return entries
+    return entries, between
 
 
 def _remedy(error: BaseException, shown: str) -> str:

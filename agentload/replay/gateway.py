@@ -29,6 +29,17 @@ HEADERS: Final[Mapping[str, tuple[Deed, Rule]]] = {
     "ngrok-aig-attempts": ("retry", "above 1"),
     "x-envoy-attempt-count": ("retry", "above 1"),
 }
+PRESENT: Final[Mapping[str, str]] = {
+    "x-litellm-version": "LiteLLM",
+    "x-litellm-model-id": "LiteLLM",
+    "x-portkey-trace-id": "Portkey",
+    "helicone-id": "Helicone",
+    "cf-ray": "Cloudflare",
+    "x-kong-proxy-latency": "Kong",
+    "ngrok-aig-request-id": "ngrok",
+    "x-envoy-upstream-service-time": "Envoy",
+}
+"""What answers of any kind through a gateway carry."""
 WHOLE_TOKENS: Final = 16
 """Of an answer that is long enough for its stream to be told from one piece."""
 WHOLE_SHARE: Final = 0.9
@@ -41,6 +52,11 @@ def deed(headers: Iterable[tuple[str, str]]) -> str | None:
             shown = "" if found[1] == "present" else f": {value.strip()[:32]}"
             return f"{found[0]} ({name}{shown})"
     return None
+
+
+def gateway(headers: Iterable[tuple[str, str]]) -> str | None:
+    """Return the gateway that an answer came through, where its headers tell; names in lower case."""
+    return next((PRESENT[name] for name, _ in headers if name in PRESENT), None)
 
 
 def is_in_one_piece(output_tokens: int | None, coalesced_reads: int | None) -> bool:

@@ -69,6 +69,10 @@ def test_two_servers_that_say_the_same_of_themselves_are_an_a_a_test_but_an_arm_
 
 def test_what_cannot_be_seen_is_a_caveat_that_names_the_arm_and_what_stands_in() -> None:
     arms = [Endpoint(name="a", url="http://me:secret@x/v1"), Endpoint(name="b", url="http://y/v1", log="b.log")]
+    behind = Identity(models=("m",), counters={"running": 0.0}, gateway="LiteLLM")
+    assert agreement(arms[:1], {"a": behind}).caveats() == (
+        "a: LiteLLM stands between us and the server: its time is in every latency, and what it does to calls voids blocks",
+    )
     assert agreement(arms, dict.fromkeys(("a", "b"), Identity(models=("m",)))).caveats() == (
         "a: no metrics at http://***@x/metrics: KV usage, preemptions and requests of others are not seen",
         "b: no metrics at http://y/metrics: its log stands in for load and KV usage, requests of others are not seen",

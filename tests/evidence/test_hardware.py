@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from advisor.evidence import Evidence
+from advisor.gates import compute_floor
+from advisor.policy import Policy
 from agentload.evidence.gather import gather
 from agentload.kvmath.config import model_shape
 from agentload.model.profile import Price
-from agentload.model.rows import SampleRow
+from agentload.model.rows import CallRow, SampleRow
 from tests.evidence.runs import ARMS, S, arm, fingerprint, leg, pair_of_blocks, run, stored
 
 LLAMA = {
@@ -93,3 +95,13 @@ def test_gpus_that_differ_or_are_not_known_are_told(tmp_path: Path) -> None:
         notes = gather(connection, "r1").notes
     assert "arms run on different GPUs: bf16 on 1 × H100, fp8 on 1 × TPU v6" in notes
     assert "'TPU v6' is no GPU whose peaks are known: nothing is held against them" in notes
+
+
+def test_a_measured_runs_gates_hold_it_against_physics_without_a_profile(tmp_path: Path) -> None:
+    """8,000 tokens in 110 ms take 1.2 PFLOP/s: more than one H100 has, less than two."""
+    fast = [replace(row, prompt_tokens=8000, cached_tokens=0) if isinstance(row, CallRow) else row for row in pair_of_blocks()]
+    for gpus, status in ((1, "fail"), (2, "pass")):
+        folder = tmp_path / str(gpus)
+        folder.mkdir()
+        evidence = found(folder, [fingerprint("bf16", kv_cache_dtype="auto"), *fast], gpu="H100", tensor_parallel=gpus, shape=SHAPE)
+        assert {gate.status for gate in compute_floor.check(evidence, Policy()) if gate.arm == "bf16"} == {status}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.replay.gateway import deed, is_in_one_piece
+from agentload.replay.gateway import deed, gateway, is_in_one_piece
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,8 @@ def test_headers_tell_what_a_gateway_did(name: str, value: str, did: str | None)
 )
 def test_an_answer_came_in_one_piece_if_nearly_all_its_chunks_share_reads(tokens: int | None, merged: int | None, is_whole: bool) -> None:  # noqa: FBT001 (a table)
     assert is_in_one_piece(tokens, merged) is is_whole
+
+
+def test_a_gateway_is_known_by_headers_of_its_own() -> None:
+    assert gateway([("server", "uvicorn"), ("x-litellm-version", "1.80.0")]) == "LiteLLM"
+    assert gateway([("server", "uvicorn")]) is None

@@ -1,0 +1,46 @@
+"""What an untimed question leaves behind when it fails: the kind of error and 200 characters, without keys."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agentload.ask.asker import Asker
+from agentload.ask.asker import Failed as NotAnswered
+from agentload.ask.client import client
+from agentload.endpoints.endpoint import Endpoint
+from agentload.errors import EndpointError
+from tests.live.scripted import Peer, serving
+
+SECRETS = {"KEY": "plainkeyword", "TEAM_KEY": "tobeornottobe"}
+
+
+async def echo(peer: Peer) -> None:
+    headers = peer.request.headers
+    message = f"{headers['authorization']} of {headers['x-team']} said: {peer.request.body.decode()}"
+    body = json.dumps({"error": {"message": message, "type": "BadRequest"}}).encode()
+    await peer.send(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+
+@pytest.mark.loopback
+async def test_a_server_that_echoes_key_and_prompt_gives_neither_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    prompt = "the launch code is four words long " * 50
+    async with serving(echo) as server:
+        endpoint = Endpoint(name="a", url=server.url, key_env="KEY", header_env={"X-Team": "TEAM_KEY"})
+        async with Asker(endpoint, "m") as asker:
+            failed = await asker.ask([{"role": "user", "content": prompt}], tools=(), output_tokens=4, seed=0, request_id="r1")
+    assert isinstance(failed, NotAnswered)
+    assert failed.http_status == 400
+    assert failed.error.startswith("400: BadRequest: ")
+    assert len(failed.error) <= len("400: BadRequest: ") + 200
+    assert not any(secret in failed.error for secret in SECRETS.values())
+    assert prompt[:60] not in failed.error
+
+
+def test_a_unix_socket_is_refused_with_a_way_out() -> None:
+    with pytest.raises(EndpointError, match="a: questions cannot be asked over a Unix socket") as caught:
+        client(Endpoint(name="a", url="http+unix://%2Frun%2Fs.sock/v1"), timeout_s=1.0, retries=0)
+    assert caught.value.hint == "have the server listen on a port too"
