@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -11,18 +13,21 @@ import pytest
 from agentload.builtin import find
 from agentload.emulator.profile import parse
 from agentload.experiment.plan import plan
-from agentload.live.caller import PromptCaller, Speech
+from agentload.live.caller import Speech
+from agentload.live.callers import calling
 from agentload.live.runner import Runner
+from agentload.live.station import Job
 from agentload.live.target import Target
-from agentload.live.wire import Wire
 from agentload.model.commands import Settle
 from agentload.model.plan import Load, Plan
 from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
-from agentload.prompts.renderer import Renderer
+from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.replay.dispatcher import PlayEnd
 from agentload.serve.server import Options, Running, serve
+from agentload.store import journal
+from agentload.store.places import worker_journals
 from agentload.virtual.shell import Shell
 
 pytestmark = pytest.mark.loopback
@@ -81,7 +86,7 @@ def planned() -> Plan:
     return plan(trace, tuple(ARMS), run="diff", pairs=2, load=Load(max_in_flight=4))
 
 
-async def live(made: Plan) -> list[CallRow]:
+async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
     until, all_up = asyncio.Event(), asyncio.Event()
     urls, rows = dict[str, str](), list[Row]()
 
@@ -100,22 +105,32 @@ async def live(made: Plan) -> list[CallRow]:
         for name, arm in ARMS.items():
             tasks.create_task(started(name, arm))
         await all_up.wait()
-        async with Wire([Target(arm=name, url=url) for name, url in urls.items()]) as wire:
-            speech = {name: Speech(model=arm.model.name) for name, arm in ARMS.items()}
-            caller = PromptCaller(wire, speech, Renderer(seed=SEED), seed=0)
-            cooking = tasks.create_task(caller.cook())
+        job = Job(
+            run_id=made.run,
+            leg=1,
+            seed=0,
+            targets=partial(tuple, [Target(arm=name, url=url) for name, url in urls.items()]),
+            speech={name: Speech(model=arm.model.name) for name, arm in ARMS.items()},
+            trace_seed=SEED,
+            block=made.header.block,
+            tokenizer=WORD_TOKENS,
+        )
+        async with calling(job, rows.append, journals=journals) as caller:
             health = await Runner(made, caller, barrier, leg=1, write=rows.append, flush=lambda: None).play()
-            cooking.cancel()
         until.set()
     assert health.calls > 0
+    assert len(health.workers) == len(journals)
+    rows += [row for path in journals for row in journal.read(path)]
     return [row for row in rows if isinstance(row, CallRow)]
 
 
-@pytest.fixture(scope="module")
-def both() -> tuple[list[CallRow], list[CallRow]]:
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[CallRow], list[CallRow]]:
     made = planned()
     virtual = [row for row in Shell(made, ARMS, seed=0).play() if isinstance(row, CallRow)]
-    return asyncio.run(live(made)), virtual
+    folder = tmp_path_factory.mktemp("journals")
+    journals = worker_journals(folder / "leg001.journal", request.param) if request.param > 1 else ()
+    return asyncio.run(live(made, journals)), virtual
 
 
 def test_live_and_virtual_send_the_same_calls_with_the_same_counts_and_ends(both: tuple[list[CallRow], list[CallRow]]) -> None:

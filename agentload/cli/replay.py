@@ -30,7 +30,7 @@ from agentload.cli._playing import played
 from agentload.cli._progress import Progress
 from agentload.cli._reached import reached
 from agentload.endpoints.read import Emulated, read
-from agentload.errors import InterruptError
+from agentload.errors import InterruptError, UsageError
 from agentload.experiment.control import with_control
 from agentload.experiment.cost import cost
 from agentload.experiment.load_traces import load_traces
@@ -81,6 +81,9 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Measure servers that are not what the arms file expects; a caveat is kept.")
     ] = False,
+    workers: Annotated[
+        int, typer.Option(help="Processes that hold connections and journals, for loads that one core cannot carry; such as 2.")
+    ] = 1,
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Emulated endpoints scatter as real servers do.")] = True,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line of the trace that was cut short.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
@@ -102,6 +105,8 @@ def run(
         history=history,
         retries=retries,
     )
+    if workers < 1:
+        raise UsageError(f"--workers must be >= 1, got {workers}")
     limits = Limits(first_ns=round(first_timeout * SECOND), idle_ns=round(idle_timeout * SECOND), total_ns=round(total_timeout * SECOND))
     trace, trace_hash = load_traces(traces, lenient=lenient)
     wanted = read(endpoints, model=model, key_env=api_key_env)
@@ -135,7 +140,8 @@ def run(
             on_dead=opt.on_dead(on_dead),
             is_forced=force,
             launching=starting,
-            settings={"traces": traces, "pairs": pairs, "noise": noise if isinstance(wanted, Emulated) else None},
+            workers=workers,
+            settings={"traces": traces, "pairs": pairs, "workers": workers, "noise": noise if isinstance(wanted, Emulated) else None},
         )
         ended = played(replay, Progress(expected.calls_by_arm))
     _report(ended, db, as_json=json)

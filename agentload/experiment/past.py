@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,17 +43,21 @@ def past(database: Path, plan: Plan) -> Past:
     )
 
 
-def _played(rows: Iterable[Row]) -> Counter[int]:
-    """Count each pair's plays by their salts; calls that no block row followed were a play that was killed."""
+def _played(rows: Sequence[Row]) -> Counter[int]:
+    """Count each pair's plays by their salts; calls that no block row covers were a play that was killed.
+
+    Rows of one leg may come from several journals, so only their instants tell which was first.
+    """
     salts: set[tuple[int, str]] = set()
-    open_calls: set[tuple[int, int, str]] = set()
+    closed_ns: dict[tuple[int, int, str], int] = {}
     for row in rows:
-        if isinstance(row, CallRow):
-            open_calls.add((row.leg, row.pair, row.arm))
-        elif isinstance(row, BlockRow):
-            open_calls.discard((row.leg, row.pair, row.arm))
+        if isinstance(row, BlockRow):
             salts.add((row.pair, row.salt))
-    return Counter([pair for pair, _ in salts] + [pair for _, pair in {(leg, pair) for leg, pair, _ in open_calls}])
+            key = (row.leg, row.pair, row.arm)
+            closed_ns[key] = max(closed_ns.get(key, 0), row.ended_ns or 0)
+    calls = (row for row in rows if isinstance(row, CallRow))
+    killed = {(row.leg, row.pair) for row in calls if row.released_ns > closed_ns.get((row.leg, row.pair, row.arm), -1)}
+    return Counter([pair for pair, _ in salts] + [pair for _, pair in killed])
 
 
 def check_resumed(before: Past, plan: Plan, *, trace_hash: str, database: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from agentload.endpoints.agreement import agreement
@@ -19,22 +20,21 @@ from agentload.experiment.barrier import Barrier
 from agentload.experiment.past import Past, check_resumed, past
 from agentload.experiment.record import arm_row, leg_row, run_row
 from agentload.experiment.relay import Launching, Relay
-from agentload.experiment.targets import source, speech, target
+from agentload.experiment.targets import source, speech, targets
 from agentload.experiment.vigil import OnDead, Vigil
-from agentload.live.caller import PromptCaller
+from agentload.live.callers import calling
 from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
-from agentload.live.wire import Wire
+from agentload.live.station import Job
 from agentload.model.commands import Open
 from agentload.model.controls import copied, is_control
 from agentload.model.plan import Plan
 from agentload.model.rows import FingerprintRow, LegRow, Row
-from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.loader import load
-from agentload.store.places import journal_folder, journals
+from agentload.store.places import journal_folder, journals, worker_journals
 from agentload.telemetry.watch import Watch
 
 SAMPLE_S = 5.0
@@ -55,6 +55,8 @@ class Replay:
     """Measure servers that are not what the arms file expects, and keep that as a caveat."""
     launching: Launching | None = None
     """Start the servers in turn, as the plan's rounds say; None: they run all the time."""
+    workers: int = 1
+    """Processes that hold sockets and journals; one is the dispatcher's own."""
     settings: Mapping[str, object] = field(default_factory=dict)
     sample_s: float = SAMPLE_S
 
@@ -119,7 +121,11 @@ class Leg:
             for row in self._opening(leg, before, met, caveats=caveats):
                 writer.append(row)
             writer.flush()
-            health = await self._measure(leg, before, writer, met, relay)
+            try:
+                health = await self._measure(leg, before, writer, met, relay)
+            except BaseException:
+                writer.append(replace(leg, ended_ns=time.monotonic_ns(), status="failed"))
+                raise
             ended = replace(leg, ended_ns=time.monotonic_ns(), health=json.dumps(asdict(health)))
             writer.append(replace(ended, status="stopped" if self._stops else "done"))
         error = await self._load()
@@ -207,7 +213,17 @@ class Leg:
             pair_done=pair_done,
         )
         speeches = {name: speech(e, met.models[name]) for name, e in endpoints.items()}
-        renderer = Renderer(seed=plan.header.seed, block=plan.header.block, tokenizer=met.counted or WORD_TOKENS)
+        job = Job(
+            run_id=plan.run,
+            leg=leg.leg,
+            seed=plan.seed,
+            targets=partial(targets, replay.endpoints),
+            speech=speeches,
+            trace_seed=plan.header.seed,
+            block=plan.header.block,
+            tokenizer=met.counted or WORD_TOKENS,
+        )
+        own = () if replay.workers == 1 else worker_journals(writer.path, replay.workers)
 
         async def opened(command: Open) -> None:
             assert relay is not None
@@ -218,9 +234,8 @@ class Leg:
                 if not self._stops:  # else it was given up because we were asked to
                     raise
 
-        async with Wire([target(e) for e in replay.endpoints]) as wire, asyncio.TaskGroup() as tasks:
-            caller = PromptCaller(wire, speeches, renderer, seed=plan.seed)
-            beside = (tasks.create_task(watch.run()), tasks.create_task(caller.cook()))
+        async with calling(job, writer.append, journals=own) as caller, asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watch.run())
             self._runner = Runner(
                 plan,
                 caller,
@@ -234,8 +249,7 @@ class Leg:
                 voided=before.lost,
             )
             health = await self._runner.play()
-            for task in beside:
-                task.cancel()
+            watching.cancel()
         return health
 
     def _lost(self, arm: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agentload.live.body import Counting, Sampling, chat, prompt_hash
-from agentload.live.wire import Wire, WireRequest
+from agentload.live.wire import Wire, WireFacts, WireRequest
 from agentload.model.commands import Forget, Outcome, Prepare, Send
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Prompt, Renderer
@@ -96,9 +96,9 @@ class PromptCaller:
         """Drop what is kept for a session whose play is over."""
         self._wire.forget(command.arm, command.session)
 
-    def clock_steps(self) -> int:
-        """Count how often the wall clock was stepped."""
-        return self._wire.facts().clock_steps
+    def facts(self) -> WireFacts:
+        """Return what went wrong on our side so far."""
+        return self._wire.facts()
 
     async def cook(self) -> None:
         """Make ready what was ordered, one at a time, until cancelled; connections are opened beside it."""

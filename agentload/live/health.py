@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
+
+from agentload.live.wire import WireFacts
+from agentload.model.rows import CallRow
 
 BEAT_S = 0.02
+SECOND: Final = 1_000_000_000
 MAX_SEND_LAG_MS = 5.0  # p99; the default latency margins are some ms, and what we add to them must be far below
 MAX_STALL_MS = 250.0  # one stall this long makes due calls of every session late at once
 MAX_COALESCED_SHARE = 0.25  # above, gaps between chunks are the reader's as much as the server's
+MAX_DROPPED_SHARE = 0.01  # above, a p99 is that of calls whose stamps are user space's
+BUSY_SHARE = 0.7  # of a core for a second: from here on bursts wait for the process, not for the network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Figures of one leg; the shares and quantiles over all arms."""
+    """Figures of one leg, or of one of its worker processes; the shares and quantiles over all arms."""
 
     calls: int
     send_lag_p50_ms: float | None
     send_lag_p99_ms: float | None
     loop_stall_max_ms: float
+    """Of the process that stood still for longest."""
     coalesced_share: float | None
     cpu_share: float
-    """CPU time of this process over wall time, 1 is one core."""
+    """CPU time of all processes over wall time, 1 is one core."""
     stamp_sources: tuple[str, ...]
+    cpu_peak_share: float = 0.0
+    """The busiest second of the busiest process that holds sockets."""
     clock_steps: int = 0
     """How often the wall clock was stepped; kernel stamps around such a moment are off."""
+    dropped_stamps: int = 0
+    """Reads and requests that the kernel should have stamped and did not."""
+    workers: tuple[Health, ...] = ()
+    """Each process that held sockets, where that was not the dispatcher's."""
     void: str | None = None
     """Why the timings of this leg cannot be used, with the remedy; None when they can."""
 
@@ -35,24 +50,29 @@ class Health:
 class Monitor:
     """Watch the event loop and collect the lag of each call."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_timing: Callable[[], bool] = lambda: True) -> None:
+        """Begin to watch; a loop that stands still while nothing is timed does no harm."""
+        self._is_timing = is_timing
         self._lags_ns: list[int] = []
         self._reads = 0
         self._coalesced = 0
         self._sources: set[str] = set()
         self._stall_ns = 0
         self._is_watching = True
-        self._cpu_from = time.process_time_ns()
-        self._wall_from = time.monotonic_ns()
+        self._cpu_from = self._cpu_then = time.process_time_ns()
+        self._wall_from = self._wall_then = time.monotonic_ns()
+        self._peak_share = 0.0
 
     async def beat(self) -> None:
         """Notice how late the loop wakes us, until cancelled."""
         while True:
-            before, is_watched = time.monotonic_ns(), self._is_watching
+            before, is_watched = time.monotonic_ns(), self._is_watched()
             await asyncio.sleep(BEAT_S)
             late = time.monotonic_ns() - before - round(BEAT_S * 1e9)
-            if is_watched and self._is_watching:
+            if is_watched and self._is_watched():
                 self._stall_ns = max(self._stall_ns, late)
+            if time.monotonic_ns() - self._wall_then >= SECOND:
+                self._note_share()
 
     @contextmanager
     def unwatched(self) -> Iterator[None]:
@@ -63,21 +83,25 @@ class Monitor:
         finally:
             self._is_watching = True
 
-    def ended(self, *, lag_ns: int | None, chunks: int, coalesced: int | None, source: str) -> None:
+    def ended(self, ended: CallRow, *, chunks: int) -> None:
         """Note one finished attempt."""
-        if lag_ns is not None:
+        if (lag_ns := _lag_ns(ended)) is not None:
             self._lags_ns.append(lag_ns)
         if chunks:
             self._reads += chunks
-            self._coalesced += coalesced or 0
-            self._sources.add(source)
+            self._coalesced += ended.coalesced_reads or 0
+            self._sources.add(ended.stamp_source)
 
-    def health(self, *, clock_steps: int = 0) -> Health:
-        """Sum up, and say whether the leg is void."""
+    def health(self, facts: WireFacts | None = None, *, workers: Sequence[Health] = ()) -> Health:
+        """Sum up, with what the wire of this process says or its workers say, and tell whether the leg is void."""
         lags = sorted(self._lags_ns)
         p50, p99 = (lags[int(q * (len(lags) - 1))] / 1e6 if lags else None for q in (0.50, 0.99))
         share = self._coalesced / self._reads if self._reads else None
-        stall_ms = self._stall_ns / 1e6
+        stall_ms = max([self._stall_ns / 1e6, *(each.loop_stall_max_ms for each in workers)])
+        peak = max((each.cpu_peak_share for each in workers), default=self._peak_share)
+        # Every process sees the same wall clock, and may see a step of it before or after its last call.
+        steps = max([facts.clock_steps if facts else 0, *(each.clock_steps for each in workers)])
+        dropped = (facts.dropped_stamps if facts else 0) + sum(each.dropped_stamps for each in workers)
         wall_ns = max(1, time.monotonic_ns() - self._wall_from)
         return Health(
             calls=len(lags),
@@ -85,24 +109,76 @@ class Monitor:
             send_lag_p99_ms=p99,
             loop_stall_max_ms=stall_ms,
             coalesced_share=share,
-            cpu_share=(time.process_time_ns() - self._cpu_from) / wall_ns,
+            cpu_share=(time.process_time_ns() - self._cpu_from) / wall_ns + sum(each.cpu_share for each in workers),
             stamp_sources=tuple(sorted(self._sources)),
-            clock_steps=clock_steps,
-            void=void_reason(send_lag_p99_ms=p99, loop_stall_max_ms=stall_ms, coalesced_share=share, clock_steps=clock_steps),
+            cpu_peak_share=peak,
+            clock_steps=steps,
+            dropped_stamps=dropped,
+            workers=tuple(workers),
+            void=void_reason(
+                send_lag_p99_ms=p99,
+                loop_stall_max_ms=stall_ms,
+                coalesced_share=share,
+                clock_steps=steps,
+                dropped_share=dropped / self._reads if self._reads else None,
+                more_workers=more_workers(
+                    peak, own_share=self._peak_share if workers else 0.0, workers=max(1, len(workers)), cores=_cores()
+                ),
+            ),
         )
+
+    def _is_watched(self) -> bool:
+        return self._is_watching and self._is_timing()
+
+    def _note_share(self) -> None:
+        cpu_ns, wall_ns = time.process_time_ns(), time.monotonic_ns()
+        self._peak_share = max(self._peak_share, (cpu_ns - self._cpu_then) / (wall_ns - self._wall_then))
+        self._cpu_then, self._wall_then = cpu_ns, wall_ns
 
 
 def void_reason(
-    *, send_lag_p99_ms: float | None, loop_stall_max_ms: float, coalesced_share: float | None, clock_steps: int = 0
+    *,
+    send_lag_p99_ms: float | None,
+    loop_stall_max_ms: float,
+    coalesced_share: float | None,
+    clock_steps: int = 0,
+    dropped_share: float | None = None,
+    more_workers: int | None = None,
 ) -> str | None:
-    """Say why timings taken this way cannot be used, or None."""
+    """Say why timings taken this way cannot be used, or None; name workers where so many of them would help."""
+    split = f"play with --workers {more_workers}, " if more_workers is not None else ""
     if clock_steps:
         return f"the wall clock was stepped {clock_steps} times, and kernel stamps are wall time: let it settle before you measure"
     if send_lag_p99_ms is not None and send_lag_p99_ms > MAX_SEND_LAG_MS:
-        return f"requests left {send_lag_p99_ms:.1f} ms late (p99; limit {MAX_SEND_LAG_MS:g}): lower the rate or the number of sessions"
+        late = f"requests left {send_lag_p99_ms:.1f} ms late (p99; limit {MAX_SEND_LAG_MS:g})"
+        return f"{late}: {split}lower the rate or the number of sessions"
     if loop_stall_max_ms > MAX_STALL_MS:
         return f"this process stood still for {loop_stall_max_ms:.0f} ms (limit {MAX_STALL_MS:g}): leave it a core of its own"
     if coalesced_share is not None and coalesced_share > MAX_COALESCED_SHARE:
         shared = f"{coalesced_share:.0%} of chunks came in one read with the one before (limit {MAX_COALESCED_SHARE:.0%})"
-        return f"{shared}: lower the load or move the client"
+        return f"{shared}: {split}lower the load or move the client"
+    if dropped_share is not None and dropped_share > MAX_DROPPED_SHARE:
+        return f"the kernel gave {dropped_share:.1%} of reads no stamp (limit {MAX_DROPPED_SHARE:.0%}): see agentload doctor"
     return None
+
+
+def more_workers(peak_share: float, *, own_share: float, workers: int, cores: int) -> int | None:
+    """Return with how many workers the load would be carried more lightly; None where more of them would not help.
+
+    They help where one process is short of CPU, the machine is not, and the dispatcher, which stays alone, can keep up.
+    """
+    if peak_share < BUSY_SHARE or own_share >= BUSY_SHARE or cores <= workers:
+        return None
+    return min(cores, 2 * workers)
+
+
+def _lag_ns(ended: CallRow) -> int | None:
+    """Return how late a request left by our fault: not for the time that opening its connection took."""
+    if ended.sent_ns is None:
+        return None
+    ready_ns = ended.released_ns if ended.opened_ns is None else max(ended.released_ns, ended.opened_ns)
+    return ended.sent_ns - ready_ns
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

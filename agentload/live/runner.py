@@ -10,6 +10,8 @@ from typing import Protocol, assert_never
 
 from agentload.live.alarm import Alarm
 from agentload.live.health import Health, Monitor
+from agentload.live.recorder import Called
+from agentload.live.wire import WireFacts
 from agentload.model.commands import (
     Cancel,
     Chunks,
@@ -34,7 +36,6 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Plan
 from agentload.model.rows import CallRow, Row
-from agentload.replay.checking import checked
 from agentload.replay.dispatcher import Dispatcher, PlayEnd
 from agentload.replay.row import row
 
@@ -42,14 +43,19 @@ FLUSH_S = 0.5
 
 
 class Caller(Protocol):
-    """Make requests ready and carry them out."""
+    """Make requests ready, carry them out and write them down."""
+
+    @property
+    def lead_ns(self) -> int:
+        """How long before its instant a call is to be handed over; whoever carries it out waits for the rest."""
+        ...
 
     def prepare(self, command: Prepare) -> None:
         """Render a request before its instant comes."""
         ...
 
-    async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
-        """Send, follow the answer to its end, and return how it ended with the hash of what was asked; report tokens when watched."""
+    async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
+        """Send at its instant, follow the answer to its end, write it down and return how it ended; report tokens when watched."""
         ...
 
     def cancel(self, request_id: str) -> None:
@@ -60,8 +66,16 @@ class Caller(Protocol):
         """Drop what is kept for a session whose play is over."""
         ...
 
-    def clock_steps(self) -> int:
-        """Count how often the wall clock, which kernel stamps are taken from, was stepped."""
+    async def sync(self) -> None:
+        """Have the disk hold every call that has ended, where another process writes it down."""
+        ...
+
+    def facts(self) -> WireFacts | None:
+        """Return what went wrong with stamps and clocks in this process, where it holds the sockets."""
+        ...
+
+    def workers(self) -> tuple[Health, ...]:
+        """Return how the processes that hold the sockets had kept up when they last synced, where they are others."""
         ...
 
 
@@ -136,13 +150,14 @@ class Runner:
                 await self._finished.wait()
                 if self._failure is not None:
                     raise self._failure
+                await self._caller.sync()
                 for task in watching:
                     task.cancel()
         finally:
             gc.unfreeze()
             self._alarm.close()
             self._flush()
-        return self._monitor.health(clock_steps=self._caller.clock_steps())
+        return self._monitor.health(self._caller.facts(), workers=self._caller.workers())
 
     def stop(self, *, drain: bool = True) -> None:
         """Release nothing more; with *drain* let what is in flight come to its end, otherwise cancel it."""
@@ -156,7 +171,7 @@ class Runner:
 
     def _woke(self) -> None:
         try:
-            self._tell(Woke(at_ns=time.monotonic_ns()))
+            self._tell(Woke(at_ns=time.monotonic_ns() + self._caller.lead_ns))
         except Exception as error:  # noqa: BLE001  # a callback has nobody to raise to; the run ends with it
             self._failure = error
             self._finished.set()
@@ -174,7 +189,7 @@ class Runner:
             case Prepare():
                 self._caller.prepare(command)
             case Wake(at_ns=at_ns):
-                self._alarm.set(at_ns)
+                self._alarm.set(at_ns - self._caller.lead_ns)
             case Cancel(request_id=request_id):
                 self._caller.cancel(request_id)
             case Forget():
@@ -196,20 +211,15 @@ class Runner:
 
         for listener in self._listeners:
             listener.sent(send)
-        outcome, prompt_hash = await self._caller.call(send, streamed)
-        ended = row(send, outcome, run_id=self._plan.run, leg=self._leg, prompt_hash=prompt_hash)
-        self._write(ended)
-        if (graded := checked(send, outcome, run_id=self._plan.run)) is not None:
-            self._write(graded)
-        self._monitor.ended(
-            lag_ns=_lag_ns(ended), chunks=len(outcome.chunks or ()), coalesced=outcome.coalesced_reads, source=outcome.stamp_source
-        )
+        called = await self._caller.call(send, streamed)
+        self._monitor.ended(called.row, chunks=called.chunks)
         for listener in self._listeners:
-            listener.ended(send, ended)
-        self._tell(Ended(at_ns=time.monotonic_ns(), request_id=send.request_id, outcome=outcome))
+            listener.ended(send, called.row)
+        self._tell(Ended(at_ns=time.monotonic_ns(), request_id=send.request_id, outcome=called.outcome))
 
     async def _settle(self, command: Settle) -> None:
         self._flush()
+        await self._caller.sync()  # before a block is said to be whole, its calls are
         void = await self._barrier(command, self._dispatcher.ended_plays())
         self._tell(Settled(at_ns=time.monotonic_ns(), void=() if self._is_stopping else void))
 
@@ -223,11 +233,3 @@ class Runner:
         while True:
             await asyncio.sleep(FLUSH_S)
             self._flush()
-
-
-def _lag_ns(ended: CallRow) -> int | None:
-    """Return how late a request left by our fault: not for the time that opening its connection took."""
-    if ended.sent_ns is None:
-        return None
-    ready_ns = ended.released_ns if ended.opened_ns is None else max(ended.released_ns, ended.opened_ns)
-    return ended.sent_ns - ready_ns

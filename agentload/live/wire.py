@@ -57,6 +57,11 @@ class WireFacts:
     """How often the wall clock was stepped: stamps around such a moment are off by as much."""
     largest_step_ns: int
 
+    @property
+    def dropped_stamps(self) -> int:
+        """Count what the kernel should have stamped and did not."""
+        return self.unstamped_reads + self.unstamped_sends
+
 
 class Wire:
     """One process's connections to all arms. Use it as an asynchronous context."""

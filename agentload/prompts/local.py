@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -18,6 +19,16 @@ _TEMPLATE: Final = "chat_template.jinja"
 _CONFIG: Final = "tokenizer_config.json"
 
 
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Count texts; unlike a closure it can be sent to a worker process."""
+
+    tokenizer: Any
+
+    def __call__(self, text: str) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+
 def from_file(path: Path) -> MeasuredTokens:
     """Measure the tokenizer of a `tokenizer.json`, with the chat template beside it; needs the extra `tokenizers`."""
     try:
@@ -32,8 +43,7 @@ def from_file(path: Path) -> MeasuredTokens:
     render = _environment().from_string(_template(path.parent, config)).render
     specials = {name: _special(config.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
 
-    def count_text(text: str) -> int:
-        return len(tokenizer.encode(text, add_special_tokens=False).ids)
+    count_text = _Texts(tokenizer)
 
     def count(messages: Sequence[Message], tools: Sequence[Message] | None) -> int | None:
         try:

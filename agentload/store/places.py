@@ -13,6 +13,11 @@ def journal_folder(database: Path, run_id: str) -> Path:
     return database.with_suffix(".journal") / run_id
 
 
+def worker_journals(leg: Path, workers: int) -> tuple[Path, ...]:
+    """Return where the workers of a leg write: `leg001-2.journal`, which is loaded before the `leg001.journal` that says what is whole."""
+    return tuple(leg.with_name(f"{leg.stem}-{number}{leg.suffix}") for number in range(1, workers + 1))
+
+
 def journals(database: Path, run_id: str) -> tuple[Path, ...]:
     """List a run's journals in order of their legs; none if nothing was written."""
     return tuple(sorted(journal_folder(database, run_id).glob("*.journal")))

@@ -22,7 +22,8 @@ KILLS = 20
 PAIRS = 12
 
 
-def test_twenty_kills_at_random_moments_lose_no_call_that_was_complete_a_second_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_twenty_kills_at_random_moments_lose_no_call_that_was_complete_a_second_before(workers: int, tmp_path: Path) -> None:
     trace = traced(tmp_path / "t.jsonl", wait_s=0.7)
     database, truth = tmp_path / "x.duckdb", tmp_path / "truth.jsonl"
     rng = Random(20)
@@ -30,6 +31,7 @@ def test_twenty_kills_at_random_moments_lose_no_call_that_was_complete_a_second_
     with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=20.0, truth=truth) as servers:
         both = ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
         command = [*AGENTLOAD, "replay", str(trace), "--endpoints", both, "--db", str(database), "--pairs", str(PAIRS)]
+        command += ["--workers", str(workers)]
         for _ in range(KILLS):
             known = journalled_runs(database)
             running = subprocess.Popen(

@@ -119,7 +119,14 @@ def test_what_a_user_can_mend_is_an_error_with_a_hint(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--design", "zigzag"], ["--sessions", "2", "--rate", "1"], ["--wait-cap", "user"], ["--pairs", "many"], ["--cancel-share", "7"]],
+    [
+        ["--design", "zigzag"],
+        ["--sessions", "2", "--rate", "1"],
+        ["--wait-cap", "user"],
+        ["--pairs", "many"],
+        ["--cancel-share", "7"],
+        ["--workers", "0"],
+    ],
 )
 def test_options_that_make_no_sense_are_usage_errors(servers: Servers, trace: Path, tmp_path: Path, arguments: list[str]) -> None:
     done = agentload("replay", trace, "--endpoints", endpoints(servers), *arguments, cwd=tmp_path)

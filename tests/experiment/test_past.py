@@ -16,7 +16,7 @@ from agentload.model.plan import ClosedLoop, Load, OpenLoop, Plan, WaitScale
 from agentload.model.rows import ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
 from agentload.store import journal
-from agentload.store.places import journal_folder
+from agentload.store.places import journal_folder, journals, worker_journals
 
 SESSIONS = tuple(Session(session=f"s{i}", workload="chat", start_s=float(i), turns=(Turn(add=(), output=4),)) for i in range(8))
 TRACE = Trace(header=Header(name="t", seed=1), sessions=SESSIONS)
@@ -41,7 +41,7 @@ def block(number: int, pair: int, arm: str, salt: str, void: str | None = None) 
     )
 
 
-def call(number: int, pair: int, arm: str, name: str) -> CallRow:
+def call(number: int, pair: int, arm: str, name: str, *, at_ns: int = 0) -> CallRow:
     return CallRow(
         run_id="r",
         leg=number,
@@ -55,7 +55,7 @@ def call(number: int, pair: int, arm: str, name: str) -> CallRow:
         retry_of=None,
         request_id=name,
         due_ns=0,
-        released_ns=0,
+        released_ns=at_ns,
         context_tokens=1,
         asked_tokens=1,
         status="ok",
@@ -79,7 +79,7 @@ def test_a_pair_that_was_void_twice_in_one_leg_is_not_played_under_a_salt_that_i
         [
             *(block(1, 0, "a", salt) for salt in ("r/0", "r/0~1")),
             *(block(1, 0, "b", salt, void="b changed") for salt in ("r/0", "r/0~1")),
-            call(1, 0, "a", "of-the-third-play"),
+            call(1, 0, "a", "of-the-third-play", at_ns=2),
         ],
     )
     assert (before.done, before.lost) == (frozenset(), {0: 3})
@@ -88,6 +88,22 @@ def test_a_pair_that_was_void_twice_in_one_leg_is_not_played_under_a_salt_that_i
 def test_a_play_that_was_killed_before_its_end_counts_and_one_that_never_began_does_not(tmp_path: Path) -> None:
     before = kept(tmp_path, [call(1, 0, "a", "one"), block(1, 0, "a", "r/0"), call(1, 1, "b", "two")], [call(2, 0, "a", "three")])
     assert (before.legs, before.done, before.lost) == (2, frozenset(), {0: 2, 1: 1})
+
+
+def test_a_leg_whose_calls_lie_in_journals_of_workers_is_read_as_one(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    path = journal_folder(database, "r") / "leg001.journal"
+    path.parent.mkdir(parents=True)
+    rows: dict[Path, list[Row]] = {path: [leg(1), block(1, 0, "a", "r/0"), block(1, 0, "b", "r/0"), block(1, 1, "a", "r/1")]}
+    for worker, own in enumerate(worker_journals(path, 2)):
+        rows[own] = [call(1, pair, arm, f"{pair}{arm}{worker}") for pair in (0, 1) for arm in "ab"]
+    for each, written in rows.items():
+        with journal.Writer(each) as writer:
+            for row in written:
+                writer.append(row)
+    before = past(database, planned())
+    assert (before.legs, before.done, before.lost) == (1, frozenset({0}), {1: 2})
+    assert [each.name for each in journals(database, "r")] == ["leg001-1.journal", "leg001-2.journal", "leg001.journal"]
 
 
 def test_halves_of_two_plays_are_no_whole_pair(tmp_path: Path) -> None:

@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
 from agentload.live.alarm import Alarm
-from agentload.live.health import Monitor, void_reason
+from agentload.live.health import Monitor, more_workers, void_reason
+from agentload.live.wire import WireFacts
+from agentload.model.commands import Call, Limits, Outcome, Send
+from agentload.model.rows import CallRow
+from agentload.replay.row import row
 
 
 @pytest.mark.parametrize(
@@ -22,6 +27,78 @@ from agentload.live.health import Monitor, void_reason
 def test_a_leg_is_void_for_a_named_reason(lag: float | None, stall: float, share: float | None, says: str | None) -> None:
     reason = void_reason(send_lag_p99_ms=lag, loop_stall_max_ms=stall, coalesced_share=share)
     assert reason is None if says is None else reason is not None and says in reason
+
+
+@pytest.mark.parametrize(
+    ("peak", "dispatcher", "workers", "cores", "wanted"),
+    [
+        (0.9, 0.0, 1, 8, 2),
+        (0.9, 0.3, 2, 8, 4),
+        (0.9, 0.3, 4, 6, 6),
+        (0.5, 0.0, 1, 8, None),  # no process is short of CPU
+        (0.9, 0.9, 2, 8, None),  # the dispatcher is, and stays alone
+        (0.9, 0.0, 1, 1, None),  # the machine is
+    ],
+)
+def test_workers_are_named_where_one_process_is_short_of_cpu_and_the_machine_is_not(
+    peak: float, dispatcher: float, workers: int, cores: int, wanted: int | None
+) -> None:
+    assert more_workers(peak, own_share=dispatcher, workers=workers, cores=cores) == wanted
+
+
+@pytest.mark.parametrize(("lag", "stall", "share"), [(9.0, 0.0, None), (None, 900.0, None), (None, 0.0, 0.4)])
+def test_workers_are_a_remedy_for_load_and_not_for_a_machine_that_stands_still(
+    lag: float | None, stall: float, share: float | None
+) -> None:
+    reason = void_reason(send_lag_p99_ms=lag, loop_stall_max_ms=stall, coalesced_share=share, more_workers=4)
+    assert reason is not None
+    assert ("--workers 4" in reason) is (stall == 0)
+
+
+def test_a_leg_whose_stamps_were_dropped_is_void() -> None:
+    monitor = Monitor()
+    monitor.ended(ended(0), chunks=100)
+    assert monitor.health(facts(unstamped_reads=1)).void is None
+    void = monitor.health(facts(unstamped_reads=1, unstamped_sends=1)).void
+    assert void is not None
+    assert "gave 2.0% of reads no stamp" in void
+
+
+def test_what_workers_say_is_merged_with_what_the_dispatcher_saw_of_all_calls() -> None:
+    one, two, dispatcher = Monitor(), Monitor(), Monitor()
+    for monitor, lags_ms in ((one, (1, 1)), (two, (3,)), (dispatcher, (1, 1, 3))):
+        for lag_ms in lags_ms:
+            monitor.ended(ended(lag_ms), chunks=10)
+    healths = (
+        replace(one.health(facts(unstamped_reads=2)), loop_stall_max_ms=40.0, cpu_peak_share=0.9),
+        replace(two.health(facts(clock_steps=1)), cpu_share=0.5),
+    )
+    merged = dispatcher.health(workers=healths)
+    assert (merged.calls, merged.send_lag_p50_ms, merged.loop_stall_max_ms) == (3, 1.0, 40.0)
+    assert (merged.cpu_peak_share, merged.clock_steps, merged.dropped_stamps, merged.workers) == (0.9, 1, 2, healths)
+    assert merged.cpu_share >= 0.5
+
+
+def ended(lag_ms: int) -> CallRow:
+    made = Call(session="s", turn=0, workload="chat", context=(), context_tokens=0, output=1)
+    send = Send(
+        request_id="r",
+        call=made,
+        attempt=0,
+        retry_of=None,
+        arm="a",
+        block=0,
+        pair=0,
+        due_ns=0,
+        released_ns=0,
+        salt="s",
+        limits=Limits(),
+    )
+    return row(send, Outcome(status="ok", sent_ns=lag_ms * 1_000_000, stamp_source="kernel"), run_id="r", leg=1)
+
+
+def facts(*, unstamped_reads: int = 0, unstamped_sends: int = 0, clock_steps: int = 0) -> WireFacts:
+    return WireFacts(unstamped_reads=unstamped_reads, unstamped_sends=unstamped_sends, clock_steps=clock_steps, largest_step_ns=0)
 
 
 def test_a_stepped_clock_voids_a_leg() -> None:

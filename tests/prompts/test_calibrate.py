@@ -1,6 +1,7 @@
 """Calibration is held against targets that it knows nothing of: small vocabularies and templates of the families there are."""
 
 import json
+import pickle
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -159,6 +160,7 @@ def test_a_tokenizer_file_is_measured_with_the_template_beside_it(tmp_path: Path
     measured = from_file(tmp_path / "tokenizer.json")
     assert (measured.exact, measured.counts, measured.words) == ("exact", "exact", WORDS)
     assert measured.count("also area\n") == 3
+    assert pickle.loads(pickle.dumps(measured)).count("also area\n") == 3  # workers are sent it
 
 
 def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:

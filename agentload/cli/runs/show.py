@@ -85,6 +85,8 @@ def _health(legs: tuple[LegLine, ...]) -> Iterator[str]:
             ("loop stall", health.get("loop_stall_max_ms"), "{:.1f} ms"),
             ("coalesced reads", health.get("coalesced_share"), "{:.1%}"),
             ("CPU", health.get("cpu_share"), "{:.0%}"),
+            ("busiest second", health.get("cpu_peak_share"), "{:.0%} of a core"),
+            ("workers", len(health.get("workers", ())) or None, "{}"),
         )
         known = [f"{name} {form.format(value)}" for name, value, form in figures if value is not None]
         yield "  " + (", ".join(known) if known else "nobody watched the client")

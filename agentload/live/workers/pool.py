@@ -1,0 +1,227 @@
+"""A caller whose sockets and journals other processes hold: this one only says what to send, and hears what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Self
+
+from agentload.errors import AgentloadError, LaunchError
+from agentload.live.health import Health
+from agentload.live.recorder import Called
+from agentload.live.station import Job
+from agentload.live.workers.contexts import Contexts, Key
+from agentload.live.workers.messages import Broken, Done, Ready, Report, Start, Streamed, Sync, Synced, Told
+from agentload.live.workers.pipe import Pipe, opened
+from agentload.model.commands import Cancel, Forget, Prepare, Send
+from agentload.replay.row import row
+
+LEAD_NS: Final = 3_000_000  # how long before its instant a worker hears of a call: two wake-ups on a busy machine, with room
+START_S: Final = 30.0
+STOP_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class _Flight:
+    send: Send
+    streamed: Callable[[int], None]
+    over: asyncio.Future[Called]
+
+
+@dataclass(slots=True)
+class _Worker:
+    number: int
+    process: subprocess.Popen[bytes]
+    ready: asyncio.Future[None]
+    contexts: Contexts = field(default_factory=Contexts)
+    sessions: set[Key] = field(default_factory=set)
+    flights: dict[str, _Flight] = field(default_factory=dict)
+    synced: asyncio.Future[Synced] | None = None
+    pipe: Pipe | None = None
+
+    def say(self, message: object) -> None:
+        assert self.pipe is not None
+        self.pipe.say(message)
+
+    def waiting(self) -> Sequence[asyncio.Future[None] | asyncio.Future[Called] | asyncio.Future[Synced]]:
+        """Return what somebody waits for that this worker was to say."""
+        everything = (self.ready, self.synced, *(flight.over for flight in self.flights.values()))
+        return [future for future in everything if future is not None and not future.done()]
+
+
+class Pool:
+    """Share the calls out to workers. Use it as an asynchronous context, with `watch` beside what is played.
+
+    All calls of a session on an arm go to one worker, so that its connection and cookies are where it is.
+    """
+
+    lead_ns: Final = LEAD_NS
+
+    def __init__(self, job: Job, *, journals: Sequence[Path]) -> None:
+        """Have as many workers as there are journals."""
+        self._job = job
+        self._journals = tuple(journals)
+        self._workers: list[_Worker] = []
+        self._places: dict[Key, _Worker] = {}
+        self._flown: dict[str, _Worker] = {}
+        self._healths: tuple[Health, ...] = ()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_leaving = False
+
+    async def __aenter__(self) -> Self:
+        try:
+            for number, path in enumerate(self._journals, start=1):
+                self._workers.append(await self._started(number, path))
+            async with asyncio.timeout(START_S):
+                for worker in self._workers:
+                    await worker.ready
+        except TimeoutError as error:
+            await self._stop()
+            raise LaunchError(f"no worker process is ready after {START_S:g} s", hint="play with fewer --workers") from error
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stop()
+
+    async def watch(self) -> None:
+        """Wait until a worker is lost. Raises LaunchError, or what the worker said."""
+        await asyncio.shield(self._failure)
+
+    def prepare(self, command: Prepare) -> None:
+        """Have the session's worker render a request before its instant comes."""
+        self._tell(command)
+
+    async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
+        """Have the session's worker send a call at its instant, follow it to its end and write it down."""
+        worker = self._tell(send)
+        flight = _Flight(send, streamed, asyncio.get_running_loop().create_future())
+        worker.flights[send.request_id] = flight
+        self._flown[send.request_id] = worker
+        try:
+            return await flight.over
+        finally:
+            del worker.flights[send.request_id], self._flown[send.request_id]
+
+    def cancel(self, request_id: str) -> None:
+        """Close a call's connection; its outcome says cancelled."""
+        if (worker := self._flown.get(request_id)) is not None:
+            worker.say(Cancel(request_id=request_id))
+
+    def forget(self, command: Forget) -> None:
+        """Drop what is kept for a session whose play is over."""
+        key = (command.arm, command.session)
+        if (worker := self._places.pop(key, None)) is not None:
+            worker.sessions.discard(key)
+            worker.contexts.forget(key)
+            worker.say(command)
+
+    async def sync(self) -> None:
+        """Have the disk hold every call that has ended."""
+        loop = asyncio.get_running_loop()
+        waits: list[asyncio.Future[Synced]] = []
+        self._require()
+        for worker in self._workers:
+            worker.synced = loop.create_future()
+            waits.append(worker.synced)
+            worker.say(Sync())
+        self._healths = tuple([(await wait).health for wait in waits])
+
+    def workers(self) -> tuple[Health, ...]:
+        """Return how each worker had kept up when it last synced."""
+        return self._healths
+
+    def pids(self) -> tuple[int, ...]:
+        """Name the workers' processes."""
+        return tuple(worker.process.pid for worker in self._workers)
+
+    def facts(self) -> None:
+        """Return nothing: what the workers' wires say is in their healths."""
+
+    def _require(self) -> None:
+        """Raise what a worker was lost by: nothing comes to an end any more."""
+        if self._failure.done():
+            self._failure.result()
+
+    def _tell(self, command: Prepare | Send) -> _Worker:
+        self._require()
+        key = (command.arm, command.call.session)
+        worker = self._places.get(key)
+        if worker is None:
+            worker = self._places[key] = min(self._workers, key=lambda each: len(each.sessions))
+            worker.sessions.add(key)
+        kept, new = worker.contexts.new(key, command.call.context)
+        worker.say(Told(command=replace(command, call=replace(command.call, context=new)), kept=kept))
+        return worker
+
+    def _heard(self, worker: _Worker, report: Report) -> None:
+        match report:
+            case Done(request_id=name, outcome=outcome, chunks=chunks, prompt_hash=prompt_hash):
+                if (flight := worker.flights.get(name)) is not None and not flight.over.done():
+                    ended = row(flight.send, outcome, run_id=self._job.run_id, leg=self._job.leg, prompt_hash=prompt_hash)
+                    flight.over.set_result(Called(outcome=outcome, row=ended, chunks=chunks))
+            case Streamed(request_id=name, tokens=tokens):
+                if (flight := worker.flights.get(name)) is not None:
+                    flight.streamed(tokens)
+            case Synced():
+                if worker.synced is not None and not worker.synced.done():
+                    worker.synced.set_result(report)
+            case Ready():
+                worker.ready.set_result(None)
+            case Broken(message=message, hint=hint):
+                self._lose(worker, AgentloadError(message, hint=hint))
+
+    async def _started(self, number: int, path: Path) -> _Worker:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            # A process group of its own: Ctrl-C in the terminal reaches the dispatcher alone, which lets calls in flight come to their end.
+            command = [sys.executable, "-m", "agentload.live.workers.worker", str(theirs.fileno())]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), process_group=0)  # noqa: ASYNC220  # some ms, before anything is timed
+        worker = _Worker(number, process, asyncio.get_running_loop().create_future())
+        worker.pipe = await opened(mine, lambda report: self._heard(worker, report), lambda: self._closed(worker))
+        worker.say(Start(job=self._job, journal=path))
+        return worker
+
+    def _closed(self, worker: _Worker) -> None:
+        """Note that a worker's end is gone: nothing that it was to say will come."""
+        if self._is_leaving:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            worker.process.wait(1)
+        code = worker.process.returncode
+        how = "has closed its pipe" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        self._lose(
+            worker,
+            LaunchError(
+                f"worker {worker.number} of {len(self._journals)} {how}: the block pair being played is lost, what was finished is kept",
+                hint=f"agentload replay … --resume {self._job.run_id}",
+            ),
+        )
+
+    def _lose(self, worker: _Worker, error: AgentloadError) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+            self._failure.exception()  # seen, even if nobody watches
+        for future in worker.waiting():
+            future.set_exception(self._failure.exception() or error)
+
+    async def _stop(self) -> None:
+        """Let the workers go, and see to it that they have gone."""
+        self._is_leaving = True
+        for worker in self._workers:
+            if worker.pipe is not None:
+                worker.pipe.close()
+        for worker in self._workers:
+            try:
+                await asyncio.to_thread(worker.process.wait, STOP_S)
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()

@@ -1,0 +1,147 @@
+"""One worker: holds sockets and a journal, and does what the dispatcher says over a socket pair.
+
+The dispatcher keeps its end open for as long as it wants the worker: when that closes, because the run is over or because the dispatcher
+died, the worker ends by itself. It is started in a process group of its own, so that Ctrl-C reaches the dispatcher alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import sys
+import time
+from dataclasses import replace
+from typing import Final
+
+from agentload.errors import AgentloadError
+from agentload.live.health import Monitor
+from agentload.live.recorder import Recorder
+from agentload.live.station import station
+from agentload.live.workers.contexts import Contexts
+from agentload.live.workers.messages import Broken, Done, Order, Ready, Start, Streamed, Sync, Synced, Told
+from agentload.live.workers.pipe import Pipe, first, opened
+from agentload.live.workers.timetable import Timetable
+from agentload.model.commands import Cancel, Forget, Prepare, Send
+from agentload.store import journal
+
+FLUSH_S: Final = 0.5
+
+
+class _OverError(Exception):
+    """The dispatcher has closed its end: drop everything."""
+
+
+class Worker:
+    """Do what is ordered, and report what ended."""
+
+    def __init__(self, pipe: Pipe, recorder: Recorder, writer: journal.Writer, tasks: asyncio.TaskGroup) -> None:
+        self._pipe = pipe
+        self._recorder = recorder
+        self._writer = writer
+        self._tasks = tasks
+        self._contexts = Contexts()
+        self._timetable = Timetable()
+        self._in_flight = 0
+        self._monitor = Monitor(is_timing=lambda: self._in_flight > 0)
+        tasks.create_task(self._monitor.beat())
+        tasks.create_task(self._keep_flushing())
+
+    def heard(self, order: Order) -> None:
+        """Do what the dispatcher says."""
+        match order:
+            case Told(command=command, kept=kept):
+                self._told(command, kept)
+            case Cancel(request_id=name):
+                self._recorder.cancel(name)
+            case Forget(arm=arm, session=session):
+                self._contexts.forget((arm, session))
+                self._recorder.forget(order)
+            case Sync():
+                self._tasks.create_task(self._sync())
+            case Start():
+                raise AssertionError("a worker starts once, with its first message")
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._timetable.close()
+
+    def _told(self, command: Prepare | Send, kept: int) -> None:
+        call = command.call
+        context = self._contexts.whole((command.arm, call.session), kept, call.context)
+        whole = replace(command, call=replace(call, context=context))
+        if isinstance(whole, Prepare):
+            self._recorder.prepare(whole)
+        else:
+            self._timetable.at(whole.released_ns, lambda: self._send(whole))
+
+    def _send(self, send: Send) -> None:
+        self._in_flight += 1
+        self._tasks.create_task(self._call(send))
+
+    async def _call(self, send: Send) -> None:
+        name = send.request_id
+        called = await self._recorder.call(send, lambda tokens: self._pipe.say(Streamed(request_id=name, tokens=tokens)))
+        self._in_flight -= 1
+        self._monitor.ended(called.row, chunks=called.chunks)
+        outcome = replace(called.outcome, chunks=None)
+        self._pipe.say(Done(request_id=name, outcome=outcome, chunks=called.chunks, prompt_hash=called.row.prompt_hash))
+
+    async def _sync(self) -> None:
+        self._writer.sync()
+        facts = self._recorder.facts()
+        self._pipe.say(Synced(health=self._monitor.health(facts), facts=facts))
+
+    async def _keep_flushing(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            self._writer.flush_if_due(time.monotonic_ns())
+
+
+async def work(sock: socket.socket, start: Start) -> None:
+    """Take orders over *sock* until its other end closes."""
+    over = asyncio.Event()
+
+    def heard(order: Order) -> None:  # none comes before Ready has gone
+        worker.heard(order)
+
+    pipe = await opened(sock, heard, over.set)
+    try:
+        with journal.Writer(start.journal) as writer:
+            async with station(start.job, writer.append) as recorder, asyncio.TaskGroup() as tasks:
+                worker = Worker(pipe, recorder, writer, tasks)
+                # What lives as long as the run need not be looked at each time memory is swept: a sweep stops the loop.
+                gc.collect()
+                gc.freeze()
+                pipe.say(Ready())
+                await over.wait()
+                worker.close()
+                raise _OverError
+    except* _OverError:
+        pass
+    except* AgentloadError as group:
+        pipe.say(_broken(group))
+        pipe.close()
+        await over.wait()
+
+
+def main() -> None:
+    """Work for whoever holds the other end of the socket pair whose descriptor is the only argument."""
+    with socket.socket(fileno=int(sys.argv[1])) as sock:
+        try:
+            start: Start = first(sock)
+        except EOFError:
+            return
+        asyncio.run(work(sock, start))
+
+
+def _broken(group: BaseExceptionGroup[AgentloadError]) -> Broken:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, AgentloadError)
+    return Broken(message=found.message, hint=found.hint)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from agentload.live.caller import Speech
+from agentload.live.callers import calling
+from agentload.live.health import Health
+from agentload.live.recorder import Called
+from agentload.live.runner import Runner
+from agentload.live.station import Job
+from agentload.live.target import Target
+from agentload.model.commands import Forget, Outcome, Prepare, Send, Settle
+from agentload.model.rows import Row
+from agentload.model.trace import Session, Turn
+from agentload.prompts.tokenizer import WORD_TOKENS
+from agentload.replay.dispatcher import PlayEnd
+from agentload.replay.row import row
+from tests.live.scripted import END, STREAM, Peer, good, serving
+from tests.replay.playing import one_block, said
+
+MS = 1_000_000
+
+
+def talk(name: str, *, turns: int, start_s: float = 0.0) -> Session:
+    made = tuple(Turn(add=(said("user", 4, f"{name}.{number}"),), output=3) for number in range(turns))
+    return Session(session=name, workload="chat", start_s=start_s, turns=made)
+
+
+async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+    return ()
+
+
+@pytest.mark.loopback
+async def test_a_session_keeps_its_cookie_and_connection_for_one_play_and_not_for_the_next() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM.replace(b"\r\n\r\n", b"\r\nset-cookie: route=r%d\r\n\r\n" % peer.number))
+        await peer.events(*good(3))
+        await peer.send(END)
+
+    rows: list[Row] = []
+    plan = one_block((talk("s", turns=2),), pairs=2)
+    async with serving(answer) as server:
+        job = Job(
+            run_id="run",
+            leg=1,
+            seed=0,
+            targets=partial(tuple, [Target(arm="a", url=server.url)]),
+            speech={"a": Speech(model="m")},
+            trace_seed=0,
+            block=64,
+            tokenizer=WORD_TOKENS,
+        )
+        async with calling(job, rows.append) as caller:
+            health = await Runner(plan, caller, barrier, leg=1, write=rows.append, flush=lambda: None).play()
+    assert [(asked.headers.get("cookie"), asked.connection) for asked in server.requests] == [
+        (None, 1),
+        ("route=r1", 1),
+        (None, 2),
+        ("route=r3", 2),
+    ]
+    assert (health.calls, health.dropped_stamps, health.workers, len(rows)) == (4, 0, (), 4)
+
+
+class Ahead:
+    """Ends every call at once, and notes how long before its instant it came."""
+
+    lead_ns = 100 * MS
+
+    def __init__(self) -> None:
+        self.ahead_ms: list[float] = []
+
+    def prepare(self, command: Prepare) -> None: ...
+
+    async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
+        self.ahead_ms.append((send.released_ns - time.monotonic_ns()) / MS)
+        outcome = Outcome(status="ok", sent_ns=send.released_ns, done_ns=send.released_ns)
+        return Called(outcome=outcome, row=row(send, outcome, run_id="run", leg=1), chunks=0)
+
+    def cancel(self, request_id: str) -> None: ...
+
+    def forget(self, command: Forget) -> None: ...
+
+    async def sync(self) -> None: ...
+
+    def facts(self) -> None: ...
+
+    def workers(self) -> tuple[Health, ...]:
+        return ()
+
+
+async def test_a_caller_that_needs_time_is_handed_each_call_before_its_instant() -> None:
+    caller = Ahead()
+    plan = one_block((talk("s", turns=1, start_s=0.15), talk("t", turns=1, start_s=0.2)))
+    health = await Runner(plan, caller, barrier, leg=1, write=lambda _: None, flush=lambda: None).play()
+    assert [50 < each <= 100 for each in caller.ahead_ms] == [True, True]
+    assert health.send_lag_p99_ms == 0

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pickle
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentload.live.workers.contexts import Contexts
+from agentload.model.trace import Segment
+
+
+def segment(key: int) -> Segment:
+    return Segment(role="user", tokens=1, key=str(key))
+
+
+@given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 6), st.lists(st.integers(0, 9), max_size=3)), max_size=12))
+def test_whatever_contexts_grow_or_are_cut_to_the_other_end_has_them_whole(steps: list[tuple[str, int, list[int]]]) -> None:
+    told, heard = Contexts(), Contexts()
+    last: dict[str, tuple[Segment, ...]] = {}
+    for session, keep, added in steps:
+        context = last.get(session, ())[:keep] + tuple(map(segment, added))
+        last[session] = context
+        for _ in range(2):  # made ready, then sent
+            kept, new = told.new(("a", session), context)
+            assert heard.whole(("a", session), kept, pickle.loads(pickle.dumps(new))) == context
+
+
+def test_only_what_is_new_is_told() -> None:
+    told = Contexts()
+    first = tuple(map(segment, range(300)))
+    grown, cut = (*first, segment(300)), (*first[:2], segment(301))
+    assert [told.new(("a", "s"), context) for context in (first, grown, grown, cut)] == [
+        (0, first),
+        (300, grown[300:]),
+        (301, ()),
+        (2, cut[2:]),
+    ]
+
+
+def test_a_forgotten_session_is_told_from_its_start() -> None:
+    told = Contexts()
+    context = (segment(1),)
+    told.new(("a", "s"), context)
+    told.new(("b", "s"), context)
+    told.forget(("a", "s"))
+    assert [told.new((arm, "s"), context) for arm in "ab"] == [(0, context), (1, ())]

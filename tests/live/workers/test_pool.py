@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agentload.errors import AgentloadError, LaunchError
+from agentload.live.caller import Speech
+from agentload.live.callers import calling
+from agentload.live.station import Job
+from agentload.live.target import Target
+from agentload.live.workers.pool import Pool
+from agentload.model.commands import Call, Forget, Limits, Prepare, Send, Watch
+from agentload.model.rows import CallRow
+from agentload.model.trace import Segment
+from agentload.prompts.tokenizer import WORD_TOKENS
+from agentload.store import journal
+from agentload.store.places import worker_journals
+from tests.live.scripted import END, STREAM, Peer, good, serving, token
+
+pytestmark = pytest.mark.loopback
+MS = 1_000_000
+
+
+def job(url: str) -> Job:
+    return Job(
+        run_id="r",
+        leg=1,
+        seed=0,
+        targets=partial(tuple, [Target(arm="a", url=url)]),
+        speech={"a": Speech(model="m")},
+        trace_seed=0,
+        block=64,
+        tokenizer=WORD_TOKENS,
+    )
+
+
+def called(session: str, turn: int) -> Call:
+    context = tuple(Segment(role="user", tokens=4, key=f"{session}.{number}") for number in range(turn + 1))
+    return Call(session=session, turn=turn, workload="chat", context=context, context_tokens=4 * (turn + 1), output=3, wants_reply=True)
+
+
+def send(session: str = "s", turn: int = 0, *, in_ms: int = 0, watch: Watch | None = None) -> Send:
+    at_ns = time.monotonic_ns() + in_ms * MS
+    return Send(
+        request_id=f"{session}{turn}",
+        call=called(session, turn),
+        attempt=0,
+        retry_of=None,
+        arm="a",
+        block=0,
+        pair=0,
+        due_ns=at_ns,
+        released_ns=at_ns,
+        salt="salt",
+        limits=Limits(),
+        watch=watch,
+    )
+
+
+def rows(paths: Sequence[Path]) -> list[list[CallRow]]:
+    return [[row for row in journal.read(path) if isinstance(row, CallRow)] for path in paths]
+
+
+async def test_workers_send_at_the_instant_keep_sessions_to_themselves_and_write_what_they_report(tmp_path: Path) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM.replace(b"\r\n\r\n", b"\r\nset-cookie: route=r%d\r\n\r\n" % peer.number))
+        await peer.events(*good(3))
+        await peer.send(END)
+
+    paths = worker_journals(tmp_path / "leg001.journal", 2)
+    async with serving(answer) as server, Pool(job(server.url), journals=paths) as pool:
+        pool.prepare(Prepare(request_id="x0", call=called("x", 0), arm="a", salt="salt"))
+        sends = [send(session, turn, in_ms=20 - 10 * turn) for turn in (0, 1) for session in "xyz"]
+        first = await asyncio.gather(*(pool.call(each, lambda _: None) for each in sends[:3]))
+        second = [await pool.call(each, lambda _: None) for each in sends[3:]]
+        pool.forget(Forget(arm="a", session="x"))
+        afresh = await pool.call(send("x", 2), lambda _: None)
+        await pool.sync()
+        written = rows(paths)
+        healths = pool.workers()
+    outcomes = [each.outcome for each in (*first, *second, afresh)]
+    assert {(each.status, each.chunks, each.reply and each.reply.text) for each in outcomes} == {("ok", None, "w0 w1 w2 ")}
+    assert all(each.sent_ns is not None and each.sent_ns >= order.released_ns for each, order in zip(outcomes, sends, strict=False))
+    # A session's second call finds the connection and the cookie of its first; when it is forgotten, neither.
+    by_connection = {asked.connection: [] for asked in server.requests}  # type: dict[int, list[str | None]]
+    for asked in server.requests:
+        by_connection[asked.connection].append(asked.headers.get("cookie"))
+    assert sorted(len(cookies) for cookies in by_connection.values()) == [1, 2, 2, 2]
+    assert all(cookies[0] is None and None not in cookies[1:] for cookies in by_connection.values())
+    assert sorted({row.session for row in each} for each in written) in ([{"x", "z"}, {"y", "x"}], [{"x", "z"}, {"y"}], [{"y"}, {"x", "z"}])
+    assert sorted((row.request_id, row.chunks is not None and len(row.chunks)) for each in written for row in each) == [
+        (name, 3) for name in ("x0", "x1", "x2", "y0", "y1", "z0", "z1")
+    ]
+    assert [each.calls for each in healths] == [len(each) for each in written]
+
+
+async def test_a_watched_call_streams_its_tokens_and_is_cancelled_where_it_is(tmp_path: Path) -> None:
+    async def drips(peer: Peer) -> None:
+        await peer.send(STREAM)
+        while True:
+            await peer.events(token("a"))
+            await asyncio.sleep(0.01)
+
+    seen: list[int] = []
+    paths = worker_journals(tmp_path / "leg001.journal", 1)
+    async with serving(drips) as server, Pool(job(server.url), journals=paths) as pool:
+
+        def streamed(tokens: int) -> None:
+            seen.append(tokens)
+            if tokens == 2:
+                pool.cancel("s0")
+
+        ended = await pool.call(send(watch=Watch(cancel_after_tokens=2)), streamed)
+    assert (ended.outcome.status, seen[:2]) == ("cancelled", [1, 2])
+    assert ended.chunks >= 2
+
+
+async def test_a_worker_that_is_killed_ends_the_run_with_how_to_go_on(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def answer(peer: Peer) -> None:
+        asked.set()
+        await peer.hang()
+
+    async def play(url: str) -> None:
+        async with calling(job(url), lambda _: None, journals=worker_journals(tmp_path / "leg001.journal", 1)) as pool:
+            assert isinstance(pool, Pool)
+            calling_it = asyncio.create_task(pool.call(send(), lambda _: None))
+            await asked.wait()
+            os.kill(pool.pids()[0], signal.SIGKILL)
+            for nothing_comes in (calling_it, pool.call(send("t"), lambda _: None), pool.sync()):
+                with pytest.raises(LaunchError):
+                    await nothing_comes
+            await asyncio.Event().wait()
+
+    async with serving(answer) as server, asyncio.timeout(10):
+        with pytest.RaisesGroup(LaunchError, flatten_subgroups=True) as caught:
+            await play(server.url)
+    (error,) = caught.value.exceptions
+    assert isinstance(error, LaunchError)
+    assert error.message == "worker 1 of 1 was killed by signal 9: the block pair being played is lost, what was finished is kept"
+    assert error.hint == "agentload replay … --resume r"
+
+
+async def test_a_worker_that_cannot_write_its_journal_says_why(tmp_path: Path) -> None:
+    paths = worker_journals(tmp_path / "leg001.journal", 1)
+    with journal.Writer(paths[0]), pytest.raises(AgentloadError) as caught:
+        async with Pool(job("http://127.0.0.1:9/v1"), journals=paths):
+            pass
+    assert caught.value.message == f"{paths[0]}: another process is writing this journal"

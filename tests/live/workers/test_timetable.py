@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+from agentload.live.workers.timetable import Timetable
+
+MS = 1_000_000
+
+
+async def test_things_are_done_in_the_order_of_their_instants_and_not_before() -> None:
+    timetable = Timetable()
+    done: list[tuple[str, int]] = []
+    start_ns = time.monotonic_ns()
+    for name, after_ms in (("later", 30), ("soon", 10), ("with it", 10), ("past", -5)):
+        timetable.at(start_ns + after_ms * MS, lambda name=name: done.append((name, time.monotonic_ns())))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+    assert [name for name, _ in done] == ["past"]
+    await asyncio.sleep(0.06)
+    assert [name for name, _ in done] == ["past", "soon", "with it", "later"]
+    assert [at_ns >= start_ns + after_ms * MS for (_, at_ns), after_ms in zip(done, (-5, 10, 10, 30), strict=True)] == [True] * 4
+    timetable.close()
+
+
+async def test_a_closed_timetable_does_nothing_more() -> None:
+    timetable = Timetable()
+    done: list[int] = []
+    timetable.at(time.monotonic_ns() + 5 * MS, lambda: done.append(1))
+    timetable.close()
+    await asyncio.sleep(0.02)
+    assert done == []
