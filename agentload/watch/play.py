@@ -16,6 +16,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import AgentloadError, EndpointError
 from agentload.experiment.control import with_control
+from agentload.experiment.cost import cost
 from agentload.experiment.emulated import emulated
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
@@ -55,8 +56,10 @@ def play(job: Job, *, run: str, database: Path, is_reference: bool, notice: Call
         arms = tuple(endpoint.name for endpoint in reached)
         trace = cut(trace, job, len(arms))
         played = _controlled(reached) if is_reference and job.control else reached
+        made = plan(trace, tuple(endpoint.name for endpoint in played), run=run, seed=job.seed, pairs=job.pairs, load=job.load)
+        settings = {"traces": job.traces, "pairs": job.pairs, "job": job.name, "budget_calls": job.budget.calls}
         replay = Replay(
-            plan=plan(trace, tuple(endpoint.name for endpoint in played), run=run, seed=job.seed, pairs=job.pairs, load=job.load),
+            plan=made,
             endpoints=played,
             database=database,
             trace_hash=trace_hash,
@@ -64,7 +67,7 @@ def play(job: Job, *, run: str, database: Path, is_reference: bool, notice: Call
             on_dead="stop",
             # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
             is_forced=True,
-            settings={"traces": job.traces, "pairs": job.pairs, "job": job.name, "budget_calls": job.budget.calls},
+            settings={**settings, "calls": cost(made).calls_by_arm},
         )
         return _watched(replay, arms, bound, price, notice)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.errors import AgentloadError
@@ -26,6 +29,7 @@ from agentload.watch.schedule import Schedule
 from tests.watch.histories import execution, history
 from tests.watch.test_jobs_file import ENTRY
 
+SCHEMA = Path(__file__).with_name("kubernetes-1.36.schema.json")
 WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
 
 
@@ -105,6 +109,39 @@ def test_a_cluster_gets_the_schedule_with_its_zone_and_never_two_at_once(tmp_pat
     pod = spec["jobTemplate"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["command"][:4] == ["agentload", "watch", "run", "nightly"]
     assert {each["name"] for each in pod["volumes"]} == {each["name"] for each in pod["containers"][0]["volumeMounts"]}
+
+
+KINDS = {
+    "ConfigMap": "io.k8s.api.core.v1.ConfigMap",
+    "PersistentVolumeClaim": "io.k8s.api.core.v1.PersistentVolumeClaim",
+    "CronJob": "io.k8s.api.batch.v1.CronJob",
+}
+
+
+def complaints(manifest: dict[str, Any]) -> list[str]:
+    """Hold a manifest against the schema of its kind."""
+    schema = json.loads(SCHEMA.read_text())
+    checker = Draft202012Validator({"$defs": schema["$defs"], "$ref": f"#/$defs/{KINDS[manifest['kind']]}"})
+    return [each.message for each in checker.iter_errors(manifest)]
+
+
+def test_manifests_follow_the_schemas_of_kubernetes(tmp_path: Path) -> None:
+    add(tmp_path / "watch.yaml", "second", {**ENTRY, "budget": {"minutes": 7.5}})
+    manifests = list(yaml.safe_load_all(kubernetes(jobs(tmp_path), image="registry/agentload:1")))
+    assert [each["kind"] for each in manifests] == ["ConfigMap", "PersistentVolumeClaim", "CronJob", "CronJob"]
+    assert [complaints(each) for each in manifests] == [[], [], [], []]
+
+
+def test_the_schemas_refuse_what_a_cluster_would(tmp_path: Path) -> None:
+    *_, job = yaml.safe_load_all(kubernetes(jobs(tmp_path), image="registry/agentload:1"))
+    spec = job["spec"]
+    assert complaints({**job, "spec": {**spec, "scheduel": "* * * * *"}}) == [
+        "Additional properties are not allowed ('scheduel' was unexpected)"
+    ]
+    assert complaints({**job, "spec": {**spec, "startingDeadlineSeconds": "3600"}}) == ["'3600' is not of type 'integer', 'null'"]
+    assert complaints({**job, "spec": {key: value for key, value in spec.items() if key != "jobTemplate"}}) == [
+        "'jobTemplate' is a required property"
+    ]
 
 
 def test_a_digest_begins_with_what_holds_now() -> None:

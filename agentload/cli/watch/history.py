@@ -1,4 +1,7 @@
-"""Show what became of a job's firings: outcome, change against the reference run, alarms.
+"""Show what became of a job's firings: each figure over its runs, where its level changed, outcomes and alarms.
+
+A line of blocks spans the smallest and the largest change against the first reference run. Suspects are what the servers said differently
+just before; they are no proof.
 
 For example:
 
@@ -6,29 +9,24 @@ For example:
 """
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Final
 
 import typer
 
 from agentload.cli._output import print_json
 from agentload.cli._table import table
 from agentload.cli.watch import _options as opt
-from agentload.watch.alarms import Alarm
 from agentload.watch.execute import watched
 from agentload.watch.history import Execution
 from agentload.watch.jobs_file import read_jobs
 from agentload.watch.ledger import history
+from agentload.watch.trends import Series, trends
 from agentload.watch.words import alarm_told, outcome_told
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """What `--json` prints."""
-
-    job: str
-    executions: tuple[Execution, ...]
-    alarms: tuple[Alarm, ...]
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+DRAWN: Final = 60  # points
+FLAT: Final = 0.03  # a smaller span is noise: it is not drawn as high as a change
 
 
 def run(
@@ -36,32 +34,49 @@ def run(
     *,
     file: opt.JobsFile = opt.DEFAULT,
     last: Annotated[int, typer.Option(help="As many of the latest executions.")] = 20,
-    json: Annotated[bool, typer.Option("--json", help="Print all executions and alarms as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print executions, series with change points, and alarms as JSON.")] = False,
 ) -> None:
     jobs = read_jobs(file)
     job = jobs.named(name)
     past = history(jobs.database, name)
-    found = watched(job, past)
+    found = trends(name, past, watched(job, past))
     if json:
-        print_json(History(job=name, executions=past, alarms=found))
+        print_json(found)
         return
     if not past:
         print(f"{name} was not executed yet: agentload watch run {name}")
         return
+    for one in found.series:
+        for line in _drawn(one):
+            print(line)
     shown = past[-last:] if last > 0 else ()
     series = list(dict.fromkeys(change.series for each in shown for change in each.detail.changes))
-    for line in table(("started (UTC)", "took", *series, "run", "outcome"), [_cells(each, series) for each in shown]):
+    cost = any(each.detail.usd is not None for each in shown)
+    head = ("started (UTC)", "took", *(["USD"] if cost else []), *series, "run", "outcome")
+    for line in table(head, [_cells(each, series, cost=cost) for each in shown]):
         print(line)
-    for alarm in found:
+    for alarm in found.alarms:
         until = "open" if alarm.closed_ns is None else f"closed {opt.when(alarm.closed_ns)}"
         print(f"{opt.when(alarm.raised_ns)}, {until}: {alarm_told(alarm)}")
 
 
-def _cells(each: Execution, series: list[str]) -> tuple[str, ...]:
+def _drawn(series: Series) -> Iterator[str]:
+    values = [point.value for point in series.points][-DRAWN:]
+    low, high = min(values), max(values)
+    span = max(high - low, FLAT)
+    blocks = "".join(BLOCKS[min(int((each - low) / span * len(BLOCKS)), len(BLOCKS) - 1)] for each in values)
+    yield f"{series.name}  {blocks}  {low:+.1%} to {high:+.1%}"
+    for level in series.change_points:
+        near = f"; changed just before: {'; '.join(level.suspects)}" if level.suspects else ""
+        yield f"  {level.change:+.1%} since {opt.when(level.at_ns)}, run {level.run_id} (p = {level.p:.2g}){near}"
+
+
+def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]:
     found = {change.series: f"{math.expm1(change.log_ratio):+.1%}" for change in each.detail.changes}
     return (
         opt.when(each.started_ns),
         opt.seconds(each),
+        *(["–" if each.detail.usd is None else f"{each.detail.usd:.2f}"] if cost else []),
         *(found.get(name, "–") for name in series),
         each.run_id or "–",
         outcome_told(each),
