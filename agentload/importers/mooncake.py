@@ -136,10 +136,11 @@ def _is_whole(intake: Intake, request: _Request, line: _Line, block: int) -> boo
 
 def _pieces(intake: Intake, line: _Line) -> Iterator[Piece]:
     payload = line.payload or {}
-    yield from chat.schemas(intake, line.tools or payload.get("tools") or ())
+    tools = chat.schemas(intake, line.tools or payload.get("tools") or ())
     found = line.messages or payload.get("messages")
     text = line.text_input if line.text_input is not None else payload.get("prompt")
-    yield from chat.messages(intake, found if isinstance(found, list) else [{"role": "user", "content": text}])
+    said = chat.messages(intake, found if isinstance(found, list) else [{"role": "user", "content": text}])
+    yield from chat.behind_system(tools, said)
 
 
 def _spoken(intake: Intake, group: Sequence[_Request], name: str, origin_s: float) -> Session:

@@ -56,21 +56,23 @@ def _logged(intake: Intake) -> Iterator[Logged]:
         if _role(found[-1]) == "assistant":
             yield from conversation(intake, found, opening=opening, place=place, name=f"c{number}")
         else:
-            yield _one(intake, record, opening + list(chat.messages(intake, found)), place=place, continuations=continuations)
+            context = chat.behind_system(opening, chat.messages(intake, found))
+            yield _one(intake, record, context, place=place, continuations=continuations)
 
 
 def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], place: str, name: str) -> Iterator[Logged]:
     """Yield a call for each answer of a conversation, with what is new since the one before."""
-    new, before_s = opening, None
+    tools, new, before_s = opening, list[Piece](), None
     for message in found:
         at_s = _time(message, _SENT) if isinstance(message, dict) else None
         pieces = list(chat.messages(intake, [message]))
         if _role(message) == "assistant":
             timing = Timing(sent_s=before_s, done_s=at_s) if before_s is not None else Timing()
+            context = chat.behind_system(tools, new)
             yield Logged(
-                session=name, at_s=before_s or 0.0, place=place, timing=timing, usage=Usage(), context=new, answer=pieces, is_new=True
+                session=name, at_s=before_s or 0.0, place=place, timing=timing, usage=Usage(), context=context, answer=pieces, is_new=True
             )
-            new = []
+            tools, new = [], []
         else:
             new = new + pieces
         before_s = at_s

@@ -119,10 +119,10 @@ def _call(intake: Intake, row: _Row, span: Span) -> None:
     row.usage = usage({name: _first(said, *names) for name, names in _COUNTS})
     row.model = _text(_first(said, "gen_ai.request.model", "gen_ai.response.model"))
     row.first_s = next((at_s for name, at_s in span.events if "first_token" in name.replace(" ", "_").lower()), None)
-    row.context += chat.schemas(intake, _json(said.get("gen_ai.tool.definitions")))
     system = said.get("gen_ai.system_instructions")
-    row.context += chat.pieces(intake, "system", {"content": _json(system) or system}) if system else ()
-    row.context += chat.messages(intake, _json(said.get("gen_ai.input.messages")) or _numbered(said, "gen_ai.prompt"))
+    told = [*chat.pieces(intake, "system", {"content": _json(system) or system})] if system else []
+    told += chat.messages(intake, _json(said.get("gen_ai.input.messages")) or _numbered(said, "gen_ai.prompt"))
+    row.context += chat.behind_system(chat.schemas(intake, _json(said.get("gen_ai.tool.definitions"))), told)
     row.answer += chat.messages(intake, _json(said.get("gen_ai.output.messages")) or _numbered(said, "gen_ai.completion"))
 
 

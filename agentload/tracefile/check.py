@@ -5,7 +5,7 @@ Every session is read once. Keys and names are remembered as eight bytes each; o
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, get_args
@@ -34,6 +34,8 @@ class Report:
     turns: int
     off_context: int
     """Turns whose context lies more than 2 % from the recorded one."""
+    off_order: int
+    """Turns whose tools do not directly follow the leading system text, where every server puts them."""
     problem_count: int
     problems: tuple[Problem, ...]
     """At most the first hundred."""
@@ -49,7 +51,12 @@ def check(trace: Trace) -> Report:
         if len(kept) < MOST_PROBLEMS:
             kept.append(problem)
     return Report(
-        sessions=len(reading.names), turns=reading.turns, off_context=reading.off_context, problem_count=count, problems=tuple(kept)
+        sessions=len(reading.names),
+        turns=reading.turns,
+        off_context=reading.off_context,
+        off_order=reading.off_order,
+        problem_count=count,
+        problems=tuple(kept),
     )
 
 
@@ -60,6 +67,7 @@ class _Reading:
         self.header = header
         self.turns = 0
         self.off_context = 0
+        self.off_order = 0
         self.names = array("q")
         self.keys = array("q", (_key(segment) for segments in header.prefixes.values() for segment in segments))
 
@@ -79,11 +87,15 @@ class _Reading:
             return
         prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
         lengths = [segment.tokens for segment in prefix]
+        stages = list(_stages((), prefix))
         for index, turn in enumerate(session.turns):
             if turn.keep is not None and turn.keep > len(lengths):
                 what = f"keeps {turn.keep} segments of a context of {len(lengths)}"
                 yield Problem(session=session.session, turn=index, what=what)
             del lengths[len(lengths) if turn.keep is None else turn.keep :]
+            del stages[len(lengths) :]
+            stages += _stages(stages, turn.add)
+            self.off_order += bool(stages) and stages[-1] < 0
             for segment in turn.add:
                 lengths.append(segment.tokens)
                 self.keys.append(_key(segment))
@@ -92,6 +104,24 @@ class _Reading:
             yield from (Problem(session=session.session, turn=index, what=what) for what in _turn(turn, lengths))
             if turn.context is not None and abs(sum(lengths) - turn.context) > CONTEXT_TOLERANCE * turn.context:
                 self.off_context += 1
+
+
+def _stages(before: Sequence[int], segments: Sequence[Segment]) -> Iterator[int]:
+    """Yield how far a context has come behind each segment: 1 system text, 2 tools, 3 the conversation; negative if out of order so far.
+
+    Servers put all tools behind the leading system text: the prefix that is shared there is not that of a trace in another order.
+    """
+    stage = before[-1] if before else 1
+    for segment in segments:
+        at = abs(stage)
+        match segment.role:
+            case "tools":
+                stage = 2 if stage in {1, 2} else -at
+            case "system":
+                stage = -2 if at == 2 else stage
+            case _:
+                stage = 3 if stage > 0 else -3
+        yield stage
 
 
 def _turn(turn: Turn, lengths: list[int]) -> Iterator[str]:

@@ -143,6 +143,7 @@ def _otel() -> str:
         "gen_ai.usage.input_tokens": 100,
         "gen_ai.usage.output_tokens": 9,
         "gen_ai.system_instructions": secret(),
+        "gen_ai.tool.definitions": msgspec.json.encode([{"name": "read", "description": secret()}]).decode(),
     }
     base = {"trace_id": secret(1), "start_time": entries.iso(0), "end_time": entries.iso(3)}
     first = base | {"span_id": "1", "attributes": told | {"gen_ai.input.messages": asked, "gen_ai.output.messages": said}}
@@ -179,6 +180,7 @@ def _servegen() -> dict[str, str]:
 def samples(scratch: Path) -> dict[str, dict[str, str | bytes]]:
     """Return each format's files by name."""
     prompt = secret(60)
+    tools = [{"type": "function", "function": {"name": "read", "description": secret()}}]
     system = {"timestamp": 1_760_428_436_000_000, "session_id": secret(1), "input": prompt, "output": secret()}
     trajectory = {"history": chat(), "trajectory": [{"execution_time": 1.0}], "info": {"model_stats": {"tokens_sent": 9}}}
     made: dict[str, dict[str, str | bytes]] = {
@@ -190,8 +192,16 @@ def samples(scratch: Path) -> dict[str, dict[str, str | bytes]]:
         "codex": {"rollout-c.jsonl": _codex()},
         "litellm": {"l.jsonl": _litellm()},
         "lmcache": {"l.jsonl": jsonl(system, system | {"input": prompt + secret()})},
-        "mooncake": {"m.jsonl": test_mooncake.LINES + jsonl({"timestamp": 9, "text_input": secret(), "output_length": 3})},
-        "openai_chat": {"o.jsonl": jsonl({"messages": chat()}, {"messages": chat()[:2], "user": secret(1), "max_tokens": 5})},
+        "mooncake": {
+            "m.jsonl": test_mooncake.LINES
+            + jsonl(
+                {"timestamp": 9, "text_input": secret(), "output_length": 3},
+                {"timestamp": 9, "payload": {"messages": chat()[:2], "tools": tools}, "output_length": 3},
+            )
+        },
+        "openai_chat": {
+            "o.jsonl": jsonl({"messages": chat(), "tools": tools}, {"messages": chat()[:2], "user": secret(1), "max_tokens": 5})
+        },
         "openclaw": {"openclaw-agent.sqlite": _openclaw(scratch / "s.sqlite")},
         "openclaw_cache_trace": {"cache-trace.jsonl": _cache_trace()},
         "openclaw_jobs": {"jobs.json": _jobs()},

@@ -17,6 +17,7 @@ from agentload.importers.parts.texts import Texts, beside
 from agentload.importers.parts.texts import read as read_texts
 from agentload.model.trace import Session
 from agentload.tracefile import lines, read, write
+from agentload.tracefile.check import check
 from tests.importers.importing import KEY, assert_ordered
 from tests.importers.samples import SECRETS, laid_out, samples
 
@@ -42,6 +43,8 @@ def test_what_comes_out_is_a_trace_that_reads_back_equal(name: str, tmp_path: Pa
     assert again == list(made)
     assert_ordered(again)
     assert made.summary.ideal_source in {None, made.summary.ideal_import}
+    report = check(read(tmp_path / "out.jsonl"))
+    assert (report.problems, report.off_order) == ((), 0)
 
 
 def grams(texts: list[str], size: int = 8) -> Iterator[str]:

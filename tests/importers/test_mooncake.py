@@ -112,7 +112,7 @@ def test_text_messages_and_payloads_are_measured_and_named(tmp_path: Path) -> No
     )
     (spoken, written, verbatim), _ = imported(tmp_path, {"m.jsonl": text})
     assert [[(segment.role, segment.tokens) for segment in context] for context in sent(spoken)] == [
-        [("tools", 6), ("system", 10), ("user", 2)],
+        [("system", 10), ("tools", 6), ("user", 2)],
         [("system", 10), ("user", 2), ("assistant", 6), ("user", 2)],
     ]
     assert [(turn.wait, turn.wait_s) for turn in spoken.turns] == [(None, 0.0), ("user", 0.5)]
@@ -122,7 +122,7 @@ def test_text_messages_and_payloads_are_measured_and_named(tmp_path: Path) -> No
     ]
     # Equal words in equal roles have equal names wherever they stand.
     assert sent(written)[0][0] == sent(spoken)[0][2]
-    assert sent(verbatim)[0] == (sent(spoken)[0][1],)
+    assert sent(verbatim)[0] == (sent(spoken)[0][0],)
 
 
 def test_stamps_on_a_grid_are_noticed_and_can_be_spread(tmp_path: Path) -> None:

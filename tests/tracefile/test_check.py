@@ -112,7 +112,31 @@ def test_what_cannot_be_played_is_said_with_its_place(sessions: Sequence[Session
 
 def test_a_check_counts_what_it_read_and_contexts_off_the_recorded_ones() -> None:
     report = checked(session("a", turn(context=100), turn(said(96, "v"), context=100)), session("b"))
-    assert report == Report(sessions=2, turns=3, off_context=1, problem_count=0, problems=())
+    assert report == Report(sessions=2, turns=3, off_context=1, off_order=0, problem_count=0, problems=())
+
+
+SYSTEM, TOOLS, USER = (Segment(role=role, tokens=2, key=role) for role in ("system", "tools", "user"))
+
+
+@pytest.mark.parametrize(
+    ("turns", "off"),
+    [
+        ([turn(SYSTEM, TOOLS, USER), turn(USER, SYSTEM, USER)], 0),
+        ([turn(SYSTEM, SYSTEM, TOOLS, TOOLS, USER)], 0),
+        ([turn(TOOLS, USER)], 0),
+        ([turn(TOOLS, SYSTEM, USER), turn(USER)], 2),
+        ([turn(SYSTEM, USER, TOOLS), turn(USER), turn(TOOLS, USER, keep=1)], 2),
+        ([turn(SYSTEM, TOOLS, SYSTEM), turn(USER), turn(USER, keep=2)], 2),
+    ],
+)
+def test_tools_are_expected_behind_the_leading_system_message(turns: list[Turn], off: int) -> None:
+    """Where servers put them; each call of another order is counted, and one that keeps only what is in order is not."""
+    assert checked(session("a", *turns)).off_order == off
+
+
+def test_a_prefix_counts_as_the_beginning_of_the_context() -> None:
+    assert checked(session("a", turn(USER), prefix="p")).off_order == 0
+    assert checked(session("a", turn(SYSTEM, USER), prefix="p")).off_order == 1
 
 
 def test_only_the_first_hundred_problems_are_kept() -> None:

@@ -34,6 +34,7 @@ def run(
     trace: Annotated[str, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")],
     *,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on notes too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     source = trace if trace == "-" else find("traces", trace)
@@ -44,8 +45,12 @@ def run(
         print_json(checked)
     else:
         _print(checked)
-    if report.problem_count:
+    if report.problem_count or (strict and _has_notes(checked)):
         raise typer.Exit(1)
+
+
+def _has_notes(checked: _Checked) -> bool:
+    return bool(checked.report.off_context or checked.report.off_order or not all(target.holds for target in checked.targets))
 
 
 def _targets(trace: Trace) -> tuple[Held, ...]:
@@ -67,6 +72,9 @@ def _print(checked: _Checked) -> None:
     print(f"{counted(report.sessions, 'session')}, {counted(report.turns, 'call')}: {verdict}")
     if report.off_context:
         print(f"note: off the recorded context by more than 2 %: {counted(report.off_context, 'call')}")
+    if report.off_order:
+        calls = counted(report.off_order, "call")
+        print(f"note: tools that do not follow the leading system message: {calls}; servers put them there, so they share another prefix")
     missed = [target for target in checked.targets if not target.holds]
     if checked.targets:
         print(f"{len(checked.targets) - len(missed)} of {len(checked.targets)} figures are what the workload was measured to be")

@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -76,6 +77,13 @@ def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[Piece]:
     if tools:
         text = msgspec.json.encode(tools).decode()
         yield Piece(role="tools", tokens=intake.length(text), key=intake.name("tools", text))
+
+
+def behind_system(tools: Iterable[Piece], said: Iterable[Piece]) -> list[Piece]:
+    """Put tools where servers put them: behind the leading system text, in front of the conversation."""
+    found = list(said)
+    lead = list(takewhile(lambda piece: piece.role == "system", found))
+    return [*lead, *tools, *found[len(lead) :]]
 
 
 def text_of(content: object) -> str:

@@ -140,3 +140,18 @@ def test_a_truncated_trace_is_refused_with_its_line_unless_lenient(typed: Typed)
     assert (code, err.splitlines()[1]) == (1, "hint: the file was cut short; --lenient leaves this line out")
     assert err.startswith("error: standard input:21: the last line is truncated: ")
     assert typed("check", "-", "--lenient", stdin=trace)[0] == 0
+
+
+def test_check_notes_tools_in_another_place_than_servers_put_them_and_may_insist(typed: Typed, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    add = '[["user",3,"u"],["tools",4,"t"]]'
+    path.write_text(
+        '{"kind":"agentload-trace","version":1,"name":"t","seed":1,"block":16,"tokenizer":null}\n'
+        f'{{"session":"a","workload":"w","start_s":0,"turns":[{{"add":{add},"output":3}}]}}\n'
+    )
+    said = (
+        "1 session, 1 call: can be played\n"
+        "note: tools that do not follow the leading system message: 1 call; servers put them there, so they share another prefix\n"
+    )
+    for strict, code in ((), 0), (("--strict",), 1):
+        assert typed("check", str(path), *strict) == (code, said, "")
