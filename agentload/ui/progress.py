@@ -64,6 +64,8 @@ class Progress:
     kind: str
     name: str
     model: str | None
+    job: str | None
+    """The one that it is an execution of."""
     leg: int
     started_ns: int | None
     """Wall clock, of this leg."""
@@ -111,6 +113,7 @@ class Fold:
         self._leg: LegRow | None = None
         self._arms: dict[str, _Arm] = {}
         self._expected: Mapping[str, int] = {}
+        self._job: str | None = None
         self._rounds: int | None = None
         self._round: int | None = None
         self._plays: set[tuple[int, str]] = set()
@@ -148,6 +151,7 @@ class Fold:
             kind=run.kind,
             name=run.name,
             model=run.model,
+            job=self._job,
             leg=1 if leg is None else leg.leg,
             started_ns=None if leg is None else leg.wall_ns,
             heard_ns=None if leg is None or self._heard_ns is None else leg.wall_ns + self._heard_ns - leg.monotonic_ns,
@@ -163,6 +167,7 @@ class Fold:
     def _opened(self, row: RunRow) -> None:
         self._run = row
         options = json.loads(row.options)
+        self._job = options.get("job")
         self._rounds = options.get("rounds")
         self._expected = options.get("calls") or {}
 

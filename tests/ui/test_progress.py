@@ -21,8 +21,9 @@ def test_a_run_that_has_not_said_what_it_is_has_no_progress() -> None:
 
 def test_a_run_is_as_far_as_its_calls() -> None:
     calls = [call("r", number, arm=arm) for arm in ("bf16", "fp8") for number in range(2)]
-    found = folded(run_row("r"), leg_row("r", "running"), *calls, block("r", round_=0, arm="bf16"))
-    assert (found.share, found.round, found.rounds, found.void_blocks) == (0.25, 2, 4, 0)
+    options = '{"rounds": 4, "calls": {"bf16": 8, "fp8": 8}, "job": "nightly"}'
+    found = folded(run_row("r", options=options), leg_row("r", "running"), *calls, block("r", round_=0, arm="bf16"))
+    assert (found.share, found.round, found.rounds, found.void_blocks, found.job) == (0.25, 2, 4, 0, "nightly")
     assert [(arm.arm, arm.done, arm.expected, arm.failed) for arm in found.arms] == [("bf16", 2, 8, ()), ("fp8", 2, 8, ())]
     assert found.arms[0].ttft_ms == Spread(p50=200.0, p95=200.0)
     assert found.arms[0].token_ms == Spread(p50=10.0, p95=10.0)
