@@ -51,6 +51,9 @@ def test_the_wheel_holds_both_packages_their_types_and_the_data(wheel: Path) -> 
     assert {name.split("/")[0] for name in files} == {"agentload", "advisor", f"agentload-{__version__}.dist-info"}
     shipped = {f"agentload/_builtin/{file.relative_to(ROOT)}" for kind in KINDS for file in (ROOT / kind).rglob("*.*")}
     assert shipped <= files
+    kept = {".j2", ".css", ".js", ".sql"}
+    beside = {str(file.relative_to(ROOT)) for file in (ROOT / "agentload").rglob("*") if file.suffix in kept}
+    assert {"agentload/ui/templates/ui.css", "agentload/report/templates/page.css", "agentload/store/schema.sql"} <= beside <= files
 
 
 def test_the_installed_command_runs_from_any_folder(elsewhere: Path, tmp_path: Path) -> None:

@@ -28,10 +28,11 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr(cli, "_run", run)
 
 
-def test_a_verbs_help_reads_as_agreed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("verb", ["doctor", "ui"])
+def test_a_verbs_help_reads_as_agreed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert invoke(monkeypatch, "doctor", "--help") == 0
-    assert capsys.readouterr().out == (GOLDEN / "doctor-help.txt").read_text()
+    assert invoke(monkeypatch, verb, "--help") == 0
+    assert capsys.readouterr().out == (GOLDEN / f"{verb}-help.txt").read_text()
 
 
 def test_no_arguments_print_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
