@@ -39,6 +39,7 @@ from agentload.experiment.record import new_run_id, typed_command
 from agentload.experiment.replay import Played, Replay
 from agentload.experiment.starts import with_starts
 from agentload.experiment.summary import summarise
+from agentload.live.raw import Which
 from agentload.model.commands import Limits
 
 SECOND = 1_000_000_000
@@ -51,6 +52,9 @@ def run(
     db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = Path("agentload.duckdb"),
     model: Annotated[str | None, typer.Option(help="Model to ask for; the only one served when omitted.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.")
+    ] = None,
     pairs: opt.Pairs = 6,
     design: opt.Design = "interleaved",
     cache: opt.Cache = "cold",
@@ -84,6 +88,9 @@ def run(
     workers: Annotated[
         int, typer.Option(help="Processes that hold connections and journals, for loads that one core cannot carry; such as 2.")
     ] = 1,
+    keep_raw: Annotated[
+        Which | None, typer.Option(help="Keep the bytes that calls brought, compressed, beside the journals: of failures, or of all.")
+    ] = None,
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Emulated endpoints scatter as real servers do.")] = True,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line of the trace that was cut short.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
@@ -109,7 +116,7 @@ def run(
         raise UsageError(f"--workers must be >= 1, got {workers}")
     limits = Limits(first_ns=round(first_timeout * SECOND), idle_ns=round(idle_timeout * SECOND), total_ns=round(total_timeout * SECOND))
     trace, trace_hash = load_traces(traces, lenient=lenient)
-    wanted = read(endpoints, model=model, key_env=api_key_env)
+    wanted = read(endpoints, model=model, key_env=api_key_env, tokenizer=tokenizer)
     starting = launching(launch, wanted, logs=logs, start_s=start_timeout)
     with reached(wanted, noise=noise, seed=seed, is_dry=dry_run) as found:
         served = with_control(found, aa)
@@ -141,6 +148,7 @@ def run(
             is_forced=force,
             launching=starting,
             workers=workers,
+            keep_raw=keep_raw,
             settings={"traces": traces, "pairs": pairs, "workers": workers, "noise": noise if isinstance(wanted, Emulated) else None},
         )
         ended = played(replay, Progress(expected.calls_by_arm))

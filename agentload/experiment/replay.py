@@ -24,8 +24,9 @@ from agentload.experiment.targets import source, speech, targets
 from agentload.experiment.vigil import OnDead, Vigil
 from agentload.live.callers import calling
 from agentload.live.health import Health
+from agentload.live.raw import Which
 from agentload.live.runner import Listener, Runner
-from agentload.live.station import Job
+from agentload.live.station import Job, Raw
 from agentload.model.commands import Open
 from agentload.model.controls import copied, is_control
 from agentload.model.plan import Plan
@@ -57,6 +58,8 @@ class Replay:
     """Start the servers in turn, as the plan's rounds say; None: they run all the time."""
     workers: int = 1
     """Processes that hold sockets and journals; one is the dispatcher's own."""
+    keep_raw: Which | None = None
+    """Keep the bytes that calls brought, beside the journals."""
     settings: Mapping[str, object] = field(default_factory=dict)
     sample_s: float = SAMPLE_S
 
@@ -176,7 +179,7 @@ class Leg:
         """Return what prompts are made by; None where no server counts."""
         found = {name: each for name, each in measured.items() if each is not None}
         if not found:
-            self._notice("no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens")
+            self._notice("no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens; --tokenizer FILE")
             return None
         name, first = next(iter(found.items()))
         if other := next((other for other, each in found.items() if each != first), None):
@@ -222,6 +225,7 @@ class Leg:
             trace_seed=plan.header.seed,
             block=plan.header.block,
             tokenizer=met.counted or WORD_TOKENS,
+            raw=None if replay.keep_raw is None else Raw(folder=writer.path.parent, which=replay.keep_raw),
         )
         own = () if replay.workers == 1 else worker_journals(writer.path, replay.workers)
 
