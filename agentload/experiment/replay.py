@@ -225,6 +225,7 @@ class Leg:
             trace_seed=plan.header.seed,
             block=plan.header.block,
             tokenizer=met.counted or WORD_TOKENS,
+            renews_keys=any(e.key_command is not None for e in replay.endpoints),
             raw=None if replay.keep_raw is None else Raw(folder=writer.path.parent, which=replay.keep_raw),
         )
         own = () if replay.workers == 1 else worker_journals(writer.path, replay.workers)

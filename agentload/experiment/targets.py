@@ -49,6 +49,7 @@ def source(endpoint: Endpoint) -> Source:
     return Source(
         urls=endpoint.metrics_urls,
         reach=reach(endpoint),
+        renewed=endpoint.request_headers if endpoint.key_command is not None else None,
         log=endpoint.log,
         gpu_url=endpoint.gpu_metrics,
         gpu_ids=endpoint.own_gpus,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from agentload.errors import AgentloadError
 from agentload.live.caller import PromptCaller, Speech
 from agentload.live.raw import RawLog, Which
 from agentload.live.recorder import Recorder
@@ -18,6 +20,8 @@ from agentload.model.rows import Row
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.store.places import RAW
+
+RENEW_S: Final = 300.0  # tokens that expire live for an hour, as a rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,8 @@ class Job:
     block: int
     tokenizer: Tokenizer
     raw: Raw | None = None
+    renews_keys: bool = False
+    """Keys expire: make the targets anew from time to time."""
 
 
 @asynccontextmanager
@@ -57,6 +63,16 @@ async def station(job: Job, write: Callable[[Row], None]) -> AsyncIterator[Recor
         wire = await stack.enter_async_context(Wire(job.targets(), raw=raw))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         caller = PromptCaller(wire, job.speech, renderer, seed=job.seed)
-        cooking = tasks.create_task(caller.cook())
+        beside = [tasks.create_task(caller.cook())]
+        if job.renews_keys:
+            beside.append(tasks.create_task(_renewed(wire, job)))
         yield Recorder(caller, run_id=job.run_id, leg=job.leg, write=write)
-        cooking.cancel()
+        for task in beside:
+            task.cancel()
+
+
+async def _renewed(wire: Wire, job: Job) -> None:
+    while True:
+        await asyncio.sleep(RENEW_S)
+        with suppress(AgentloadError):  # the old key may still do; if not, calls say so
+            wire.renew(await asyncio.to_thread(lambda: tuple(job.targets())))

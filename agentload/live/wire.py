@@ -111,6 +111,12 @@ class Wire:
         with contextlib.suppress(RefusedError):
             connections.hold(await connections.open(), session)
 
+    def renew(self, targets: Iterable[Target]) -> None:
+        """Take the keys of these targets for calls from now on: some expire within a run."""
+        for target in targets:
+            arm = self._arms[target.arm]
+            arm.target = replace(arm.target, api_key=target.api_key)
+
     def forget(self, arm: str, session: str) -> None:
         """Drop connections and cookies of a session whose play on an arm is over."""
         self._arms[arm].forget(session)

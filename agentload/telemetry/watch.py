@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
 
+from agentload.errors import AgentloadError
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
 from agentload.telemetry.log_tail import LogTail
@@ -21,8 +22,9 @@ from agentload.telemetry.reach import Reach, plain
 
 PATIENCE: Final = aiohttp.ClientTimeout(total=5)
 FROM_LOG: Final = json.dumps({"source": "log"})
-GONE: Final = frozenset({401, 403, 404, 405})
+GONE: Final = frozenset({403, 404, 405})
 """Answers that will not change while the run lasts."""
+RENEW_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class Source:
     urls: tuple[str, ...]
     """Of each replica's metrics."""
     reach: Reach = field(default_factory=Reach)
+    renewed: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)
+    """Gives the headers anew, where a key in them expires; it may take a moment."""
     log: str | None = None
     """File of the server's log: stands in where its metrics do not answer."""
     gpu_url: str | None = None
@@ -61,6 +65,7 @@ class Watch:
         self._gpus = gpus or Gpus()
         self._pages: list[_Page] = []
         self._silent: set[str] = set()
+        self._headers: dict[str, Mapping[str, str]] = {}
         self._tails = {arm: LogTail(source.log) for arm, source in sources.items() if source.log is not None}
 
     async def run(self) -> None:
@@ -68,9 +73,19 @@ class Watch:
         async with AsyncExitStack() as stack:
             sessions = {arm: await stack.enter_async_context(source.reach.session(PATIENCE)) for arm, source in self._sources.items()}
             exporters = await stack.enter_async_context(Reach().session(PATIENCE))
+            renewed_s = time.monotonic()
             while True:
                 await asyncio.sleep(self._every_s)
+                if time.monotonic() - renewed_s > RENEW_S:
+                    renewed_s = time.monotonic()
+                    await self._renew()
                 await asyncio.gather(*(self._look(sessions[arm], exporters, arm, source) for arm, source in self._sources.items()))
+
+    async def _renew(self) -> None:
+        for arm, source in self._sources.items():
+            if source.renewed is not None:
+                with contextlib.suppress(AgentloadError):  # the old key may still do
+                    self._headers[arm] = await asyncio.to_thread(source.renewed)
 
     def rows(self, *, run_id: str, leg: int) -> Iterator[SampleRow]:
         """Yield what was kept since the last time, as rows; parsing takes a while: call it between rounds."""
@@ -91,23 +106,24 @@ class Watch:
                 yield from (row(each.name, each.value, json.dumps({"gpu": each.gpu})) for each in told if not own or each.gpu in own)
 
     async def _look(self, session: aiohttp.ClientSession, exporters: aiohttp.ClientSession, arm: str, source: Source) -> None:
-        texts = await asyncio.gather(*(self._text(session, url) for url in source.urls))
+        headers = self._headers.get(arm, {})
+        texts = await asyncio.gather(*(self._text(session, url, headers) for url in source.urls))
         # Counters of some replicas alone would seem to run backwards: all of them, or none.
         whole = tuple(text for text in texts if text is not None) if None not in texts else ()
         tail = self._tails.get(arm)
         logged = await asyncio.to_thread(lambda: tuple(tail.values())) if tail is not None and not whole else ()
-        gpu_text = None if source.gpu_url is None else await self._text(exporters, source.gpu_url)
+        gpu_text = None if source.gpu_url is None else await self._text(exporters, source.gpu_url, {})
         asks_here = source.is_here and source.gpu_url is None and self._gpus.count
         # A driver may take milliseconds: not on the loop that stamps answers.
         gpus = await asyncio.to_thread(lambda: tuple(self._gpus.samples())) if asks_here else ()
         if whole or logged or gpu_text is not None or gpus:
             self._pages.append(_Page(time.monotonic_ns(), arm, whole, logged, gpu_text, gpus))
 
-    async def _text(self, session: aiohttp.ClientSession, url: str) -> str | None:
+    async def _text(self, session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> str | None:
         if url in self._silent:
             return None
         try:
-            async with session.get(plain(url)) as response:
+            async with session.get(plain(url), headers=headers) as response:
                 if response.status == 200:
                     return await response.text()
                 if response.status in GONE:

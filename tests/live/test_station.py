@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from agentload.live import station as module
+from agentload.live.caller import Speech
+from agentload.live.station import Job, station
+from agentload.live.target import Target
+from agentload.live.wire import Wire
+from agentload.prompts.tokenizer import WORD_TOKENS
+from tests.live.calls import request
+from tests.live.scripted import Peer, serving
+
+
+@pytest.mark.loopback
+async def test_keys_that_expire_are_asked_for_again_while_connections_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RENEW_S", 0.02)
+    opened: list[Wire] = []
+
+    class Noted(Wire):
+        def __init__(self, *arguments: object, **named: object) -> None:
+            super().__init__(*arguments, **named)  # type: ignore[arg-type]  # whatever a wire takes
+            opened.append(self)
+
+    monkeypatch.setattr(module, "Wire", Noted)
+    keys = iter(("first", *["second"] * 100))
+
+    async with serving(Peer.answer) as server:
+
+        def targets() -> Iterator[Target]:
+            yield Target(arm="a", url=server.url, api_key=next(keys))
+
+        job = Job(
+            run_id="r",
+            leg=1,
+            seed=0,
+            targets=targets,
+            speech={"a": Speech(model="m")},
+            trace_seed=1,
+            block=64,
+            tokenizer=WORD_TOKENS,
+            renews_keys=True,
+        )
+        async with station(job, lambda _: None):
+            (wire,) = opened
+            await wire.call(request(1))
+            await asyncio.sleep(0.1)
+            await wire.call(request(2))
+        assert [each.headers["authorization"] for each in server.requests] == ["Bearer first", "Bearer second"]
+        assert server.connections == 1
