@@ -26,6 +26,8 @@ FILES: Final = ("jobs.json",)
 LICENCE: Final = None
 
 _STAGGER_S: Final = 300.0  # OpenClaw docs/automation/cron-jobs.md: full hours are staggered by up to 5 minutes unless exact
+_NO_AGENT: Final = frozenset({"command", "script"})
+"""Kinds of payload that make no call."""
 _MOST: Final = 100_000
 """Firings of one job: a job every second for a day is no plan but a mistake."""
 
@@ -68,6 +70,9 @@ def sessions(
     intake.notes.estimate("prefix and answer of a job's run: `prefix` and `output` tokens")
     fired: list[tuple[float, float | None, _Job]] = []
     for place, job in jobs:
+        if job.payload.get("kind") in _NO_AGENT:
+            intake.notes.drop("a job that runs a program and no agent")
+            continue
         if job.target == "main":
             intake.notes.drop("the history of the main session, in which a job runs")
         times = list(_firings(intake, job, place, (from_s, from_s + hours * 3600), Random(f"{seed} {job.id}")))
@@ -89,6 +94,9 @@ def _firings(intake: Intake, job: _Job, place: str, span_s: tuple[float, float],
             times = _every(plan.every_ms / 1000, (plan.anchor_ms or job.created_ms) / 1000, from_s)
         case "cron":
             times = _cron(intake, plan, place, from_s)
+        case "on-exit" | "stream":
+            intake.notes.drop("a job that an event fires and not the clock")
+            return
         case _:
             intake.notes.meet(place, "a schedule of an unknown kind")
             return

@@ -1,5 +1,6 @@
 """OpenClaw's sessions: files of all versions, the SQLite store, sub-agents, schedules."""
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -97,6 +98,37 @@ def test_a_trajectory_beside_a_session_gives_the_system_prompt_and_tools_their_n
     assert [segment.role for segment in first.turns[0].add] == ["system", "tools", "user"]
     assert [segment.key for segment in first.turns[0].add[:2]] == [segment.key for segment in second.turns[0].add[:2]]
     assert (lengths(first)[0], lengths(second)) == (1_020, [510])
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_exported_bundle_says_what_the_session_and_its_trajectory_say(tmp_path: Path, indent: int | None) -> None:
+    compiled = {"type": "context.compiled", "data": {"systemPrompt": "s" * 400, "tools": [{"name": "read"}]}}
+    plain = files(parent=PARENT) | {f"{FOLDER}/parent.trajectory.jsonl": jsonl(compiled)}
+    expected, _ = imported(tmp_path / "files", plain, "openclaw")
+    branch = {"header": PARENT[0], "leafId": "f", "entries": PARENT[1:]}
+    bundle = {
+        "manifest.json": json.dumps({"traceSchema": "openclaw-trajectory", "sessionId": "parent", "sessionKey": "agent:main:x:group:1"}),
+        "session-branch.json": json.dumps(branch, indent=indent),
+        "events.jsonl": jsonl({"type": "session.started", "traceSchema": "openclaw-trajectory"}, compiled),
+        "system-prompt.txt": "s" * 400,
+    }
+    (only,), summary = imported(tmp_path / "bundle", bundle)
+    assert (summary.format, only.turns) == ("openclaw", expected[0].turns)
+    assert [segment.role for segment in only.turns[0].add] == ["system", "tools", "user"]
+
+
+def test_a_sub_agent_belongs_to_the_window_of_its_parents_key_that_was_open(tmp_path: Path, store: Path) -> None:
+    """A reset gives a key another session: what was spawned behind it is that one's."""
+    with closing(sqlite3.connect(store)) as database:
+        key = next(key for key, said in INDEX.items() if said["sessionId"] == "parent")
+        database.execute("INSERT INTO session_windows VALUES ('before', ?, 'initial', 0)", (key,))
+        for seq, record in enumerate([session(-500), user("a", None, -499, "u" * 80), answer("b", "a", -498, -490, (1_020, 0, 0, 50))]):
+            values = ("before", seq, json.dumps(record), 1_780_000_000_000 - 500_000 + seq)
+            database.execute("INSERT INTO transcript_events VALUES (?, ?, ?, ?)", values)
+        database.commit()
+    before, parent, child = imported(tmp_path, {"one.jsonl": "", "other.jsonl": ""}, "openclaw")[0]
+    assert [turn.spawn for turn in before.turns] == [()]
+    assert parent.turns[0].spawn == (child.session,)
 
 
 @pytest.fixture

@@ -88,7 +88,8 @@ def test_full_hours_are_staggered_but_each_job_by_the_same(tmp_path: Path) -> No
 
 def test_runs_share_the_prefix_and_disabled_jobs_do_not_fire(tmp_path: Path) -> None:
     every = {"kind": "every", "everyMs": 3_600_000, "anchorMs": DAY}
-    jobs = [job("a", every), job("b", every), job("c", every, enabled=False), job("d", {"kind": "stream"})]
+    jobs = [job("a", every), job("b", every), job("c", every, enabled=False), job("d", {"kind": "stream"}), job("e", {"kind": "moon"})]
+    jobs.append(job("f", every, payload={"kind": "command", "command": "make"}))
     text = msgspec.json.encode({"jobs": jobs}).decode()
     sessions, summary = imported(tmp_path, {"jobs.json": text}, hours=1, prefix=100, output=7)
     assert summary.format == "openclaw_jobs"
@@ -97,6 +98,10 @@ def test_runs_share_the_prefix_and_disabled_jobs_do_not_fire(tmp_path: Path) -> 
     ]
     assert len({session.turns[0].add[0].key for session in sessions}) == 1
     assert [what for what, _, _ in summary.odd] == ["a schedule of an unknown kind"]
+    assert {what for what, _, _ in summary.dropped} == {
+        "a job that an event fires and not the clock",
+        "a job that runs a program and no agent",
+    }
 
 
 def test_a_schedule_that_cannot_be_read_is_counted(tmp_path: Path) -> None:

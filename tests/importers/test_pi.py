@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentload.model.trace import Recorded
 from tests.importers.entries import answer, entry, iso, result, session, user
 from tests.importers.importing import imported, jsonl, lengths, sent
@@ -98,9 +100,10 @@ def test_calls_without_a_token_are_no_calls(tmp_path: Path) -> None:
     }
 
 
-def test_an_answer_without_usage_is_estimated_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("usage", [None, (0, 0, 0, 0)], ids=["none", "zeros, as servers that do not count write"])
+def test_an_answer_without_usage_is_estimated_and_named(tmp_path: Path, usage: tuple[int, int, int, int] | None) -> None:
     (only,), summary = imported(
-        tmp_path, {"s.jsonl": jsonl(session(), user("a", None, 1, "u" * 80), answer("b", "a", 2, 3, None, "t" * 40))}
+        tmp_path, {"s.jsonl": jsonl(session(), user("a", None, 1, "u" * 80), answer("b", "a", 2, 3, usage, "t" * 40))}
     )
     assert (lengths(only), only.turns[0].output) == ([20], 19)
     assert summary.odd == (("an answer without usage", 1, f"{tmp_path / 's.jsonl'}:3"),)

@@ -189,7 +189,7 @@ def _answer(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
     if isinstance(usage, dict) and not counts.get("output") and message.get("stopReason") in {"error", "aborted"}:
         intake.notes.drop("a call that failed or was stopped before its first token")
         return Entry(**common)
-    if not counts:
+    if not any(counts.values()):
         intake.notes.meet(common["place"], "an answer without usage")
     sent_s = stamps.seconds(message.get("timestamp"))
     return Entry(

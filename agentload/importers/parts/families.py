@@ -41,15 +41,15 @@ def sessions(intake: Intake, found: Iterable[Transcript]) -> Iterator[Session]:
 def grown(intake: Intake, found: Iterable[Transcript], *, name: str, origin_s: float) -> Iterator[tuple[float, list[Session]]]:
     """Yield (time before which it does not start, sessions) of each family, in order of that time."""
     transcripts = list(found)
-    by_key: dict[str, Transcript] = {}
+    by_key: dict[str, list[Transcript]] = {}
     for transcript in transcripts:
-        by_key.setdefault(transcript.key, transcript)
+        by_key.setdefault(transcript.key, []).append(transcript)
     roots = sorted((one for one in transcripts if not _is_adopted(one, by_key)), key=lambda one: one.began_s)
     for number, root in enumerate(roots):
         yield root.began_s - origin_s, _family(intake, root, f"{name}{number}", origin_s, spawned_s=None)[0]
 
 
-def _is_adopted(transcript: Transcript, by_key: Mapping[str, Transcript]) -> bool:
+def _is_adopted(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> bool:
     """Give a transcript to the one that started it, unless they started each other."""
     parent = _above(transcript, by_key)
     seen = [transcript]
@@ -64,8 +64,10 @@ def _is_adopted(transcript: Transcript, by_key: Mapping[str, Transcript]) -> boo
     return parent is not None
 
 
-def _above(transcript: Transcript, by_key: Mapping[str, Transcript]) -> Transcript | None:
-    return None if transcript.spawned_by is None else by_key.get(transcript.spawned_by)
+def _above(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> Transcript | None:
+    """Return the parent: of those with its key, which a reset or a rollover makes several, the last that had begun."""
+    found = () if transcript.spawned_by is None else by_key.get(transcript.spawned_by, ())
+    return max((one for one in found if one.began_s <= transcript.began_s), key=lambda one: one.began_s, default=next(iter(found), None))
 
 
 def _family(
