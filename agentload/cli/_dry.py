@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from agentload.experiment.cost import Cost
+from agentload.experiment.long_run import Fills
 from agentload.experiment.starts import starts_of
 from agentload.model.plan import Plan
+from agentload.replay.stretches import stretches, where
 
 
-def describe(plan: Plan, cost: Cost) -> str:
-    """Return the plan and what it costs, for people."""
+def describe(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
+    """Return the plan and what it costs, for people; *fills* where it is laid out to fill pools."""
+    moves = len(stretches(plan.rounds)) - 1
     orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
     shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
     pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
@@ -19,9 +22,16 @@ def describe(plan: Plan, cost: Cost) -> str:
             f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
             f"order     {shown}",
             *([f"starts    {starts + len(plan.arms) - 1} of servers, one at a time; their time is not counted"] if starts else []),
+            *([f"machines  {_places(plan)}"] if moves else []),
             f"calls     {calls}",
             f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
             f"duration  about {max(1, round(cost.minutes))} min (with {cost.assumed})",
+            *(f"pool      {line}" for line in (fills.lines() if fills is not None else ())),
+            *([f"warning   {warning}"] if fills is not None and (warning := fills.warning()) is not None else []),
             "nothing was sent (--dry-run)",
         )
     )
+
+
+def _places(plan: Plan) -> str:
+    return ", then ".join(", ".join(f"{arm} on {on}" for arm, on in where(stretch).items()) for stretch in stretches(plan.rounds))

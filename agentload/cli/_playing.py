@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from dataclasses import replace
 
 from agentload.cli._progress import Progress
 from agentload.errors import AgentloadError, InterruptError
+from agentload.experiment.cost import cost
+from agentload.experiment.moves import Stage, exchanged, stages
+from agentload.experiment.past import Past, past
+from agentload.experiment.record import resume_command
 from agentload.experiment.replay import Leg, Played, Replay
 
 
 def played(replay: Replay, progress: Progress) -> Played:
     """Play one leg. A first Ctrl-C lets what is in flight come to its end, a second cancels it."""
-    leg = Leg(replay, listener=progress, notice=lambda text: print(text, file=sys.stderr))
+    leg = Leg(replay, listener=progress, notice=_notice)
 
     async def play() -> Played:
         loop = asyncio.get_running_loop()
@@ -31,6 +36,42 @@ def played(replay: Replay, progress: Progress) -> Played:
             if mendable is None or bugs is not None:
                 raise
             raise _first(mendable) from group
+
+
+def played_in_stages(replay: Replay) -> Played:
+    """Play a replay, a leg for each stretch in which no arm moves; what was played before a resumption is not played again."""
+    steps = stages(replay.plan, replay.endpoints)
+    everything = frozenset[int]().union(*(step.pairs for step in steps))
+    ended: Played | None = None
+    for number, step in enumerate(steps):
+        before = past(replay.database, replay.plan)
+        if step.pairs <= before.done and number + 1 < len(steps):
+            continue
+        if step.taken_from:
+            _wait_for(step, before, replay.plan.run)
+        leg = replace(
+            replay, endpoints=step.endpoints, elsewhere=everything - step.pairs, is_resumed=replay.is_resumed or ended is not None
+        )
+        leg_ended = played(leg, Progress(cost(replace(replay.plan, rounds=step.rounds)).calls_by_arm))
+        # What voids the first half voids the comparison.
+        ended = leg_ended if ended is None or ended.health.void is None else replace(leg_ended, health=ended.health)
+        if ended.was_stopped:
+            break
+    assert ended is not None, "a plan has rounds"
+    return ended
+
+
+def _wait_for(step: Stage, before: Past, run_id: str) -> None:
+    try:
+        asyncio.run(exchanged(step, before.facts, notice=_notice, run_id=run_id))
+    except KeyboardInterrupt as stopped:
+        raise InterruptError(
+            "stopped before the servers were exchanged; the first half is stored", hint=f"exchange them, then: {resume_command(run_id)}"
+        ) from stopped
+
+
+def _notice(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _first(group: BaseExceptionGroup[AgentloadError]) -> AgentloadError:

@@ -11,10 +11,12 @@ from agentload.experiment.emulated import emulated
 
 
 @contextmanager
-def reached(wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool = False) -> Iterator[tuple[Endpoint, ...]]:
-    """Yield the endpoints, started where they are emulated; when *is_dry*, only named."""
+def reached(
+    wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool = False, machines: int = 1
+) -> Iterator[tuple[Endpoint, ...]]:
+    """Yield the endpoints, started where they are emulated, on so many *machines*; when *is_dry*, only named."""
     if not isinstance(wanted, Emulated):
         yield wanted
         return
-    with emulated(wanted, noise=noise, seed=seed, dry=is_dry) as served:
+    with emulated(wanted, noise=noise, seed=seed, dry=is_dry, machines=machines) as served:
         yield served

@@ -37,7 +37,7 @@ from agentload.experiment.eval_lengths import described, from_tokenizer, measure
 from agentload.experiment.eval_plan import DEFAULT_TASKS, Asking, asking, contexts
 from agentload.experiment.eval_source import Generated, Supplied, digest, generated, supplied
 from agentload.experiment.eval_summary import summarise
-from agentload.experiment.record import new_run_id, typed_command
+from agentload.experiment.record import new_run_id, resume_command, typed_command
 from agentload.prompts.tokenizer import Tokenizer
 
 # Emulated answers depend on the prompt alone: nobody need wait for them.
@@ -137,7 +137,7 @@ def _report(ended: Asked, db: Path, *, as_json: bool) -> None:
     if ended.left:
         raise InterruptError(
             f"run {ended.run_id} was stopped with {ended.left:,} questions left; what was answered is stored",
-            hint=f"agentload eval … --resume {ended.run_id}",
+            hint=f"go on with: {resume_command(ended.run_id)}",
         )
     if not as_json:
         print(f"\nNext: agentload advise {db} --run {ended.run_id}")

@@ -12,11 +12,18 @@ For example:
     agentload replay traces/chat.jsonl --endpoints arms.yaml --sessions 16 --wait-cap user=20 --dry-run
 
     agentload replay rag --endpoints arms.yaml --launch --restarts 3
+
+    agentload replay rag --endpoints bf16=http://10.0.0.1:8000/v1,fp8=http://10.0.0.2:8000/v1 --design parallel --swap
+
+    agentload replay code --endpoints arms.yaml --capacity 24 --duration 3600 --pairs 2 --wait-cap user=60 --dry-run
+
+    agentload replay chat --endpoints arms.yaml --rate 0.5 --ramp 120 --burst 5x10/60
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -26,25 +33,31 @@ from agentload.cli import _load as opt
 from agentload.cli._dry import describe
 from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
 from agentload.cli._output import print_json
-from agentload.cli._playing import played
-from agentload.cli._progress import Progress
+from agentload.cli._playing import played_in_stages
 from agentload.cli._reached import reached
+from agentload.endpoints.places import beginnings
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError, UsageError
 from agentload.experiment.control import with_control
 from agentload.experiment.cost import cost
 from agentload.experiment.load_traces import load_traces
+from agentload.experiment.long_run import Fills, long_run
+from agentload.experiment.past import blocks_of
 from agentload.experiment.plan import plan
-from agentload.experiment.record import new_run_id, typed_command
+from agentload.experiment.pools import pools
+from agentload.experiment.record import new_run_id, resume_command, typed_command
 from agentload.experiment.replay import Played, Replay
 from agentload.experiment.starts import with_starts
 from agentload.experiment.summary import summarise
+from agentload.experiment.vigil import OnDead
 from agentload.live.raw import Which
 from agentload.model.commands import Limits
+from agentload.model.plan import Load
 
 SECOND = 1_000_000_000
 
 
+@opt.with_load
 def run(
     traces: Annotated[list[str], typer.Argument(help="Trace files, or names of shipped traces; several are played as one mix.")],
     *,
@@ -57,27 +70,18 @@ def run(
     ] = None,
     pairs: opt.Pairs = 6,
     design: opt.Design = "interleaved",
+    swap: opt.Swap = False,
     cache: opt.Cache = "cold",
-    sessions: opt.Sessions = None,
-    rate: opt.Rate = None,
-    cv: opt.Cv = 1.0,
-    speed: opt.Speed = 1.0,
-    max_in_flight: opt.MaxInFlight = None,
-    wait_scale: opt.WaitScales = None,
-    wait_cap: opt.WaitCaps = None,
-    max_calls: opt.MaxCalls = None,
-    max_tokens: opt.MaxTokens = None,
-    duration: opt.Duration = None,
-    cancel_share: opt.CancelShare = 0.0,
-    history: opt.History = "fixed",
-    retries: opt.Retries = 0,
+    load: Load,
+    capacity: opt.Capacity = None,
+    slo: Annotated[str, typer.Option(help="--capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.")] = opt.SLO,
     seed: opt.Seed = 0,
     first_timeout: Annotated[float, typer.Option(help="Seconds until the first byte of an answer.")] = 600.0,
     idle_timeout: Annotated[float, typer.Option(help="Seconds of silence within a stream.")] = 120.0,
     total_timeout: Annotated[float, typer.Option(help="Seconds for a whole answer.")] = 3600.0,
     warmup: Annotated[bool, typer.Option("--warmup", help="Play the first block on every arm once before, and leave it out.")] = False,
     aa: Annotated[str | None, typer.Option(help="Play this arm a second time under another name: the noise floor.")] = None,
-    on_dead: Annotated[str, typer.Option(help="When an endpoint dies: wait for it (10 min), skip it, or stop.")] = "wait",
+    on_dead: Annotated[OnDead, typer.Option(help="When an endpoint dies: wait for it (10 min), skip it, or stop.")] = "wait",
     launch: Launch = False,
     restarts: Restarts = None,
     logs: Logs = LOGS,
@@ -94,31 +98,18 @@ def run(
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Emulated endpoints scatter as real servers do.")] = True,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line of the trace that was cut short.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
-    resume: Annotated[str | None, typer.Option(help="Go on with this run: finished pairs are not played again.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run: finished pairs are not played again; with more --pairs, it is given more.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    load = opt.load(
-        sessions=sessions,
-        rate=rate,
-        cv=cv,
-        speed=speed,
-        max_in_flight=max_in_flight,
-        wait_scale=wait_scale,
-        wait_cap=wait_cap,
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        duration=duration,
-        cancel_share=cancel_share,
-        history=history,
-        retries=retries,
-    )
     if workers < 1:
         raise UsageError(f"--workers must be >= 1, got {workers}")
     limits = Limits(first_ns=round(first_timeout * SECOND), idle_ns=round(idle_timeout * SECOND), total_ns=round(total_timeout * SECOND))
     trace, trace_hash = load_traces(traces, lenient=lenient)
     wanted = read(endpoints, model=model, key_env=api_key_env, tokenizer=tokenizer)
     starting = launching(launch, wanted, logs=logs, start_s=start_timeout)
-    with reached(wanted, noise=noise, seed=seed, is_dry=dry_run) as found:
+    if capacity is not None:
+        trace, load = long_run(trace, load, agents=capacity, seed=seed)
+    with reached(wanted, noise=noise, seed=seed, is_dry=dry_run, machines=2 if swap else 1) as found:
         served = with_control(found, aa)
         made = plan(
             trace,
@@ -127,16 +118,30 @@ def run(
             seed=seed,
             pairs=pairs,
             warmup=warmup,
-            design=opt.design(design),
-            cache=opt.cache(cache),
+            design=design,
+            cache=cache,
             load=load,
             limits=limits,
+            machines=beginnings(served) if swap or design == "parallel" else (),
+            swap=swap,
+            whole=capacity is not None,
+            blocks=None if resume is None else blocks_of(db, resume),
         )
         made = made if starting is None else with_starts(made, restarts)
+        settings = {"traces": traces, "pairs": pairs, "workers": workers, "noise": noise if isinstance(wanted, Emulated) else None}
+        if capacity is not None:
+            fills = Fills.of(made, pools(served))
+            settings["capacity"] = {"agents": capacity, "slo": asdict(opt.limits(slo, 0.95)), "fill_minutes": fills.minutes}
+        else:
+            fills = None
         expected = cost(made)
         if dry_run:
-            print_json(expected) if json else print(describe(made, expected))
+            print_json(expected if fills is None else asdict(expected) | {"fills": fills}) if json else print(
+                describe(made, expected, fills)
+            )
             return
+        if fills is not None and (warning := fills.warning()) is not None:
+            print(f"warning: {warning}", file=sys.stderr)
         replay = Replay(
             plan=made,
             endpoints=served,
@@ -144,14 +149,14 @@ def run(
             trace_hash=trace_hash,
             command=typed_command(),
             is_resumed=resume is not None,
-            on_dead=opt.on_dead(on_dead),
+            on_dead=on_dead,
             is_forced=force,
             launching=starting,
             workers=workers,
             keep_raw=keep_raw,
-            settings={"traces": traces, "pairs": pairs, "workers": workers, "noise": noise if isinstance(wanted, Emulated) else None},
+            settings={**settings, "calls": expected.calls_by_arm},
         )
-        ended = played(replay, Progress(expected.calls_by_arm))
+        ended = played_in_stages(replay)
     _report(ended, db, as_json=json)
 
 
@@ -166,7 +171,7 @@ def _report(ended: Played, db: Path, *, as_json: bool) -> None:
         print(f"warning: timings are void: {ended.health.void}", file=sys.stderr)
     if ended.was_stopped:
         raise InterruptError(
-            f"run {ended.run_id} was stopped; what was measured is stored", hint=f"agentload replay … --resume {ended.run_id}"
+            f"run {ended.run_id} was stopped; what was measured is stored", hint=f"go on with: {resume_command(ended.run_id)}"
         )
     if not as_json:
         print(f"\nNext: agentload report {db} --run {ended.run_id}")

@@ -10,12 +10,19 @@ For example:
     agentload simulate traces/chat.jsonl --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --sessions 16
 
     agentload simulate code --profile llama-3.1-8b-h100 --find max-concurrency --slo ttft=3000,tpot=50 --wait-cap user=60
+
+    agentload simulate code --profile llama-3.1-8b-h100 --arms bf16,fp8 --capacity 24 --pairs 2 --wait-cap user=60
+
+    agentload simulate chat --profile llama-3.1-8b-h100 --rate 0.5 --ramp 120 --burst 5x10/60
+
+    agentload simulate rag --profile llama-3.1-8b-h100 --arms bf16,fp8 --design parallel --swap --machines m1=1,m2=1.08
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -25,17 +32,22 @@ from agentload import __version__
 from agentload.cli import _load as opt
 from agentload.cli._found import describe
 from agentload.cli._output import print_json
+from agentload.errors import UsageError
 from agentload.experiment.arms import arms_of
+from agentload.experiment.find import What, rows
 from agentload.experiment.find import find as search
-from agentload.experiment.find import rows
 from agentload.experiment.keep import keep
 from agentload.experiment.load_traces import load_traces
+from agentload.experiment.long_run import Fills, long_run
 from agentload.experiment.plan import plan
 from agentload.experiment.record import typed_command
 from agentload.experiment.simulate import Simulation, quiet, run_id, store
 from agentload.experiment.summary import summarise
+from agentload.kvmath.pool import pool_of
+from agentload.model.plan import Load
 
 
+@opt.with_load
 def run(
     traces: Annotated[list[str], typer.Argument(help="Trace files, or names of shipped traces; several are played as one mix.")],
     *,
@@ -44,75 +56,66 @@ def run(
     db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = Path("agentload.duckdb"),
     pairs: opt.Pairs = 6,
     design: opt.Design = "interleaved",
+    swap: opt.Swap = False,
+    machines: Annotated[
+        str | None, typer.Option(help="Machines that the arms begin on, and how many times as long a step takes there: m1=1,m2=1.08.")
+    ] = None,
     cache: opt.Cache = "cold",
-    sessions: opt.Sessions = None,
-    rate: opt.Rate = None,
-    cv: opt.Cv = 1.0,
-    speed: opt.Speed = 1.0,
-    max_in_flight: opt.MaxInFlight = None,
-    wait_scale: opt.WaitScales = None,
-    wait_cap: opt.WaitCaps = None,
-    max_calls: opt.MaxCalls = None,
-    max_tokens: opt.MaxTokens = None,
-    duration: opt.Duration = None,
-    cancel_share: opt.CancelShare = 0.0,
-    history: opt.History = "fixed",
-    retries: opt.Retries = 0,
+    load: Load,
+    capacity: opt.Capacity = None,
     seed: opt.Seed = 0,
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Scatter as real servers do.")] = True,
-    find: Annotated[str | None, typer.Option(help="Instead: find the max-concurrency or max-rate that holds --slo, for each arm.")] = None,
-    slo: Annotated[str, typer.Option(help="Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.")] = "ttft=2000,tpot=100",
+    find: Annotated[What | None, typer.Option(help="Instead: find the max-concurrency or max-rate that holds --slo, for each arm.")] = None,
+    slo: opt.Slo = opt.SLO,
     share: Annotated[float, typer.Option(help="Share of the turns that must hold them.")] = 0.95,
     minutes: Annotated[float, typer.Option(help="Virtual minutes that each load is tried for.")] = 15.0,
     into: Annotated[str | None, typer.Option(help="Store what --find max-concurrency tried beside this run, for its report.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    load = opt.load(
-        sessions=sessions,
-        rate=rate,
-        cv=cv,
-        speed=speed,
-        max_in_flight=max_in_flight,
-        wait_scale=wait_scale,
-        wait_cap=wait_cap,
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        duration=duration,
-        cancel_share=cancel_share,
-        history=history,
-        retries=retries,
-    )
     chosen = arms_of(profile, [name.strip() for name in arms.split(",")] if arms else [])
     trace, trace_hash = load_traces(traces)
     if find is not None:
-        what, limits = opt.what(find), opt.limits(slo, share)
+        limits = opt.limits(slo, share)
         beside = opt.existing_run(db, into) if into is not None else None
         found = [
-            search(what, trace, arm, limits=limits, load=load, seconds=60 * minutes, seed=seed)
+            search(find, trace, arm, limits=limits, load=load, seconds=60 * minutes, seed=seed)
             for arm in (chosen if noise else quiet(chosen).values())
         ]
-        if beside is not None and what == "max-concurrency":
+        if beside is not None and find == "max-concurrency":
             steps = (row for each in found for row in rows(each, run_id=beside, seconds=60 * minutes, slo=slo))
             keep(steps, db, run_id=beside, name="capacity")
-        print_json(found) if json else print(describe(found, what, slo=slo, share=share))
+        print_json(found) if json else print(describe(found, find, slo=slo, share=share))
         return
-    name = run_id(__version__, trace_hash, chosen, load, pairs, design, cache, seed, noise)
+    slowness = _machines(machines, arms=len(chosen), is_named=swap or design == "parallel")
+    name = run_id(__version__, trace_hash, chosen, load, pairs, design, cache, seed, noise, swap, slowness, capacity, slo)
+    if capacity is not None:
+        trace, load = long_run(trace, load, agents=capacity, seed=seed)
     made = plan(
         trace,
         [arm.name for arm in chosen],
         run=name,
         seed=seed,
         pairs=pairs,
-        design=opt.design(design),
-        cache=opt.cache(cache),
+        design=design,
+        cache=cache,
         load=load,
+        machines=tuple(slowness),
+        swap=swap,
+        whole=capacity is not None,
     )
+    settings: dict[str, object] = {"traces": traces, "profile": profile, "pairs": pairs, "noise": noise}
+    if capacity is not None:
+        fills = Fills.of(made, {arm.name: float(pool_of(arm).tokens) for arm in chosen})
+        settings["capacity"] = {"agents": capacity, "slo": asdict(opt.limits(slo, share)), "fill_minutes": fills.minutes}
+        if (warning := fills.warning()) is not None:
+            print(f"warning: {warning}", file=sys.stderr)
     simulation = Simulation(
         plan=made,
         arms={arm.name: arm for arm in chosen} if noise else quiet(chosen),
         trace_hash=trace_hash,
         command=typed_command(),
-        settings={"traces": traces, "profile": profile, "pairs": pairs, "noise": noise},
+        settings=settings,
+        slowness=slowness,
     )
     started = time.monotonic()
     store(simulation, db, told=_counter())
@@ -122,6 +125,14 @@ def run(
         return
     print(summary.text())
     print(f"simulated in {time.monotonic() - started:.1f} s\n\nNext: agentload report {db} --run {name}")
+
+
+def _machines(text: str | None, *, arms: int, is_named: bool) -> dict[str, float]:
+    """Return the machines of a simulation: those that were named, or equal ones for arms that run beside each other."""
+    found = opt.machines(text) if text is not None else {f"m{number + 1}": 1.0 for number in range(arms)} if is_named else {}
+    if found and len(found) != arms:
+        raise UsageError(f"{arms} arms need as many machines, got {len(found)}", hint="--arms bf16,fp8 --machines m1=1,m2=1.08")
+    return found
 
 
 def _counter() -> opt.Told:

@@ -7,8 +7,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import duckdb
+
+WARM_UP: Final = "warm-up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
             ended_ns=ended_ns,
             start_s=(wall_ns - rows[0][-1]) / 1e9,
             restart=starts.at(leg, started_ns),
-            left_out="warm-up" if warmup else faults.get((pair, salt)),
+            left_out=WARM_UP if warmup else faults.get((pair, salt)),
             is_void=void is not None,
             machine=machine,
         )

@@ -125,7 +125,7 @@ class Barrier:
             if self._on_dead == "wait" and self._is_relayed:
                 self._vigil.revived(arm)  # it will be: what comes next starts it anew
             elif self._on_dead == "wait":
-                self._known[arm] = await awaited(self._endpoints[arm], patience_s=PATIENCE_S)
+                self._known[arm] = await awaited(self._endpoints[arm], patience_s=PATIENCE_S, run_id=self._run_id)
                 self._vigil.revived(arm)
             return f"{arm} died during the block"
         try:

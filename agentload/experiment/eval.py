@@ -21,7 +21,7 @@ from agentload.errors import EndpointError, StoreError
 from agentload.experiment.eval_past import Past, check_joined, check_resumed, past
 from agentload.experiment.eval_plan import Question
 from agentload.experiment.eval_signals import failure, signals
-from agentload.experiment.record import arm_row, leg_row
+from agentload.experiment.record import arm_row, leg_row, resume_command
 from agentload.model.rows import AnswerRow, FingerprintRow, Kind, LegRow, Row, RunRow
 from agentload.store import journal
 from agentload.store.database import reading
@@ -120,7 +120,7 @@ class Leg:
         if self._dead is not None:
             raise EndpointError(
                 f"{self._dead} failed {FAILURES} questions in a row; what was answered is stored",
-                hint=f"agentload eval … --resume {made.run}",
+                hint=f"go on with: {resume_command(made.run)}",
             )
         return Asked(run_id=made.run, answered=self._counts["answered"], failed=self._counts["failed"], left=left, load_error=error)
 

@@ -16,6 +16,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.endpoints.places import on
 from agentload.errors import EndpointError
+from agentload.experiment.record import resume_command
 from agentload.experiment.relay import LASTING
 from agentload.model.plan import Plan, Round
 from agentload.replay.stretches import stretches, where
@@ -58,7 +59,7 @@ def is_exchanged(arm: Facts, there_before: Facts, now: Facts) -> bool:
     if all(arm.get(name) == there_before.get(name) for name in LASTING) and now.get("process_start_s") is None:
         raise EndpointError(
             "both servers look alike, and neither says when it was started: an exchange cannot be seen",
-            hint="exchange them while the run is stopped, then --resume it",
+            hint="exchange them while the run is stopped, then go on with --resume",
         )
     is_another = now.get("process_start_s") is None or now["process_start_s"] != there_before.get("process_start_s")
     return is_another and all(arm.get(name) == now.get(name) for name in LASTING)
@@ -69,6 +70,7 @@ async def exchanged(
     said: Mapping[str, Facts],
     *,
     notice: Callable[[str], None],
+    run_id: str,
     patience_s: float = PATIENCE_S,
 ) -> None:
     """Wait until the servers of a stage are where they belong; *said* is what each arm's server said of itself before."""
@@ -81,7 +83,7 @@ async def exchanged(
         if waiting and time.monotonic() + LOOK_S > until_s:
             raise EndpointError(
                 f"{waiting[0].name} is not at {waiting[0].url} after {patience_s / 60:.0f} min",
-                hint="exchange the servers, then go on with --resume",
+                hint=f"exchange the servers, then: {resume_command(run_id)}",
             )
         if waiting:
             await asyncio.sleep(LOOK_S)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
 from agentload.errors import PlanError
 from agentload.experiment.record import conditions
 from agentload.model.plan import Plan
-from agentload.model.rows import ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
+from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.store import journal
 from agentload.store.places import journals
+
+KEPT: Final = (RunRow, LegRow, ArmRow, BlockRow, CallRow, FingerprintRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +29,14 @@ class Past:
     """How many plays of a pair that is not done may have gone out: their salts, and with them their request ids, are used up."""
     run: RunRow | None = None
     arms: tuple[str, ...] = ()
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each arm's server said of itself last."""
 
 
 def past(database: Path, plan: Plan) -> Past:
     """Read the journals of a plan's run. Raises PlanError where the run is unknown or was begun with another plan."""
     paths = journals(database, plan.run)
-    rows = [row for path in paths for row in journal.read(path) if isinstance(row, RunRow | LegRow | ArmRow | BlockRow | CallRow)]
+    rows = [row for path in paths for row in journal.read(path) if isinstance(row, KEPT)]
     whole = Counter((row.pair, row.salt) for row in rows if isinstance(row, BlockRow) and row.void is None)
     done = frozenset(pair for (pair, _), count in whole.items() if count == len(plan.arms))
     return Past(
@@ -40,6 +45,7 @@ def past(database: Path, plan: Plan) -> Past:
         lost={pair: count for pair, count in _played(rows).items() if pair not in done},
         run=next((row for row in rows if isinstance(row, RunRow)), None),
         arms=tuple(row.arm for row in rows if isinstance(row, ArmRow)),
+        facts={row.arm: json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)},
     )
 
 
@@ -60,6 +66,13 @@ def _played(rows: Sequence[Row]) -> Counter[int]:
     return Counter([pair for pair, _ in salts] + [pair for _, pair in killed])
 
 
+def blocks_of(database: Path, run_id: str) -> int | None:
+    """Return into how many blocks a run cut its trace; None where there is no such run."""
+    rows = (row for path in journals(database, run_id) for row in journal.read(path))
+    run = next((row for row in rows if isinstance(row, RunRow)), None)
+    return None if run is None else json.loads(run.options).get("pairs")
+
+
 def check_resumed(before: Past, plan: Plan, *, trace_hash: str, database: Path) -> None:
     """Raise PlanError unless *plan* goes on where the run stopped."""
     if before.run is None:
@@ -75,5 +88,8 @@ def check_resumed(before: Past, plan: Plan, *, trace_hash: str, database: Path) 
     if before.arms != plan.arms:
         raise PlanError(f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}", hint=hint)
     began, goes_on = json.loads(before.run.options), json.loads(json.dumps(conditions(plan)))
-    if other := [name for name, value in goes_on.items() if began.get(name) != value]:
+    # More pairs than it began with are the same plan, gone on with; where pairs share a start or a machine they are another.
+    if goes_on["rounds"] > began["rounds"] and not {"starts", "machines"} & began.keys():
+        del goes_on["rounds"]
+    if other := ["pairs" if name == "rounds" else name for name, value in goes_on.items() if began.get(name) != value]:
         raise PlanError(f"run {plan.run} began with other {' and '.join(other)}", hint=hint)

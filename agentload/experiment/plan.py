@@ -31,11 +31,13 @@ def plan(
     machines: Sequence[str] = (),
     swap: bool = False,
     whole: bool = False,
+    blocks: int | None = None,
 ) -> Plan:
     """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt.
 
     With *warmup* every arm first plays the first block once more, to be left out. *machines* say where each arm begins; with *swap* the
-    two arms change places for the second half of the pairs, and warm up once more. *whole*: every pair plays all of the trace.
+    two arms change places for the second half of the pairs, and warm up once more. *whole*: every pair plays all of the trace. *blocks*:
+    into how many the trace is cut, where a run is given more pairs than it began with.
     """
     if not arms:
         raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")
@@ -49,14 +51,14 @@ def plan(
         )
     if swap:
         check_swap(arms, machines, pairs=pairs, design=design)
-    blocks = cut(trace.sessions, 1 if whole else pairs)
+    parts = cut(trace.sessions, 1 if whole else blocks or pairs)
     orders = balanced_orders(arms, pairs, seeded(seed, "order"))
     rounds: list[tuple[Play, ...]] = []
     for half, own in enumerate(halved(pairs) if swap else (range(pairs),)):
         play = partial(_play, run=run, cache=cache, machines=placed(arms, machines, half=half))
         if warmup:
-            rounds += [(play(blocks[0].index, pairs + half, arm, warmup=True),) for arm in arms]
-        plays = {pair: {arm: play(blocks[pair % len(blocks)].index, pair, arm) for arm in arms} for pair in own}
+            rounds += [(play(parts[0].index, -1 - half, arm, warmup=True),) for arm in arms]
+        plays = {pair: {arm: play(parts[pair % len(parts)].index, pair, arm) for arm in arms} for pair in own}
         match design:
             case "interleaved":
                 rounds += [(plays[pair][arm],) for pair in own for arm in orders[pair]]
@@ -69,7 +71,7 @@ def plan(
         seed=seed,
         header=trace.header,
         arms=tuple(arms),
-        blocks=blocks,
+        blocks=parts,
         rounds=tuple(Round(index=i, plays=r) for i, r in enumerate(rounds)),
         load=load or Load(),
         limits=limits or Limits(),

@@ -90,6 +90,11 @@ def typed_command() -> str:
     return without_user(shlex.join(["agentload", *sys.argv[1:]]))
 
 
+def resume_command(run_id: str) -> str:
+    """Return the command line that goes on with a run: as it was typed, with `--resume`."""
+    return typed_command() if "--resume" in sys.argv else f"{typed_command()} --resume {run_id}"
+
+
 def conditions(plan: Plan) -> dict[str, object]:
     """Return what every leg of a run must have in common for its pairs to be compared, as JSON has it."""
     load = plan.load

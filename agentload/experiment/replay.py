@@ -60,6 +60,8 @@ class Replay:
     """Processes that hold sockets and journals; one is the dispatcher's own."""
     keep_raw: Which | None = None
     """Keep the bytes that calls brought, beside the journals."""
+    elsewhere: frozenset[int] = frozenset()
+    """Pairs that another leg plays, with the arms on other machines."""
     settings: Mapping[str, object] = field(default_factory=dict)
     sample_s: float = SAMPLE_S
 
@@ -113,6 +115,7 @@ class Leg:
         before = past(replay.database, plan)
         if replay.is_resumed:
             check_resumed(before, plan, trace_hash=replay.trace_hash, database=replay.database)
+        before = replace(before, done=before.done | replay.elsewhere)
         async with AsyncExitStack() as stack:
             relay = None if replay.launching is None else await stack.enter_async_context(self._relay(replay.launching))
             met = await (self._meet_all() if relay is None else self._meet_in_turn(relay, before))

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
+from agentload.evidence.plays import WARM_UP, Play, plays
 from agentload.store.database import reading
 
+# A play that is void was played again: only what came to count is told, with as many calls as the plan has.
+COUNTED = """
+WITH counted AS (
+    SELECT c.* FROM calls_row c JOIN kept k ON (k.leg, k.arm, k.pair) = (c.leg, c.arm, c.pair)
+        AND c.released_ns BETWEEN k.started_ns AND coalesce(k.ended_ns, c.released_ns)
+    WHERE c.run_id = $run AND NOT c.prime
+)
+"""
 QUERY = """
 SELECT a.arm,
-       count(*) AS calls,
+       count(c.call_id) AS calls,
        count(*) FILTER (status = 'ok') AS ok,
        quantile_cont((first_ns - released_ns) / 1e6, 0.5) FILTER (status = 'ok') AS ttft_p50_ms,
        quantile_cont((first_ns - released_ns) / 1e6, 0.95) FILTER (status = 'ok') AS ttft_p95_ms,
        quantile_cont((last_ns - first_ns) / 1e6 / nullif(output_tokens - 1, 0), 0.5) FILTER (status = 'ok') AS token_p50_ms,
        sum(output_tokens) AS output_tokens,
        sum(cached_tokens) / nullif(sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL), 0) AS cached_share,
-       (SELECT sum(ended_ns - started_ns) / 1e9 FROM blocks b WHERE b.run_id = a.run_id AND b.arm = a.arm) AS seconds
-FROM arms a LEFT JOIN calls_row c ON c.run_id = a.run_id AND c.arm = a.arm
-WHERE a.run_id = ?
+       (SELECT sum(k.ended_ns - k.started_ns) / 1e9 FROM kept k WHERE k.arm = a.arm) AS seconds
+FROM arms a LEFT JOIN counted c ON c.arm = a.arm
+WHERE a.run_id = $run
 GROUP BY a.run_id, a.arm, a.position ORDER BY a.position
 """
-STATUSES = "SELECT arm, status, count(*) FROM calls_row WHERE run_id = ? AND status <> 'ok' GROUP BY ALL ORDER BY arm, 3 DESC"
+STATUSES = "SELECT arm, status, count(*) FROM counted WHERE status <> 'ok' GROUP BY ALL ORDER BY arm, 3 DESC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +50,8 @@ class ArmSummary:
     token_p50_ms: float | None
     output_tokens_per_s: float | None
     cached_share: float | None
+    left_out: dict[str, int]
+    """Plays that do not count, and are in none of the figures, by the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,20 +66,24 @@ class Summary:
         head = f"{'arm':<16}{'calls':>8}{'ok':>8}{'TTFT p50':>12}{'p95':>12}{'token p50':>12}{'tokens/s':>10}{'cached':>8}"
         lines = [f"run {self.run_id}", head, *map(_line, self.arms)]
         lines += [f"{arm.arm}: {count} {status}" for arm in self.arms for status, count in arm.failed.items()]
+        lines += [f"{arm.arm}: not counted: {count} plays, {reason}" for arm in self.arms for reason, count in arm.left_out.items()]
         return "\n".join(lines)
 
 
 def summarise(database: Path, run_id: str) -> Summary:
     """Read the figures of a run."""
     with reading(database) as connection:
-        rows = connection.execute(QUERY, [run_id]).fetchall()
-        failed = connection.execute(STATUSES, [run_id]).fetchall()
+        played = plays(connection, run_id)
+        connection.register("kept", _kept(played))
+        rows = connection.execute(COUNTED + QUERY, {"run": run_id}).fetchall()
+        failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
+    left_out = Counter((play.arm, play.left_out) for play in played if play.left_out not in {None, WARM_UP})
     return Summary(
         run_id=run_id,
         arms=tuple(
             ArmSummary(
                 arm=arm,
-                calls=calls if ok or any(name == arm for name, *_ in failed) else 0,
+                calls=calls,
                 ok=ok,
                 failed={status: count for name, status, count in failed if name == arm},
                 ttft_p50_ms=p50,
@@ -72,9 +91,23 @@ def summarise(database: Path, run_id: str) -> Summary:
                 token_p50_ms=token,
                 output_tokens_per_s=tokens / seconds if tokens and seconds else None,
                 cached_share=cached,
+                left_out={reason or "": count for (name, reason), count in left_out.items() if name == arm},
             )
             for arm, calls, ok, p50, p95, token, tokens, cached, seconds in rows
         ),
+    )
+
+
+def _kept(played: Sequence[Play]) -> pa.Table:
+    kept = [play for play in played if play.left_out is None]
+    return pa.table(
+        {
+            "leg": pa.array([play.leg for play in kept], pa.int64()),
+            "arm": pa.array([play.arm for play in kept], pa.string()),
+            "pair": pa.array([play.pair for play in kept], pa.int64()),
+            "started_ns": pa.array([play.started_ns for play in kept], pa.int64()),
+            "ended_ns": pa.array([play.ended_ns for play in kept], pa.int64()),
+        }
     )
 
 

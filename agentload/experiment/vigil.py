@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
+from agentload.experiment.record import resume_command
 from agentload.model.commands import Send, Status
 from agentload.model.rows import CallRow
 
@@ -49,7 +50,7 @@ class Vigil:
         self._failures[arm] = 0
 
 
-async def awaited(endpoint: Endpoint, *, patience_s: float) -> Identity:
+async def awaited(endpoint: Endpoint, *, patience_s: float, run_id: str) -> Identity:
     """Ask until the endpoint answers. Raises EndpointError when it stays silent."""
     until_s = time.monotonic() + patience_s
     while True:
@@ -59,6 +60,6 @@ async def awaited(endpoint: Endpoint, *, patience_s: float) -> Identity:
             if time.monotonic() + LOOK_S > until_s:
                 raise EndpointError(
                     f"{endpoint.name} stayed dead for {patience_s:.0f} s: {error.message}",
-                    hint="start it again, then: agentload replay … --resume RUN",
+                    hint=f"start it again, then: {resume_command(run_id)}",
                 ) from error
         await asyncio.sleep(LOOK_S)

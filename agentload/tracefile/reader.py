@@ -55,4 +55,10 @@ def digest(path: Path | str) -> str:
 
 
 def _placed(source: Source, number: int, error: LineError) -> TraceError:
-    return TraceError(f"{source.name}:{number}: {error}", hint=error.hint)
+    return TraceError(f"{source.name}:{number}: {error}", hint=error.hint or _look_at(source.name, number))
+
+
+def _look_at(name: str, number: int) -> str:
+    if name.endswith(".zst"):
+        return f"zstdcat {name} | sed -n {number}p shows the line; mend it, or write the trace again"
+    return f"sed -n {number}p {name} shows the line; mend it, or take it out: sed -i {number}d {name}"

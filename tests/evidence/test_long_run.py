@@ -1,0 +1,96 @@
+"""Long primed runs against engines whose pool size is known: filled or not, and what that says of capacity."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from advisor.assess.capacity import capacities
+from advisor.evidence import Evidence
+from advisor.policy import Policy
+from agentload.evidence.gather import gather
+from agentload.experiment.arms import arms_of
+from agentload.experiment.capacity import Limits
+from agentload.experiment.long_run import Fills, long_run
+from agentload.experiment.plan import plan
+from agentload.experiment.simulate import Simulation, quiet, store
+from agentload.kvmath.pool import GIB, pool_of
+from agentload.model.plan import Budget, Load
+from agentload.model.profile import ArmProfile
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.store.database import reading
+
+AGENTS = 6
+
+
+def talk(number: int) -> Session:
+    turns = tuple(
+        Turn(add=(Segment(role="user", tokens=1_500, key=f"{number}.{turn}"),), output=60, wait="user", wait_s=2.0) for turn in range(8)
+    )
+    return Session(session=f"s{number}", workload="chat", start_s=float(number), turns=turns)
+
+
+TRACE = Trace(header=Header(name="t", seed=1), sessions=tuple(talk(number) for number in range(12)))
+
+
+def arms(**gib: float) -> dict[str, ArmProfile]:
+    """Two arms whose pools hold so many GiB."""
+    known = {arm.name: arm for arm in arms_of("llama-3.1-8b-h100", list(gib))}
+    return quiet(
+        [
+            replace(arm, server=replace(arm.server, kv_cache_memory_bytes=round(gib[name] * GIB), max_model_len=16_384))
+            for name, arm in known.items()
+        ]
+    )
+
+
+def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -> Evidence:
+    trace, load = long_run(TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, seed=1)
+    made = plan(trace, tuple(on), run="r", pairs=2, load=load, whole=True)
+    fills = Fills.of(made, {name: float(pool_of(arm).tokens) for name, arm in on.items()})
+    said = {"agents": AGENTS, "slo": asdict(Limits(ttft_ms=500.0, tpot_ms=50.0)), "fill_minutes": fills.minutes}
+    store(Simulation(plan=made, arms=on, trace_hash="", command="", settings={"capacity": said}), folder / "x.duckdb")
+    with reading(folder / "x.duckdb") as connection:
+        ((primes,),) = connection.execute("SELECT count(*) FROM calls_row WHERE prime").fetchall()
+        assert primes == 2 * 2 * AGENTS
+        return gather(connection, "r")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    # At 128 KiB a token 8 GiB hold less than is written in a minute, and at half of that 60 GiB more than in two.
+    return played(tmp_path_factory.mktemp("long"), arms(bf16=8.0, fp8=60.0))
+
+
+def test_a_priming_call_is_no_evidence(found: Evidence) -> None:
+    calls = found.calls("chat", "bf16")
+    assert calls is not None
+    assert calls.output_tokens.min() == 60
+    impossible = [figures.impossible_hits for _, figures in found.server]
+    assert impossible == [None, None]
+
+
+def test_capacity_is_told_of_the_time_in_which_the_pool_was_full(found: Evidence) -> None:
+    small, large = found.capacity
+    calls = found.calls("chat", "bf16")
+    assert calls is not None
+    assert (small.agents, small.pool_filled, large.pool_filled) == (AGENTS, True, False)
+    assert 0 < small.turns < len(calls)
+    server = dict(found.server)
+    assert 0.2 < (server["bf16"].pool_filled_share or 0) < 1
+    assert server["fp8"].pool_filled_share == 0
+    expected = server["bf16"].fill_minutes
+    assert expected is not None
+    # The plan's speeds are rough; its order of magnitude is what a dry run is asked for.
+    assert (1 - (server["bf16"].pool_filled_share or 0)) * 2 == pytest.approx(expected, rel=0.5)
+
+
+def test_a_pool_that_never_filled_is_named_and_says_nothing_of_capacity(found: Evidence) -> None:
+    note = next(note for note in found.notes if note.startswith("fp8: the KV pool never filled ("))
+    assert note.endswith("capacity is not tested; play longer, or with more sessions")
+    by_arm = {each.arm: each for each in capacities(found, Policy())}
+    assert by_arm["fp8"].agents_per_gpu is None
+    assert by_arm["fp8"].reason == "the KV pool never filled"
+    assert not [note for note in found.notes if note.startswith("bf16: the KV pool")]
