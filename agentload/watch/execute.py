@@ -18,7 +18,7 @@ from agentload.watch import ledger
 from agentload.watch.alarms import Alarm, Rule, alarms, exit_code
 from agentload.watch.history import Detail, Execution, Outcome, executions, expendable, reference
 from agentload.watch.job import Job
-from agentload.watch.judge import facts, headline, judged
+from agentload.watch.judge import facts, fault, headline, judged
 from agentload.watch.lock import locked
 from agentload.watch.play import play
 from agentload.watch.schedule import unanswered
@@ -135,8 +135,10 @@ def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, 
             return _ended(opened, "failed", replace(kept, reason=outcome.stopped))
         decided = headline(database, run, job=job) if len(outcome.arms) > 1 else None
         kept = replace(kept, facts=facts(database, run), headline=decided)
-        if outcome.void is not None:
-            return _ended(opened, "void", replace(kept, reason=outcome.void))
+        # One disturbed run as the reference would spoil every later one.
+        void = outcome.void or (fault(database, run, job=job) if held_against is None else None)
+        if void is not None:
+            return _ended(opened, "void", replace(kept, reason=void))
         if held_against is None:
             return _ended(opened, "done", kept)
         found = judged(database, run, held_against, arms=outcome.arms, job=job)

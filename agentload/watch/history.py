@@ -71,6 +71,11 @@ class Execution:
     run_id: str | None = None
     detail: Detail = field(default_factory=Detail)
 
+    @property
+    def late_s(self) -> float:
+        """Return how long after its firing it started; 0 where a person called."""
+        return 0.0 if self.due_ns is None or self.outcome == "missed" else max(0, self.started_ns - self.due_ns) / 1e9
+
 
 def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
     """Return the run to hold the next one against: *wanted*, else the one in force, or None when the next becomes it."""

@@ -35,10 +35,19 @@ def judged(database: Path, run: str, reference: str, *, arms: Sequence[str], job
     failed: list[str] = []
     for arm in arms:
         decision = compare(database, reference, run, setting=job.setting, arm=arm).decision
-        failed += [f"{gate.name}: {gate.message}" for gate in decision.gates if gate.status == "fail" and "turn" in gate.spoils]
+        failed += _failed(decision)
         found = {each.metric: each for each in decision.changes if each.arm == run and each.workload is None}
         changes += [_change(arm, found[metric]) for metric in METRICS if metric in found]
     return Judged(changes=tuple(changes), void="; ".join(dict.fromkeys(failed)) or None)
+
+
+def fault(database: Path, run: str, *, job: Job) -> str | None:
+    """Return why nothing can be held against a run; raise `EvidenceError` when it has too little in it."""
+    return "; ".join(_failed(advise(database, run, setting=job.setting).decision)) or None
+
+
+def _failed(decision: advisor.verdict.Decision) -> list[str]:
+    return [f"{gate.name}: {gate.message}" for gate in decision.gates if gate.status == "fail" and "turn" in gate.spoils]
 
 
 def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:

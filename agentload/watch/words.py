@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
 
 from agentload.watch.alarms import Alarm
 from agentload.watch.execute import Executed
 from agentload.watch.history import Change, Execution
+from agentload.watch.trends import Level, Series
+
+LATE_S: Final = 3900.0  # after its firing: a job of another zone is called hourly, and a stagger is no delay
 
 
 def summary(executed: Executed) -> str:
@@ -28,13 +33,22 @@ def alarm_told(alarm: Alarm) -> str:
     return f"{alarm.kind}{named}: {alarm.message}{since}"
 
 
+def level_told(series: Series, level: Level) -> str:
+    """Return a change of level in one sentence, with what changed just before."""
+    since = f"{datetime.fromtimestamp(level.at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
+    near = f"; changed just before: {'; '.join(level.suspects)}" if level.suspects else ""
+    return f"{series.name} {level.change:+.1%} since {since}, run {level.run_id} (p = {level.p:.2g}){near}"
+
+
 def outcome_told(each: Execution) -> str:
     """Return an execution's outcome, with the reason where there is one."""
+    late = f", {each.late_s / 60:,.0f} min late" if each.late_s > LATE_S else ""
     if each.outcome == "done":
-        return "done: the reference from now on" if each.detail.reference is None else f"done, against {each.detail.reference}"
+        told = "done: the reference from now on" if each.detail.reference is None else f"done, against {each.detail.reference}"
+        return told + late
     if each.outcome == "accepted":
         return "accepted as the reference" + ("" if each.detail.reason is None else f": {each.detail.reason}")
-    return each.outcome if each.detail.reason is None else f"{each.outcome}: {each.detail.reason}"
+    return each.outcome + late + ("" if each.detail.reason is None else f": {each.detail.reason}")
 
 
 def _lines(executed: Executed) -> Iterator[str]:
@@ -46,6 +60,8 @@ def _lines(executed: Executed) -> Iterator[str]:
         yield f"  {execution.detail.headline}"
     for change in execution.detail.changes:
         yield f"  {change_told(change)}"
+    if execution.detail.usd is not None:
+        yield f"  cost {execution.detail.usd:.2f} USD"
     for alarm in executed.raised:
         yield f"  raised: {alarm_told(alarm)}"
     for alarm in executed.closed:

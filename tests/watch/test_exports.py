@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
+import polars as pl
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.errors import AgentloadError
+from agentload.watch import ledger
 from agentload.watch.alarms import Rule, alarms
 from agentload.watch.exports.crontab import crontab, installed, when, without
 from agentload.watch.exports.digest import digest
 from agentload.watch.exports.junit import junit
 from agentload.watch.exports.kubernetes import kubernetes
+from agentload.watch.exports.parquet import parquet
 from agentload.watch.exports.parts import Place
 from agentload.watch.exports.prometheus import prometheus
 from agentload.watch.exports.systemd import calendar, systemd
+from agentload.watch.history import Outcome
 from agentload.watch.jobs_file import Jobs, add, read_jobs
 from agentload.watch.schedule import Schedule
-from tests.watch.histories import execution, history
+from agentload.watch.words import outcome_told
+from tests.watch.histories import FACTS, execution, history
 from tests.watch.test_jobs_file import ENTRY
 
 SCHEMA = Path(__file__).with_name("kubernetes-1.36.schema.json")
@@ -164,6 +171,35 @@ def test_junit_fails_the_series_that_got_worse() -> None:
     assert [each.get("message") for each in dead.iter("error")] == ["refused"]
 
 
+# What Jenkins' junit-10.xsd lets an element have, the attributes that it must have first.
+JUNIT = {
+    "testsuite": (("name", "tests", "failures", "errors"), ("skipped", "time", "timestamp"), {"testcase"}),
+    "testcase": (("name", "classname"), ("time",), {"skipped", "error", "failure", "system-out"}),
+    "failure": ((), ("message", "type"), set()),
+    "error": ((), ("message", "type"), set()),
+    "skipped": ((), ("message",), set()),
+    "system-out": ((), (), set()),
+}
+
+
+@pytest.mark.parametrize("outcome", [each for each in get_args(Outcome) if each != "accepted"])
+def test_junit_is_what_continuous_integration_reads(outcome: Outcome) -> None:
+    last = execution(14, outcome, change=0.09 if outcome in {"done", "void"} else None, reason=None if outcome == "done" else "a < b & c")
+    root = ET.fromstring(junit("nightly", last, alarms((*WORSE, last), Rule())))
+    for each in root.iter():
+        needed, allowed, children = JUNIT[each.tag]
+        assert set(needed) <= set(each.attrib) <= {*needed, *allowed}
+        assert {child.tag for child in each} <= children
+    counts = {
+        word: len(root.findall(f"testcase/{tag}")) for word, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    }
+    assert {word: int(root.get(word, "")) for word in counts} == counts
+    assert int(root.get("tests", "")) == len(root.findall("testcase"))
+    assert root.get("timestamp") == "1970-01-15T00:00:00"
+    expected = {"done": "failures", "void": "failures", "skipped": "skipped"}.get(outcome, "errors")
+    assert counts[expected] >= 1
+
+
 def test_prometheus_reads_the_text_file_back() -> None:
     text = prometheus("nightly", WORSE, alarms(WORSE, Rule()))
     seen = {
@@ -173,3 +209,32 @@ def test_prometheus_reads_the_text_file_back() -> None:
     }
     assert round(seen["agentload_watch_change_ratio", "prod", "nightly", "turn_ms"], 4) == 0.0833
     assert seen["agentload_watch_alarms", "nightly", "regression"] == 1
+
+
+def test_parquet_has_a_row_a_change_and_the_alarms(tmp_path: Path) -> None:
+    database = tmp_path / "watch.duckdb"
+    past = (*WORSE, execution(14, "failed", reason="no disk"))
+    ledger.note(database, "nightly", map(ledger.execution_row, past))
+    ledger.note(database, "nightly", ledger.alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0))
+    assert ledger.bring_in(database, "nightly") is None
+    ours, told = (pl.read_parquet(path) for path in parquet(database, tmp_path / "out"))
+    assert ours["outcome"].to_list() == ["done"] * 14 + ["failed"]
+    assert ours["change"].to_list()[0] is None
+    row = ours.row(13, named=True)
+    assert (row["arm"], row["metric"], row["run_id"], row["started"]) == ("prod", "turn_ms", "r13", datetime(1970, 1, 14))  # noqa: DTZ001
+    assert (row["low"], row["change"], row["high"]) == pytest.approx(tuple(math.expm1(0.08 + z * 0.00196) for z in (-1, 0, 1)))
+    assert told.select("kind", "metric", "closed").rows() == [("regression", "prod: turn_ms", None)]
+
+
+def test_a_digest_names_changes_of_level_and_their_suspects() -> None:
+    newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
+    past = (*WORSE[:-1], *(execution(day, change=0.08 + 0.001 * (day % 3), facts=newer) for day in range(13, 23)))
+    text = digest("nightly", past, alarms(past, Rule()))
+    assert "Changes of level:\n\n- prod: turn\\_ms +8." in text
+    assert "since 1970-01-14 00:00, run r13 (p = 0.002); changed just before: prod: version 0.10.0 → 0.11.0" in text
+
+
+def test_an_execution_that_started_late_says_so() -> None:
+    day_ns = 86_400_000_000_000
+    assert outcome_told(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000)) == "done: the reference from now on, 480 min late"
+    assert outcome_told(execution(3)) == "done: the reference from now on"

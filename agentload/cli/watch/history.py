@@ -22,7 +22,7 @@ from agentload.watch.history import Execution
 from agentload.watch.jobs_file import read_jobs
 from agentload.watch.ledger import history
 from agentload.watch.trends import Series, trends
-from agentload.watch.words import alarm_told, outcome_told
+from agentload.watch.words import alarm_told, level_told, outcome_told
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 DRAWN: Final = 60  # points
@@ -67,8 +67,7 @@ def _drawn(series: Series) -> Iterator[str]:
     blocks = "".join(BLOCKS[min(int((each - low) / span * len(BLOCKS)), len(BLOCKS) - 1)] for each in values)
     yield f"{series.name}  {blocks}  {low:+.1%} to {high:+.1%}"
     for level in series.change_points:
-        near = f"; changed just before: {'; '.join(level.suspects)}" if level.suspects else ""
-        yield f"  {level.change:+.1%} since {opt.when(level.at_ns)}, run {level.run_id} (p = {level.p:.2g}){near}"
+        yield f"  {level_told(series, level)}"
 
 
 def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
-from agentload.watch.words import alarm_told, outcome_told
+from agentload.watch.trends import trends
+from agentload.watch.words import alarm_told, level_told, outcome_told
 
 LATELY = 14
 
@@ -34,6 +35,7 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
         found = {change.series: change for change in each.detail.changes}
         cells = "".join(f"{math.expm1(found[name].log_ratio):+.1%} | " if name in found else "– | " for name in series)
         yield f"| {_when(each.started_ns)} | {_plain(outcome_told(each))} | {cells}{each.run_id or '–'} |"
+    yield from _levels(job, history, alarms)
     over = [each for each in alarms if not each.is_open][-LATELY:]
     if over:
         yield ""
@@ -41,6 +43,15 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
         yield ""
         for alarm in reversed(over):
             yield f"- {_plain(alarm_told(alarm))} ({_when(alarm.raised_ns)} to {_when(alarm.closed_ns or alarm.raised_ns)})"
+
+
+def _levels(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> Iterator[str]:
+    told = [f"- {_plain(level_told(series, each))}" for series in trends(job, history, alarms).series for each in series.change_points]
+    if told:
+        yield ""
+        yield "Changes of level:"
+        yield ""
+        yield from told
 
 
 def _state(standing: Sequence[Alarm], history: Sequence[Execution]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
 from agentload.watch.alarms import GATED, Alarm
@@ -12,8 +13,9 @@ from agentload.watch.words import alarm_told, change_told
 
 def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
     """Return one test for the execution and one for each watched series; an open alarm is a failure, what could not run an error."""
-    suite = ET.Element("testsuite", name=f"agentload.{job}")
     seconds = 0.0 if execution.ended_ns is None else (execution.ended_ns - execution.started_ns) / 1e9
+    started = f"{datetime.fromtimestamp(execution.started_ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}"
+    suite = ET.Element("testsuite", name=f"agentload.{job}", timestamp=started, time=f"{seconds:.3f}")
     whole = ET.SubElement(suite, "testcase", classname=f"agentload.{job}", name="execution", time=f"{seconds:.3f}")
     match execution.outcome:
         case "done":

@@ -33,7 +33,7 @@ def test_a_slowdown_is_drawn_and_told_with_its_suspect(tmp_path: Path, capsys: p
     run("nightly", file=told(tmp_path), last=2)
     assert capsys.readouterr().out.splitlines() == [
         "prod: turn_ms  ▁▁▁▁▁▁▁▁▁▁▁███▇██████  -0.6% to +8.9%",
-        "  +8.3% since 1970-01-12 00:00, run r11 (p = 0.002)" + NAMED,
+        "  prod: turn_ms +8.3% since 1970-01-12 00:00, run r11 (p = 0.002)" + NAMED,
         "started (UTC)     took   USD  prod: turn_ms  run  outcome",
         "1970-01-21 00:00  60 s  0.25  +8.3%          r20  done, against r0",
         "1970-01-22 00:00  60 s     –  –              r21  failed: no disk",
