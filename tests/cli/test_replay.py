@@ -17,6 +17,7 @@ from agentload.model.rows import BlockRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.serve.processes import Servers, start
 from agentload.store import journal
+from agentload.store.database import reading
 from agentload.store.places import journalled_runs, journals
 from agentload.tracefile.writer import write
 
@@ -180,9 +181,15 @@ def test_kill_9_loses_nothing_that_was_finished_and_resume_repeats_no_finished_p
     assert_whole(tmp_path, run)
 
 
-def test_another_trace_is_refused_on_resume(servers: Servers, trace: Path, tmp_path: Path) -> None:
+def test_a_run_is_given_more_pairs_on_resume_but_no_other_trace(servers: Servers, trace: Path, tmp_path: Path) -> None:
     agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "1", cwd=tmp_path)
     (run,) = journalled_runs(tmp_path / "x.duckdb")
+    more = agentload("replay", trace, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "2", "--resume", run, cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    with reading(tmp_path / "x.duckdb") as connection:
+        assert connection.execute("SELECT leg, pair, block, arm FROM blocks ORDER BY ALL").fetchall() == [
+            (leg, pair, 0, arm) for leg, pair in ((1, 0), (2, 1)) for arm in ("bf16", "fp8")
+        ]
     other = traced(tmp_path / "other.jsonl", wait_s=0.03)
     done = agentload("replay", other, "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "1", "--resume", run, cwd=tmp_path)
     assert done.returncode == 1

@@ -121,10 +121,10 @@ def test_a_pair_that_is_whole_under_one_salt_is_done(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("now", "says"),
     [
-        (planned(pairs=3), "run r began with other rounds"),
+        (planned(pairs=1), "run r began with other pairs"),
         (planned(load=replace(LOAD, arrivals=OpenLoop(rate_per_s=1.0))), "run r began with other load"),
         (planned(load=replace(LOAD, waits={})), "run r began with other load"),
-        (replace(planned(pairs=3, load=Load()), cache="warm"), "run r began with other load and cache and rounds"),
+        (replace(planned(pairs=3, load=Load()), cache="warm"), "run r began with other load and cache"),
         (planned(("a", "c")), "run r began with the arms a, b, not a, c"),
         (planned(seed=1), "run r began with seed 0, not 1"),
     ],

@@ -72,6 +72,13 @@ def test_fewer_blocks_than_pairs_repeat_under_another_salt() -> None:
     assert {p.salt for r in warm.rounds for p in r.plays} == {"r/warm"}
 
 
+def test_a_run_that_is_given_more_pairs_begins_with_those_it_had() -> None:
+    made = trace(*(session(f"s{n}") for n in range(9)))
+    first, more = (plan(made, ("a", "b"), run="r", seed=3, pairs=pairs, blocks=3, warmup=True) for pairs in (3, 7))
+    assert [r.plays for r in more.rounds[: len(first.rounds)]] == [r.plays for r in first.rounds]
+    assert [p.block for r in more.rounds[len(first.rounds) :] for p in r.plays] == [0, 0, 1, 1, 2, 2, 0, 0]
+
+
 @pytest.mark.parametrize(("arms", "pairs"), [((), 1), (("a", "a"), 1), (("a",), 0)])
 def test_an_impossible_plan_is_refused(arms: tuple[str, ...], pairs: int) -> None:
     with pytest.raises(PlanError):
@@ -81,5 +88,5 @@ def test_an_impossible_plan_is_refused(arms: tuple[str, ...], pairs: int) -> Non
 def test_a_control_has_prompts_of_its_own_so_that_it_finds_nothing_of_its_twin_in_the_cache() -> None:
     made = plan(trace(session("s")), ("a", "a@aa"), run="r", pairs=2, warmup=True)
     plays = [p for r in made.rounds for p in r.plays]
-    assert {(p.pair, p.salt) for p in plays} == {(0, "r/0"), (1, "r/1"), (2, "r/2")}
+    assert {(p.pair, p.salt) for p in plays} == {(-1, "r/-1"), (0, "r/0"), (1, "r/1")}
     assert {(p.arm, p.mark) for p in plays} == {("a", ""), ("a@aa", "a@aa")}
