@@ -12,10 +12,19 @@ _SERVERS: Final = ("--endpoints", "--model", "--api-key-env", "--force", "--no-n
 # How a trace is played: other pairs of a run are compared with its own only when they are played alike.
 _LOAD: Final = (
     "--design",
+    "--swap",
     "--cache",
     "--sessions",
     "--rate",
     "--cv",
+    "--ramp",
+    "--ramp-from",
+    "--burst",
+    "--ramp",
+    "--ramp-from",
+    "--burst",
+    "--capacity",
+    "--slo",
     "--speed",
     "--max-in-flight",
     "--wait-scale",
@@ -26,14 +35,38 @@ _LOAD: Final = (
     "--cancel-share",
     "--history",
     "--retries",
+    "--capacity",
     "--seed",
 )
-_PATIENCE: Final = ("--first-timeout", "--idle-timeout", "--total-timeout", "--on-dead", "--lenient")
+_PATIENCE: Final = (
+    "--first-timeout",
+    "--idle-timeout",
+    "--total-timeout",
+    "--on-dead",
+    "--workers",
+    "--keep-raw",
+    "--tokenizer",
+    "--lenient",
+)
 _STARTING: Final = ("--launch", "--restarts", "--logs", "--start-timeout")
 CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
-    "replay": (*_SERVERS, *_LOAD, "--pairs", "--warmup", "--aa", *_STARTING, *_PATIENCE, "--db"),
+    "replay": (
+        *_SERVERS,
+        *_LOAD,
+        "--tokenizer",
+        "--pairs",
+        "--swap",
+        "--slo",
+        "--warmup",
+        "--aa",
+        *_STARTING,
+        *_PATIENCE,
+        "--workers",
+        "--keep-raw",
+        "--db",
+    ),
     "sweep": (*_SERVERS, "--wait-cap", "--db"),
-    "eval": (*_SERVERS[:3], "--db"),
+    "eval": (*_SERVERS[:3], "--tokenizer", "--db"),
     "probe": _SERVERS[:3],
 }
 """By verb, the options of a run's own command that a suggested one takes over."""
@@ -43,6 +76,10 @@ FLAGS: Final = frozenset(
         "--noise",
         "--no-noise",
         "--warmup",
+        "--swap",
+        "--matrix",
+        "--graphs",
+        "--swap",
         "--launch",
         "--lenient",
         "--thinking",
@@ -54,8 +91,8 @@ FLAGS: Final = frozenset(
 )
 """Options without a value."""
 
-_ANEW: Final = frozenset({"--swap", "--launch", "--aa"})
-"""What changes the plan itself: such a replay is a run of its own, others add pairs to the run."""
+_ANEW: Final = frozenset({"--swap", "--launch"})
+"""Where pairs share a machine or a start, more of them are another plan: a run of its own."""
 
 Typed = list[tuple[str, str | None]]
 
@@ -71,16 +108,17 @@ def completed(command: str, made: Made) -> str:
 
 def _missing(command: str, typed: Typed, made: Made) -> Iterator[str]:
     verb = _verb(command)
-    says = {option for option, _ in _options(command)}
+    says, had = ({option for option, _ in options} for options in (_options(command), typed))
     for option, value in typed:
         if option in CARRIED.get(verb, ()) and option not in says:
             yield option if value is None else f"{option} {value}"
     joins = {"--into", "--resume"} & says
-    if verb == "replay" and "--pairs" in says and not says & _ANEW and _verb(made.command) == verb:
+    is_anew = bool(says & _ANEW) or any(option in _CLOSED for option, _ in typed)
+    if verb == "replay" and "--pairs" in says and not is_anew and _verb(made.command) == verb:
         joins = {"--resume"}
         yield f"--resume {made.run}"
     # What joins a run must find it.
-    if joins and "--db" not in says | {option for option, _ in typed} and made.database is not None:
+    if joins and "--db" not in says | had and made.database is not None:
         yield f"--db {shlex.quote(made.database)}"
 
 

@@ -34,7 +34,7 @@ def test_no_two_arms_are_ever_on_one_machine() -> None:
 
 def test_a_server_that_was_moved_is_warmed_up_again_under_a_salt_of_its_own() -> None:
     warmed = [(play.machine, play.arm, play.salt) for r in swapped(warmup=True).rounds for play in r.plays if play.warmup]
-    assert warmed == [("m1", "a", "r/4"), ("m2", "b", "r/4"), ("m2", "a", "r/5"), ("m1", "b", "r/5")]
+    assert warmed == [("m1", "a", "r/-1"), ("m2", "b", "r/-1"), ("m2", "a", "r/-2"), ("m1", "b", "r/-2")]
 
 
 def test_a_plan_without_a_swap_is_one_stretch() -> None:

@@ -44,6 +44,14 @@ def test_what_changes_the_plan_is_a_run_of_its_own() -> None:
     assert completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 8", run).endswith(" --pairs 8 --resume r --db d.duckdb")
 
 
+def test_a_run_whose_arms_changed_machines_is_played_anew() -> None:
+    run = made("agentload replay rag --endpoints arms.yaml --design parallel --swap --pairs 6")
+    assert (
+        completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 12", run)
+        == "agentload replay rag --endpoints arms.yaml --pairs 12 --design parallel --swap"
+    )
+
+
 def test_a_measurement_after_a_simulation_plays_the_same_load() -> None:
     run = made("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise --minutes 5")
     command = "agentload replay TRACE --endpoints bf16=URL,fp8=URL --model MODEL --db agentload.duckdb"
