@@ -41,7 +41,14 @@ def _told(evidence: Evidence, workload: str | None) -> float | None:
     return working_set(calls) if calls else None
 
 
-def _strain(figures: Telemetry | None) -> str | None:
+def _ever(evidence: Evidence) -> float | None:
+    """Return the tokens of all calls on the reference: a pool that holds them all never had to let go of one."""
+    calls = [each.calls for each in evidence.observations if each.arm == evidence.reference and each.calls is not None]
+    known = [float(np.sum(each.prompt_tokens + each.output_tokens)) for each in calls]
+    return sum(known) if known and np.isfinite(known).all() else None
+
+
+def _strain(figures: Telemetry | None, *, never_full: bool) -> str | None:
     """Return what the server's own figures say against slack, if anything."""
     if figures is None:
         return None
@@ -49,6 +56,9 @@ def _strain(figures: Telemetry | None) -> str | None:
         return f"{figures.preemptions:.0f} preemptions"
     if figures.peak_kv_usage is not None and figures.peak_kv_usage >= FULL:
         return f"KV usage peaked at {figures.peak_kv_usage:.0%}"
+    # A cache keeps whole blocks only: short prompts hit less than they could in a pool of any size.
+    if never_full:
+        return None
     if figures.hit_rate is not None and figures.ideal_hit_rate is not None and figures.ideal_hit_rate - figures.hit_rate >= HIT_GAP:
         return f"the cache hits {figures.hit_rate:.0%} of the prompt where {figures.ideal_hit_rate:.0%} could hit"
     return None
@@ -57,7 +67,9 @@ def _strain(figures: Telemetry | None) -> str | None:
 def room(evidence: Evidence, policy: Policy, workload: str | None) -> Room:
     """Return the room of *workload* (None: whole mix) on the reference's pool."""
     tokens, pool = _told(evidence, workload), evidence.arm(evidence.reference).pool_tokens
-    strain = _strain(evidence.telemetry(workload, evidence.reference))
+    ever = _ever(evidence)
+    never_full = pool is not None and ever is not None and ever < pool
+    strain = _strain(evidence.telemetry(workload, evidence.reference), never_full=never_full)
     if strain is not None:
         return Room(workload=workload, state="binds", reason=strain, working_set_tokens=tokens)
     if tokens is None or not pool:
