@@ -8,86 +8,30 @@ from typing import Final
 
 from agentload.report.facts import Made
 
-_SERVERS: Final = ("--endpoints", "--model", "--api-key-env", "--force", "--no-noise")
+_SERVERS: Final = ("--endpoints", "--model", "--api-key-env")
+_STAND_INS: Final = ("--force", "--no-noise")
 # How a trace is played: other pairs of a run are compared with its own only when they are played alike.
 _LOAD: Final = (
-    "--design",
-    "--swap",
-    "--cache",
-    "--sessions",
-    "--rate",
-    "--cv",
-    "--ramp",
-    "--ramp-from",
-    "--burst",
-    "--ramp",
-    "--ramp-from",
-    "--burst",
-    "--capacity",
-    "--slo",
-    "--speed",
-    "--max-in-flight",
-    "--wait-scale",
-    "--wait-cap",
-    "--max-calls",
-    "--max-tokens",
-    "--duration",
-    "--cancel-share",
-    "--history",
-    "--retries",
-    "--capacity",
-    "--seed",
+    *("--pairs", "--design", "--swap", "--cache", "--warmup", "--aa", "--capacity", "--slo", "--seed"),
+    *("--sessions", "--rate", "--cv", "--ramp", "--ramp-from", "--burst", "--speed", "--max-in-flight", "--wait-scale", "--wait-cap"),
+    *("--max-calls", "--max-tokens", "--duration", "--cancel-share", "--history", "--retries"),
 )
-_PATIENCE: Final = (
-    "--first-timeout",
-    "--idle-timeout",
-    "--total-timeout",
-    "--on-dead",
-    "--workers",
-    "--keep-raw",
-    "--tokenizer",
-    "--lenient",
-)
-_STARTING: Final = ("--launch", "--restarts", "--logs", "--start-timeout")
+_MEANS: Final = ("--launch", "--restarts", "--logs", "--start-timeout", "--workers", "--keep-raw", "--lenient")
+_PATIENCE: Final = ("--first-timeout", "--idle-timeout", "--total-timeout", "--on-dead")
 CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
-    "replay": (
-        *_SERVERS,
-        *_LOAD,
-        "--tokenizer",
-        "--pairs",
-        "--swap",
-        "--slo",
-        "--warmup",
-        "--aa",
-        *_STARTING,
-        *_PATIENCE,
-        "--workers",
-        "--keep-raw",
-        "--db",
-    ),
-    "sweep": (*_SERVERS, "--wait-cap", "--db"),
-    "eval": (*_SERVERS[:3], "--tokenizer", "--db"),
-    "probe": _SERVERS[:3],
+    "replay": (*_SERVERS, "--tokenizer", *_STAND_INS, *_LOAD, *_MEANS, *_PATIENCE, "--db"),
+    "sweep": (*_SERVERS, *_STAND_INS, *_MEANS[:4], "--wait-cap", "--db"),
+    "eval": (*_SERVERS, "--tokenizer", "--db"),
+    "probe": _SERVERS,
+    "calibrate": ("--model",),
 }
 """By verb, the options of a run's own command that a suggested one takes over."""
 FLAGS: Final = frozenset(
-    {
-        "--force",
-        "--noise",
-        "--no-noise",
-        "--warmup",
-        "--swap",
-        "--matrix",
-        "--graphs",
-        "--swap",
-        "--launch",
-        "--lenient",
-        "--thinking",
-        "--concurrency",
-        "--gate",
-        "--dry-run",
-        "--json",
-    }
+    f"--{name}"
+    for name in (
+        *("force", "noise", "no-noise", "warmup", "swap", "launch", "lenient", "dry-run", "json"),
+        *("concurrency", "gate", "matrix", "graphs", "thinking"),
+    )
 )
 """Options without a value."""
 
@@ -113,8 +57,7 @@ def _missing(command: str, typed: Typed, made: Made) -> Iterator[str]:
         if option in CARRIED.get(verb, ()) and option not in says:
             yield option if value is None else f"{option} {value}"
     joins = {"--into", "--resume"} & says
-    is_anew = bool(says & _ANEW) or any(option in _CLOSED for option, _ in typed)
-    if verb == "replay" and "--pairs" in says and not is_anew and _verb(made.command) == verb:
+    if verb == _verb(made.command) == "replay" and "--pairs" in says and not (says | had) & _ANEW:
         joins = {"--resume"}
         yield f"--resume {made.run}"
     # What joins a run must find it.
