@@ -1,9 +1,11 @@
-"""Measure our transport against a server that knows the truth, and beside it the clients that others build on.
+"""Measure our transport against a server that knows the truth, and beside it the clients and the load generators that others build.
 
-    python benchmarks/transport.py [--seconds 15] [--clients agentload,aiohttp,openai] [--json]
+    python benchmarks/transport.py [--seconds 15] [--clients agentload,aiohttp,openai] [--workers 1,2] [--json]
+    python benchmarks/transport.py --spread-s 0 --streams 256 --rates '' --peer vllm=PATH --peer aiperf=PATH --peer guidellm=PATH
 
 Error of a gap: what the client says lies between two chunks, less what lay between the server's writes. Error of the TTFT: from the
-sending of the request to the first chunk, as the client says, less from its arrival at the server to the server's first write.
+sending of the request to the first chunk, as the client says, less from its arrival at the server to the server's first write. A peer is
+named by its program in an installation of its own; all its streams begin at once, as `--spread-s 0` makes ours do.
 
 What else runs on the machine makes clients late, so its share is printed too: a line is worth little where it is not small.
 """
@@ -13,79 +15,61 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
-from transport_client import CLIENTS, Measured, Run
+from peers import PEERS, PeerError, Said, Wanted
+from transport_client import CALL_S, CLIENTS, TOKEN_S, Run
+from transport_figures import Around, Figures, Truth, of_client, of_peer, table
 
 HERE = Path(__file__).parent
-US, MS = 1e3, 1e6
 TICKS = os.sysconf("SC_CLK_TCK")
+TOKENS = 100  # of each call of a stream; calls of an open loop are short
+OPEN_TOKENS = 10
 
-
-class Truth(msgspec.Struct, array_like=True):
-    """What the server says of one stream."""
-
-    id: str
-    arrived_ns: int
-    before_ns: list[int]
-    after_ns: list[int]
-
-
-class Figures(msgspec.Struct):
-    """One line of the table."""
-
-    client: str
-    load: str
-    calls: int
-    chunks: int
-    lost: int
-    coalesced: int
-    gap_error_us_p50: float
-    gap_error_us_p99: float
-    gap_error_us_max: float
-    write_us_p99: float
-    """How long the server's own writes took: the truth is no sharper."""
-    ttft_error_ms_p50: float
-    ttft_error_ms_p99: float
-    lag_ms_p50: float
-    lag_ms_p99: float
-    lag_ms_max: float
-    cpu_us_per_chunk: float
-    cpu_share: float
-    cores_elsewhere: float
-    note: str = ""
+T = TypeVar("T")
 
 
 @contextmanager
 def truth_server(*, tokens: int) -> Iterator[tuple[str, int]]:
-    """Run the server in a process of its own; give its base URL and its process."""
+    """Run the server in a process of its own; give its URL and its process."""
     command = [sys.executable, str(HERE / "truth_server.py"), "--tokens", str(tokens)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1", process.pid
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}", process.pid
         finally:
             process.kill()
 
 
-def played(client: str, *, tokens: int, load: list[str]) -> tuple[Run, dict[str, Truth], float]:
+def played(run: Callable[[str], T], *, tokens: int) -> tuple[T, list[Truth], Around]:
     """Run a client against a fresh server; return what each says, and how many cores were busy with something else."""
     with truth_server(tokens=tokens) as (url, server):
         began, busy_s, children_s = time.monotonic(), _busy_s(), _children_s()
-        command = [sys.executable, str(HERE / "transport_client.py"), client, url, *load]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        said = run(url)
+        wall_s = time.monotonic() - began
         own_s = _children_s() - children_s + _process_s(server)
-        elsewhere = max(0.0, _busy_s() - busy_s - own_s) / (time.monotonic() - began)
-        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - our own server
+        elsewhere = max(0.0, _busy_s() - busy_s - own_s) / wall_s
+        with urllib.request.urlopen(f"{url}/truth", timeout=60) as answer:  # noqa: S310 - our own server
             log = msgspec.msgpack.decode(answer.read(), type=list[Truth])
-    return msgspec.msgpack.decode(done.stdout, type=Run), {truth.id: truth for truth in log}, elsewhere
+    return said, log, Around(wall_s=wall_s, cores_elsewhere=elsewhere)
+
+
+def client(name: str, arguments: list[str]) -> Callable[[str], Run]:
+    """Return how to play a load through a client of our own making."""
+
+    def run(url: str) -> Run:
+        command = [sys.executable, str(HERE / "transport_client.py"), name, f"{url}/v1", *arguments]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        return msgspec.msgpack.decode(done.stdout, type=Run)
+
+    return run
 
 
 def _busy_s() -> float:
@@ -104,109 +88,61 @@ def _process_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def figures(client: str, load: str, run: Run, truths: dict[str, Truth], elsewhere: float, *, tokens: int) -> Figures:
-    """Join what the client says with the truth. A session's first call opens a connection and is no steady state."""
-    pairs = [(call, truths[call.id]) for call in run.calls if call.id in truths]
-    steady = [(call, truth) for call, truth in pairs if load.startswith("open") or not call.id.endswith("-0")]
-    gaps = np.concatenate([_gap_errors(call, truth) for call, truth in steady if len(call.stamps_ns) == tokens])
-    writes = np.concatenate([np.subtract(truth.after_ns, truth.before_ns) for _, truth in steady])
-    ttft = np.array([_ttft_error(call, truth) for call, truth in steady])
-    lags = np.array([call.sent_ns - call.released_ns for call, _ in steady if call.sent_ns is not None])
-    chunks = sum(len(call.stamps_ns) for call in run.calls)
-    return Figures(
-        client=client,
-        load=load,
-        calls=len(run.calls),
-        chunks=chunks,
-        lost=sum(tokens - sum(call.tokens) for call in run.calls) + tokens * (len(run.calls) - len(pairs)),
-        coalesced=sum(call.coalesced for call in run.calls),
-        gap_error_us_p50=_q(np.abs(gaps), 50) / US,
-        gap_error_us_p99=_q(np.abs(gaps), 99) / US,
-        gap_error_us_max=_q(np.abs(gaps), 100) / US,
-        write_us_p99=_q(writes, 99) / US,
-        ttft_error_ms_p50=_q(np.abs(ttft), 50) / MS,
-        ttft_error_ms_p99=_q(np.abs(ttft), 99) / MS,
-        lag_ms_p50=_q(lags, 50) / MS,
-        lag_ms_p99=_q(lags, 99) / MS,
-        lag_ms_max=_q(lags, 100) / MS,
-        cpu_us_per_chunk=run.cpu_s * 1e6 / chunks,
-        cpu_share=run.cpu_s / run.wall_s,
-        cores_elsewhere=elsewhere,
-        note=run.note,
-    )
-
-
-def _gap_errors(call: Measured, truth: Truth) -> NDArray[np.float64]:
-    middle = (np.array(truth.before_ns) + np.array(truth.after_ns)) / 2
-    errors: NDArray[np.float64] = np.diff(np.array(call.stamps_ns)) - np.diff(middle)
-    return errors
-
-
-def _ttft_error(call: Measured, truth: Truth) -> float:
-    sent_ns = call.released_ns if call.sent_ns is None else call.sent_ns
-    return (call.stamps_ns[0] - sent_ns) - (truth.before_ns[0] - truth.arrived_ns)
-
-
-def _q(values: NDArray[np.float64], percent: float) -> float:
-    return float(np.percentile(values, percent))
-
-
-def table(lines: list[Figures]) -> str:
-    """Return the figures as a Markdown table."""
-    head = [
-        "load",
-        "client",
-        "chunks",
-        "lost",
-        "coalesced",
-        "gap error p50",
-        "p99",
-        "max",
-        "TTFT error p50",
-        "p99",
-        "send lag p50",
-        "p99",
-        "CPU a chunk",
-        "cores busy elsewhere",
+def own_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
+    """Play every load through every client of ours."""
+    spread_s = ["--spread-s", str(chosen.spread_s)]
+    at_once = "" if chosen.spread_s else " at once"
+    loads = [
+        (f"{streams} streams x 50/s{at_once}", ["--streams", streams, *spread_s, "--tokens", str(TOKENS)], TOKENS, False)
+        for streams in filter(None, chosen.streams.split(","))
+    ] + [
+        (f"open loop {rate}/s", ["--rate", rate, "--tokens", str(OPEN_TOKENS)], OPEN_TOKENS, True)
+        for rate in filter(None, chosen.rates.split(","))
     ]
-    rows = [
-        [
-            line.load,
-            line.client,
-            f"{line.chunks:,}",
-            str(line.lost),
-            f"{line.coalesced:,}" if line.client == "agentload" else "?",
-            f"{line.gap_error_us_p50:,.1f} µs",
-            f"{line.gap_error_us_p99:,.1f} µs",
-            f"{line.gap_error_us_max:,.0f} µs",
-            f"{line.ttft_error_ms_p50:.3f} ms",
-            f"{line.ttft_error_ms_p99:.3f} ms",
-            *([f"{line.lag_ms_p50:.3f} ms", f"{line.lag_ms_p99:.3f} ms"] if line.client == "agentload" else ["?", "?"]),
-            f"{line.cpu_us_per_chunk:.1f} µs",
-            f"{line.cores_elsewhere:.2f}",
-        ]
-        for line in lines
-    ]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]) + "\n"
+    for name in filter(None, chosen.clients.split(",")):
+        for workers in chosen.workers.split(",") if name == "agentload" else ["1"]:
+            for load, arguments, tokens, is_open in loads:
+                run = client(name, [*arguments, "--seconds", str(chosen.seconds), "--workers", workers])
+                said, truths, around = played(run, tokens=tokens)
+                shown = name if workers == "1" else f"{name}, {workers} workers"
+                yield of_client(shown, load, said, truths, around, tokens=tokens, is_open=is_open)
+
+
+def peer(name: str, program: str, *, streams: int, calls: int, folder: Path) -> Callable[[str], list[Said]]:
+    """Return how to play so many calls through a peer."""
+    return lambda url: PEERS[name](program, Wanted(url=url, streams=streams, calls=calls, tokens=TOKENS, folder=folder))
+
+
+def peer_lines(chosen: argparse.Namespace) -> Iterator[Figures]:
+    """Let every peer play so many streams, about as long."""
+    for named in chosen.peer:
+        name, _, program = named.partition("=")
+        for streams in map(int, filter(None, chosen.streams.split(","))):
+            calls = streams * max(2, round(chosen.seconds / (CALL_S + TOKEN_S * (TOKENS - 1))))
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    said, truths, around = played(peer(name, program, streams=streams, calls=calls, folder=Path(folder)), tokens=TOKENS)
+                except PeerError as error:
+                    sys.stderr.write(f"{name}: {error}\n")
+                    continue
+            yield of_peer(name, f"{streams} streams x 50/s at once", said, truths, around, streams=streams, tokens=TOKENS)
 
 
 def main() -> None:
     """Measure every load with every client and print the table."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=15)
     options.add_argument("--streams", default="256,1000")
     options.add_argument("--rates", default="25,500")
     options.add_argument("--clients", default=",".join(CLIENTS))
+    options.add_argument("--workers", default="1,2", help="numbers of processes in which agentload holds its sockets")
+    options.add_argument("--spread-s", type=float, default=2, help="seconds over which streams begin")
+    options.add_argument("--peer", action="append", default=[], metavar="NAME=PROGRAM", help=f"one of {', '.join(PEERS)}; repeatable")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
-    lines: list[Figures] = []
-    for client in chosen.clients.split(","):
-        for streams in filter(None, chosen.streams.split(",")):
-            played_ = played(client, tokens=100, load=["--streams", streams, "--seconds", str(chosen.seconds)])
-            lines.append(figures(client, f"{streams} streams x 50/s", *played_, tokens=100))
-        for rate in filter(None, chosen.rates.split(",")):
-            played_ = played(client, tokens=10, load=["--rate", rate, "--seconds", str(chosen.seconds)])
-            lines.append(figures(client, f"open loop {rate}/s", *played_, tokens=10))
+    if unknown := [named for named in chosen.peer if named.partition("=")[0] not in PEERS or "=" not in named]:
+        options.error(f"--peer takes NAME=PROGRAM with a name of {', '.join(PEERS)}, not {unknown[0]}")
+    lines = [*own_lines(chosen), *peer_lines(chosen)]
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines)).decode() + "\n" if chosen.json else table(lines))
 
 

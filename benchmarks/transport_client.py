@@ -8,17 +8,31 @@ import argparse
 import asyncio
 import gc
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import ceil
+from pathlib import Path
 
 import msgspec
 
-from agentload.model.commands import Outcome
-
 clock = time.monotonic_ns
 SECOND = 1_000_000_000
-AHEAD_S = 0.2
+CALL_S = 0.05  # to the first token, and so much a token: what the server of truth does unless told otherwise
+TOKEN_S = 0.02
 MESSAGES = [{"role": "user", "content": "x" * 400}]
+
+
+class Load(msgspec.Struct):
+    """What is played."""
+
+    streams: int | None
+    rate: float | None
+    seconds: float
+    spread_s: float
+    tokens: int
+    workers: int
 
 
 class Measured(msgspec.Struct):
@@ -29,7 +43,8 @@ class Measured(msgspec.Struct):
     sent_ns: int | None
     stamps_ns: list[int]
     tokens: list[int]
-    opened_ns: int | None = None
+    is_first: bool
+    """It opened its session's connection."""
     coalesced: int = 0
 
 
@@ -42,60 +57,98 @@ class Run(msgspec.Struct):
     note: str = ""
 
 
-Say = Callable[[], Measured]
-"""Tells of a call when the load is over: putting it into our form is no cost of the client's."""
-Call = Callable[[str, str, int], Awaitable[Say]]
-Ahead = Callable[[str], Coroutine[None, None, None]]
-"""Makes ready what a session's first call needs, as far as the client can."""
-Load = Callable[[Call, Ahead], Awaitable[None]]
+Call = Callable[[str, int], Awaitable[Measured]]
 
 
-async def ours(url: str, load: Load) -> str:
-    """Play through agentload's own transport."""
-    from agentload.live import body
+async def agentload(url: str, load: Load) -> Run:
+    """Play a plan through all of agentload's replayer: dispatcher, prompts, sockets and journals, in one process or more."""
+    from agentload.live.caller import Speech
+    from agentload.live.callers import calling
+    from agentload.live.runner import Runner
+    from agentload.live.station import Job
     from agentload.live.target import Target
-    from agentload.live.wire import Wire, WireRequest
-    from agentload.replay.call import Asked
+    from agentload.model.rows import CallRow
+    from agentload.prompts.tokenizer import WORD_TOKENS
+    from agentload.store import journal
+    from agentload.store.places import worker_journals
 
-    content = msgspec.json.encode(MESSAGES)
-    async with Wire([Target(arm="a", url=url)]) as wire:
+    with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder) / "leg001.journal"
+        journals = () if load.workers == 1 else worker_journals(own, load.workers)
+        job = Job(
+            run_id="bench",
+            leg=1,
+            seed=0,
+            targets=partial(tuple, [Target(arm="a", url=url)]),
+            speech={"a": Speech(model="truth")},
+            trace_seed=0,
+            block=64,
+            tokenizer=WORD_TOKENS,
+        )
 
-        async def call(id: str, session: str, released_ns: int) -> Say:
-            pieces = body.chat(content, sampling=body.Sampling(model="truth", max_tokens=1, is_forced=False))
-            outcome = await wire.call(
-                WireRequest(request_id=id, arm="a", session=session, body=pieces, released_ns=released_ns, asked=Asked())
-            )
-            return lambda: _measured(id, released_ns, outcome)
+        async def barrier(_: object, __: object) -> tuple[()]:
+            return ()
 
-        await load(call, lambda session: wire.ready("a", session))
-        return str(wire.facts())
+        with journal.Writer(own) as writer:
+            async with calling(job, writer.append, journals=journals) as caller:
+                began = time.monotonic()
+                runner = Runner(_plan(load), caller, barrier, leg=1, write=writer.append, flush=lambda: writer.flush_if_due(clock()))
+                health = await runner.play()
+                wall_s = time.monotonic() - began
+        rows = [row for path in (own, *journals) for row in journal.read(path) if isinstance(row, CallRow)]
+    return Run(calls=[_measured(row) for row in rows], cpu_s=health.cpu_share * wall_s, wall_s=wall_s, note=health.void or "")
 
 
-def _measured(id: str, released_ns: int, outcome: Outcome) -> Measured:
-    if outcome.status != "ok" or outcome.chunks is None:
-        raise SystemExit(f"{id}: {outcome.status} {outcome.error}")
-    return Measured(
-        id=id,
-        released_ns=released_ns,
-        sent_ns=outcome.sent_ns,
-        stamps_ns=outcome.chunks.ns().tolist(),
-        tokens=outcome.chunks.token_counts().tolist(),
-        opened_ns=outcome.opened_ns,
-        coalesced=outcome.coalesced_reads or 0,
+def _plan(load: Load):  # noqa: ANN202  # its type is imported where it is needed
+    from agentload.model.plan import Block, Budget, OpenLoop, Plan, Play, Recorded, Round
+    from agentload.model.plan import Load as Wanted
+    from agentload.model.trace import Header, Segment, Session, Turn
+
+    def turns(count: int, session: int):  # noqa: ANN202  # as above
+        said = (Segment(role="user", tokens=60, key=f"{session}.{turn}") for turn in range(count))
+        return tuple(Turn(add=(each,), output=load.tokens, keep=0) for each in said)
+
+    if load.rate is not None:
+        sessions = [Session(session=str(i), workload="b", start_s=0.0, turns=turns(1, i)) for i in range(round(load.rate * load.seconds))]
+        wanted = Wanted(arrivals=OpenLoop(rate_per_s=load.rate, cv=0.0))
+    else:
+        assert load.streams is not None
+        count = ceil(load.seconds / (CALL_S + TOKEN_S * (load.tokens - 1))) + 1
+        starts = [load.spread_s * i / load.streams for i in range(load.streams)]
+        sessions = [Session(session=str(i), workload="b", start_s=start_s, turns=turns(count, i)) for i, start_s in enumerate(starts)]
+        wanted = Wanted(arrivals=Recorded(), budget=Budget(seconds=load.seconds))
+    return Plan(
+        run="bench",
+        seed=0,
+        header=Header(name="bench"),
+        arms=("a",),
+        blocks=(Block(index=0, sessions=tuple(sessions)),),
+        rounds=(Round(index=0, plays=(Play(block=0, arm="a", pair=0, salt="salt"),)),),
+        load=wanted,
     )
 
 
-async def _nothing(_session: str) -> None:
-    """Make nothing ready."""
+def _measured(row) -> Measured:  # noqa: ANN001  # a CallRow
+    if row.status != "ok" or row.chunks is None:
+        raise SystemExit(f"{row.request_id}: {row.status} {row.error}")
+    return Measured(
+        id=row.request_id,
+        released_ns=row.released_ns,
+        sent_ns=row.sent_ns,
+        stamps_ns=row.chunks.ns().tolist(),
+        tokens=row.chunks.token_counts().tolist(),
+        is_first=row.turn == 0,
+        coalesced=row.coalesced_reads or 0,
+    )
 
 
-async def aiohttp(url: str, load: Load) -> str:
+async def aiohttp(url: str, load: Load) -> Run:
     """Play through aiohttp, as most load generators do: an event ends at a blank line, its stamp is the time of its reading."""
     import aiohttp
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
-        async def call(id: str, _session: str, released_ns: int) -> Say:
+        async def call(id: str, released_ns: int) -> Measured:
             stamps: list[int] = []
             sent_ns = clock()
             asked = {"model": "truth", "messages": MESSAGES, "stream": True}
@@ -106,19 +159,18 @@ async def aiohttp(url: str, load: Load) -> str:
                         choices = msgspec.json.decode(line[6:])["choices"]
                         if choices and choices[0]["delta"].get("content"):
                             stamps.append(at_ns)
-            return lambda: Measured(id=id, released_ns=released_ns, sent_ns=sent_ns, stamps_ns=stamps, tokens=[1] * len(stamps))
+            return _noted(id, released_ns, sent_ns, stamps)
 
-        await load(call, _nothing)
-    return ""
+        return await _played(call, load)
 
 
-async def openai(url: str, load: Load) -> str:
+async def openai(url: str, load: Load) -> Run:
     """Play through the openai SDK."""
     from openai import AsyncOpenAI
 
     async with AsyncOpenAI(base_url=url, api_key="none", timeout=600, max_retries=0) as client:
 
-        async def call(id: str, _session: str, released_ns: int) -> Say:
+        async def call(id: str, released_ns: int) -> Measured:
             stamps: list[int] = []
             sent_ns = clock()
             answer = await client.chat.completions.create(
@@ -130,66 +182,67 @@ async def openai(url: str, load: Load) -> str:
             async for chunk in answer:
                 if chunk.choices and chunk.choices[0].delta.content:
                     stamps.append(clock())  # noqa: PERF401 - a user's loop has a body
-            return lambda: Measured(id=id, released_ns=released_ns, sent_ns=sent_ns, stamps_ns=stamps, tokens=[1] * len(stamps))
+            return _noted(id, released_ns, sent_ns, stamps)
 
-        await load(call, _nothing)
-    return ""
-
-
-CLIENTS = {"agentload": ours, "aiohttp": aiohttp, "openai": openai}
+        return await _played(call, load)
 
 
-async def closed(call: Call, *, streams: int, seconds: float, spread_s: float) -> list[Say]:
+def _noted(id: str, released_ns: int, sent_ns: int, stamps: list[int]) -> Measured:
+    is_first = id.endswith("-0")
+    return Measured(id=id, released_ns=released_ns, sent_ns=sent_ns, stamps_ns=stamps, tokens=[1] * len(stamps), is_first=is_first)
+
+
+CLIENTS = {"agentload": agentload, "aiohttp": aiohttp, "openai": openai}
+
+
+async def _played(call: Call, load: Load) -> Run:
+    gc.collect()
+    gc.freeze()
+    cpu_s, wall_s = time.process_time(), time.monotonic()
+    found = await (opened(call, load) if load.rate is not None else closed(call, load))
+    return Run(calls=found, cpu_s=time.process_time() - cpu_s, wall_s=time.monotonic() - wall_s)
+
+
+async def closed(call: Call, load: Load) -> list[Measured]:
     """Keep so many streams going; they start spread over some time."""
-    found: list[Say] = []
-    until_ns = clock() + round(seconds * SECOND)
+    assert load.streams is not None
+    found: list[Measured] = []
+    until_ns = clock() + round(load.seconds * SECOND)
 
     async def session(index: int) -> None:
-        await asyncio.sleep(spread_s * index / streams)
+        assert load.streams is not None
+        await asyncio.sleep(load.spread_s * index / load.streams)
         number = 0
         while clock() < until_ns:
-            found.append(await call(f"{index}-{number}", str(index), clock()))
+            found.append(await call(f"{index}-{number}", clock()))
             number += 1
 
     async with asyncio.TaskGroup() as tasks:
-        for index in range(streams):
+        for index in range(load.streams):
             tasks.create_task(session(index))
     return found
 
 
-async def opened(call: Call, ahead: Ahead, *, rate: float, seconds: float) -> list[Say]:
+async def opened(call: Call, load: Load) -> list[Measured]:
     """Start calls at a fixed rate, each at its own instant, whatever becomes of the others."""
-    from agentload.live.alarm import Alarm
+    from agentload.live.workers.timetable import Timetable
 
-    found: list[Say] = []
-    total = round(rate * seconds)
+    assert load.rate is not None
+    found: list[Measured] = []
     start_ns = clock() + SECOND
-    early = round(rate * AHEAD_S)
-    sent = 0
+    timetable = Timetable()
+
+    async def one(number: int, released_ns: int) -> None:
+        found.append(await call(f"{number}-0", released_ns))
 
     async with asyncio.TaskGroup() as tasks:
         over = asyncio.Event()
-        for number in range(early):
-            await ahead(f"open-{number}")
-
-        async def one(number: int, released_ns: int) -> None:
-            found.append(await call(f"open-{number}", f"open-{number}", released_ns))
-
-        def release() -> None:
-            nonlocal sent
-            while sent < total and (due_ns := start_ns + round(sent * SECOND / rate)) <= clock():
-                tasks.create_task(one(sent, due_ns))
-                tasks.create_task(ahead(f"open-{sent + early}"))
-                sent += 1
-            if sent < total:
-                alarm.set(start_ns + round(sent * SECOND / rate))
-            else:
-                over.set()
-
-        alarm = Alarm(release)
-        alarm.set(start_ns)
+        for number in range(round(load.rate * load.seconds)):
+            at_ns = start_ns + round(number * SECOND / load.rate)
+            timetable.at(at_ns, lambda number=number, at_ns=at_ns: tasks.create_task(one(number, at_ns)))
+        timetable.at(start_ns + round(load.seconds * SECOND), over.set)
         await over.wait()
-        alarm.close()
+    timetable.close()
     return found
 
 
@@ -202,23 +255,11 @@ async def main() -> None:
     options.add_argument("--rate", type=float)
     options.add_argument("--seconds", type=float, default=10)
     options.add_argument("--spread-s", type=float, default=2)
-    chosen = options.parse_args()
-    calls: list[Say] = []
-    cpu_s = wall_s = 0.0
-
-    async def load(call: Call, ahead: Ahead) -> None:
-        nonlocal cpu_s, wall_s
-        gc.collect()
-        gc.freeze()
-        cpu_s, wall_s = time.process_time(), time.monotonic()
-        if chosen.rate is not None:
-            calls.extend(await opened(call, ahead, rate=chosen.rate, seconds=chosen.seconds))
-        else:
-            calls.extend(await closed(call, streams=chosen.streams, seconds=chosen.seconds, spread_s=chosen.spread_s))
-        cpu_s, wall_s = time.process_time() - cpu_s, time.monotonic() - wall_s
-
-    note = await CLIENTS[chosen.client](chosen.url, load)
-    sys.stdout.buffer.write(msgspec.msgpack.encode(Run(calls=[say() for say in calls], cpu_s=cpu_s, wall_s=wall_s, note=note)))
+    options.add_argument("--tokens", type=int, default=100)
+    options.add_argument("--workers", type=int, default=1)
+    chosen = vars(options.parse_args())
+    client, url = chosen.pop("client"), chosen.pop("url")
+    sys.stdout.buffer.write(msgspec.msgpack.encode(await CLIENTS[client](url, Load(**chosen))))
 
 
 if __name__ == "__main__":

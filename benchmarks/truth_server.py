@@ -1,8 +1,8 @@
 """A server that knows when it really wrote each chunk: raw sockets, bytes encoded beforehand, a clock read around each write.
 
 Each POST is answered with a stream of vLLM's form: the first token so long after the request was read, the others at a fixed pace. GET
-hands out the log: for every finished stream when its request had arrived (as the kernel says: how soon this server reads it is no error of
-the client), and when each of its writes began and ended.
+/truth hands out the log: for every finished stream when its request had arrived (as the kernel says: how soon this server reads it is no
+error of the client), and when each of its writes began and ended. Any other GET names the only model.
 """
 
 import argparse
@@ -20,6 +20,8 @@ MS = 1_000_000
 SO_TIMESTAMPNS = 35
 timespec = struct.Struct("@ll").unpack_from
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+_LIST = msgspec.json.encode({"object": "list", "data": [{"id": "truth", "object": "model", "created": 1, "owned_by": "us"}]})
+MODELS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(_LIST), _LIST)
 WORDS = ("status", " escape", " closed", " public", " numerator", " the", " of", " unit")
 
 
@@ -140,8 +142,10 @@ class TruthServer:
         if not blank or len(body) < int(headers.get("content-length", 0)):
             return
         got.clear()
-        if lines[0].startswith("GET"):
+        if lines[0].startswith("GET /truth "):
             self._tell(sock)
+        elif not lines[0].startswith("POST"):
+            sock.sendall(MODELS)
         else:
             self._first.append(Stream(sock, headers.get("x-request-id", ""), arrived_ns, read_ns + self._ttft_ns))
 

@@ -14,9 +14,10 @@ SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "transport.py"
 def test_the_transport_is_true_to_the_truth_and_loses_nothing() -> None:
     load = ("--clients", "agentload", "--streams", "64", "--rates", "25", "--seconds", "4", "--json")
     found = subprocess.run([sys.executable, str(SCRIPT), *load], check=True, capture_output=True)
-    closed, opened = json.loads(found.stdout)
-    assert (closed["lost"], opened["lost"]) == (0, 0)
-    # Medians: other tests on the machine may make a tail late, and late reads share stamps.
-    assert closed["gap_error_us_p50"] < 20
-    assert closed["ttft_error_ms_p50"] < 0.5
-    assert opened["lag_ms_p50"] < 1
+    lines = json.loads(found.stdout)
+    for closed, opened in (lines[:2], lines[2:]):  # processes that hold the sockets
+        assert (closed["lost"], opened["lost"]) == (0, 0)
+        # Medians: other tests on the machine may make a tail late, and late reads share stamps.
+        assert closed["gap_error_us_p50"] < 20
+        assert closed["ttft_error_ms_p50"] < 0.5
+        assert opened["lag_ms_p50"] < 1

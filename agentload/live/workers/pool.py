@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -16,43 +12,14 @@ from agentload.errors import AgentloadError, LaunchError
 from agentload.live.health import Health
 from agentload.live.recorder import Called
 from agentload.live.station import Job
-from agentload.live.workers.contexts import Contexts, Key
-from agentload.live.workers.messages import Broken, Done, Ready, Report, Start, Streamed, Sync, Synced, Told
-from agentload.live.workers.pipe import Pipe, opened
+from agentload.live.workers.contexts import Key
+from agentload.live.workers.hired import Flight, Worker, hired
+from agentload.live.workers.messages import Broken, Done, Ready, Report, Streamed, Sync, Synced, Told
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.replay.row import row
 
 LEAD_NS: Final = 3_000_000  # how long before its instant a worker hears of a call: two wake-ups on a busy machine, with room
 START_S: Final = 30.0
-STOP_S: Final = 5.0
-
-
-@dataclass(slots=True)
-class _Flight:
-    send: Send
-    streamed: Callable[[int], None]
-    over: asyncio.Future[Called]
-
-
-@dataclass(slots=True)
-class _Worker:
-    number: int
-    process: subprocess.Popen[bytes]
-    ready: asyncio.Future[None]
-    contexts: Contexts = field(default_factory=Contexts)
-    sessions: set[Key] = field(default_factory=set)
-    flights: dict[str, _Flight] = field(default_factory=dict)
-    synced: asyncio.Future[Synced] | None = None
-    pipe: Pipe | None = None
-
-    def say(self, message: object) -> None:
-        assert self.pipe is not None
-        self.pipe.say(message)
-
-    def waiting(self) -> Sequence[asyncio.Future[None] | asyncio.Future[Called] | asyncio.Future[Synced]]:
-        """Return what somebody waits for that this worker was to say."""
-        everything = (self.ready, self.synced, *(flight.over for flight in self.flights.values()))
-        return [future for future in everything if future is not None and not future.done()]
 
 
 class Pool:
@@ -67,9 +34,9 @@ class Pool:
         """Have as many workers as there are journals."""
         self._job = job
         self._journals = tuple(journals)
-        self._workers: list[_Worker] = []
-        self._places: dict[Key, _Worker] = {}
-        self._flown: dict[str, _Worker] = {}
+        self._workers: list[Worker] = []
+        self._places: dict[Key, Worker] = {}
+        self._flown: dict[str, Worker] = {}
         self._healths: tuple[Health, ...] = ()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_leaving = False
@@ -77,7 +44,7 @@ class Pool:
     async def __aenter__(self) -> Self:
         try:
             for number, path in enumerate(self._journals, start=1):
-                self._workers.append(await self._started(number, path))
+                self._workers.append(await hired(number, self._job, path, heard=self._heard, closed=self._closed))
             async with asyncio.timeout(START_S):
                 for worker in self._workers:
                     await worker.ready
@@ -103,7 +70,7 @@ class Pool:
     async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
         """Have the session's worker send a call at its instant, follow it to its end and write it down."""
         worker = self._tell(send)
-        flight = _Flight(send, streamed, asyncio.get_running_loop().create_future())
+        flight = Flight(send, streamed, asyncio.get_running_loop().create_future())
         worker.flights[send.request_id] = flight
         self._flown[send.request_id] = worker
         try:
@@ -151,7 +118,7 @@ class Pool:
         if self._failure.done():
             self._failure.result()
 
-    def _tell(self, command: Prepare | Send) -> _Worker:
+    def _tell(self, command: Prepare | Send) -> Worker:
         self._require()
         key = (command.arm, command.call.session)
         worker = self._places.get(key)
@@ -162,7 +129,7 @@ class Pool:
         worker.say(Told(command=replace(command, call=replace(command.call, context=new)), kept=kept))
         return worker
 
-    def _heard(self, worker: _Worker, report: Report) -> None:
+    def _heard(self, worker: Worker, report: Report) -> None:
         match report:
             case Done(request_id=name, outcome=outcome, chunks=chunks, prompt_hash=prompt_hash):
                 if (flight := worker.flights.get(name)) is not None and not flight.over.done():
@@ -179,38 +146,16 @@ class Pool:
             case Broken(message=message, hint=hint):
                 self._lose(worker, AgentloadError(message, hint=hint))
 
-    async def _started(self, number: int, path: Path) -> _Worker:
-        mine, theirs = socket.socketpair()
-        with theirs:
-            # A process group of its own: Ctrl-C in the terminal reaches the dispatcher alone, which lets calls in flight come to their end.
-            command = [sys.executable, "-m", "agentload.live.workers.worker", str(theirs.fileno())]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), process_group=0)  # noqa: ASYNC220  # some ms, before anything is timed
-        worker = _Worker(number, process, asyncio.get_running_loop().create_future())
-        worker.pipe = await opened(mine, lambda report: self._heard(worker, report), lambda: self._closed(worker))
-        worker.say(Start(job=self._job, journal=path))
-        return worker
-
-    def _closed(self, worker: _Worker) -> None:
+    def _closed(self, worker: Worker) -> None:
         """Note that a worker's end is gone: nothing that it was to say will come."""
-        if self._is_leaving:
-            return
-        with suppress(subprocess.TimeoutExpired):
-            worker.process.wait(1)
-        code = worker.process.returncode
-        how = "has closed its pipe" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        self._lose(
-            worker,
-            LaunchError(
-                f"worker {worker.number} of {len(self._journals)} {how}: the block pair being played is lost, what was finished is kept",
-                hint=f"agentload replay … --resume {self._job.run_id}",
-            ),
-        )
+        if not self._is_leaving:
+            self._lose(worker, worker.loss(run_id=self._job.run_id))
 
-    def _lose(self, worker: _Worker, error: AgentloadError) -> None:
+    def _lose(self, worker: Worker, error: AgentloadError) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
             self._failure.exception()  # seen, even if nobody watches
-        for future in worker.waiting():
+        for future in worker.owed():
             future.set_exception(self._failure.exception() or error)
 
     async def _stop(self) -> None:
@@ -220,8 +165,4 @@ class Pool:
             if worker.pipe is not None:
                 worker.pipe.close()
         for worker in self._workers:
-            try:
-                await asyncio.to_thread(worker.process.wait, STOP_S)
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
+            await worker.stop()

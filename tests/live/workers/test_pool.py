@@ -145,7 +145,7 @@ async def test_a_worker_that_is_killed_ends_the_run_with_how_to_go_on(tmp_path: 
             await play(server.url)
     (error,) = caught.value.exceptions
     assert isinstance(error, LaunchError)
-    assert error.message == "worker 1 of 1 was killed by signal 9: the block pair being played is lost, what was finished is kept"
+    assert error.message == "worker 1 was killed by signal 9: the block pair being played is lost, what was finished is kept"
     assert error.hint == "agentload replay … --resume r"
 
 
