@@ -34,7 +34,7 @@ FROM arms a LEFT JOIN counted c ON c.arm = a.arm
 WHERE a.run_id = $run
 GROUP BY a.run_id, a.arm, a.position ORDER BY a.position
 """
-STATUSES = "SELECT arm, status, count(*) FROM counted WHERE status <> 'ok' GROUP BY ALL ORDER BY arm, 3 DESC"
+STATUSES = "SELECT arm, status, count(*), min(error) FROM counted WHERE status <> 'ok' GROUP BY ALL ORDER BY arm, 3 DESC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,9 @@ class ArmSummary:
     calls: int
     ok: int
     failed: dict[str, int]
+    """Calls by how they ended."""
+    errors: dict[str, str]
+    """An example of what servers said, by how the call ended."""
     ttft_p50_ms: float | None
     ttft_p95_ms: float | None
     token_p50_ms: float | None
@@ -65,7 +68,7 @@ class Summary:
         """Return a table for people."""
         head = f"{'arm':<16}{'calls':>8}{'ok':>8}{'TTFT p50':>12}{'p95':>12}{'token p50':>12}{'tokens/s':>10}{'cached':>8}"
         lines = [f"run {self.run_id}", head, *map(_line, self.arms)]
-        lines += [f"{arm.arm}: {count} {status}" for arm in self.arms for status, count in arm.failed.items()]
+        lines += [_failed(arm, status, count) for arm in self.arms for status, count in arm.failed.items()]
         lines += [f"{arm.arm}: not counted: {count} plays, {reason}" for arm in self.arms for reason, count in arm.left_out.items()]
         return "\n".join(lines)
 
@@ -85,7 +88,8 @@ def summarise(database: Path, run_id: str) -> Summary:
                 arm=arm,
                 calls=calls,
                 ok=ok,
-                failed={status: count for name, status, count in failed if name == arm},
+                failed={status: count for name, status, count, _ in failed if name == arm},
+                errors={status: error for name, status, _, error in failed if name == arm and error},
                 ttft_p50_ms=p50,
                 ttft_p95_ms=p95,
                 token_p50_ms=token,
@@ -109,6 +113,11 @@ def _kept(played: Sequence[Play]) -> pa.Table:
             "ended_ns": pa.array([play.ended_ns for play in kept], pa.int64()),
         }
     )
+
+
+def _failed(arm: ArmSummary, status: str, count: int) -> str:
+    said = arm.errors.get(status)
+    return f"{arm.arm}: {count} {status}" + (f", such as: {said}" if said else "")
 
 
 def _line(arm: ArmSummary) -> str:

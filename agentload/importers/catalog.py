@@ -64,6 +64,8 @@ def sniffed(paths: Sequence[Path]) -> str:
     surest = (0.0, "")
     for path in _some(paths):
         head = Head(path)
+        if _is_archive(head):
+            raise UsageError(f"{path}: an archive", hint=f"unpack it, and import the folder: tar -xf {path}")
         surest = max(surest, *((found.sniff(head), found.name) for found in every))
         if surest[0] >= 0.9:
             break
@@ -90,6 +92,10 @@ def expanded(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, ...]
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
     endings = [pattern + ending for pattern in patterns for ending in ("", ".gz", ".zst")]
     return sorted({path for pattern in endings for path in folder.rglob(pattern) if path.is_file()})
+
+
+def _is_archive(head: Head) -> bool:
+    return head.bytes[257:262] == b"ustar" or head.bytes.startswith(b"PK\x03\x04")
 
 
 def _some(paths: Sequence[Path]) -> Iterator[Path]:

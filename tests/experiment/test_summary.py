@@ -26,3 +26,12 @@ def test_what_primes_or_warms_up_is_in_no_figure(tmp_path: Path) -> None:
     with stored(tmp_path, [*pair_of_blocks(0, 0), call("bf16", 0, 2, "s2", prime=True), *warm]):
         found = summarise(tmp_path / "x.duckdb", "r1")
     assert [(arm.calls, arm.left_out) for arm in found.arms] == [(1, {}), (1, {})]
+
+
+def test_how_calls_failed_is_said_with_what_the_servers_said(tmp_path: Path) -> None:
+    said = "133781 prompt and 122 output tokens exceed the model length of 131072"
+    more = [call("bf16", 0, at, f"s{at}", status="http_error", error=said, output_tokens=None) for at in (2, 3)]
+    with stored(tmp_path, [*pair_of_blocks(0, 0), *more]):
+        found = summarise(tmp_path / "x.duckdb", "r1")
+    assert found.arms[0].errors == {"http_error": said}
+    assert f"bf16: 2 http_error, such as: {said}" in found.text()

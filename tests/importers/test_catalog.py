@@ -1,5 +1,6 @@
 """Formats are found by file name and guessed from the files; their options are their signatures."""
 
+import tarfile
 from importlib import import_module
 from pathlib import Path
 
@@ -58,3 +59,12 @@ def test_files_of_a_folder_are_found_in_order_packed_or_not(tmp_path: Path) -> N
         written(tmp_path / name, "")
     found = catalog.expanded([tmp_path], ["*.csv"])
     assert [str(path.relative_to(tmp_path)) for path in found] == ["a.csv", "b/1.csv.zst", "b/2.csv.gz"]
+
+
+def test_an_archive_is_to_be_unpacked_first(tmp_path: Path) -> None:
+    written(tmp_path / "in" / "m.jsonl", "{}\n")
+    with tarfile.open(tmp_path / "m.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "in", "in")
+    with pytest.raises(UsageError, match="an archive") as caught:
+        catalog.sniffed([tmp_path / "m.tar.gz"])
+    assert caught.value.hint == f"unpack it, and import the folder: tar -xf {tmp_path / 'm.tar.gz'}"

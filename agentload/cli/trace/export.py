@@ -4,6 +4,7 @@ agentload trace export FORMAT TRACE [NAME=VALUE]... -o FILE. Without a format, t
 options.
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from agentload.cli._output import print_json
 from agentload.cli.trace._files import write_lines
+from agentload.cli.trace._lines import counted
 from agentload.errors import UsageError
 from agentload.exporters import catalog
 from agentload.importers.parts import texts
@@ -32,11 +34,16 @@ def run(
         return
     exporter = catalog.exporter(format)
     options = checked(exporter.name, exporter.options, _parsed(given or []))
+    kept = None
     if text is not None:
         if not exporter.speaks:
             raise UsageError(f"--text: '{exporter.name}' holds no words", hint="agentload trace export FORMAT TRACE without --text")
-        options["texts"] = texts.read(text)
+        kept = options["texts"] = texts.Kept(texts.read(text))
     write_lines(out, exporter.lines(read(trace), **options))
+    if kept is not None:
+        print(
+            f"words: those of {counted(len(kept.found), 'content')} are the source's, all others drawn with their lengths", file=sys.stderr
+        )
 
 
 def _parsed(given: list[str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Keep literal text beside a trace, only when it was asked for: one line for each content, by the key that the trace uses."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final
 
@@ -33,6 +33,28 @@ class Texts:
 def beside(path: Path) -> Path:
     """Return where the texts of a trace file lie."""
     return path.with_name(path.name.removesuffix(".zst").removesuffix(".jsonl") + SUFFIX)
+
+
+class Kept(Mapping[str, str]):
+    """Texts by key, which remember what was found in them."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self.found: set[str] = set()
+
+    def __getitem__(self, key: str) -> str:
+        """Return a text, and remember that it was there."""
+        text = self._texts[key]
+        self.found.add(key)
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys."""
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        """Count the texts."""
+        return len(self._texts)
 
 
 def read(path: Path) -> Mapping[str, str]:

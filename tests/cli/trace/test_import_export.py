@@ -72,8 +72,9 @@ def test_words_are_kept_beside_the_trace_and_that_is_said(tmp_path: Path, run: R
     texts = tmp_path / "t.text.jsonl"
     assert (code, f"literal text: 2 contents in {texts}; it is as private as the source" in err) == (0, True)
     assert "whales" not in (tmp_path / "t.jsonl").read_text()
-    code, out, _ = run("export", "openai-batch", tmp_path / "t.jsonl", "--text", texts)
+    code, out, err = run("export", "openai-batch", tmp_path / "t.jsonl", "--text", texts)
     assert (code, "a question about whales" in out) == (0, True)
+    assert err == "words: those of 1 content are the source's, all others drawn with their lengths\n"
 
 
 @pytest.mark.parametrize(
