@@ -74,7 +74,7 @@ def explained(arms: Sequence[Endpoint]) -> str:
     for arm in arms:
         lines += ["", f"# {arm.name}: {whys.get(arm.name, 'as the arms file says.')}"]
         if arm.launch is None:
-            lines.append(f"# started elsewhere: {arm.url}")
+            lines.append(f"# started elsewhere: {arm.shown_url}")
             continue
         env = [f"{name}={shlex.quote(value)}" for name, value in arm.launch.env.items()]
         lines.append(" ".join([*env, shlex.join(arm.launch.command)]))

@@ -126,7 +126,7 @@ def launched(
             running = start(endpoint, logs=logs, start_s=start_s)
             stack.callback(_ended, running, notice)
             servers[endpoint.name] = running
-            notice(f"{endpoint.name}: ready after {time.monotonic() - began:.0f} s at {endpoint.url} (process {running.pid})")
+            notice(f"{endpoint.name}: ready after {time.monotonic() - began:.0f} s at {endpoint.shown_url} (process {running.pid})")
         yield servers
 
 

@@ -20,10 +20,10 @@ def beginnings(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
         if any(set(each) != set(listed[0]) for each in listed):
             raise EndpointError("not every arm has a server on the same machines", hint="give each arm the same names under 'machines'")
         return tuple(listed[0][position % len(listed[0])] for position in range(len(endpoints)))
-    hosts = [urlsplit(endpoint.url).hostname or endpoint.url for endpoint in endpoints]
+    hosts = [urlsplit(endpoint.url).hostname or endpoint.shown_url for endpoint in endpoints]
     names: dict[str, str] = {}
     for endpoint, host in zip(endpoints, hosts, strict=True):
-        address = host if len({*hosts}) == len(endpoints) else urlsplit(endpoint.url).netloc or endpoint.url
+        address = host if len({*hosts}) == len(endpoints) else urlsplit(endpoint.shown_url).netloc or endpoint.shown_url
         # A control is on the machine of its twin, whose URL it shares.
         names.setdefault(endpoint.url, endpoint.machine or (address if endpoint.profile is None else f"m{len(names) + 1}"))
     return tuple(names[endpoint.url] for endpoint in endpoints)

@@ -75,14 +75,14 @@ async def exchanged(
 ) -> None:
     """Wait until the servers of a stage are where they belong; *said* is what each arm's server said of itself before."""
     until_s = time.monotonic() + patience_s
-    wanted = ", ".join(f"{each.name} at {each.url}" for each in stage.endpoints if each.name in stage.taken_from)
+    wanted = ", ".join(f"{each.name} at {each.shown_url}" for each in stage.endpoints if each.name in stage.taken_from)
     notice(f"half way: exchange the servers now, to have {wanted}; waiting {patience_s / 60:.0f} min for them")
     waiting = [each for each in stage.endpoints if each.name in stage.taken_from]
     while waiting:
         waiting = [each for each in waiting if not await _is_there(each, said, stage.taken_from[each.name])]
         if waiting and time.monotonic() + LOOK_S > until_s:
             raise EndpointError(
-                f"{waiting[0].name} is not at {waiting[0].url} after {patience_s / 60:.0f} min",
+                f"{waiting[0].name} is not at {waiting[0].shown_url} after {patience_s / 60:.0f} min",
                 hint=f"exchange the servers, then: {resume_command(run_id)}",
             )
         if waiting:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from agentload.endpoints.urls import without_user
 from agentload.errors import AgentloadError
 from agentload.model.plan import Arrivals, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
 from agentload.report.policy import Setting, parse, read_policy
@@ -95,6 +96,10 @@ def job(name: str, content: object, *, at: Path) -> Job:
         said = msgspec.convert(content, _Entry)
     except msgspec.ValidationError as error:
         raise AgentloadError(f"{where}: {error}", hint="agentload watch --help shows a jobs file") from error
+    if without_user(said.endpoints) != said.endpoints:
+        raise AgentloadError(
+            f"{where}: endpoints holds a password, and jobs are stored", hint="name an arms file, with key_env or header_env"
+        )
     schedule = Schedule(cron=said.schedule.cron, time_zone=said.schedule.time_zone, stagger_s=said.schedule.stagger_s)
     check(schedule, where=where)
     _check_numbers(said, where)

@@ -52,6 +52,7 @@ def test_a_trace_beside_the_file_is_named_by_its_absolute_path(tmp_path: Path) -
     ("entry", "message"),
     [
         ({**ENTRY, "traces": []}, "traces names at least one"),
+        ({**ENTRY, "endpoints": "prod=http://me:secret@h/v1"}, "endpoints holds a password"),
         ({**ENTRY, "pairs": 2}, "pairs must be >= 3"),
         ({**ENTRY, "shedule": 1}, "unknown field `shedule`"),
         ({**ENTRY, "metrics": ["tftt_ms"]}, "Invalid enum value 'tftt_ms'"),

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.urls import checked_url, masked, socket_of, without_user
+from agentload.errors import EndpointError
+from agentload.experiment.record import typed_command
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://me:secret@host:8000/v1", "http://***@host:8000/v1"),
+        ("a=https://me:se%40cret@h/v1,b=http://other/v1", "a=https://***@h/v1,b=http://other/v1"),
+        ("cannot reach http://token@h/v1/models: refused", "cannot reach http://***@h/v1/models: refused"),
+        ("http://h/v1?mail=me@host", "http://h/v1?mail=me@host"),
+        ("http+unix://%2Frun%2Fs.sock/v1", "http+unix://%2Frun%2Fs.sock/v1"),
+    ],
+)
+def test_a_password_in_a_url_is_never_shown(text: str, shown: str) -> None:
+    assert without_user(text) == shown
+    assert masked(f"{text} key-of-ours", ("key-of-ours",)) == f"{shown} ***"
+
+
+def test_the_stored_command_has_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["agentload", "replay", "rag", "--endpoints", "a=http://me:secret@h/v1"])
+    assert typed_command() == "agentload replay rag --endpoints a=http://***@h/v1"
+    assert Endpoint(name="a", url="http://me:secret@h/v1").shown_url == "http://***@h/v1"
+
+
+def test_a_url_of_another_scheme_is_refused_without_its_password() -> None:
+    with pytest.raises(EndpointError) as caught:
+        checked_url("ftp://me:secret@h", "a")
+    assert caught.value.message == "a: 'ftp://***@h' is not an http(s) URL"
+
+
+def test_a_unix_socket_is_named_by_its_url() -> None:
+    assert socket_of("http+unix://%2Frun%2Fvllm.sock/v1") == "/run/vllm.sock"
+    assert socket_of("http://h/v1") is None
