@@ -123,9 +123,11 @@ def _is_running(folder: Path) -> bool:
 
 def _journals(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if path.name.startswith(LEGS) and path.suffix == ".journal")
+        with os.scandir(folder) as entries:
+            names = sorted(each.name for each in entries if each.name.startswith(LEGS) and each.name.endswith(".journal"))
     except OSError:
         return []
+    return [folder / name for name in names]
 
 
 def _mtime(path: Path) -> int:

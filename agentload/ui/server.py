@@ -78,7 +78,11 @@ async def serve(options: Options, *, until: asyncio.Event, ready: Callable[[Runn
     await runner.setup()
     try:
         url = await Door(runner, host=options.host, port=options.port).open()
-        ready(Running(url=url, pages={f"{url}/db/{name}/": each.path for name, each in found.items()}))
-        await until.wait()
+        async with asyncio.TaskGroup() as tasks:
+            # With thousands of runs the first look at their folders takes a second: not when somebody waits for it.
+            for each in found.values():
+                tasks.create_task(asyncio.to_thread(each.live.running))
+            ready(Running(url=url, pages={f"{url}/db/{name}/": each.path for name, each in found.items()}))
+            await until.wait()
     finally:
         await runner.cleanup()

@@ -24,7 +24,7 @@ found AS (
             contains(lower(concat_ws(' ', r.run_id, r.name, r.model, r.trace_name, job, array_to_string(arms, ' '))), term)))
             IS NOT FALSE
 ),
-chosen AS (SELECT * FROM found WHERE (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1),
+chosen AS MATERIALIZED (SELECT * FROM found WHERE (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1),
 counted AS (
     SELECT run_id, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok FROM calls_row
     WHERE run_id IN (SELECT run_id FROM chosen) GROUP BY run_id
