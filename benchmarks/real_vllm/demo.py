@@ -94,12 +94,13 @@ def main() -> None:
         )
     size = QUICK if given.quick else FULL
     names = given.models.split(",")
-    began, total = time.monotonic(), sum(len(MODELS[name]) for name in names)
-    done = 0
+    began = time.monotonic()
+    # A step takes as long as it has arms; a replay has the control beside them.
+    shares = [len(MODELS[name]) + control for name in names for control in (1, 0)]
+    untils = (began + 60 * given.minutes * sum(shares[: place + 1]) / sum(shares) for place in range(len(shares)))
     for name in names:
         for step in (_replay, _sweep):
-            done += len(MODELS[name])
-            step(name, given.work, size, vllm=vllm, until=began + 60 * given.minutes * done / (2 * total))
+            step(name, given.work, size, vllm=vllm, until=next(untils))
         _report(name, given.work, given.out)
     print(f"\n{(time.monotonic() - began) / 60:.0f} minutes; reports in {given.out}")
 
