@@ -27,7 +27,7 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         name=server.arm,
         expected_dtype=values.text(expected.get("kv_cache_dtype")) or (profile.kv_dtype if profile else None),
         observed_dtype=values.text(facts.get("kv_cache_dtype")),
-        kernel=values.text(facts.get("attention_backend")),
+        kernel=_kernel(facts),
         skip_layers=values.names(facts.get("skip_layers")),
         prefix_caching=values.truth(facts.get("prefix_caching")),
         kv_bytes_per_token=_kv_bytes(server, profile),
@@ -91,6 +91,12 @@ def model(name: str | None, arms: Sequence[Server], profile: ArmProfile | None) 
 def _attention(shape: ModelShape) -> Literal["gqa", "mla", "hybrid"]:
     kinds = {group.kind for group in shape.groups}
     return "mla" if "mla" in kinds else "hybrid" if "mamba" in kinds else "gqa"
+
+
+def _kernel(facts: Mapping[str, object]) -> str | None:
+    """Name the attention kernel; two versions of FlashAttention are two kernels."""
+    backend, version = values.text(facts.get("attention_backend")), values.count(facts.get("flash_version"))
+    return f"{backend}(FA{version})" if backend is not None and "FLASH_ATTN" in backend and version is not None else backend
 
 
 def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:

@@ -105,3 +105,12 @@ def test_a_measured_runs_gates_hold_it_against_physics_without_a_profile(tmp_pat
         folder.mkdir()
         evidence = found(folder, [fingerprint("bf16", kv_cache_dtype="auto"), *fast], gpu="H100", tensor_parallel=gpus, shape=SHAPE)
         assert {gate.status for gate in compute_floor.check(evidence, Policy()) if gate.arm == "bf16"} == {status}
+
+
+def test_two_versions_of_flash_attention_are_two_kernels(tmp_path: Path) -> None:
+    rows = [
+        fingerprint("bf16", attention_backend="FLASH_ATTN", flash_version=3),
+        fingerprint("fp8", attention_backend="FLASHINFER", flash_version=3),
+        *pair_of_blocks(),
+    ]
+    assert [each.kernel for each in found(tmp_path, rows).arms] == ["FLASH_ATTN(FA3)", "FLASHINFER"]
