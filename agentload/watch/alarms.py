@@ -209,7 +209,8 @@ def _at(each: Execution) -> int:
 def _told(each: Execution, failures: int) -> str:
     if each.outcome == "dead":
         return each.detail.reason or "an endpoint does not answer"
-    return f"{failures} executions in a row gave nothing; the last: {each.detail.reason or each.outcome}"
+    reason = each.detail.reason or each.outcome
+    return reason if each.detail.missed == failures else f"{failures} firings in a row gave no usable figures; the last: {reason}"
 
 
 def _shift_told(series: str, found: Shift) -> str:

@@ -42,7 +42,7 @@ def level_told(series: Series, level: Level) -> str:
 
 def outcome_told(each: Execution) -> str:
     """Return an execution's outcome, with the reason where there is one."""
-    late = f", {each.late_s / 60:,.0f} min late" if each.late_s > LATE_S else ""
+    late = f", {each.late_s / 3600:,.1f} h late" if each.late_s > LATE_S else ""
     if each.outcome == "done":
         told = "done: the reference from now on" if each.detail.reference is None else f"done, against {each.detail.reference}"
         return told + late

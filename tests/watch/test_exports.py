@@ -236,5 +236,5 @@ def test_a_digest_names_changes_of_level_and_their_suspects() -> None:
 
 def test_an_execution_that_started_late_says_so() -> None:
     day_ns = 86_400_000_000_000
-    assert outcome_told(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000)) == "done: the reference from now on, 480 min late"
+    assert outcome_told(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000)) == "done: the reference from now on, 8.0 h late"
     assert outcome_told(execution(3)) == "done: the reference from now on"

@@ -1,4 +1,4 @@
-"""Runs of one server in virtual time, a slower one behind the same name for some of them: one alarm, closed when it is over."""
+"""Nights of one server in virtual time: what is held against what, what is raised, what is deleted."""
 
 from __future__ import annotations
 
@@ -7,70 +7,85 @@ from pathlib import Path
 
 import pytest
 
-from agentload.experiment.arms import arms_of
-from agentload.experiment.load_traces import load_traces
-from agentload.experiment.plan import plan
-from agentload.experiment.simulate import Simulation
-from agentload.model.plan import ClosedLoop, Load
-from agentload.model.profile import ArmProfile
-from agentload.model.rows import RunRow
-from agentload.store import journal
-from agentload.store.loader import load
-from agentload.watch.alarms import Rule, alarms
-from agentload.watch.history import Execution
-from agentload.watch.job import Job
-from agentload.watch.judge import facts, judged
-from agentload.watch.schedule import Schedule
-from tests.watch.histories import execution
+from agentload.store.database import reading
+from agentload.store.places import journal_folder
+from agentload.watch.accept import accept
+from agentload.watch.ledger import history, stored_alarms
+from agentload.watch.trends import read
+from tests.watch.simulated import ARM, JOB, SHORT, Nights, nights, slower, unheard, upgraded
 
-JOB = Job(name="nightly", traces=("demo-rag",), endpoints="emulated:gpt-oss-20b-h100/bf16", schedule=Schedule(cron="0 2 * * *"))
-STEP_TIMES = ("decode_ms", "decode_ms_per_token", "prefill_ms_per_token", "prefill_ms_per_pair", "weights_ms", "host_ms_per_token")
+pytestmark = pytest.mark.slow
 
 
-def slower(arm: ArmProfile, by: float) -> ArmProfile:
-    """Return the arm with every step longer by this share."""
-    assert arm.step is not None
-    times = {name: getattr(arm.step, name) * (1 + by) for name in STEP_TIMES}
-    return replace(arm, step=replace(arm.step, **times))
+def kept(scene: Nights) -> list[str]:
+    with reading(scene.database) as connection:
+        return [run for (run,) in connection.execute("SELECT run_id FROM runs ORDER BY run_id").fetchall()]
 
 
-def played(arm: ArmProfile, database: Path, *, number: int) -> str:
-    """Play the trace once in virtual time with the noise of this run, and store it."""
-    trace, trace_hash = load_traces(JOB.traces)
-    run = f"run{number}"
-    made = plan(trace, ["prod"], run=run, pairs=4, load=Load(arrivals=ClosedLoop(sessions=1)))
-    simulation = Simulation(plan=replace(made, seed=number), arms={"prod": arm}, trace_hash=trace_hash, command="")
-    path = database.parent / f"{run}.journal"
-    with journal.Writer(path) as writer:
-        for row in simulation.rows():
-            writer.append(replace(row, seed=0) if isinstance(row, RunRow) else row)
-    load([path], database)
-    return run
+def test_a_run_that_our_own_machine_spoilt_does_not_become_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = nights(monkeypatch, tmp_path)
+    scene.marred = True
+    first = scene.night()
+    assert (first.execution.outcome, first.code) == ("void", 3)
+    assert "held several chunks under one stamp" in (first.execution.detail.reason or "")
+    scene.marred = False
+    second, third = scene.night(), scene.night()
+    assert (second.execution.outcome, second.execution.detail.reference) == ("done", None)
+    assert third.execution.detail.reference == second.execution.run_id
+    assert all(each.floor is not None for each in third.execution.detail.changes)
 
 
-def executed(arm: ArmProfile, database: Path, *, number: int) -> Execution:
-    run = played(arm, database, number=number)
-    told = facts(database, run)
-    if number == 0:
-        return execution(0, facts=told)
-    found = judged(database, run, "run0", arms=("prod",), job=JOB)
-    assert found.void is None, found.void
-    changes = tuple(each for each in found.changes if each.metric in JOB.metrics)
-    return execution(number, facts=told, reference="run0", changes=changes)
+def test_a_machine_that_slept_through_three_firings_reports_them_and_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = nights(monkeypatch, tmp_path, job=replace(SHORT, control=False))
+    scene.night()
+    woken = scene.night(later=4)
+    assert [each.outcome for each in history(scene.database, "nightly")] == ["done", "missed", "done"]
+    missed = woken.history[1]
+    assert (missed.detail.missed, missed.detail.reason) == (3, "3 firings that nobody answered")
+    assert woken.execution.due_ns == scene.now_ns
+    assert [(each.kind, each.message, each.is_open) for each in stored_alarms(scene.database, "nightly")] == [
+        ("failing schedule", "3 firings that nobody answered", False)
+    ]
 
 
-@pytest.mark.slow
-def test_a_slowdown_of_8_percent_on_one_server_is_one_alarm_that_closes_when_it_is_over(tmp_path: Path) -> None:
-    database = tmp_path / "x.duckdb"
-    (arm,) = arms_of("gpt-oss-20b-h100", ["bf16"])
-    servers = [arm] * 11 + [slower(arm, 0.08)] * 3 + [arm] * 2
-    past = [executed(each, database, number=number) for number, each in enumerate(servers)]
-    spans = [(each.kind, each.metric, each.run_id, each.closed_ns == past[14].ended_ns) for each in alarms(past, Rule())]
-    assert spans == [("regression", "prod: turn_ms", "r11", True)]
+def test_a_slower_version_is_one_alarm_that_names_it_until_it_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = nights(monkeypatch, tmp_path, job=replace(JOB, keep_runs=4))
+    for _ in range(11):
+        assert scene.night().code == 0
+    scene.arm = upgraded(slower(ARM, 0.08), "0.20.0")
+    assert [scene.night().code for _ in range(3)] == [3, 3, 3]
+    changed = scene.executed[11].execution
+    (alarm,) = (each for each in stored_alarms(scene.database, "nightly") if each.kind == "regression")
+    assert (alarm.run_id, alarm.metric, alarm.suspects) == (changed.run_id, "prod: turn_ms", ("prod: version 0.19.1 → 0.20.0",))
+
+    turn = next(each for each in read(scene.database, "nightly").series if each.metric == "turn_ms")
+    assert [(each.run_id, each.suspects) for each in turn.change_points] == [(changed.run_id, alarm.suspects)]
+    assert turn.alarms == (alarm,)
+
+    runs = [each.execution.run_id or "" for each in scene.executed]
+    assert kept(scene) == sorted([runs[0], *runs[-4:]])
+    assert [run for run in runs if journal_folder(scene.database, run).exists()] == [runs[0], *runs[-4:]]
+
+    closed = accept(scene.job, scene.database, run=None, note="0.20 is known to be slower", notice=unheard).closed
+    assert [each.kind for each in closed] == ["regression"]
+    after = scene.night()
+    assert (after.code, after.execution.detail.reference) == (0, runs[-1])
+    assert not [each for each in after.alarms if each.is_open]
 
 
-@pytest.mark.slow
-def test_quiet_runs_of_one_server_raise_nothing(tmp_path: Path) -> None:
-    (arm,) = arms_of("gpt-oss-20b-h100", ["bf16"])
-    past = [executed(arm, tmp_path / "x.duckdb", number=number) for number in range(16)]
-    assert alarms(past, Rule()) == ()
+def test_a_slowdown_that_is_over_closes_its_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = nights(monkeypatch, tmp_path, job=JOB)
+    for _ in range(11):
+        scene.night()
+    scene.arm = slower(ARM, 0.08)
+    assert [scene.night().code for _ in range(2)] == [3, 3]
+    scene.arm = ARM
+    assert [scene.night().code for _ in range(2)] == [0, 0]
+    spans = [(each.kind, each.run_id, each.closed_ns) for each in stored_alarms(scene.database, "nightly")]
+    assert spans == [("regression", scene.executed[11].execution.run_id, scene.executed[13].execution.ended_ns)]
+
+
+def test_quiet_nights_of_one_server_raise_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = nights(monkeypatch, tmp_path, job=JOB)
+    assert [scene.night().code for _ in range(16)] == [0] * 16
+    assert stored_alarms(scene.database, "nightly") == ()

@@ -29,12 +29,14 @@ def run(
     pairs: Annotated[int, typer.Option(help="Block pairs of each run.")] = 6,
     calls: Annotated[int | None, typer.Option(help="Budget: calls of each run, on all arms together.")] = None,
     minutes: Annotated[float, typer.Option(help="Time limit of each run.")] = 60.0,
+    usd: Annotated[float | None, typer.Option(help="What the servers may cost during each run, by the price of their GPUs.")] = None,
     keep_runs: Annotated[int | None, typer.Option(help="Delete the calls of older runs.")] = None,
 ) -> None:
     schedule: dict[str, Any] = {"cron": cron, "time_zone": time_zone, **({"stagger_s": stagger} if stagger else {})}
     entry: dict[str, Any] = {"traces": trace, "endpoints": endpoints, "schedule": schedule, "pairs": pairs}
     entry |= {key: value for key, value in (("model", model), ("api_key_env", api_key_env)) if value is not None}
-    entry["budget"] = {"minutes": minutes, **({} if calls is None else {"calls": calls})}
+    bounds = {"calls": calls, "minutes": minutes, "usd": usd}
+    entry["budget"] = {key: value for key, value in bounds.items() if value is not None}
     if keep_runs is not None:
         entry["retention"] = {"runs": keep_runs}
     add(file, name, entry)
