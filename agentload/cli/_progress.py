@@ -32,6 +32,10 @@ class _Arm:
     busy_from: float | None = None
     busy_s: float = 0.0
 
+    def told(self) -> str:
+        """Say how many calls are done, and of how many: what a time budget leaves room for is a guess, not shown once it was too low."""
+        return f"{self.done}/{self.total}" if self.done <= self.total else str(self.done)
+
     def seconds(self) -> float:
         return self.busy_s + (time.monotonic() - self.busy_from if self.busy_from is not None else 0.0)
 
@@ -82,7 +86,7 @@ class Progress:
 
     def line(self) -> str:
         """Return the state in one line."""
-        parts = [f"{name} {arm.done}/{arm.total}, {sum(arm.failed.values())} failed" for name, arm in self._arms.items()]
+        parts = [f"{name} {arm.told()}, {sum(arm.failed.values())} failed" for name, arm in self._arms.items()]
         return f"{time.monotonic() - self._started:6.0f} s  " + " · ".join(parts) + f" · left {self._left()}"
 
     def table(self) -> Table:
@@ -96,7 +100,7 @@ class Progress:
             seconds = arm.seconds()
             table.add_row(
                 name,
-                f"{arm.done}/{arm.total}",
+                arm.told(),
                 str(arm.in_flight),
                 failed,
                 *(_ms(arm.ttft_ms, q) for q in (0.5, 0.95)),
@@ -107,7 +111,7 @@ class Progress:
 
     def _left(self) -> str:
         done, total = sum(a.done for a in self._arms.values()), sum(a.total for a in self._arms.values())
-        if done < 3:
+        if done < 3 or done > total:
             return "…"
         seconds = (time.monotonic() - self._started) * (total - done) / done
         return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"

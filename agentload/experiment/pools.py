@@ -26,6 +26,6 @@ def _emulated(profile: str) -> float:
 async def _asked(endpoint: Endpoint) -> float | None:
     try:
         tokens = (await identify(endpoint)).facts()["pool_tokens"]
-    except EndpointError:  # it does not run yet; when it is to be played on, its absence is an error
+        return None if tokens is None else float(str(tokens))  # a metric's labels are text
+    except (EndpointError, ValueError):  # it does not run yet, or says nothing of use; when it is played on, its absence is an error
         return None
-    return float(tokens) if isinstance(tokens, int | float) else None

@@ -21,6 +21,23 @@ from agentload.store.database import reading
 SECOND: Final = 1_000_000_000
 # Set anew at each start of a server that is otherwise the same.
 _VOLATILE: Final = frozenset({"process_start_s"})
+# An arm may change machines within a run: then its blocks know where it was.
+_ARMS: Final = """
+WITH places AS (
+    SELECT arm, string_agg(machine, ', then ' ORDER BY first) AS machine
+    FROM (SELECT arm, machine, min((leg, started_ns)) AS first FROM blocks WHERE run_id = $run AND machine IS NOT NULL GROUP BY ALL)
+    GROUP BY arm
+)
+SELECT a.arm, url, coalesce(p.machine, a.machine), profile FROM arms AS a LEFT JOIN places AS p USING (arm)
+WHERE a.run_id = $run ORDER BY position
+"""
+_SAID: Final = """
+SELECT arm, facts, (SELECT any_value(machine) FROM blocks AS b WHERE (b.run_id, b.leg, b.arm) = (f.run_id, f.leg, f.arm))
+FROM fingerprints AS f WHERE run_id = $run ORDER BY leg, at_ns, round
+"""
+_Said = tuple[str | None, dict[str, Any]]
+"""Where a server was, and what it said of itself."""
+
 LENGTHS: Final = 10
 """As many columns as a heat map can label; more lengths than this are gathered at powers of two."""
 
@@ -81,17 +98,19 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Ma
 
 
 def _servers(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Served, ...]:
-    said: dict[str, list[dict[str, Any]]] = {}
-    query = "SELECT arm, facts FROM fingerprints WHERE run_id = ? ORDER BY leg, at_ns, round"
-    for arm, text in connection.execute(query, [run]).fetchall():
-        said.setdefault(arm, []).append({key: value for key, value in json.loads(text).items() if key not in _VOLATILE})
-    arms = connection.execute("SELECT arm, url, machine, profile FROM arms WHERE run_id = ? ORDER BY position", [run]).fetchall()
+    said: dict[str, list[_Said]] = {}
+    for arm, text, machine in connection.execute(_SAID, {"run": run}).fetchall():
+        known = {key: value for key, value in json.loads(text).items() if key not in _VOLATILE}
+        said.setdefault(arm, []).append((machine, known))
+    arms = connection.execute(_ARMS, {"run": run}).fetchall()
     return tuple(_served(arm, url, machine, profile, said.get(arm, [])) for arm, url, machine, profile in arms)
 
 
-def _served(arm: str, url: str | None, machine: str | None, profile: str | None, said: list[dict[str, Any]]) -> Served:
-    digest = hashlib.sha256(json.dumps(said[0], sort_keys=True).encode()).hexdigest()[:12] if said else None
-    steady = all(each == said[0] for each in said) if len(said) > 1 else None
+def _served(arm: str, url: str | None, machine: str | None, profile: str | None, said: list[_Said]) -> Served:
+    digest = hashlib.sha256(json.dumps(said[0][1], sort_keys=True).encode()).hexdigest()[:12] if said else None
+    # On another machine the same configuration may have a pool of another size.
+    first = dict(reversed(said))
+    steady = all(known == first[place] for place, known in said) if len(said) > 1 else None
     return Served(arm=arm, url=url, machine=machine, profile=profile, fingerprint=digest, steady=steady)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import StoreError
-from agentload.model.rows import AnswerRow, ArmRow, FingerprintRow, LegRow, Row, RunRow, SampleRow
+from agentload.model.rows import AnswerRow, ArmRow, BlockRow, FingerprintRow, LegRow, Row, RunRow, SampleRow
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
 from agentload.report.read import facts, run_id
 from agentload.store.journal import Writer
@@ -144,6 +144,26 @@ def test_a_changed_identity_is_not_steady_and_a_simulation_has_no_date(tmp_path:
     file = database(tmp_path, run("r", created_ns=0), arm, said("bf16", "before", version="1"), said("bf16", "after", version="2"))
     made = facts(file, "r").made
     assert (made.servers[0].steady, made.created, made.minutes) == (False, None, None)
+
+
+def test_an_arm_that_changed_machines_is_named_with_both_and_may_have_another_pool_there(tmp_path: Path) -> None:
+    rows: list[Row] = [run("r"), ArmRow(run_id="r", arm="bf16", position=0, url="http://a/v1", model="m", machine="left")]
+    for number, (machine, pool) in enumerate((("left", 100), ("right", 99)), start=1):
+        rows += [
+            leg(number, wall_ns=NOON + number * SECOND),
+            *(
+                FingerprintRow(
+                    run_id="r", leg=number, arm="bf16", at_ns=at, moment="before", round=0, facts=json.dumps({"pool_tokens": pool})
+                )
+                for at in (6, 7)
+            ),
+            BlockRow(
+                run_id="r", leg=number, pair=number, block=0, arm="bf16", round=number, started_ns=8, drain_ns=None, ended_ns=9,
+                salt=f"{number}", machine=machine,
+            ),
+        ]  # fmt: skip
+    (served,) = facts(database(tmp_path, *rows), "r").made.servers
+    assert (served.machine, served.steady) == ("left, then right", True)
 
 
 def test_the_run_that_was_stored_last_is_meant_when_none_is_named(tmp_path: Path) -> None:
