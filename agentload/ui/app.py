@@ -125,6 +125,8 @@ class _Routes:
         return found
 
     def _page(self, source: Source, asked: Asked) -> str:
+        # Before anything is read: what changes meanwhile is news to the page.
+        frame = _frame(self._site, source, asked.page)
         is_alive = asked.page in ALIVE
         seen = _seen(source, asked.name) if is_alive else ()
         answer: Answer[Any]
@@ -139,7 +141,7 @@ class _Routes:
         return render(
             asked.page,
             context_of(
-                **_frame(self._site, source, asked.page),
+                **frame,
                 asked=asked,
                 data=answer.value,
                 stale_ns=answer.stale_ns,

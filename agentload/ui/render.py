@@ -14,6 +14,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from agentload.endpoints.urls import without_user
 from agentload.report import format as say
 from agentload.report.charts.filters import FILTERS
 from agentload.report.charts.svg import element, path
@@ -38,7 +39,12 @@ def render(template: str, context: Mapping[str, object]) -> str:
 def environment() -> Environment:
     """Return the environment of all pages."""
     made = Environment(
-        loader=PackageLoader("agentload.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("agentload.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
     )
     made.filters |= {
         **FILTERS,
@@ -91,6 +97,11 @@ def ago(at_ns: int | None, now_ns: int) -> str:
 
 def _due(schedule: Schedule, now_ns: int) -> int:
     return next(firings(schedule, now_ns))
+
+
+def _shown(value: object) -> object:
+    """Show no password that a URL may hold: a server's error may repeat one."""
+    return without_user(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _change_told(change: Change) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from advisor.policy import Policy
+from agentload.model.rows import Row
 from agentload.report.advise import advise
 from agentload.report.document import document
 from agentload.report.formats.html import html
@@ -16,7 +17,7 @@ from agentload.ui import app, source
 from agentload.ui.guard import POLICY
 from tests.report import sample
 from tests.report.conftest import simulated
-from tests.ui.site import EVIL, begun, call, empty, evil_job, hostile, site, stored, watched, whole
+from tests.ui.site import EVIL, begun, call, empty, evil_job, hostile, leg_row, run_row, site, stored, watched, whole
 
 pytestmark = pytest.mark.loopback
 PAGES = ("", "runs", "runs/r1", "decisions", "comparisons", "jobs", "jobs/nightly", "live")
@@ -105,6 +106,18 @@ async def test_words_of_traces_and_servers_stay_words(tmp_path: Path) -> None:
             assert "\"' onfocus" not in text
 
 
+async def test_no_page_shows_a_password_of_a_url(tmp_path: Path) -> None:
+    told = "http://me:secret@h:8000/v1: refused"
+    failed = call("r1", 1, status="refused", error=told)
+    rows: tuple[Row, ...] = (run_row("r1", command=f"agentload replay rag --endpoints prod={told}"), leg_row("r1"), failed)
+    database = stored(tmp_path, rows)
+    with begun(database, "r2", call("r2", 1, status="refused", error=told)):
+        async with site(database) as client:
+            for page in ("runs/r1", "runs/r2"):
+                text = await (await client.get(f"/db/bench/{page}")).text()
+                assert ("secret" in text, "http://***@h:8000/v1: refused" in text) == (False, True), page
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -162,8 +175,6 @@ async def test_a_run_is_told_before_there_is_a_database(tmp_path: Path) -> None:
 
 
 async def test_a_killed_run_is_not_told_as_running(tmp_path: Path) -> None:
-    from tests.ui.site import leg_row, run_row
-
     async with site(stored(tmp_path, [run_row("r1"), leg_row("r1", "running")])) as client:
         assert "killed" in await (await client.get("/db/bench/runs")).text()
         assert "killed" in await (await client.get("/db/bench/runs/r1")).text()
