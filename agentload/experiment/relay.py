@@ -17,6 +17,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify, served_model
 from agentload.endpoints.launch import START_S, Running, start
 from agentload.errors import EndpointError
+from agentload.model.controls import copied
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS
@@ -60,7 +61,7 @@ class Relay:
         self._starts = 0
 
     async def meet(self, arm: str) -> Identity:
-        """Start an arm's server to see what it is; `up` of the same arm takes it as it stands."""
+        """Start an arm's server to see what it is; `up` of the same arm, or of its control, takes it as it stands."""
         identity = await self._started(arm)
         self._unused = (arm, identity)
         return identity
@@ -68,7 +69,7 @@ class Relay:
     async def up(self, arm: str) -> Identity:
         """End the server that runs and start that of *arm*. Raises EndpointError when it came back as another server."""
         unused, self._unused = self._unused, None
-        if unused is not None and unused[0] == arm:
+        if unused is not None and copied(unused[0]) == copied(arm):
             return unused[1]
         return await self._started(arm)
 

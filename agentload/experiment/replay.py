@@ -151,7 +151,7 @@ class Leg:
     async def _meet_in_turn(self, relay: Relay, before: Past) -> _Met:
         """Start every server once to see what it is; the one that plays first comes last, and stays."""
         plays = (play for round_ in self._replay.plan.rounds for play in round_.plays if play.pair not in before.done)
-        first = next((play.arm for play in plays), None)
+        first = next((copied(play.arm) for play in plays), None)
         identities, models, counts = {}, {}, {}
         ours = self._replay.endpoints
         for endpoint in sorted((e for e in ours if not is_control(e.name)), key=lambda e: e.name == first):

@@ -74,6 +74,30 @@ def test_arms_that_cannot_run_side_by_side_are_started_in_turn_and_each_pair_car
 
 @pytest.mark.slow
 @pytest.mark.loopback
+def test_a_control_is_a_start_of_its_own_of_the_server_that_it_copies(tmp_path: Path) -> None:
+    database = tmp_path / "r.duckdb"
+    replay.run(
+        [short(tmp_path)],
+        endpoints=arms_file(tmp_path, "fp8"),
+        db=database,
+        pairs=1,
+        aa="fp8",
+        launch=True,
+        logs=tmp_path / "logs",
+        sessions=1,
+    )
+    with duckdb.connect(str(database), read_only=True) as connection:
+        rows = connection.execute(
+            "SELECT arm, count(DISTINCT facts ->> 'process_start_s') FROM fingerprints GROUP BY arm ORDER BY arm"
+        ).fetchall()
+        assert connection.execute("SELECT count(*), count(void) FROM blocks").fetchall() == [(2, 0)]
+    # The control is not met on its own, and the start of whichever plays first is kept.
+    assert sorted(count for _, count in rows) == [1, 2]
+    assert len(list((tmp_path / "logs").glob("*/*.log"))) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.loopback
 def test_a_server_that_dies_in_its_block_is_started_anew_and_its_pair_played_again(tmp_path: Path) -> None:
     database = tmp_path / "r.duckdb"
     # Three requests prime the server; the block dies of its sixth.
