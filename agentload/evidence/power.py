@@ -52,7 +52,6 @@ def power(connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[
             told = f"the power of {len(seen)} GPUs was sampled where it has {wanted}"
             notes.append(f"{server.arm}: {told}: say gpus, or its gpu_ids")
     if silent := [server.arm for server in servers if server.arm not in drawn]:
-        notes.append(
-            f"no GPU power was sampled on {', '.join(silent)}: energy is not known (gpu_metrics names an exporter, nvidia-ml-py asks this machine)"
-        )
+        how = "gpu_metrics names an exporter, nvidia-ml-py asks this machine"
+        notes.append(f"no GPU power was sampled on {', '.join(silent)}: energy is not known ({how})")
     return Power(watts=watts, notes=tuple(notes))

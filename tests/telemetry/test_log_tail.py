@@ -54,8 +54,14 @@ def test_a_log_that_was_begun_anew_is_read_from_its_start_and_one_that_is_gone_t
 
 @pytest.mark.loopback
 async def test_the_log_stands_in_where_metrics_are_closed_and_only_there(tmp_path: Path) -> None:
+    seen, enough = 0, asyncio.Event()
+
     async def page(request: web.Request) -> web.Response:
+        nonlocal seen
         if request.path == "/open":
+            seen += 1
+            if seen == 3:
+                enough.set()
             return web.Response(text="vllm:num_requests_running 9\n")
         raise web.HTTPForbidden
 
@@ -69,7 +75,7 @@ async def test_the_log_stands_in_where_metrics_are_closed_and_only_there(tmp_pat
         for log in logs.values():
             log.write_text(BUSY)
         task = asyncio.create_task(watch.run())
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(enough.wait(), 10)
         task.cancel()
     rows = list(watch.rows(run_id="r", leg=1))
     assert {(row.name, row.value, row.labels) for row in rows if row.arm == "open"} == {("running", 9.0, None)}
