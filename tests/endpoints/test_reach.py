@@ -9,6 +9,7 @@ import pytest
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.errors import EndpointError
+from agentload.model.rows import CallRow
 from tests.experiment.playing import answering, played
 from tests.live.scripted import Peer, serving
 
@@ -23,7 +24,7 @@ async def test_a_unix_socket_is_identified_watched_and_replayed(tmp_path: Path) 
         found = await identify(endpoint)
         assert (found.models, found.counters) == (("m",), {"running": 0.0})
         rows = await played(tmp_path, [endpoint])
-    assert {row.status for row in rows if hasattr(row, "request_id")} == {"ok"}
+    assert {row.status for row in rows if isinstance(row, CallRow)} == {"ok"}
 
 
 async def test_a_proxy_carries_every_request_with_its_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
