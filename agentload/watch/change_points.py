@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -104,14 +105,30 @@ def _split(values: Floats, offset: int, rng: np.random.Generator) -> Iterator[tu
 def _energy(values: Floats) -> Floats:
     """Return, for each row, the scaled energy distance of each [0, first) to [first, last); -inf where one is too short."""
     n = values.shape[1]
-    apart = np.abs(values[:, :, np.newaxis] - values[:, np.newaxis, :])
-    sums = apart.cumsum(axis=1).cumsum(axis=2)
-    first = np.arange(SHORTEST, n - SHORTEST + 1)[:, np.newaxis]
-    last = np.arange(2 * SHORTEST, n + 1)[np.newaxis]
-    before, after = first, np.maximum(last - first, SHORTEST)
-    whole = np.diagonal(sums, axis1=1, axis2=2)  # each pair twice
-    left, joint = whole[:, first - 1], sums[:, first - 1, last - 1]
-    right = whole[:, last - 1] + left - 2 * joint
-    distance = 2 * (joint - left) / (before * after) - left / (before * (before - 1)) - right / (after * (after - 1))
-    scaled: Floats = np.where(last - first >= SHORTEST, distance * before * after / (before + after), -np.inf)
+    sums = np.abs(values[:, :, np.newaxis] - values[:, np.newaxis, :])
+    np.cumsum(sums, axis=1, out=sums)
+    np.cumsum(sums, axis=2, out=sums)
+    whole = np.diagonal(sums, axis1=1, axis2=2)  # of the pairs within a stretch from the start, each twice
+    left = whole[:, SHORTEST - 1 : n - SHORTEST, np.newaxis]
+    both = whole[:, np.newaxis, 2 * SHORTEST - 1 :]
+    joint = sums[:, SHORTEST - 1 : n - SHORTEST, 2 * SHORTEST - 1 :]
+    of_joint, of_left, of_both, bar = _weights(n)
+    scaled: Floats = of_joint * joint
+    scaled += of_left * left
+    scaled += of_both * both
+    scaled += bar
     return scaled
+
+
+@lru_cache(maxsize=8)
+def _weights(n: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return what the sums over [0, first) x [0, last), [0, first) squared and [0, last) squared count, and -inf where nothing counts."""
+    before = np.arange(SHORTEST, n - SHORTEST + 1, dtype=np.float64)[:, np.newaxis]
+    after = np.arange(2 * SHORTEST, n + 1) - before
+    is_long = after >= SHORTEST
+    after = np.where(is_long, after, SHORTEST)
+    scale = before * after / (before + after)
+    across, within = 2 * scale / (before * after), scale / (after * (after - 1))
+    # What lies across is joint - left; what lies within the second stretch is both + left - 2 joint.
+    of_left = -across - scale / (before * (before - 1)) - within
+    return across + 2 * within, of_left, -within, np.where(is_long, 0.0, -np.inf)
