@@ -46,7 +46,7 @@ def evaluate(items: int | None = None, *, to_tokens: float | None = None, into: 
 
 def probe() -> str:
     """Return the command that tries feature combinations one by one."""
-    return "agentload probe --endpoints ENDPOINTS"
+    return "agentload probe --matrix --endpoints ENDPOINTS"
 
 
 def calibrate() -> str:

@@ -291,7 +291,7 @@ def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> 
 def test_equal_servers_that_lose_more_than_they_win_are_suspect() -> None:
     again = AccuracyBucket(arm="bf16", task="needle", context_tokens=8192.0, both=170, reference_only=20, arm_only=0, neither=10)
     (found,) = _findings(same_question_twice, bare(aa_accuracy=(again,)))
-    assert (found.kind, found.next_command) == ("opposes", "agentload probe --endpoints ENDPOINTS")
+    assert (found.kind, found.next_command) == ("opposes", "agentload probe --matrix --endpoints ENDPOINTS")
     assert _findings(same_question_twice, bare()) == []
 
 
