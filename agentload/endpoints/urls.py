@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from agentload.errors import EndpointError
+from agentload.replay.fault import without
 
 SCHEMES: Final = frozenset({"http", "https", "http+unix"})
 _USER: Final = re.compile(r"(?<=://)[^/@\s?#'\"]+@")
@@ -28,9 +29,7 @@ def without_user(text: str) -> str:
 
 def masked(text: str, secrets: Iterable[str]) -> str:
     """Return a text without these secrets and without passwords of URLs: servers echo what they were sent."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return without_user(text)
+    return without_user(without(text, secrets))
 
 
 def socket_of(url: str) -> str | None:

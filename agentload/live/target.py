@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from agentload import __version__
 from agentload.errors import EndpointError
 from agentload.live.address import Address, address
+from agentload.replay.fault import without
 
 Policy: TypeAlias = Literal["session", "pool", "call"]
 
@@ -67,9 +68,7 @@ class Target:
 
     def masked(self, text: str) -> str:
         """Return a text without what is secret about this target: servers echo headers in their errors."""
-        for secret in self.secrets():
-            text = text.replace(secret, "***")
-        return text
+        return without(text, self.secrets())
 
 
 def head(target: Target, path: str, *, request_id: str, session: str, length: int, cookies: str, expects: bool) -> bytes:

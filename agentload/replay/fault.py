@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
 MESSAGE_CHARS = 200
+BEGUN_CHARS = 3  # of a key that a cut left standing; fewer tell nothing
 QUOTED_CHARS = 32  # names of models and parameters are shorter, echoed prompts longer
 
 # A quote opens after and closes before anything but a letter; between letters it is an apostrophe.
@@ -40,6 +42,16 @@ def masked(message: str) -> str:
     line = "".join(char if char.isprintable() else " " for char in message)
     line = " ".join(line.split())
     return line if len(line) <= MESSAGE_CHARS else line[: MESSAGE_CHARS - 1] + "…"
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without these secrets, nor the beginning of one where the text was cut."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+        if text.endswith("…"):
+            begun = next((size for size in range(len(secret) - 1, BEGUN_CHARS - 1, -1) if text[:-1].endswith(secret[:size])), 0)
+            text = f"{text[: len(text) - 1 - begun]}***…" if begun else text
+    return text
 
 
 def fault(found: object) -> Fault:

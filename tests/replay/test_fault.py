@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.replay.fault import Fault, body_fault, masked
+from agentload.replay.fault import Fault, body_fault, masked, without
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 PROMPT = "my diary of the third of May, which nobody may read"
@@ -58,3 +58,18 @@ def test_prompts_and_keys_that_a_server_echoes_are_not_kept(message: str, expect
 def test_a_message_is_one_line_of_at_most_200_characters() -> None:
     line = masked("so long\na message " * 40)
     assert (len(line), line[:26], line[-1]) == (200, "so long a message so long ", "…")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("wrong key plainkeyword!", "wrong key ***!"),
+        ("wrong key plainkey…", "wrong key ***…"),
+        ("wrong key pla…", "wrong key ***…"),
+        ("wrong key pl…", "wrong key pl…"),
+        ("plain words of a plainkeyword and a plainkeywor…", "plain words of a *** and a ***…"),
+        ("nothing to hide…", "nothing to hide…"),
+    ],
+)
+def test_a_secret_is_left_out_also_where_the_text_was_cut_within_it(text: str, shown: str) -> None:
+    assert without(text, ("plainkeyword",)) == shown
