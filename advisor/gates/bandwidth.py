@@ -15,7 +15,12 @@ NAME = "memory bandwidth"
 def _gate(evidence: Evidence, sweep: Sweep, users: int) -> Gate | None:
     arm, peak = evidence.arm(sweep.arm), evidence.deployment.gpu.hbm_tb_s
     if arm.kv_bytes_per_token is None or peak is None:
-        return Gate(name=NAME, status="not observed", arm=arm.name, message="page bytes or peak bandwidth unknown")
+        return Gate(
+            name=NAME,
+            status="not observed",
+            arm=arm.name,
+            message="page bytes or peak bandwidth unknown: name `gpu` and `config` in the arms file",
+        )
     rows = sweep.users == users
     found = itl_line(
         arm.name,

@@ -39,7 +39,9 @@ def _gate(evidence: Evidence, arm: Arm, workload: str | None, *, computed: Float
     floor = floor_ms(evidence, arm, computed, prompt)
     seen = np.isfinite(ttft) & np.isfinite(computed) & (computed > 0)
     if floor is None or not seen.any():
-        return Gate(name=NAME, status="not observed", arm=arm.name, workload=workload, message="peak TFLOP/s or weights unknown")
+        unknown = "peak TFLOP/s or weights unknown: name `gpu` and `config` in the arms file"
+        message = unknown if floor is None else "no TTFT of tokens that are known to be computed"
+        return Gate(name=NAME, status="not observed", arm=arm.name, workload=workload, message=message)
     below = seen & (ttft < (1 - TOLERANCE) * floor)
     if below.sum() <= RARE * seen.sum():
         return Gate(name=NAME, status="pass", arm=arm.name, workload=workload, message="every TTFT is possible")

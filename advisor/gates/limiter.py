@@ -29,6 +29,7 @@ def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
                 message=f"{told}: you measured the limiter; raise its limit, or lower the load" if fails else told,
                 observed=share,
                 limit=MOST,
+                unit="share",
                 spoils=("ttft", "itl", "turn", "capacity") if fails else (),
             )
         )
