@@ -41,10 +41,15 @@ def production(against: str) -> Metrics:
     return told
 
 
+def is_url(source: str) -> bool:
+    """Tell an address from the path of a file."""
+    return source.startswith(("http://", "https://"))
+
+
 def fetched(source: str, into: Path) -> Path:
     """Return a file with metrics: the one that is named, or what a URL answers, written to `into`."""
     path = Path(source)
-    if source.startswith(("http://", "https://")):
+    if is_url(source):
         path = into
         try:
             with urlopen(source, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # only http and https come here

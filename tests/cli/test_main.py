@@ -28,11 +28,17 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr(cli, "_run", run)
 
 
-@pytest.mark.parametrize("verb", ["doctor", "ui"])
+TRACE = ("check", "degrade", "export", "fit", "import", "show")
+
+
+@pytest.mark.parametrize("verb", ["doctor", "ui", *(f"trace {verb}" for verb in TRACE)])
 def test_a_verbs_help_reads_as_agreed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert invoke(monkeypatch, verb, "--help") == 0
-    assert capsys.readouterr().out == (GOLDEN / f"{verb}-help.txt").read_text()
+    assert invoke(monkeypatch, *verb.split(), "--help") == 0
+    golden, helped = GOLDEN / f"{verb.replace(' ', '-')}-help.txt", capsys.readouterr().out
+    if os.environ.get("UPDATE_GOLDENS"):
+        golden.write_text(helped)
+    assert helped == golden.read_text(), f"{golden.name} differs: look at it, then UPDATE_GOLDENS=1"
 
 
 def test_no_arguments_print_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,10 @@
 Exits with 1 if the trace cannot be played: sessions that wait for themselves or for what does not come, contexts cut where they have
 no segment, keys in two roles. A trace that says which workload made it is also held against that workload's measured quantiles;
 what misses them is a note.
+
+For example:
+
+    agentload trace check mine.jsonl --strict
 """
 
 from dataclasses import dataclass

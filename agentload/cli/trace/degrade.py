@@ -1,6 +1,12 @@
 """Make a trace less kind: break prefixes, cap or stretch time, take a sample, begin in the middle.
 
 What is asked for is done in this order: sample, split, break, cap, scale. Equal seeds change equal sessions in equal ways.
+
+For example:
+
+    agentload trace degrade mine.jsonl --break 0.1 --behind 1 -o broken.jsonl
+
+    agentload trace degrade mine.jsonl --sample 0.1 --split 0.5 --cap 300 -o small.jsonl
 """
 
 from collections.abc import Iterator

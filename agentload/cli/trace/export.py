@@ -1,7 +1,12 @@
 """Export a trace in the format of another program.
 
-agentload trace export FORMAT TRACE [NAME=VALUE]... -o FILE. Without a format, the formats are listed; with a format alone, its help and
-options.
+Without a format, the formats are listed; with a format alone, its help and options.
+
+For example:
+
+    agentload trace export mooncake mine.jsonl -o mine.mooncake.jsonl
+
+    agentload trace export openai-batch mine.jsonl model=NAME --text mine.text.jsonl -o batch.jsonl
 """
 
 import sys

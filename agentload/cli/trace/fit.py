@@ -1,8 +1,13 @@
 """Make a trace from a server's metrics alone.
 
-agentload trace fit --prometheus URL|FILE -o FILE. From the histograms of prompts and outputs, the count of requests and the hits of the
-prefix cache of vLLM or SGLang; two texts, or a URL read twice --for SECONDS apart, tell what came between them. Options follow as
-NAME=VALUE (agentload trace import prometheus lists them).
+From the histograms of prompts and outputs, the count of requests and the hits of the prefix cache of vLLM or SGLang; two texts, or a URL
+that is read twice, tell what came between them. Options follow as NAME=VALUE (agentload trace import prometheus lists them).
+
+For example:
+
+    agentload trace fit --prometheus http://production:8000/metrics --for 600 -o fitted.jsonl
+
+    agentload trace fit --prometheus monday.prom --prometheus tuesday.prom sharing=prefix requests=5000 -o fitted.jsonl
 """
 
 import secrets
@@ -14,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from agentload.cli._production import fetched
+from agentload.cli._production import fetched, is_url
 from agentload.cli.trace._summary import described
 from agentload.errors import TraceError, UsageError
 from agentload.importers.conversion import conversion
@@ -30,6 +35,8 @@ def run(
 ) -> None:
     if len(prometheus) > 2:
         raise UsageError("--prometheus is given once or twice")
+    if watch and not is_url(prometheus[-1]):
+        raise UsageError("--for reads a URL again, and a file stays what it is", hint="--prometheus EARLIER --prometheus LATER")
     options = dict(_option(text) for text in given or [])
     with tempfile.TemporaryDirectory(prefix="agentload-") as folder:
         paths = [fetched(source, Path(folder) / f"{number}.prom") for number, source in enumerate(prometheus)]

@@ -1,8 +1,14 @@
 """Import logs and traces of other programs.
 
-agentload trace import [FORMAT] PATH... [NAME=VALUE]... -o FILE. The format is guessed when it is not named; options of the format follow
-as NAME=VALUE. Without a path, the formats are listed; with a format alone, its help and options. Only lengths, times, roles, names
-of tools and keyed hashes of contents leave the source, under a key that is drawn anew for each import and kept nowhere.
+The format is guessed when it is not named; options of the format follow as NAME=VALUE. Without a path, the formats are listed; with a
+format alone, its help and options. Only lengths, times, roles, names of tools and keyed hashes of contents leave the source, under a
+key that is drawn anew for each import and kept nowhere.
+
+For example:
+
+    agentload trace import ~/.openclaw/agents -o mine.jsonl.zst
+
+    agentload trace import mooncake conversation_trace.jsonl grid=spread -o mooncake.jsonl.zst
 """
 
 import secrets

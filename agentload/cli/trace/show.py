@@ -2,6 +2,12 @@
 
 Reuse is the share of prompt tokens that a prefix cache knows: one that forgets nothing, and with --pool or --profile one of that size.
 What overlaps in time is seen at a nominal speed; `agentload simulate` plays the trace on a server with queues and batches.
+
+For example:
+
+    agentload trace show mine.jsonl --profile llama-3.1-8b-h100 --html mine.html
+
+    agentload trace show mine.jsonl --against prometheus=http://production:8000/metrics
 """
 
 from pathlib import Path

@@ -147,6 +147,16 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
     written(tmp_path / "m.prom", test_prometheus.CHAT)
     assert run("fit", "--prometheus", tmp_path / "m.prom", "requests=20", "rate_per_s=1", "-o", tmp_path / "t.jsonl")[0] == 0
     assert run("fit", "--prometheus", tmp_path / "m.prom", "requests")[0] == 2
+    assert run("fit", "--prometheus", tmp_path / "m.prom", "--for", "1")[0] == 2
+    same = ["--prometheus", tmp_path / "m.prom", "--prometheus", written(tmp_path / "n.prom", test_prometheus.CHAT)]
+    assert run("fit", *same) == (
+        1,
+        "",
+        (
+            f"error: {tmp_path / 'n.prom'}: no request ended between the texts, or it is no vLLM or SGLang\n"
+            "hint: give the text of SERVER/metrics after some load\n"
+        ),
+    )
 
 
 BESIDE = """\
