@@ -8,7 +8,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -129,6 +129,8 @@ class _Routes:
         frame = _frame(self._site, source, asked.page)
         is_alive = asked.page in ALIVE
         seen = _seen(source, asked.name) if is_alive else ()
+        if asked.page == "overview":
+            asked = replace(asked, journalled=source.live.idle())
         answer: Answer[Any]
         try:
             answer = source.ask(asked, lambda connection: PAGES[asked.page](connection, asked))

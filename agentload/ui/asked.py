@@ -21,6 +21,8 @@ class Asked:
     other: str = ""
     """The second run of a comparison."""
     words: tuple[tuple[str, str], ...] = ()
+    journalled: tuple[str, ...] = ()
+    """Runs that have a journal and are not on: the database may not have them yet."""
 
     def word(self, key: str) -> str:
         """Return a word of the query, empty where it is not there."""

@@ -20,6 +20,7 @@ SWEEP_S: Final = 10.0
 """How often the folders of old runs are looked at again: one may have been resumed."""
 PATIENCE_S: Final = 0.5
 CHUNK: Final = 2000
+LATEST: Final = 50
 # Of a leg that measures, and of answers added to a run; other journals are written in an instant, and their lock is not to be disturbed.
 LEGS: Final = ("leg", "answers")
 
@@ -44,7 +45,7 @@ class _Followed:
             while part := list(islice(rows, CHUNK)):
                 self.fold.take(part)
                 self.offsets[path] = reader.offset
-                if time.monotonic() > until_s:
+                if len(part) == CHUNK and time.monotonic() > until_s:
                     return False
             self.times[path] = written_ns
         return True
@@ -72,11 +73,18 @@ class Live:
         self._swept_s = -SWEEP_S
         self._root_ns = 0
         self._running: tuple[str, ...] = ()
+        self._names: tuple[str, ...] = ()
 
     def running(self) -> tuple[str, ...]:
         """List the runs that are played just now, the latest first."""
         with self._lock:
             return self._found()
+
+    def idle(self) -> tuple[str, ...]:
+        """List the latest of the others that have a journal, by their names."""
+        with self._lock:
+            running = self._found()
+            return tuple(name for name in self._names[:LATEST] if name not in running and _journals(self._root / name))
 
     def seen(self) -> tuple[Seen, ...]:
         """Tell how far each of them is."""
@@ -101,9 +109,11 @@ class Live:
             return self._running
         self._swept_s, self._root_ns = time.monotonic(), root_ns
         if not self._root.is_dir():
+            self._names, self._running = (), ()
             return ()
         with os.scandir(self._root) as entries:
             folders = {each.name: each.stat().st_mtime_ns for each in entries if each.is_dir(follow_symlinks=False)}
+        self._names = tuple(sorted(folders, reverse=True))
         # A folder changes when a leg begins in it; one that was idle then, and has not changed, is idle still.
         running = []
         for name, changed_ns in folders.items():

@@ -171,6 +171,7 @@ async def test_a_run_is_told_before_there_is_a_database(tmp_path: Path) -> None:
         over = await client.get("/db/bench/runs/r1/live")
         assert "It is over" in await over.text()
         assert over.headers["X-Agentload-Stamp"] != running
+        assert "agentload runs load r1 --db bench.duckdb" in await (await client.get("/db/bench/")).text()
     assert not database.exists()
 
 

@@ -1,6 +1,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from agentload.store.journal import Writer
 from agentload.ui import live
 from agentload.ui.live import Live
@@ -16,8 +18,9 @@ def test_a_run_is_running_while_its_journal_is_held(tmp_path: Path) -> None:
     assert seen.running() == ()
     writer = begun(database(tmp_path), "r1", call("r1", 1))
     assert seen.running() == ("r1",)
+    assert seen.idle() == ()
     writer.close()
-    assert (seen.running(), seen.seen()) == ((), ())
+    assert (seen.running(), seen.seen(), seen.idle()) == ((), (), ("r1",))
 
 
 def test_progress_grows_with_the_journal(tmp_path: Path) -> None:
@@ -57,3 +60,14 @@ def test_a_journal_of_another_kind_is_told_as_a_run_without_progress(tmp_path: P
         writer.path.write_bytes(b"agentload-journal/1\n" + b"\xff" * 40)
         (found,) = Live(database(tmp_path)).seen()
     assert (found.run_id, found.progress) == ("r1", None)
+
+
+def test_a_long_journal_is_read_over_several_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(live, "CHUNK", 2)
+    with begun(database(tmp_path), "r1", *(call("r1", number) for number in range(5))):
+        seen = Live(database(tmp_path))
+        looks = [seen.seen()[0] for _ in range(5)]
+    assert [look.is_current for look in looks] == [False, False, False, True, True]
+    assert looks[-1].progress is not None
+    assert looks[-1].progress.arms[0].done == 5

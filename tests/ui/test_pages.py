@@ -152,7 +152,8 @@ def test_a_job_is_told_with_its_trend_and_its_alarm(connection: Connection) -> N
 
 
 def test_the_overview_says_first_what_got_worse(connection: Connection) -> None:
-    found = overview.read(connection, asked("overview"))
+    found = overview.read(connection, Asked(page="overview", journalled=("r1", "r-lost", "dead")))
+    assert found.unloaded == ("r-lost",)
     assert [(each.job, each.alarm.kind, each.chart is not None) for each in found.worse] == [("nightly", "regression", True)]
     assert (found.better, len(found.decisions.lines), len(found.runs.lines), found.runs.total) == ((), 2, 6, 9)
     assert [(line.job, line.series) for line in found.jobs] == [("nightly", "prod: turn_ms")]

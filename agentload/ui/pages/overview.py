@@ -24,6 +24,8 @@ class Overview:
     jobs: tuple[jobs.Line, ...]
     decisions: decisions.Decisions
     runs: runs.Runs
+    unloaded: tuple[str, ...]
+    """Runs that are in their journals only."""
 
 
 def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Overview:
@@ -36,7 +38,13 @@ def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Overview:
         jobs=found.lines,
         decisions=decisions.read(connection, asked, size=LATEST),
         runs=runs.read(connection, asked, size=LATEST),
+        unloaded=_unloaded(connection, asked.journalled),
     )
+
+
+def _unloaded(connection: duckdb.DuckDBPyConnection, journalled: tuple[str, ...]) -> tuple[str, ...]:
+    query = "SELECT name FROM (SELECT unnest($names::VARCHAR[]) AS name) WHERE name NOT IN (SELECT run_id FROM runs) ORDER BY name DESC"
+    return tuple(name for (name,) in connection.execute(query, {"names": list(journalled)}).fetchall())
 
 
 def _charted(connection: duckdb.DuckDBPyConnection, held: list[jobs.Raised]) -> list[jobs.Raised]:
