@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentload.experiment.cost import Cost
 from agentload.experiment.long_run import Fills
 from agentload.experiment.starts import starts_of
+from agentload.model.controls import is_control
 from agentload.model.plan import Plan
 from agentload.replay.stretches import stretches, where
 
@@ -16,12 +17,13 @@ def describe(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
     shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
     pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
     starts = starts_of(plan)
+    met = sum(not is_control(arm) for arm in plan.arms) - 1  # each once more to be met, but for the one that plays first
     calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
     return "\n".join(
         (
             f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
             f"order     {shown}",
-            *([f"starts    {starts + len(plan.arms) - 1} of servers, one at a time; their time is not counted"] if starts else []),
+            *([f"starts    {starts + met} of servers, one at a time; their time is not counted"] if starts else []),
             *([f"machines  {_places(plan)}"] if moves else []),
             f"calls     {calls}",
             f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",

@@ -98,7 +98,9 @@ def run(
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Emulated endpoints scatter as real servers do.")] = True,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line of the trace that was cut short.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")] = False,
-    resume: Annotated[str | None, typer.Option(help="Go on with this run: finished pairs are not played again; with more --pairs, it is given more.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this run: finished pairs are not played again; with more --pairs, it is given more.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     if workers < 1:

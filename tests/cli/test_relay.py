@@ -108,6 +108,11 @@ def test_a_server_that_dies_in_its_block_is_started_anew_and_its_pair_played_aga
     assert [(void, salt.endswith("~1")) for void, salt in rows] == [("fp8 died during the block", False), (None, True)]
 
 
+def test_a_dry_run_counts_the_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    replay.run([short(tmp_path)], endpoints=arms_file(tmp_path, "bf16", "fp8"), pairs=4, restarts=2, aa="bf16", launch=True, dry_run=True)
+    assert "starts    7 of servers, one at a time" in capsys.readouterr().out
+
+
 def test_there_must_be_something_to_start(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a has no launch command"):
         replay.run(["rag"], endpoints="a=http://127.0.0.1:9/v1", launch=True)
