@@ -14,6 +14,7 @@ import typer
 
 from agentload.cli.watch import _options as opt
 from agentload.watch.accept import accept
+from agentload.watch.environment import complete_environment
 from agentload.watch.jobs_file import read_jobs
 from agentload.watch.notices import send
 from agentload.watch.words import summary
@@ -28,6 +29,7 @@ def run(
 ) -> None:
     jobs = read_jobs(file)
     job = jobs.named(name)
+    complete_environment(jobs.path)
     accepted = accept(job, jobs.database, run=run, note=note, notice=_say)
     print(summary(accepted))
     for failure in send(job, accepted):

@@ -3,6 +3,8 @@
 Exits with 0 when nothing got worse, 3 on a regression, a changed identity or void figures, and 1 when the job could not run. While an
 execution still runs, another is recorded as skipped and exits with 0.
 
+Schedulers start with hardly any environment: variables of keys and webhooks may lie in watch.env beside watch.yaml, as NAME=value lines.
+
 For example:
 
     agentload watch run nightly-rag
@@ -17,6 +19,7 @@ import typer
 
 from agentload.cli._output import print_json
 from agentload.cli.watch import _options as opt
+from agentload.watch.environment import complete_environment
 from agentload.watch.execute import execute, latest_ns
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import Jobs, read_jobs
@@ -38,6 +41,7 @@ def run(
 ) -> None:
     jobs = read_jobs(file)
     job = jobs.named(name)
+    complete_environment(jobs.path)
     if scheduled and not _is_time(job, jobs):
         return
     executed = execute(job, jobs.database, notice=_say)
