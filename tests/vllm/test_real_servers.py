@@ -56,6 +56,7 @@ THREE = ("bf16", "fp8", "fp8-skip-sw")
 GENERATED = {"ok", "garbage"}
 """Random weights repeat themselves, and that is noticed."""
 SECOND = 1_000_000_000
+START_S = 600  # twenty seconds, on a machine that has nothing else to do
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def windowed(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, ...]]:
     folder = tmp_path_factory.mktemp("windowed")
     served = arms(folder / "endpoints.yaml", model(weights, "gemma3"), THREE)
-    with launched(served, logs=folder, start_s=180):
+    with launched(served, logs=folder, start_s=START_S):
         yield served
 
 
@@ -134,7 +135,7 @@ def test_pools_of_a_windowed_model_are_as_large_as_computed(windowed: tuple[Endp
 def test_pools_are_as_large_as_computed(shape: str, ways: tuple[str, ...], weights: Path, tmp_path: Path) -> None:
     shaped = model(weights, shape)
     for arm in arms(tmp_path / "endpoints.yaml", shaped, ways):
-        with launched([arm], logs=tmp_path, start_s=180):
+        with launched([arm], logs=tmp_path, start_s=START_S):
             _hold_pool(arm, shaped)
 
 
@@ -151,7 +152,7 @@ def _hold_pool(arm: Endpoint, shaped: Path) -> None:
 
 def test_a_pool_that_is_too_small_is_seen_to_preempt(weights: Path, tmp_path: Path) -> None:
     (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), memory="16M", length=4096)
-    with launched([arm], logs=tmp_path, start_s=180):
+    with launched([arm], logs=tmp_path, start_s=START_S):
         run = played(swept(range(256, 272), pairs=1, output=1024, seed=1), (arm,), tmp_path / "x.duckdb", sessions=16, pairs=1)
     rows = [row for path in journals(tmp_path / "x.duckdb", run) for row in journal.read(path)]
     assert {row.status for row in rows if isinstance(row, CallRow)} <= GENERATED
@@ -180,7 +181,7 @@ def test_a_server_that_dies_in_mid_stream_is_a_failed_call(ended_by: str, status
 
 def test_a_full_queue_is_busy_whether_it_is_said_before_the_stream_or_inside_it(weights: Path, tmp_path: Path) -> None:
     (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("bf16",), "--max-num-queued-reqs", "2")
-    with launched([arm], logs=tmp_path, start_s=180):
+    with launched([arm], logs=tmp_path, start_s=START_S):
         refused, crowd = asyncio.run(_crowded(arm))
         counted = asyncio.run(identify(arm)).counters["rejections"]
     assert (refused.status, refused.http_status) == ("busy", 503)
@@ -238,7 +239,7 @@ def test_arms_take_turns_on_one_machine_and_a_report_has_lines_workloads_and_the
 
 @contextmanager
 def _stoppable(arm: Endpoint, logs: Path) -> Iterator[Running]:
-    with launched([arm], logs=logs, start_s=180) as servers:
+    with launched([arm], logs=logs, start_s=START_S) as servers:
         yield servers[arm.name]
 
 
