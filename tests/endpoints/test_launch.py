@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
 import threading
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.kept import kept
 from agentload.endpoints.launch import Running, launched, start
 from agentload.errors import LaunchError
 
@@ -64,6 +67,17 @@ def test_servers_run_for_as_long_as_the_block_and_end_with_an_error_in_it_too(tm
     assert list(servers) == ["a", "b"]
     assert all(running.survivors() == () for running in servers.values())
     assert [line.split(":")[0] for line in said] == ["a", "a", "b", "b", "b", "a"]
+
+
+def test_a_server_that_is_kept_is_started_again_when_it_has_died_and_only_then(tmp_path: Path) -> None:
+    with kept(arm(), logs=tmp_path, start_s=30) as up:
+        assert [up(), up()] == [False, False]
+        engine = int((tmp_path / "start-001" / "a.log").read_text().split()[1])
+        server = int(Path(f"/proc/{engine}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(server, signal.SIGKILL)
+        assert up()
+        assert not Path(f"/proc/{engine}").exists()  # it outlived its server, and would have held the memory
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["start-001", "start-002"]
 
 
 def test_a_server_that_dies_at_its_start_is_told_with_its_log(tmp_path: Path) -> None:
