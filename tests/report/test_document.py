@@ -209,6 +209,12 @@ def test_what_speaks_against_the_figures_is_said() -> None:
     }
 
 
+def test_equal_servers_that_differ_by_more_than_any_margin_speak_against_the_figures() -> None:
+    decision = sample.decision()
+    wild = replace(decision, changes=tuple(replace(each, floor=0.19) for each in decision.changes))
+    assert Check(state="bad", text="A/A noise floor across machines ±19.0 % of turn time") in made(wild).belief
+
+
 def test_what_was_not_observed_is_never_told_as_fine() -> None:
     evidence = replace(
         sample.evidence(),
@@ -287,7 +293,7 @@ def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a
         Step(
             text="To settle what is open: 180 paired calls of multimodal on FP8, 5 min; "
             "260 paired calls of multimodal on FP8 skip-SW, 7 min.",
-            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30 --model acme/hybrid-30b --db run.duckdb",
+            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30 --model acme/hybrid-30b --db run.duckdb --resume r-2026-11-20-a1",
         )
     ]
 
@@ -301,7 +307,7 @@ def test_an_endpoint_list_is_quoted_as_it_must_be_typed() -> None:
     facts = RunFacts(
         made=Made(run="r", tool_version="0.1.0", traces=("a b",), command="agentload replay 'a b' '--endpoints=x=http://h/v1?k=1&l=2'")
     )
-    assert made(facts=facts).do_now[1].command == "agentload replay 'a b' --endpoints 'x=http://h/v1?k=1&l=2' --pairs 30"
+    assert made(facts=facts).do_now[1].command == "agentload replay 'a b' --endpoints 'x=http://h/v1?k=1&l=2' --pairs 30 --resume r"
 
 
 def test_a_failed_gate_is_told_with_what_it_saw() -> None:
@@ -419,7 +425,7 @@ def test_the_load_of_the_arm_in_use_is_held_against_production() -> None:
     assert told.belief[-1].state == "bad"
     assert told.belief[-1].text == (
         "replayed from claude_code import of 480 sessions; 11 of 15 figures are like production's; "
-        "more: time to first token q99, KV pool in use; less: output tokens mean, output tokens q99"
+        "more: time to first token (q99), KV pool in use; less: output tokens (mean, q99)"
     )
     (table,) = next(group.tables for group in told.groups if group.title == "Production")
     assert len(table.rows) == len(told.production) == 15

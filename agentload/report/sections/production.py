@@ -72,9 +72,19 @@ def representative(view: View) -> Check:
         command = f"agentload report {view.facts.made.database or 'agentload.duckdb'} --run {view.facts.made.run}"
         told = f"representativeness unknown: {made}compare with production by {command} --against prometheus=URL"
         return Check(state="unknown", text=told)
-    other = [f"{verdict}: {', '.join(found)}" for verdict in _OTHER if (found := [row.what for row in rows if row.verdict == verdict])]
+    other = [f"{verdict}: {found}" for verdict in _OTHER if (found := _named([row.what for row in rows if row.verdict == verdict]))]
     alike = f"{made}{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} figures are like production's"
     return Check(state="bad" if other else "ok", text="; ".join((alike, *other)))
+
+
+def _named(figures: Sequence[str]) -> str:
+    """Name figures once for all their quantiles."""
+    found: dict[str, list[str]] = {}
+    for figure in figures:
+        stem, _, last = figure.rpartition(" ")
+        name, which = (stem, [last]) if last == "mean" or last[1:].isdigit() else (figure, [])
+        found.setdefault(name, []).extend(which)
+    return ", ".join(f"{name} ({', '.join(which)})" if which else name for name, which in found.items())
 
 
 def production(view: View) -> Group | None:
