@@ -10,8 +10,6 @@ from typing import Final
 
 import duckdb
 
-from agentload.report.advise import advise
-from agentload.report.compare import compare
 from agentload.report.formats.html import html
 from agentload.report.parts import Document
 from agentload.report.policy import Setting
@@ -50,6 +48,10 @@ class Reports:
             return page
 
     def _document(self, source: Source, asked: Asked) -> Document:
+        # All of the statistics: the pages themselves start in half of the time without them.
+        from agentload.report.advise import advise
+        from agentload.report.compare import compare
+
         name = _known(source, asked.name)
         if asked.other:
             arm = asked.word("arm") or None

@@ -231,7 +231,7 @@ async def test_a_report_is_made_when_it_is_asked_for_and_kept(database: Path, mo
         made.append((path, run))
         return document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
 
-    monkeypatch.setattr("agentload.ui.reports.advise", advise)
+    monkeypatch.setattr("agentload.report.advise.advise", advise)
     async with site(database) as client:
         first, again = [await client.get("/db/bench/runs/r1/report") for _ in range(2)]
         text = await first.text()
