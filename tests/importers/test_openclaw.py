@@ -117,6 +117,22 @@ def test_an_exported_bundle_says_what_the_session_and_its_trajectory_say(tmp_pat
     assert [segment.role for segment in only.turns[0].add] == ["system", "tools", "user"]
 
 
+@pytest.mark.parametrize("name", ["session-branch.json", "manifest.json", "events.jsonl"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.95])
+def test_a_bundle_that_was_cut_short_is_survived(tmp_path: Path, name: str, share: float) -> None:
+    compiled = {"type": "context.compiled", "data": {"systemPrompt": "s" * 400, "tools": [{"name": "read"}]}}
+    bundle = {
+        "manifest.json": json.dumps({"sessionKey": "agent:main:main"}),
+        "session-branch.json": json.dumps({"header": PARENT[0], "entries": PARENT[1:]}),
+        "events.jsonl": jsonl(compiled),
+    }
+    bundle[name] = bundle[name][: round(len(bundle[name]) * share)]
+    found, summary = imported(tmp_path, bundle, "openclaw", "lenient")
+    # What lies beside the session may be missing; a session that breaks off in the middle of its one value is none.
+    assert [len(session.turns) for session in found] == ([] if name == "session-branch.json" else [3])
+    assert bool(summary.odd or summary.malformed) == (name == "session-branch.json" and share > 0)
+
+
 def test_a_sub_agent_belongs_to_the_window_of_its_parents_key_that_was_open(tmp_path: Path, store: Path) -> None:
     """A reset gives a key another session: what was spawned behind it is that one's."""
     with closing(sqlite3.connect(store)) as database:
