@@ -6,6 +6,11 @@ _REPLAY = "agentload replay TRACE --endpoints ENDPOINTS"
 SWAP_PAIRS = 6  # three a half: with fewer, the machine cannot be taken out of the difference
 
 
+def again() -> str:
+    """Return the command that replays once more what did not count."""
+    return _REPLAY
+
+
 def more_pairs(pairs: int) -> str:
     """Return the command that replays so many block pairs in all."""
     return f"{_REPLAY} --pairs {pairs}"

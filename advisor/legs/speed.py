@@ -36,7 +36,8 @@ def more_pairs(case: Case, speed: Speed) -> Need:
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     spoiled = case.spoiled("turn", arm, workload)
     if spoiled is not None:
-        reason, needs = f"{spoiled.name}: {spoiled.message}", tuple[Need, ...]()
+        reason = f"{spoiled.name}: {spoiled.message}"
+        needs = (Need(what=f"a replay in which the gate '{spoiled.name}' holds", command=commands.again()),)
     else:
         reason = "fewer than three block pairs"
         needs = (Need(what=f"block pairs of {words.scope(workload)} on {arm}", pairs=MIN_PAIRS, command=commands.more_pairs(MIN_PAIRS)),)

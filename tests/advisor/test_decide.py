@@ -283,6 +283,9 @@ def test_a_failed_gate_makes_its_evidence_unusable_and_says_why() -> None:
     assert _verdict(decision).verdict == "test further"
     assert _verdict(decision).pays.reason.startswith("client: requests left 40.0 ms late")
     assert any("requests left 40.0 ms late" in caveat for caveat in decision.caveats)
+    assert [(need.what, need.command) for need in _verdict(decision).needs] == [
+        ("a replay in which the gate 'client' holds", "agentload replay TRACE --endpoints ENDPOINTS")
+    ]
 
 
 def test_a_service_level_that_only_the_arm_breaks_is_a_veto() -> None:

@@ -8,7 +8,7 @@ from advisor.dtypes import canonical
 from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Check
+from agentload.report.parts import Check, State
 from agentload.report.sections.view import View
 
 
@@ -38,8 +38,9 @@ def _machines(view: View) -> Iterable[Check]:
 def _noise_floor(view: View) -> Iterable[Check]:
     floors = [each.floor for each in view.decision.changes if each.metric == "turn_ms" and each.floor is not None]
     if floors:
+        state: State = "ok" if max(floors) <= view.policy.max_floor else "bad"
         across = " across machines" if any(control.across_machines for control in view.evidence.aa) else ""
-        yield Check(state="ok", text=f"A/A noise floor{across} ±{say.number(100 * max(floors), 1)} % of turn time")
+        yield Check(state=state, text=f"A/A noise floor{across} ±{say.number(100 * max(floors), 1)} % of turn time")
     else:
         yield Check(state="unknown", text="no A/A control run: the noise floor is not known")
 
