@@ -79,6 +79,8 @@ def test_workers_end_by_themselves_when_the_dispatcher_is_killed(command: list[s
 
 def test_ctrl_c_lets_what_workers_have_in_flight_come_to_its_end(command: list[str], tmp_path: Path) -> None:
     running = begun(command, tmp_path)
+    for pid in workers_of(running.pid):
+        os.kill(pid, signal.SIGTERM)  # as systemd does, which stops all of a control group
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground group gets it
     _, stderr = running.communicate(timeout=20)
     assert running.returncode == 130, stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import socket
 import sys
 import time
@@ -127,6 +128,9 @@ async def work(sock: socket.socket, start: Start) -> None:
 
 def main() -> None:
     """Work for whoever holds the other end of the socket pair whose descriptor is the only argument."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        # Who stops a whole group of processes, as systemd does, stops the dispatcher, which lets calls in flight come to their end.
+        signal.signal(name, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as sock:
         try:
             start: Start = first(sock)
