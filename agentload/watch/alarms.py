@@ -60,6 +60,8 @@ class _Series:
     before: list[float] = field(default_factory=lambda: [0.0])  # the reference against itself
     executions: list[Execution] = field(default_factory=list)
     alarm: int | None = None
+    since: list[float] = field(default_factory=list)
+    """The runs of the new level, while an alarm tells of it."""
     smallest: float = 0.0
 
 
@@ -143,6 +145,7 @@ class _Fold:
             sign = 1 if self.alarms[state.alarm].kind == "regression" else -1
             # Half of what matters: neither does a value near the edge close and raise it again and again.
             if sign * (change.log_ratio - centre) >= math.log1p(state.smallest / 2):
+                self._goes_on(state, change)
                 return
             self._close(state.alarm, each)
             state.alarm = None
@@ -161,8 +164,16 @@ class _Fold:
         state.before.append(change.log_ratio)
         state.executions.append(each)
 
+    def _goes_on(self, state: _Series, change: Change) -> None:
+        """Say by how much all runs of the new level differ: the first ones alone knew less."""
+        assert state.alarm is not None
+        state.since.append(change.log_ratio)
+        found = shift(state.before, state.since[-BASELINE:], error=change.error, noise=self.rule.noise)
+        self.alarms[state.alarm] = replace(self.alarms[state.alarm], message=_shift_told(change.series, found))
+
     def _shifted(self, state: _Series, change: Change, each: Execution, found: Shift) -> None:
         joined = found.runs - 1  # of the runs that seemed to belong to the old level
+        state.since = [*(state.before[-joined:] if joined else ()), change.log_ratio]
         if joined:
             del state.before[-joined:], state.executions[-joined:]
         # Noise may move where a level seems to begin.

@@ -40,6 +40,11 @@ def level_told(series: Series, level: Level) -> str:
     return f"{series.name} {level.change:+.1%} since {since}, run {level.run_id} (p = {level.p:.2g}){near}"
 
 
+def usd_told(usd: float) -> str:
+    """Return dollars, with two digits that say something."""
+    return f"{usd:,.2f}" if usd >= 1 else f"{usd:.2g}"
+
+
 def outcome_told(each: Execution) -> str:
     """Return an execution's outcome, with the reason where there is one."""
     late = f", {each.late_s / 3600:,.1f} h late" if each.late_s > LATE_S else ""
@@ -61,7 +66,7 @@ def _lines(executed: Executed) -> Iterator[str]:
     for change in execution.detail.changes:
         yield f"  {change_told(change)}"
     if execution.detail.usd is not None:
-        yield f"  cost {execution.detail.usd:.2f} USD"
+        yield f"  cost {usd_told(execution.detail.usd)} USD"
     for alarm in executed.raised:
         yield f"  raised: {alarm_told(alarm)}"
     for alarm in executed.closed:

@@ -38,6 +38,16 @@ def test_runs_under_an_alarm_do_not_become_the_level_that_it_is_measured_against
     assert spans(alarms(past, Rule())) == [("regression", 11, 31)]
 
 
+def test_an_alarm_that_goes_on_tells_of_all_runs_of_the_new_level() -> None:
+    told = [alarms(history(*QUIET, *[0.08] * runs), Rule())[0] for runs in (1, 4)]
+    assert [each.raised_ns // DAY_NS for each in told] == [11, 11]
+    assert [each.message.partition("), ")[2] for each in told] == [
+        "the last run against 11 runs before",
+        "the last 4 runs against 11 runs before",
+    ]
+    assert told[1].message.startswith("prod: turn_ms +8.")
+
+
 def test_a_difference_inside_the_noise_floor_is_none() -> None:
     past = history(*QUIET, 0.08)
     change = replace(past[-1].detail.changes[0], floor=0.1)

@@ -22,7 +22,7 @@ from agentload.watch.history import Execution
 from agentload.watch.jobs_file import read_jobs
 from agentload.watch.ledger import history
 from agentload.watch.trends import Series, trends
-from agentload.watch.words import alarm_told, level_told, outcome_told
+from agentload.watch.words import alarm_told, level_told, outcome_told, usd_told
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 DRAWN: Final = 60  # points
@@ -75,7 +75,7 @@ def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]
     return (
         opt.when(each.started_ns),
         opt.seconds(each),
-        *(["–" if each.detail.usd is None else f"{each.detail.usd:.2f}"] if cost else []),
+        *(["–" if each.detail.usd is None else usd_told(each.detail.usd)] if cost else []),
         *(found.get(name, "–") for name in series),
         each.run_id or "–",
         outcome_told(each),
