@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from agentload.cli.trace._lines import counted
 from agentload.importers.parts.summary import Counted, Summary
 
 
@@ -14,8 +15,8 @@ def described(summary: Summary, *, texts: Path | None) -> str:
 def _lines(summary: Summary, texts: Path | None) -> Iterator[str]:
     spawned = f" ({summary.spawned:,} spawned)" if summary.spawned else ""
     yield (
-        f"{summary.format}: {summary.files} file{'s' * (summary.files != 1)}, {summary.source_bytes / 1e6:,.1f} MB → "
-        f"{summary.sessions:,} sessions{spawned}, {summary.calls:,} calls, {_span(summary.span_s)}"
+        f"{summary.format}: {counted(summary.files, 'file')}, {summary.source_bytes / 1e6:,.1f} MB → "
+        f"{counted(summary.sessions, 'session')}{spawned}, {counted(summary.calls, 'call')}, {_span(summary.span_s)}"
     )
     if summary.calls:
         prompt, output = summary.prompt_tokens / summary.calls, summary.output_tokens / summary.calls
