@@ -1,8 +1,8 @@
 """Decide between KV-cache configurations on a real vLLM, without a GPU: two random models, every arm started in turn, a report each.
 
 A model of llama's shape and one of gpt_oss's, 12 layers and 1,024 wide, are served as BF16, FP8 and, where there are windows, FP8 that
-skips them. A RAG and a reasoning trace are replayed and contexts from 512 tokens to the window are swept, on servers that are started anew
-for each pair of blocks. What is measured is real; what the models say is not.
+skips them. A RAG and a reasoning trace are replayed and contexts from 512 tokens to the window are swept, on servers that take turns and
+are started several times. What is measured is real; what the models say is not.
 
     AGENTLOAD_VLLM=/path/to/bin/vllm python benchmarks/real_vllm/demo.py
 
@@ -53,6 +53,9 @@ class Size:
     hidden: int
     layers: int
     pairs: int
+    restarts: int
+    """Of each server in the replay; a sweep has one for every pair."""
+    sweeps: int
     contexts: str
     output: int
     rag: tuple[str, ...]
@@ -62,16 +65,20 @@ class Size:
 FULL = Size(
     hidden=1024,
     layers=12,
-    pairs=5,
+    pairs=6,
+    restarts=3,
+    sweeps=4,
     contexts="512..8k",
     output=48,
-    rag=("sessions=15", "documents=0", "--ctx-scale", "0.7"),
-    reasoning=("sessions=10", "--ctx-scale", "0.15"),
+    rag=("sessions=12", "documents=0", "--ctx-scale", "0.7"),
+    reasoning=("sessions=12", "--ctx-scale", "0.15"),
 )
 QUICK = Size(
     hidden=256,
     layers=4,
-    pairs=2,
+    pairs=4,
+    restarts=2,
+    sweeps=2,
     contexts="512..2k",
     output=16,
     rag=("sessions=4", "documents=0", "--ctx-scale", "0.2"),
@@ -108,8 +115,9 @@ def main() -> None:
 def _replay(name: str, work: Path, size: Size, *, vllm: str, until: float) -> None:
     endpoints = _arms_file(name, work, size, vllm)
     traces = [_trace(workload, options, work) for workload, options in (("rag", size.rag), ("reasoning", size.reasoning))]
-    command = ["replay", *traces, "--endpoints", endpoints, "--launch", "--pairs", str(size.pairs), "--sessions", "2"]
-    command += ["--wait-cap", "user=0.5", "--aa", "bf16", "--logs", str(work / name / "logs"), "--db", str(_database(name, work))]
+    command = ["replay", *traces, "--endpoints", endpoints, "--launch", "--pairs", str(size.pairs), "--restarts", str(size.restarts)]
+    command += ["--sessions", "2", "--wait-cap", "user=0.5", "--aa", "bf16"]
+    command += ["--logs", str(work / name / "logs"), "--db", str(_database(name, work))]
     run, left = _run_and_left(name, work, size, is_sweep=False)
     if left:
         _agentload([*command, *(["--resume", run] if run else [])], until=until)
@@ -131,9 +139,9 @@ def _report(name: str, work: Path, out: Path) -> None:
 
 def _run_and_left(name: str, work: Path, size: Size, *, is_sweep: bool) -> tuple[str | None, int]:
     """Return the run of a model, and how many pairs of it are still to be played."""
-    database = _database(name, work)
+    database, wanted = _database(name, work), size.sweeps if is_sweep else size.pairs
     if not database.exists():
-        return None, size.pairs
+        return None, wanted
     with reading(database) as connection:
         runs = connection.execute("SELECT run_id FROM runs").fetchall()
         found = connection.execute(
@@ -144,7 +152,7 @@ def _run_and_left(name: str, work: Path, size: Size, *, is_sweep: bool) -> tuple
             """,
             [is_sweep, CONTEXT_SWEEP, len(MODELS[name]) + (0 if is_sweep else 1)],
         ).fetchall()
-    return (runs[0][0] if runs else None), max(0, size.pairs - found[0][0])
+    return (runs[0][0] if runs else None), max(0, wanted - found[0][0])
 
 
 def _arms_file(name: str, work: Path, size: Size, vllm: str) -> str:
