@@ -24,14 +24,19 @@ def split(header: Header, sessions: Iterable[Session], *, share: float, seed: in
         if session.session in cuts.dropped:
             cuts.dropped |= {child for turn in session.turns for child in turn.spawn}
             continue
-        draws = uniform(seed, "split", session.session)
         roots += session.start_s is not None
-        is_meant = next(draws) < share and session.start_s is not None and (first is None or roots <= first)
-        at = 1 + int(next(draws) * (len(session.turns) - 2)) if is_meant and len(session.turns) >= 3 else 0
+        is_meant = session.start_s is not None and len(session.turns) >= 3 and (first is None or roots <= first)
+        at = _drawn(session, share=share, seed=seed) if is_meant else 0
         if at:
             cuts.told[session.session] = at
             cuts.dropped |= {child for turn in session.turns[:at] for child in turn.spawn}
         yield _from(header, session, at, cuts)
+
+
+def _drawn(session: Session, *, share: float, seed: int) -> int:
+    """Draw how many turns are told; 0: the session stays whole."""
+    draws = uniform(seed, "split", session.session)
+    return 1 + int(next(draws) * (len(session.turns) - 2)) if next(draws) < share else 0
 
 
 @dataclass(slots=True)
@@ -42,6 +47,8 @@ class _Cuts:
 
     def heard(self, turn: Turn) -> Turn:
         """Return a turn that refers to what is still there, under its new number."""
+        if not turn.after and all(segment.source is None for segment in turn.add):
+            return turn
         after = tuple(self._moved(ref) for ref in turn.after if ref.session not in self.dropped)
         return replace(turn, after=after, add=tuple(map(self._quoted, turn.add)))
 
@@ -60,7 +67,7 @@ class _Cuts:
 def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
     turns = [cuts.heard(turn) for turn in session.turns]
     if not at:
-        return replace(session, turns=tuple(turns))
+        return session if all(new is old for new, old in zip(turns, session.turns, strict=True)) else replace(session, turns=tuple(turns))
     *_, told = (context for _, context in zip(range(at), contexts(header, session), strict=False))
     lead = len(header.prefixes[session.prefix]) if session.prefix is not None else 0
     shared = lead if lead and told[:lead] == header.prefixes[session.prefix or ""] else 0

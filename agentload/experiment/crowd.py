@@ -13,7 +13,7 @@ from typing import Final
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.experiment.capacity import Found, Limits, Trial, search
-from agentload.experiment.find import Repeated
+from agentload.experiment.endless import Primed, Repeated
 from agentload.experiment.plan import plan
 from agentload.experiment.record import new_run_id
 from agentload.experiment.replay import Leg, Replay
@@ -60,8 +60,9 @@ class Crowd:
     def _trial(self, arm: Endpoint, sessions: int) -> Trial:
         given = sum(1 for _ in self.trace.sessions)
         rounds = math.ceil(sessions * (1 + self.seconds / FASTEST_SESSION_S) / max(1, given))
+        repeated = Trace(header=self.trace.header, sessions=Repeated(self.trace, rounds))
         made = plan(
-            Trace(header=self.trace.header, sessions=Repeated(self.trace, rounds)),
+            Trace(header=self.trace.header, sessions=Primed(repeated, sessions, self.seed)),
             [arm.name],
             run=new_run_id(),
             seed=self.seed,
@@ -85,7 +86,7 @@ class Crowd:
             except EndpointError as error:
                 raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
             rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]
-        calls = [row for row in rows if isinstance(row, CallRow) and row.status != "stopped"]
+        calls = [row for row in rows if isinstance(row, CallRow) and row.status != "stopped" and not row.prime]
         return _trial(sessions, calls, [row for row in rows if isinstance(row, SampleRow)], self.limits, self.seconds)
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from agentload.errors import UsageError
 from agentload.evidence.capacity import PROBE
 from agentload.experiment.capacity import Found, Limits, Trial, search
+from agentload.experiment.endless import Primed, Repeated
 from agentload.experiment.plan import plan
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow, ProbeRow, SampleRow
-from agentload.model.trace import Session, Trace
+from agentload.model.trace import Trace
 from agentload.virtual.shell import Shell
 
 What: TypeAlias = Literal["max-concurrency", "max-rate"]
@@ -23,23 +24,11 @@ FASTEST_TOKEN_S = 0.002  # no deployment that is known decodes a sequence faster
 START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """A trace's sessions over and over, so that a long run never lacks load; each round is new content."""
-
-    trace: Trace
-    rounds: int
-
-    def __iter__(self) -> Iterator[Session]:
-        for round_ in range(self.rounds):
-            for session in self.trace.sessions:
-                yield _again(session, round_) if round_ else session
-
-
 def find(what: What, trace: Trace, arm: ArmProfile, *, limits: Limits, load: Load, seconds: float, seed: int) -> Found:
     """Return the largest number of sessions, or of session starts a second, that *arm* carries within *limits*.
 
-    Each load is played for *seconds* of virtual time, the first quarter of which is left out: caches fill, queues build up.
+    Each load is played for *seconds* of virtual time, the first quarter of which is left out: caches fill, queues build up. The first
+    sessions of a closed loop begin in the middle: while all are young, the pool holds several times as many as later on.
     """
     if limits == Limits(share=limits.share):
         raise UsageError("a search needs a limit to hold", hint="--slo ttft=2000,tpot=50")
@@ -51,8 +40,10 @@ def find(what: What, trace: Trace, arm: ArmProfile, *, limits: Limits, load: Loa
         arrivals = ClosedLoop(sessions=round(size)) if what == "max-concurrency" else OpenLoop(rate_per_s=size)
         played = replace(load, arrivals=arrivals, budget=Budget(seconds=seconds))
         enough = math.ceil(size * (1 + starts_per_s * seconds) / sessions) + 1
+        primed = round(size) if what == "max-concurrency" else 0
         repeated = Trace(header=trace.header, sessions=Repeated(trace, enough))
-        made = plan(repeated, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=played)
+        begun = Trace(header=trace.header, sessions=Primed(repeated, primed, seed))
+        made = plan(begun, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=played)
         return _trial(size, Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)), limits, seconds)
 
     return search(arm.name, attempt, share=limits.share, start=START[what], whole=what == "max-concurrency")
@@ -103,7 +94,7 @@ def _trial(size: float, shell: Shell, limits: Limits, seconds: float) -> Trial:
         if isinstance(row, SampleRow):
             usage = max(usage, row.value) if row.name == "kv_usage" else usage
             preemptions = round(row.value) if row.name == "preemptions" else preemptions
-        elif isinstance(row, CallRow) and row.released_ns >= from_ns:
+        elif isinstance(row, CallRow) and row.released_ns >= from_ns and not row.prime:
             turns += 1
             within += limits.holds(row)
             tokens += row.output_tokens or 0
@@ -117,29 +108,4 @@ def _trial(size: float, shell: Shell, limits: Limits, seconds: float) -> Trial:
         peak_kv_usage=usage,
         hit_rate=cached / prompt if prompt else None,
         output_tokens_per_s=tokens / (0.75 * seconds),
-    )
-
-
-def _again(session: Session, round_: int) -> Session:
-    """Return a session as another one of the same shape: same prefix, own content."""
-    mark = f"#{round_}"
-
-    def key(old: str | tuple[int, int]) -> str | tuple[int, int]:
-        return f"{old}{mark}" if isinstance(old, str) else old
-
-    return replace(
-        session,
-        session=session.session + mark,
-        turns=tuple(
-            replace(
-                turn,
-                add=tuple(
-                    replace(part, key=key(part.key), source=part.source and replace(part.source, session=part.source.session + mark))
-                    for part in turn.add
-                ),
-                after=tuple(replace(ref, session=ref.session + mark) for ref in turn.after),
-                spawn=tuple(child + mark for child in turn.spawn),
-            )
-            for turn in session.turns
-        ),
     )

@@ -12,28 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agentload.degrade.split import split
 from agentload.errors import UsageError
 from agentload.experiment.cost import seconds_of
+from agentload.experiment.endless import Primed, Repeated
 from agentload.experiment.filling import fill_s
-from agentload.experiment.find import Repeated
 from agentload.model.plan import ClosedLoop, Load, Plan, Recorded
-from agentload.model.trace import Session, Trace
+from agentload.model.trace import Trace
 
 LASTS_S: Final = 1800.0  # pools that differ by two showed nothing in blocks of 2 minutes, and 42 points of hit rate in 30
 FASTER: Final = 4.0  # than the assumed speed: sessions must not run out on a server that nobody expected
-
-
-@dataclass(frozen=True, slots=True)
-class Primed:
-    """Sessions of a trace, the first so many begun in the middle."""
-
-    trace: Trace
-    agents: int
-    seed: int
-
-    def __iter__(self) -> Iterator[Session]:
-        return split(self.trace.header, self.trace.sessions, share=1.0, seed=self.seed, first=self.agents)
 
 
 def long_run(trace: Trace, load: Load, *, agents: int, seed: int) -> tuple[Trace, Load]:
