@@ -119,8 +119,8 @@ def _line(row: tuple[Any, ...], past: list[Execution], found: tuple[Raised, ...]
     job, told, spec, executions = row
     open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
     named = [change.series for each in past for change in each.detail.changes]
-    # The one that is worse, else the first: what a reader looks for.
-    series = next((alarm.metric for alarm in open_ if alarm.metric in named), named[0] if named else None)
+    # The first that changed, else the first: what a reader looks for.
+    series = next((each for each in named if any(alarm.metric == each for alarm in open_)), named[0] if named else None)
     return Line(
         job=job,
         told=told or "",
