@@ -38,6 +38,8 @@ ARMS = {
     "fp8-skip-sw": ((*FP8, "--kv-cache-dtype-skip-layers", "sliding_window"), {"kv_cache_dtype": "fp8", "skip_layers": ["sliding_window"]}),
 }
 MODELS = {"llama": ("bf16", "fp8"), "gpt_oss": ("bf16", "fp8", "fp8-skip-sw")}
+# vLLM speaks Harmony with whatever calls itself gpt_oss; a small vocabulary has not its tokens.
+FLAGS = {"gpt_oss": ("--hf-overrides", '{"model_type": "gpt_oss_plain"}')}
 # No network at run time; /server_info open.
 ENV = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_SERVER_DEV_MODE": "1"}
 # What a random model says most often, over and over, would be taken for a broken cache: it draws instead. Without a seed, of which the
@@ -165,7 +167,7 @@ def _arms_file(name: str, work: Path, size: Size, vllm: str) -> str:
         maker = [Path(vllm).with_name("python"), HERE / "random_model.py", weights, name, words]
         subprocess.run([*maker, "--hidden", str(size.hidden), "--layers", str(size.layers)], check=True, capture_output=True)
     common = ["--served-model-name", f"random-{name}", "--host", "127.0.0.1", "--enforce-eager", "--enable-prompt-tokens-details"]
-    common += ["--max-model-len", str(LENGTH), "--kv-cache-memory-bytes", "512M"]
+    common += ["--max-model-len", str(LENGTH), "--kv-cache-memory-bytes", "512M", *FLAGS.get(name, ())]
     arms = {}
     for place, arm in enumerate(MODELS[name]):
         flags, expect = ARMS[arm]
