@@ -134,6 +134,9 @@ def _sweep(name: str, work: Path, size: Size, *, vllm: str, until: float) -> Non
 
 
 def _report(name: str, work: Path, out: Path) -> None:
+    if not _database(name, work).exists():
+        print(f"{name}: no pair of blocks was finished in its time; give it more --minutes, or a machine that is idle")
+        return
     with duckdb.connect(str(_database(name, work))) as connection:  # kept as an example: whose machine it was is nobody's business
         connection.execute("UPDATE legs SET host = 'one machine'")
     _agentload(["report", str(_database(name, work)), "-o", str(out / name)], until=time.monotonic() + 120)
