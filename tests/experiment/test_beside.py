@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentload.errors import PlanError
+from agentload.experiment.beside import beside
+from agentload.model.rows import ArmRow, Row
+from agentload.store import journal
+from agentload.store.places import journal_folder
+from tests.experiment.test_past import block, call, planned
+
+
+def written(database: Path, *arms: str) -> Path:
+    """Write what a run left: arms, a pair that was played, and one that was killed before its block was closed."""
+    rows: list[Row] = [ArmRow(run_id="r", arm=arm, position=0, url=None, model=None) for arm in arms]
+    rows += [*(block(1, 0, arm, "r/0") for arm in arms), call(1, 1, arms[0], "killed")]
+    folder = journal_folder(database, "r")
+    folder.mkdir(parents=True)
+    with journal.Writer(folder / "leg001.journal") as writer:
+        for row in rows:
+            writer.append(row)
+    return database
+
+
+def test_what_is_played_beside_a_run_has_pairs_and_salts_after_those_that_were_used(tmp_path: Path) -> None:
+    made = beside(planned(), written(tmp_path / "d.duckdb", "a", "b", "a@aa"))
+    assert [(play.arm, play.pair, play.salt) for round_ in made.rounds for play in round_.plays] == [
+        (play.arm, play.pair + 2, f"r/{play.pair + 2}") for round_ in planned().rounds for play in round_.plays
+    ]
+
+
+@pytest.mark.parametrize(("arms", "told"), [(("a", "b", "c"), "has an arm 'c'"), (("a",), "has no arm 'b'")])
+def test_a_run_of_other_arms_is_refused(tmp_path: Path, arms: tuple[str, ...], told: str) -> None:
+    with pytest.raises(PlanError, match=told):
+        beside(planned(), written(tmp_path / "d.duckdb", *arms))
