@@ -19,6 +19,8 @@ from scipy import special
 
 NOISE: Final = 0.015  # run-to-run scatter of a served model before any was measured; cloud benchmarks see 1 to 2 %
 PRIOR_RUNS: Final = 16  # weight of that guess: it counts as much as sixteen runs
+ENOUGH: Final = 5  # runs that may refute it
+REFUTED: Final = 0.01
 LIKENESS: Final = 0.3  # correlation of neighbouring runs
 # One-sided, of the last one, two and three runs. What counts is to be sure within three, so the last look has most of the error rate. Set
 # so that simulated histories (tests/watch/calibration.py) keep both promises with room to spare.
@@ -50,8 +52,11 @@ def shift(before: Sequence[float], latest: Sequence[float], *, error: float = 0.
     step = _own([0.0] * n + [1.0] * k)
     centre = _dot(level[:n], own[:n]) / _dot(level[:n], level[:n])
     rest = [each - centre * share for each, share in zip(own[:n], level[:n], strict=True)]
-    df = PRIOR_RUNS + n - 1
-    scatter = (PRIOR_RUNS * noise**2 + _dot(rest, rest)) / df
+    seen = _dot(rest, rest)
+    # A guess that the runs themselves refute counts for nothing.
+    weight_of_guess = 0 if n > ENOUGH and special.chdtrc(n - 1, seen / noise**2) < REFUTED else PRIOR_RUNS
+    df = weight_of_guess + n - 1
+    scatter = (weight_of_guess * noise**2 + seen) / df
     across, together = _dot(level, step), _dot(level, level)
     weight = _dot(step, step) - across**2 / together
     value = (_dot(step, own) - across * _dot(level, own) / together) / weight

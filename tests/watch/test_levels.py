@@ -59,6 +59,13 @@ def test_a_run_that_is_uncertain_in_itself_is_no_shift() -> None:
     assert not is_shifted(shift(quiet, [0.08], error=0.05), smallest=0.03)
 
 
+def test_runs_that_refute_the_guess_of_their_scatter_replace_it() -> None:
+    restless = [0.04 * (-1) ** place for place in range(12)]
+    guessed, told = (shift(restless, [0.1], noise=noise) for noise in (0.015, 0.04))
+    assert not is_shifted(guessed, smallest=0.03)
+    assert guessed.p > told.p  # nothing but the runs themselves, which are few
+
+
 def test_a_shift_below_what_matters_is_none_however_certain() -> None:
     assert not is_shifted(shift([0.0] * 30, [0.02] * 3, noise=0.0005), smallest=0.03)
 
