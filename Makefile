@@ -45,7 +45,7 @@ layers: $(READY) ## check which room imports which
 	$(BIN)/lint-imports --no-logo
 
 unit: $(READY) ## run the tests
-	$(PYTEST) --durations=10
+	$(PYTEST) --numprocesses 2 --dist loadscope --durations=10
 
 test-slow: $(READY) ## run the tests that take longer than a few seconds
 	$(PYTEST) -m slow
