@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from agentload.cli._help import help_text
 from agentload.errors import UsageError
 
 _NO_VERBS = frozenset({"main"})
@@ -80,13 +81,13 @@ class LazyGroup(TyperGroup):
 
 
 def _group(verb: Verb) -> LazyGroup:
-    return LazyGroup(package=verb.module, name=verb.name, help=import_module(verb.module).__doc__, rich_markup_mode=None)
+    return LazyGroup(package=verb.module, name=verb.name, help=help_text(import_module(verb.module).__doc__ or ""), rich_markup_mode=None)
 
 
 def _command(verb: Verb) -> TyperCommand:
     module = import_module(verb.module)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name=verb.name, help=module.__doc__)(module.run)
+    app.command(name=verb.name, help=help_text(module.__doc__ or ""))(module.run)
     command = get_command(app)
     assert isinstance(command, TyperCommand), command
     return command

@@ -3,11 +3,8 @@
 Prints the first screen of the report and stores the decision in the database. A policy file moves the thresholds:
 
     min_change: 0.03
-
     accuracy_margin: 0.02
-
     slos: [{workload: chat, ttft_ms: 800}, {ttft_ms: 3000}]
-
     load: {peak_agents: 42, spare_replicas: 1}
 
 For example:

@@ -1,7 +1,13 @@
 """Make a trace of a workload.
 
-Options of the workload follow its name as NAME=VALUE: agentload trace generate rag sessions=200 passages=8. Without a workload, the
-workloads are listed; with --options, those of one workload.
+Options of the workload follow its name as NAME=VALUE. Without a workload, the workloads are listed; with --options, those of one
+workload.
+
+For example:
+
+    agentload trace generate rag --options
+
+    agentload trace generate rag sessions=200 passages=8 -o rag.jsonl.zst
 """
 
 from typing import Annotated

@@ -3,19 +3,12 @@
 Jobs live in a file, watch.yaml, with their database beside it:
 
     database: watch.duckdb
-
     jobs:
-
       nightly-rag:
-
         traces: [rag]
-
         endpoints: prod=http://127.0.0.1:8000/v1
-
-        schedule: {cron: "0 2 * * *", time_zone: Europe/Berlin, stagger_s: 300}
-
+        schedule: {cron: "0 2 * * *", time_zone: Europe/Berlin}
         budget: {calls: 400, minutes: 30}
-
         retention: {runs: 30}
 
 The first usable run of a job is the reference; each later one is held against it, turn by turn on the same bytes.
