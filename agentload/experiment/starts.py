@@ -7,6 +7,7 @@ from typing import Final
 
 from agentload.errors import PlanError
 from agentload.model.plan import Plan, Play, Round
+from agentload.replay.stretches import stretches
 
 FEW: Final = 3  # starts an arm; below this nobody can tell what a start changes from what the arm does
 
@@ -21,6 +22,8 @@ def with_starts(made: Plan, restarts: int | None = None) -> Plan:
         raise PlanError(
             "servers that are started in turn are played interleaved and without a warm-up block", hint="each start is primed: see --launch"
         )
+    if len(stretches(made.rounds)) > 1:
+        raise PlanError("--swap needs servers that run all the time, on two machines", hint="leave out --launch, or --swap")
     plays: dict[int, dict[str, Play]] = {}
     for round_ in made.rounds:
         for play in round_.plays:

@@ -46,3 +46,10 @@ def test_what_cannot_be_divided_is_told() -> None:
     ):
         with pytest.raises(PlanError, match="interleaved and without a warm-up"):
             with_starts(other)
+
+
+def test_servers_that_are_started_in_turn_cannot_change_machines() -> None:
+    trace = sweep((64,), pairs=4, output=1, seed=0)
+    swapped = plan(trace, ("a", "b"), run="r", pairs=4, machines=("m1", "m2"), swap=True)
+    with pytest.raises(PlanError, match="--swap needs servers that run all the time"):
+        with_starts(swapped)
