@@ -2,14 +2,15 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import typer
 
 from agentload.cli._table import table
+from agentload.endpoints.urls import without_user
 from agentload.errors import EndpointError, TraceError, UsageError
 from agentload.importers.parts import metrics
 from agentload.importers.parts.likeness import Likeness
@@ -50,11 +51,13 @@ def fetched(source: str, into: Path) -> Path:
     """Return a file with metrics: the one that is named, or what a URL answers, written to `into`."""
     path = Path(source)
     if is_url(source):
+        if without_user(source) != source:  # urllib takes it for a part of the host's name
+            raise EndpointError(f"{without_user(source)}: an address with a password", hint=_HINT)
         path = into
         try:
             with urlopen(source, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # only http and https come here
                 into.write_bytes(answer.read(_LONGEST))
-        except (URLError, OSError, ValueError) as error:
+        except (OSError, HTTPException, ValueError) as error:
             raise EndpointError(f"{source}: {error}", hint="name the whole address: http://HOST:8000/metrics") from error
     _read(path, source)
     return path

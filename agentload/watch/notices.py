@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ def _called(variable: str, content: dict[str, Any]) -> Iterator[str]:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S):  # noqa: S310  # as above
             pass
-    except (urllib.error.URLError, OSError, ValueError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         # The URL is a secret: it is named by its variable alone.
         reason = getattr(error, "code", None) or type(getattr(error, "reason", error)).__name__
         yield f"webhook of {variable} failed: {reason}"

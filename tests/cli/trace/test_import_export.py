@@ -186,3 +186,17 @@ def test_a_trace_is_shown_beside_production(tmp_path: Path, run: Run) -> None:
     assert run("show", tmp_path / "t.jsonl", "--against", str(prom))[0] == 2
     assert run("show", tmp_path / "t.jsonl", "--against", f"prometheus={source}")[0] == 1
     assert run("show", tmp_path / "t.jsonl", "--against", f"prometheus={tmp_path / 'none'}")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("http://me:word@127.0.0.1/metrics", "http://***@127.0.0.1/metrics: an address with a password"),
+        ("http://127.0.0.1:x/metrics", "http://127.0.0.1:x/metrics: nonnumeric port: 'x'"),
+    ],
+)
+def test_an_address_that_cannot_be_read_is_an_error_that_shows_no_password(tmp_path: Path, run: Run, place: str, error: str) -> None:
+    written(tmp_path / "m.jsonl", test_mooncake.LINES)
+    run("import", tmp_path / "m.jsonl", "block=4", "-o", tmp_path / "t.jsonl")
+    code, _, err = run("show", tmp_path / "t.jsonl", "--against", f"prometheus={place}")
+    assert (code, err.partition("\n")[0]) == (1, f"error: {error}")
