@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ SWEEP_S: Final = 10.0
 PATIENCE_S: Final = 0.5
 CHUNK: Final = 2000
 LATEST: Final = 50
-# Of a leg that measures, and of answers added to a run; other journals are written in an instant, and their lock is not to be disturbed.
-LEGS: Final = ("leg", "answers")
+# Of a leg that measures, its workers, and answers added to a run; others are written in an instant, and their lock is not to be disturbed.
+_LEG: Final = re.compile(r"(?:leg|answers)(\d+)(?:-(\d+))?\.journal")
 
 
 @dataclass(slots=True)
@@ -132,12 +133,13 @@ def _is_running(folder: Path) -> bool:
 
 
 def _journals(folder: Path) -> list[Path]:
+    """List a run's journals leg by leg; each leg's own, which tells of its clock, before those of its workers."""
     try:
         with os.scandir(folder) as entries:
-            names = sorted(each.name for each in entries if each.name.startswith(LEGS) and each.name.endswith(".journal"))
+            found = [match for each in entries if (match := _LEG.fullmatch(each.name))]
     except OSError:
         return []
-    return [folder / name for name in names]
+    return [folder / each[0] for each in sorted(found, key=lambda each: (int(each[1]), int(each[2] or 0), each[0]))]
 
 
 def _mtime(path: Path) -> int:

@@ -104,6 +104,11 @@ class _Arm:
     from_ns: int = 0
     until_ns: int = 0
 
+    def begin(self) -> None:
+        """Forget what was told by the clock of another leg."""
+        self.marks, self.every, self.drawn = [], 1, 0
+        self.play, self.tokens, self.from_ns, self.until_ns = None, 0, 0, 0
+
 
 class Fold:
     """Take rows in their order; `progress` may be asked at any time."""
@@ -116,7 +121,6 @@ class Fold:
         self._job: str | None = None
         self._rounds: int | None = None
         self._round: int | None = None
-        self._plays: set[tuple[int, str]] = set()
         self._void = 0
         self._heard_ns: int | None = None
         self._failures: deque[Failure] = deque(maxlen=TOLD)
@@ -174,6 +178,9 @@ class Fold:
     def _began(self, row: LegRow) -> None:
         if self._leg is None or row.leg != self._leg.leg:
             self._began_share = self._share() or 0.0
+            self._heard_ns = None  # a clock of its own
+            for arm in self._arms.values():
+                arm.begin()
         self._leg = row
 
     def _block(self, row: BlockRow) -> None:
@@ -203,11 +210,13 @@ class Fold:
         arm.ttft_ms.append(ttft_ms)
         if row.last_ns is not None and tokens > 1:
             arm.token_ms.append((row.last_ns - first_ns) / 1e6 / (tokens - 1))
+        self._mark(arm, first_ns, ttft_ms)
         if (row.leg, row.pair) != arm.play:
+            if row.released_ns < arm.from_ns:
+                return  # of a block before: workers tell of it one behind the other
             arm.play, arm.tokens, arm.from_ns, arm.until_ns = (row.leg, row.pair), 0, row.released_ns, row.released_ns
         arm.tokens += tokens
         arm.from_ns, arm.until_ns = min(arm.from_ns, row.released_ns), max(arm.until_ns, row.done_ns or first_ns)
-        self._mark(arm, first_ns, ttft_ms)
 
     def _mark(self, arm: _Arm, first_ns: int, ttft_ms: float) -> None:
         arm.drawn += 1

@@ -54,6 +54,22 @@ def test_what_is_left_is_guessed_from_this_leg_alone() -> None:
     assert young.left_s(WALL + 10 * S) is None
 
 
+def test_a_new_leg_has_a_clock_of_its_own() -> None:
+    first = [call("r", number) for number in range(100, 104)]
+    rebooted = (run_row("r"), leg_row("r", "stopped"), *first, leg_row("r", "running", leg=2, wall_ns=WALL + 500 * S))
+    assert folded(*rebooted).heard_ns is None
+    found = folded(*rebooted, call("r", 5, leg=2))
+    assert found.heard_ns == WALL + 506 * S + 200 * MS
+    assert found.arms[0].marks == ((5.2, 200.0),)
+
+
+def test_the_rate_is_of_one_block_though_workers_tell_of_it_apart() -> None:
+    one = [call("r", number, pair=number // 4) for number in range(8)]
+    other = [call("r", number, pair=number // 4, turn=1) for number in range(8)]
+    both = folded(run_row("r"), leg_row("r"), *one, *other).arms[0].tokens_per_s
+    assert both == 8 * 101 / 4.2
+
+
 def test_failures_are_told_the_latest_first() -> None:
     bad = [call("r", number, status="http_error", error=f"e{number}", first_ns=None, output_tokens=None) for number in range(7)]
     found = folded(run_row("r"), leg_row("r"), *bad, call("r", 9, status="not_sent", first_ns=None))
