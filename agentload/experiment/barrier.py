@@ -59,6 +59,7 @@ class Barrier:
         vigil: Vigil,
         on_dead: OnDead,
         pair_done: Callable[[int], Awaitable[None]],
+        is_stopping: Callable[[], bool],
     ) -> None:
         self._run_id = run_id
         self._leg = leg
@@ -72,6 +73,7 @@ class Barrier:
         self._vigil = vigil
         self._on_dead = on_dead
         self._pair_done = pair_done
+        self._is_stopping = is_stopping
         self._played: Counter[int] = Counter()
         self._ours: Counter[str] = Counter()  # by URL: an arm and its control share a server
         self._perhaps: Counter[str] = Counter()
@@ -125,8 +127,10 @@ class Barrier:
             if self._on_dead == "wait" and self._is_relayed:
                 self._vigil.revived(arm)  # it will be: what comes next starts it anew
             elif self._on_dead == "wait":
-                self._known[arm] = await awaited(self._endpoints[arm], patience_s=PATIENCE_S, run_id=self._run_id)
-                self._vigil.revived(arm)
+                back = await awaited(self._endpoints[arm], patience_s=PATIENCE_S, run_id=self._run_id, is_stopping=self._is_stopping)
+                if back is not None:
+                    self._known[arm] = back
+                    self._vigil.revived(arm)
             return f"{arm} died during the block"
         try:
             now = await self._settled(arm, known, ours)

@@ -217,6 +217,7 @@ class Leg:
             vigil=vigil,
             on_dead=replay.on_dead,
             pair_done=pair_done,
+            is_stopping=lambda: self._stops > 0,
         )
         speeches = {name: speech(e, met.models[name]) for name, e in endpoints.items()}
         job = Job(

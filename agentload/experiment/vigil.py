@@ -50,10 +50,10 @@ class Vigil:
         self._failures[arm] = 0
 
 
-async def awaited(endpoint: Endpoint, *, patience_s: float, run_id: str) -> Identity:
-    """Ask until the endpoint answers. Raises EndpointError when it stays silent."""
+async def awaited(endpoint: Endpoint, *, patience_s: float, run_id: str, is_stopping: Callable[[], bool]) -> Identity | None:
+    """Ask until the endpoint answers, or nobody wants it any more. Raises EndpointError when it stays silent."""
     until_s = time.monotonic() + patience_s
-    while True:
+    while not is_stopping():
         try:
             return await identify(endpoint)
         except EndpointError as error:
@@ -63,3 +63,4 @@ async def awaited(endpoint: Endpoint, *, patience_s: float, run_id: str) -> Iden
                     hint=f"start it again, then: {resume_command(run_id)}",
                 ) from error
         await asyncio.sleep(LOOK_S)
+    return None
