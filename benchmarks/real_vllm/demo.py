@@ -67,13 +67,13 @@ class Size:
 FULL = Size(
     hidden=1024,
     layers=12,
-    pairs=6,
-    restarts=3,
-    sweeps=4,
+    pairs=4,
+    restarts=4,
+    sweeps=3,  # one prompt of 8k takes half a minute on the one core that vLLM leaves its worker of two
     contexts="512..8k",
-    output=48,
-    rag=("sessions=12", "documents=0", "--ctx-scale", "0.7"),
-    reasoning=("sessions=12", "--ctx-scale", "0.15"),
+    output=32,
+    rag=("sessions=8", "documents=0", "--ctx-scale", "0.5"),
+    reasoning=("sessions=8", "--ctx-scale", "0.12"),
 )
 QUICK = Size(
     hidden=256,
