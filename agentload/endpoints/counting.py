@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.reach import proxy, trusted
+from agentload.endpoints.reach import opener
 from agentload.endpoints.urls import socket_of
 from agentload.errors import UsageError
 from agentload.prompts.calibrate import Message, calibrate
@@ -68,12 +68,8 @@ def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
     request = urllib.request.Request(  # noqa: S310  # the arms file and --endpoints take http and https alone beside Unix sockets
         f"{endpoint.root}/tokenize", data=json.dumps(asked).encode(), headers=headers
     )
-    through = proxy(endpoint)
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=trusted(endpoint))]
-    if through is not None:
-        handlers.append(urllib.request.ProxyHandler({"http": through, "https": through}))
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
+        with opener(endpoint).open(request, timeout=TIMEOUT_S) as response:
             counted = json.load(response)
     except urllib.error.HTTPError as error:
         if error.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:

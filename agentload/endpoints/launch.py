@@ -14,7 +14,6 @@ import signal
 import subprocess
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.reach import opener
 from agentload.errors import LaunchError
 
 START_S: Final = 1800.0  # a large checkpoint takes its time
@@ -168,7 +168,7 @@ def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Ca
 def is_healthy(endpoint: Endpoint) -> bool:
     """Tell whether the server says that it is healthy; one without /health is when it answers at all."""
     try:
-        with urllib.request.urlopen(f"{endpoint.root}/health", timeout=5):  # noqa: S310  # the arms file takes http and https alone
+        with opener(endpoint).open(f"{endpoint.root}/health", timeout=5):
             return True
     except urllib.error.HTTPError as error:
         return error.code == HTTPStatus.NOT_FOUND

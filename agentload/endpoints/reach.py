@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import urllib.request
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.urls import socket_of
@@ -40,3 +41,10 @@ def proxy(endpoint: Endpoint) -> str | None:
     if not (url := os.environ.get(endpoint.proxy_env)):
         raise EndpointError(f"{endpoint.name}: environment variable {endpoint.proxy_env} is not set", hint=f"export {endpoint.proxy_env}=…")
     return url
+
+
+def opener(endpoint: Endpoint) -> urllib.request.OpenerDirector:
+    """Return what opens URLs of *endpoint* as timed calls do: by its own proxy or by none, whatever the environment says."""
+    through = proxy(endpoint)
+    proxies = {} if through is None else {"http": through, "https": through}
+    return urllib.request.build_opener(urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=trusted(endpoint)))

@@ -7,6 +7,7 @@ import pytest
 
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.launch import is_healthy
 from agentload.experiment.arms import arms_of
 from agentload.prompts.words import WORDS
 from agentload.serve.processes import Servers, start
@@ -35,3 +36,12 @@ def test_a_server_that_does_not_count_leaves_it_at_words(url: str) -> None:
 def test_a_page_that_is_no_count_is_no_count(servers: Servers) -> None:
     (url,) = servers.urls.values()
     assert asyncio.run(tokenizer(Endpoint(name="a", url=f"{url.removesuffix('/v1')}/nowhere/v1"), "any")) is None
+
+
+def test_a_proxy_of_the_environment_counts_for_nobody_as_calls_do_not_take_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    (url,) = servers.urls.values()
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    endpoint = Endpoint(name="a", url=url)
+    assert is_healthy(endpoint)
+    assert asyncio.run(tokenizer(endpoint, "any")) is not None
