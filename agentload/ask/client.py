@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,16 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.Asyn
 
     if socket_of(endpoint.url) is not None:
         raise EndpointError(f"{endpoint.name}: questions cannot be asked over a Unix socket", hint="have the server listen on a port too")
-    tls, through = trusted(endpoint), proxy(endpoint)
-    options = {name: value for name, value in (("verify", tls), ("proxy", through)) if value is not None}
     return openai.AsyncOpenAI(
         base_url=endpoint.url,
         api_key=endpoint.key() or "none",
         default_headers=endpoint.own_headers(),
         timeout=timeout_s,
         max_retries=retries,
-        http_client=openai.DefaultAsyncHttpx2Client(**options) if options else None,
+        # The environment's proxies are not asked: timed calls do not take them either.
+        http_client=openai.DefaultAsyncHttpx2Client(
+            verify=trusted(endpoint) or ssl.create_default_context(), proxy=proxy(endpoint), trust_env=False
+        ),
     )
 
 

@@ -40,6 +40,16 @@ async def test_a_server_that_echoes_key_and_prompt_gives_neither_away(monkeypatc
     assert prompt[:60] not in failed.error
 
 
+@pytest.mark.loopback
+async def test_a_proxy_of_the_environment_is_not_taken_as_timed_calls_do_not_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with serving(echo) as server, Asker(Endpoint(name="a", url=server.url, headers={"X-Team": "t"}), "m") as asker:
+        failed = await asker.ask([{"role": "user", "content": "so"}], tools=(), output_tokens=4, seed=0, request_id="r1")
+    assert isinstance(failed, NotAnswered)
+    assert failed.http_status == 400  # the server's own answer
+
+
 def test_a_unix_socket_is_refused_with_a_way_out() -> None:
     with pytest.raises(EndpointError, match="a: questions cannot be asked over a Unix socket") as caught:
         client(Endpoint(name="a", url="http+unix://%2Frun%2Fs.sock/v1"), timeout_s=1.0, retries=0)
