@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from agentload.model.rows import Row
 from agentload.store.journal import Writer
 from agentload.ui import live
 from agentload.ui.live import Live
@@ -75,12 +76,13 @@ def test_a_long_journal_is_read_over_several_looks(tmp_path: Path, monkeypatch: 
 
 def test_what_workers_wrote_is_read_behind_the_leg_that_it_belongs_to(tmp_path: Path) -> None:
     folder = tmp_path / "bench.journal" / "r1"
-    for name, rows in (
-        ("leg001", [run_row("r1"), leg_row("r1", "stopped")]),
-        ("leg001-1", [call("r1", number) for number in range(4)]),
-        ("leg002-1", [call("r1", number, leg=2) for number in range(4, 6)]),
-        ("answers003", [leg_row("r1", "running", leg=3)]),
-    ):
+    written: dict[str, list[Row]] = {
+        "leg001": [run_row("r1"), leg_row("r1", "stopped")],
+        "leg001-1": [call("r1", number) for number in range(4)],
+        "leg002-1": [call("r1", number, leg=2) for number in range(4, 6)],
+        "answers003": [leg_row("r1", "running", leg=3)],
+    }
+    for name, rows in written.items():
         with Writer(folder / f"{name}.journal") as writer:
             for row in rows:
                 writer.append(row)
@@ -90,4 +92,4 @@ def test_what_workers_wrote_is_read_behind_the_leg_that_it_belongs_to(tmp_path: 
         (found,) = Live(database(tmp_path)).seen()
     assert found.progress is not None
     assert (found.progress.leg, found.progress.began_share, found.progress.share) == (3, 0.375, 0.375)
-    assert len(found.progress.arms[0].marks) == 0
+    assert found.progress.arms[0].marks == ()

@@ -56,7 +56,7 @@ def test_what_is_left_is_guessed_from_this_leg_alone() -> None:
 
 def test_a_new_leg_has_a_clock_of_its_own() -> None:
     first = [call("r", number) for number in range(100, 104)]
-    rebooted = (run_row("r"), leg_row("r", "stopped"), *first, leg_row("r", "running", leg=2, wall_ns=WALL + 500 * S))
+    rebooted: list[Row] = [run_row("r"), leg_row("r", "stopped"), *first, leg_row("r", "running", leg=2, wall_ns=WALL + 500 * S)]
     assert folded(*rebooted).heard_ns is None
     found = folded(*rebooted, call("r", 5, leg=2))
     assert found.heard_ns == WALL + 506 * S + 200 * MS
