@@ -52,6 +52,8 @@ class Source:
         stamp = self.stamp()
         with self._lock:
             kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
         if kept is not None and kept[0] == stamp:
             return Answer(value=kept[2])
         try:

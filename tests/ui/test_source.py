@@ -52,6 +52,14 @@ def test_few_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert question.asked == source.KEPT + 2
 
 
+def test_an_answer_that_is_asked_for_again_and_again_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "KEPT", 2)
+    asked, question = Source("bench", empty(tmp_path)), Question()
+    for key in ("overview", "a", "overview", "b", "overview", "c", "overview"):
+        asked.ask(key, question)
+    assert question.asked == 4
+
+
 def test_databases_of_one_name_are_told_apart() -> None:
     found = sources((Path("/a/bench.duckdb"), Path("/b/bench.duckdb"), Path("/a/watch.duckdb"), Path("/a/bench.duckdb")))
     assert {name: str(each.path) for name, each in found.items()} == {
