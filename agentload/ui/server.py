@@ -72,7 +72,8 @@ async def serve(options: Options, *, until: asyncio.Event, ready: Callable[[Runn
     """Serve until the event is set; `ready` hears once requests are taken."""
     check(options)
     found = sources(options.databases)
-    hosts = LOOPBACK | {name.lower() for name in options.names}
+    own = {options.host} if is_loopback(options.host) else set()
+    hosts = LOOPBACK | own | {name.lower() for name in options.names}
     site = Site(sources=found, reports=Reports(setting=options.setting, profile=options.profile), hosts=hosts)
     runner = web.AppRunner(application(site), access_log=None, shutdown_timeout=0)
     await runner.setup()

@@ -33,6 +33,17 @@ async def test_pages_are_served_until_told_to_stop(tmp_path: Path) -> None:
             pass
 
 
+async def test_the_address_that_it_listens_on_is_a_name_of_its_own(tmp_path: Path) -> None:
+    until, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    options = Options(databases=(empty(tmp_path),), host="127.0.0.2")
+    serving = asyncio.create_task(serve(options, until=until, ready=ready.set_result))
+    running: Running = await ready
+    async with aiohttp.ClientSession() as client, client.get(next(iter(running.pages))) as answer:
+        assert answer.status == 200
+    until.set()
+    await serving
+
+
 async def test_nothing_is_served_beyond_this_machine_without_being_asked() -> None:
     with pytest.raises(UsageError, match="no password"):
         await serve(Options(databases=(), host="0.0.0.0"), until=asyncio.Event(), ready=lambda _: None)
