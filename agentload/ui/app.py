@@ -73,6 +73,7 @@ def application(site: Site) -> web.Application:
             web.get("/db/{db}/jobs/{name}", routes.page("job")),
         ]
     )
+    app.on_cleanup.append(site.reports.close)
     return app
 
 
@@ -105,7 +106,7 @@ class _Routes:
         return web.Response(text=render("live", context), content_type="text/html", headers={"X-Agentload-Stamp": stamp})
 
     async def report(self, request: web.Request) -> web.StreamResponse:
-        text = await asyncio.to_thread(self._site.reports.page, self._source(request), _asked(request, "report"))
+        text = await self._site.reports.page(self._source(request), _asked(request, "report"))
         policy = f"{html.security_policy()}; frame-ancestors 'none'"
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": policy})
 
@@ -204,6 +205,8 @@ def _door(hosts: frozenset[str]) -> Middleware:
         if guard.host_of(request.headers.get("Host")) not in hosts:
             text = "This server answers to the names of its own machine only.\nagentload ui --allow-host NAME adds one.\n"
             return web.Response(status=421, text=text)
+        if guard.is_embedded(request.headers.get("Sec-Fetch-Site"), request.headers.get("Sec-Fetch-Dest")):
+            return web.Response(status=403, text="These pages are no part of another site's.\n")
         if request.method not in guard.METHODS:
             return web.Response(status=405, text="These pages are read-only.\n", headers={"Allow": "GET, HEAD"})
         return await handler(request)

@@ -27,6 +27,14 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 
 
+def is_embedded(site: str | None, kind: str | None) -> bool:
+    """Say whether another site's page asks for a part of itself, by what browsers say of a request (Sec-Fetch-Site, Sec-Fetch-Dest).
+
+    It could not read the answer, but make us work for it; a link that a reader follows is welcome.
+    """
+    return site in {"cross-site", "same-site"} and kind != "document"
+
+
 def is_loopback(host: str) -> bool:
     """Say whether only this machine can reach what listens there."""
     if host == "localhost":

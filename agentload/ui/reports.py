@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import duckdb
 
@@ -19,6 +20,8 @@ from agentload.ui.pages.run import found
 from agentload.ui.source import Source, Stamp
 
 KEPT: Final = 8
+Key: TypeAlias = tuple[str, str, str, str]
+"""Database, run, later run, arm: no other word of a query makes another report."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,25 +30,33 @@ class Reports:
 
     setting: Setting
     profile: str | None = None
-    _kept: OrderedDict[tuple[str, Asked], tuple[Stamp, str]] = field(default_factory=OrderedDict)
-    # One at a time: a report of a long run takes seconds and a GB.
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _kept: OrderedDict[Key, tuple[Stamp, str]] = field(default_factory=OrderedDict)
+    # One at a time: a report of a long run takes seconds and a GB. Those that wait keep no thread from the pages.
+    _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reports"))
 
-    def page(self, source: Source, asked: Asked) -> str:
+    async def page(self, source: Source, asked: Asked) -> str:
         """Return the page; raise `AgentloadError` if a run is not there, or two cannot be compared."""
-        with self._lock:
-            stamp, kept = source.stamp(), self._kept.get((source.name, asked))
-            if kept is not None and kept[0] == stamp:
-                self._kept.move_to_end((source.name, asked))
-                return kept[1]
-            try:
-                page = html(self._document(source, asked))
-            except duckdb.Error as error:
-                raise refusal(source.path, error) from error
-            self._kept[source.name, asked] = (stamp, page)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-            return page
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._page, source, asked)
+
+    async def close(self, _: object = None) -> None:
+        """Make no more of them; one that is being made comes to its end."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _page(self, source: Source, asked: Asked) -> str:
+        key = (source.name, asked.name, asked.other, asked.word("arm"))
+        stamp, kept = source.stamp(), self._kept.get(key)
+        if kept is not None and kept[0] == stamp:
+            self._kept.move_to_end(key)
+            return kept[1]
+        try:
+            page = html(self._document(source, asked))
+        except duckdb.Error as error:
+            raise refusal(source.path, error) from error
+        self._kept[key] = (stamp, page)
+        self._kept.move_to_end(key)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return page
 
     def _document(self, source: Source, asked: Asked) -> Document:
         # All of the statistics: the pages themselves start in half of the time without them.

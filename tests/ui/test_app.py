@@ -1,6 +1,8 @@
 """The pages over a socket: who is answered, what a browser may do with the answer, and what a page believes."""
 
+import asyncio
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,12 @@ async def test_only_names_of_this_machine_are_answered(database: Path) -> None:
                 answer = await client.get(path, headers={"Host": host})
                 assert (host, path, answer.status) == (host, path, 404 if path == "/nothing" and status == 200 else status)
                 assert status == 200 or "rag" not in await answer.text()
+
+
+async def test_pages_of_others_cannot_make_it_work(database: Path) -> None:
+    async with site(database) as client:
+        answer = await client.get("/db/bench/runs/r1/report", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"})
+        assert (answer.status, "rag" in await answer.text()) == (403, False)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"])
@@ -233,7 +241,7 @@ async def test_a_report_is_made_when_it_is_asked_for_and_kept(database: Path, mo
 
     monkeypatch.setattr("agentload.report.advise.advise", advise)
     async with site(database) as client:
-        first, again = [await client.get("/db/bench/runs/r1/report") for _ in range(2)]
+        first, again = [await client.get(f"/db/bench/runs/r1/report{query}") for query in ("", "?x=1")]
         text = await first.text()
         assert (first.status, "<h2>Verdicts</h2>" in text, await again.text() == text) == (200, True, True)
         assert made == [(database, "r1")]
@@ -245,6 +253,27 @@ async def test_a_report_is_made_when_it_is_asked_for_and_kept(database: Path, mo
             False,
             False,
         )
+
+
+async def test_pages_do_not_wait_for_reports_that_wait_for_each_other(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, is_making, made = threading.Event(), asyncio.Event(), []
+    loop = asyncio.get_running_loop()
+
+    def advise(path: Path, run: str, **_: object) -> Document:
+        made.append((path, run))
+        loop.call_soon_threadsafe(is_making.set)
+        go_on.wait(20)
+        return document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy())
+
+    monkeypatch.setattr("agentload.report.advise.advise", advise)
+    async with site(database) as client:
+        # More than there are threads for pages.
+        reports = [asyncio.create_task(client.get("/db/bench/runs/r1/report")) for _ in range(40)]
+        await is_making.wait()
+        async with asyncio.timeout(5):
+            page = await client.get("/db/bench/runs?q=rag")
+        go_on.set()
+        assert (page.status, {(await each).status for each in reports}, made) == (200, {200}, [(database, "r1")])
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 import pytest
 
 from agentload.errors import UsageError
-from agentload.ui.guard import host_of, is_loopback
+from agentload.ui.guard import host_of, is_embedded, is_loopback
 from agentload.ui.server import Options, check
 
 
@@ -27,6 +27,22 @@ from agentload.ui.server import Options, check
 )
 def test_a_host_header_gives_its_name_and_no_more(header: str | None, host: str | None) -> None:
     assert host_of(header) == host
+
+
+@pytest.mark.parametrize(
+    ("site", "kind", "is_so"),
+    [
+        (None, None, False),  # no browser
+        ("none", "document", False),  # typed
+        ("same-origin", "empty", False),  # our own script
+        ("cross-site", "document", False),  # a link in somebody's wiki
+        ("cross-site", "image", True),
+        ("cross-site", "iframe", True),
+        ("same-site", "empty", True),  # another port of this machine
+    ],
+)
+def test_a_page_of_others_may_lead_here_and_no_more(site: str | None, kind: str | None, is_so: bool) -> None:  # noqa: FBT001  # as below
+    assert is_embedded(site, kind) == is_so
 
 
 @pytest.mark.parametrize(
