@@ -21,7 +21,7 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -30,10 +30,11 @@ from agentload.endpoints.commands import explained, planned
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import launched
 from agentload.endpoints.manifests import compose, kubernetes
-from agentload.errors import LaunchError, UsageError
+from agentload.errors import InterruptError, LaunchError, UsageError
 
 FILE = Path("endpoints.yaml")
 LOOK_S = 0.5
+NEEDS: Final = {"format_": ("print_",), "model": ("print_",)}
 
 
 def run(
@@ -54,8 +55,7 @@ def run(
     signal.signal(signal.SIGTERM, _interrupted)
     with launched(arms, logs=logs, start_s=start_timeout, notice=lambda text: print(text, file=sys.stderr, flush=True)) as servers:
         if command:
-            code = subprocess.run(command, check=False).returncode
-            if code:
+            if code := finished(command):
                 raise LaunchError(f"'{command[0]}' ended with code {code}", hint=f"the servers' logs: {logs}")
             return
         print("ready: Ctrl-C stops the servers", file=sys.stderr, flush=True)
@@ -64,6 +64,30 @@ def run(
                 if (ended := running.process.poll()) is not None:
                     raise LaunchError(f"{running.arm}: the server ended with code {ended}", hint=f"see {running.log}")
             time.sleep(LOOK_S)
+
+
+def finished(command: list[str]) -> int:
+    """Run a command and return its exit code. Raises InterruptError, once it has ended by itself, when we are asked to stop meanwhile.
+
+    Ctrl-C reaches it from the terminal as it reaches us, and a replay has much to bring to its end; SIGTERM is passed on.
+    """
+    asked: list[int] = []
+    process = subprocess.Popen(command)
+
+    def heard(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
+        if number == signal.SIGTERM:
+            process.terminate()
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if asked:
+        raise InterruptError(f"'{command[0]}' was stopped (code {code})")
+    return code
 
 
 def _printed(file: Path | None, only: str | None, model: str, form: str) -> str:

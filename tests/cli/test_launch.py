@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from agentload.cli import launch
-from agentload.errors import LaunchError
+from agentload.errors import InterruptError, LaunchError
 
 pytestmark = pytest.mark.loopback
 
@@ -31,3 +35,35 @@ def test_a_command_runs_while_the_servers_do_and_its_failure_is_told(file: Path,
     assert printed.err.splitlines()[-1].startswith("a: stopped")
     with pytest.raises(LaunchError, match="'false' ended with code 1"):
         launch.run(endpoints=file, command=["false"], logs=file.parent)
+
+
+# Says when it runs, notes SIGTERM, and takes its time to end.
+PATIENT = """
+import pathlib, signal, sys, time
+said = ["end"]
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, lambda *_: said.insert(0, "term"))
+pathlib.Path(sys.argv[1]).write_text("begin")
+time.sleep(0.4)
+pathlib.Path(sys.argv[1]).write_text(" ".join(said))
+"""
+
+
+@pytest.mark.parametrize(("number", "noted"), [(signal.SIGINT, "end"), (signal.SIGTERM, "term end")])
+def test_a_command_that_is_asked_to_stop_ends_in_its_own_time(tmp_path: Path, number: signal.Signals, noted: str) -> None:
+    note = tmp_path / "note"
+
+    def ask() -> None:
+        for _ in range(1000):
+            if note.exists() and note.read_text() == "begin":
+                break
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    with pytest.raises(InterruptError, match="was stopped"):
+        launch.finished([sys.executable, "-c", PATIENT, str(note)])
+    asking.join()
+    assert note.read_text() == noted
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
