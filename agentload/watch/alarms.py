@@ -141,7 +141,8 @@ class _Fold:
 
     def _level(self, state: _Series, change: Change, each: Execution) -> None:
         if state.alarm is not None:
-            centre = sum(state.before) / len(state.before)
+            before = state.before[-BASELINE:]
+            centre = sum(before) / len(before)
             sign = 1 if self.alarms[state.alarm].kind == "regression" else -1
             # Half of what matters: neither does a value near the edge close and raise it again and again.
             if sign * (change.log_ratio - centre) >= math.log1p(state.smallest / 2):

@@ -38,6 +38,12 @@ def test_runs_under_an_alarm_do_not_become_the_level_that_it_is_measured_against
     assert spans(alarms(past, Rule())) == [("regression", 11, 31)]
 
 
+def test_an_alarm_closes_by_the_runs_that_it_was_raised_against_and_not_by_those_of_last_year() -> None:
+    slowly_faster = [-0.0004 * number for number in range(400)]
+    past = history(*slowly_faster, *[-0.1] * 5, -0.16)
+    assert spans(alarms(past, Rule())) == [("regression", 401, 406)]
+
+
 def test_an_alarm_that_goes_on_tells_of_all_runs_of_the_new_level() -> None:
     told = [alarms(history(*QUIET, *[0.08] * runs), Rule())[0] for runs in (1, 4)]
     assert [each.raised_ns // DAY_NS for each in told] == [11, 11]
