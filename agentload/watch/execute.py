@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from agentload.errors import AgentloadError, EndpointError, EvidenceError
+from agentload.errors import AgentloadError, EndpointError, EvidenceError, StoreError
 from agentload.experiment.record import new_run_id
 from agentload.store.database import writing
 from agentload.store.places import journal_folder
@@ -143,11 +143,11 @@ def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, 
             return _ended(opened, "done", kept)
         found = judged(database, run, held_against, arms=outcome.arms, job=job)
     except EndpointError as error:
-        return _ended(opened, "dead", Detail(reason=error.message))
+        return _ended(opened, "dead", replace(kept, reason=error.message))
     except EvidenceError as error:
         return _ended(opened, "void", replace(kept, reason=error.message))
     except (AgentloadError, OSError) as error:
-        return _ended(opened, "failed", Detail(reason=str(error)))
+        return _ended(opened, "failed", replace(kept, reason=str(error)))
     word: Outcome = "done" if found.void is None else "void"
     return _ended(opened, word, replace(kept, reason=found.void, reference=held_against, changes=found.changes))
 
@@ -163,7 +163,10 @@ def closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ..
     if rows:
         ledger.note(database, job.name, rows)
     warn(ledger.bring_in(database, job.name), notice)
-    _forget(job, database, whole)
+    try:
+        _forget(job, database, whole)
+    except StoreError as error:
+        notice(f"old runs are kept until the next execution: {error.message}")
     before = {(each.kind, each.metric, each.raised_ns): each for each in stored}
     fresh = [each for each in found if (each.kind, each.metric, each.raised_ns) not in before]
     over = [each for each in found if not each.is_open and each not in stored]

@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from agentload.errors import StoreError
 from agentload.experiment.arms import arms_of
 from agentload.model.plan import ClosedLoop, Load, WaitScale
 from agentload.serve.processes import start
 from agentload.store.database import reading
 from agentload.store.places import journal_folder
 from agentload.watch import play
-from agentload.watch.execute import execute
+from agentload.watch.execute import closed, execute
 from agentload.watch.history import Execution
 from agentload.watch.job import Budget, Job
 from agentload.watch.ledger import history
 from agentload.watch.schedule import Schedule
+from tests.watch.histories import history as recorded
 
 pytestmark = pytest.mark.loopback
 
@@ -56,6 +58,28 @@ def test_a_mistake_in_the_arms_file_is_a_failure_of_ours_and_no_dead_endpoint(tm
     done = execute(replace(JOB, endpoints=str(tmp_path / "arms.yaml")), tmp_path / "watch.duckdb", notice=unheard)
     assert (done.execution.outcome, done.code, done.raised) == ("failed", 1, ())
     assert "unknown field 'urll'" in (done.execution.detail.reason or "")
+
+
+def test_what_a_run_cost_is_kept_though_it_cannot_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = play.Outcome(arms=("prod",), void=None, stopped=None, died=None, load_error=None, usd=0.5)
+
+    def refused(*_: object, **__: object) -> None:
+        raise StoreError("watch.duckdb: kept open")
+
+    monkeypatch.setattr("agentload.watch.execute.play", lambda *_, **__: played)
+    monkeypatch.setattr("agentload.watch.execute.facts", refused)
+    done = execute(JOB, tmp_path / "watch.duckdb", notice=unheard).execution
+    assert (done.outcome, done.detail.reason, done.detail.usd) == ("failed", "watch.duckdb: kept open", 0.5)
+
+
+def test_old_runs_that_cannot_be_deleted_now_cost_no_execution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> None:
+        raise StoreError("watch.duckdb: kept open")
+
+    monkeypatch.setattr("agentload.watch.execute.writing", refused)
+    past, heard = recorded(0.0, 0.01, 0.0), list[str]()
+    done = closed(replace(JOB, keep_runs=2), tmp_path / "watch.duckdb", past[-1], past[:-1], heard.append)
+    assert (done.code, heard) == (0, ["old runs are kept until the next execution: watch.duckdb: kept open"])
 
 
 def priced(folder: Path, url: str) -> str:
