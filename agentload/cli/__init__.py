@@ -10,6 +10,8 @@ A verb is a module of this package with
 underscore inside is a dash. Files that start with an underscore, and `main.py`, are no verbs. Options that verbs share have one place:
 `run` takes a `load`, and `_load.with_load` puts the options of `_load.load` into its signature.
 
+An option that means nothing without another is named in the verb's `NEEDS`, so that nobody relies on what is ignored.
+
 Results go to stdout, progress and errors to stderr. A verb raises `AgentloadError` for what the user can mend (exit code 1; 2 for
 `UsageError`, 3 for `GateError`) and never prints an error itself.
 """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from agentload.cli._needs import Needs
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated
 from agentload.errors import UsageError
@@ -22,6 +23,7 @@ Restarts = Annotated[int | None, typer.Option(help="--launch: how often each arm
 Logs = Annotated[Path, typer.Option(help="--launch: folder for the servers' logs.")]
 StartTimeout = Annotated[float, typer.Option(help="--launch: seconds until a server must be healthy.")]
 
+NEEDS: Final[Needs] = dict.fromkeys(("restarts", "logs", "start_timeout"), ("launch",))
 LOGS = Path("logs")
 START_S = 1800.0
 

@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from agentload.cli._help import help_text
+from agentload.cli._needs import command_class
 from agentload.errors import UsageError
 
 _NO_VERBS = frozenset({"main"})
@@ -87,7 +88,7 @@ def _group(verb: Verb) -> LazyGroup:
 def _command(verb: Verb) -> TyperCommand:
     module = import_module(verb.module)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name=verb.name, help=help_text(module.__doc__ or ""))(module.run)
+    app.command(name=verb.name, cls=command_class(getattr(module, "NEEDS", {})), help=help_text(module.__doc__ or ""))(module.run)
     command = get_command(app)
     assert isinstance(command, TyperCommand), command
     return command

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
+from agentload.cli._needs import Needs
 from agentload.errors import UsageError
 from agentload.experiment.capacity import Limits
 from agentload.model.plan import Arrivals, Budget, Burst, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
@@ -35,6 +36,7 @@ Capacity = Annotated[
     ),
 ]
 SLO = "ttft=2000,tpot=100"
+NEEDS: Final[Needs] = {"cv": ("rate",), "ramp_from": ("ramp",), "burst": ("rate",)}
 
 History: TypeAlias = Literal["fixed", "live"]
 Told: TypeAlias = Callable[[int], None]
@@ -76,6 +78,8 @@ def load(
             raise UsageError(f"--{name} must be positive, got {value:g}")
     if sessions is not None and rate is not None:
         raise UsageError("--sessions (closed loop) and --rate (open loop) exclude each other")
+    if speed != 1 and (sessions is not None or rate is not None):
+        raise UsageError("--speed changes the trace's own starts, which --sessions and --rate replace")
     if ramp < 0 or ramp_from < 0:
         raise UsageError(f"--ramp and --ramp-from must not be negative, got {ramp:g} and {ramp_from:g}")
     if rate is None and (burst is not None or ramp_from):

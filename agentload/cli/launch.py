@@ -52,7 +52,6 @@ def run(
         print(_printed(endpoints, only, model, format_), end="")
         return
     arms = _chosen(read_file(endpoints or FILE), only)
-    signal.signal(signal.SIGTERM, _interrupted)
     with launched(arms, logs=logs, start_s=start_timeout, notice=lambda text: print(text, file=sys.stderr, flush=True)) as servers:
         if command:
             if code := finished(command):
@@ -113,7 +112,3 @@ def _chosen(arms: tuple[Endpoint, ...], only: str | None) -> tuple[Endpoint, ...
     if unknown := [name for name in names if name not in by_name]:
         raise UsageError(f"--only: no arm '{unknown[0]}'", hint=f"one of: {', '.join(by_name)}")
     return tuple(by_name[name] for name in names)
-
-
-def _interrupted(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

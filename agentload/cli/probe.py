@@ -39,6 +39,7 @@ from agentload.errors import GateError
 from agentload.experiment.isolation import Cell, combinations, isolated, rows
 from agentload.experiment.keep import keep
 
+NEEDS: Final = {**dict.fromkeys(("graphs", "into", "logs", "start_timeout"), ("matrix",)), "db": ("into",)}
 _ON: Final = {True: "on", False: "off", None: "–"}
 
 

@@ -25,13 +25,14 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from agentload.cli import _load as opt
 from agentload.cli._dry import describe
 from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
+from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
 from agentload.cli._playing import played_in_stages
 from agentload.cli._reached import reached
@@ -55,6 +56,8 @@ from agentload.model.commands import Limits
 from agentload.model.plan import Load
 
 SECOND = 1_000_000_000
+
+NEEDS: Final = {**opt.NEEDS, **LAUNCH_NEEDS, "slo": ("capacity",)}
 
 
 @opt.with_load

@@ -24,7 +24,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -45,6 +45,8 @@ from agentload.experiment.simulate import Simulation, quiet, run_id, store
 from agentload.experiment.summary import summarise
 from agentload.kvmath.pool import pool_of
 from agentload.model.plan import Load
+
+NEEDS: Final = {**opt.NEEDS, "share": ("find",), "minutes": ("find",), "into": ("find",), "slo": ("find", "capacity")}
 
 
 @opt.with_load

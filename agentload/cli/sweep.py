@@ -18,13 +18,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from agentload.cli import _load as opt
 from agentload.cli._dry import describe
 from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
+from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
 from agentload.cli._playing import played
 from agentload.cli._progress import Progress
@@ -51,6 +52,12 @@ from agentload.experiment.starts import with_starts
 from agentload.experiment.summary import summarise
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import ClosedLoop, Load
+
+NEEDS: Final = {
+    **LAUNCH_NEEDS,
+    **dict.fromkeys(("pairs", "output", "dry_run"), ("context",)),
+    **dict.fromkeys(("trace", "start", "seconds", "slo", "share", "wait_cap"), ("concurrency",)),
+}
 
 
 def run(
