@@ -2,8 +2,11 @@
 
 import errno
 import os
+import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import typer
@@ -44,10 +47,23 @@ def _root(
     pass
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have SIGTERM and a closed terminal do what Ctrl-C does: verbs then end the servers that they started. `nohup` stays as it is."""
+    ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in ends if signal.getsignal(number) == signal.SIG_DFL}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     try:
-        code = _run(sys.argv[1:] or ["--help"])
+        with _interruptible():
+            code = _run(sys.argv[1:] or ["--help"])
         # A reader that left shows itself only when the last bytes leave.
         sys.stdout.flush()
     except BrokenPipeError:
