@@ -124,7 +124,7 @@ class ClientHealth:
     void_blocks: int | None = None
     blocks: int | None = None
     foreign_requests: int | None = None  # requests on the server that were not ours
-    limited_share: float | None = None  # of the calls, answered 429
+    limited_share: float | None = None  # of the attempts, answered 429
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,7 +20,7 @@ def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
         if not share:
             continue
         fails = share > MOST
-        told = f"{share:.1%} of the calls were answered 429"
+        told = f"{share:.1%} of the attempts were answered 429"
         gates.append(
             Gate(
                 name=NAME,
