@@ -148,6 +148,7 @@ class Wire:
         unstamped_before = link.unstamped_reads
         is_reusable = False
         kept: list[tuple[int, bytes]] | None = None if self._raw is None else []
+        target = arm.target  # its key may be renewed before the answer ends, and the one that was sent must not be shown
         try:
             exchange = await self._exchange(arm, request, machine, link, kept)
             is_reusable = exchange.is_reusable
@@ -156,11 +157,11 @@ class Wire:
                 arm.keep(link, request.session)
             else:
                 link.close()
-        if exchange.answer.status is not None and arm.target.replica_headers:
-            machine.head(exchange.answer.status, replica=_replica(link.peer, arm.target, exchange.answer.headers))
+        if exchange.answer.status is not None and target.replica_headers:
+            machine.head(exchange.answer.status, replica=_replica(link.peer, target, exchange.answer.headers))
         arm.take_cookies(request.session, exchange.answer.headers)
         parsed = exchange.parsed()
-        if arm.target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
+        if target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
             arm.ends_with_mark = True
         unstamped = link.unstamped_reads - unstamped_before
         source: StampSource = "kernel" if link.is_stamped and not unstamped else "user"
@@ -171,8 +172,8 @@ class Wire:
             self._unstamped_reads += unstamped
             self._unstamped_sends += outcome.sent_ns is not None and not link.is_sent_stamped
         if self._raw is not None and kept is not None:
-            self._raw.keep(arm.target, request.request_id, outcome, kept)
-        return outcome if outcome.error is None else replace(outcome, error=arm.target.masked(outcome.error))
+            self._raw.keep(target, request.request_id, outcome, kept)
+        return outcome if outcome.error is None else replace(outcome, error=target.masked(outcome.error))
 
     async def _link(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Link | None:
         if (link := arm.idle(request.session)) is not None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,23 @@ async def test_every_byte_that_a_call_brought_is_kept_with_the_reads_it_came_in_
     assert [at for at, _ in reads] == sorted(at for at, _ in reads)
     assert second["raw"] == refusal.decode().replace(KEY, "*" * len(KEY))
     assert KEY not in str(refused.error)
+
+
+@pytest.mark.loopback
+async def test_a_key_that_was_renewed_while_its_call_was_on_is_kept_nowhere_either(tmp_path: Path) -> None:
+    async def answer(peer: Peer) -> None:
+        wire.renew([replace(target, api_key="another-key-of-ours")])
+        told = f'{{"error":"expired: {peer.request.headers["authorization"].split()[1]}"}}'.encode()
+        await peer.send(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told))
+
+    path = tmp_path / "leg001-7.raw.jsonl.zst"
+    async with serving(answer) as server:
+        target = Target(arm="a", url=server.url, api_key=KEY)
+        with RawLog(path, which="all") as kept:
+            async with Wire([target], raw=kept) as wire:
+                refused = await wire.call(request(1))
+    assert refused.http_status == 401
+    assert KEY not in f"{refused.error} {lines(path)}"
 
 
 def test_failures_alone_are_kept_if_that_is_what_was_asked_for(tmp_path: Path) -> None:
