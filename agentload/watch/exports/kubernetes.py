@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import yaml
@@ -11,6 +12,7 @@ from agentload.watch.jobs_file import Jobs
 
 HOME: Final = "/var/lib/agentload"
 CONFIG: Final = "/etc/agentload"
+FILES: Final = frozenset({"digest", "junit", "prometheus"})
 SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 
 
@@ -32,8 +34,17 @@ _Dumper.add_representer(
 def _config(jobs: Jobs) -> dict[str, Any]:
     content = yaml.safe_load(jobs.path.read_text(encoding="utf-8"))
     content["database"] = f"{HOME}/watch.duckdb"
+    content["jobs"] = {name: _at_home(entry) for name, entry in (content.get("jobs") or {}).items()}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "agentload-watch"}, "data": {"watch.yaml": text}}
+
+
+def _at_home(entry: dict[str, Any]) -> dict[str, Any]:
+    """Have a job's notices written beside the database: where the jobs file is, nobody may write."""
+    said = entry.get("notify")
+    if not said:
+        return entry
+    return {**entry, "notify": {key: str(PurePosixPath(HOME) / value) if key in FILES and value else value for key, value in said.items()}}
 
 
 def _claim() -> dict[str, Any]:
