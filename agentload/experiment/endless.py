@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from agentload.degrade.split import split
-from agentload.model.trace import Session, Trace
+from agentload.model.trace import Key, Session, Trace
+
+ROOM: Final = 1 << 40  # block ids that a round has to itself: more than any trace numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,11 @@ class Primed:
 
 
 def _again(session: Session, round_: int) -> Session:
-    """Return a session as another one of the same shape: same prefix, own content."""
+    """Return a session as another one of the same shape: same prefix, own content, shared within its round as before."""
     mark = f"#{round_}"
 
-    def key(old: str | tuple[int, int]) -> str | tuple[int, int]:
-        return f"{old}{mark}" if isinstance(old, str) else old
+    def key(old: Key) -> Key:
+        return f"{old}{mark}" if isinstance(old, str) else (old[0] + round_ * ROOM, old[1])
 
     return replace(
         session,

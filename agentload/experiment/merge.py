@@ -6,8 +6,11 @@ import heapq
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
+
+ROOM: Final = 1 << 56  # block ids that a trace has to itself, however often it is repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,7 @@ class _Merged:
     traces: tuple[Trace, ...]
 
     def __iter__(self) -> Iterator[Session]:
-        families = (_families(_renamed(trace)) for trace in self.traces)
+        families = (_families(_renamed(trace, place)) for place, trace in enumerate(self.traces))
         for family in heapq.merge(*families, key=lambda family: family[0].start_s or 0.0):
             yield from family
 
@@ -25,7 +28,11 @@ def merged(traces: Sequence[Trace]) -> Trace:
     if len(traces) == 1:
         return traces[0]
     first = traces[0].header
-    prefixes = {f"{t.header.name}/{name}": _segments(t, segments) for t in traces for name, segments in t.header.prefixes.items()}
+    prefixes = {
+        f"{t.header.name}/{name}": _segments(t, place, segments)
+        for place, t in enumerate(traces)
+        for name, segments in t.header.prefixes.items()
+    }
     source = tuple((t.header.name, json.dumps({name: json.loads(said) for name, said in t.header.source})) for t in traces)
     name = "+".join(t.header.name for t in traces)
     header = Header(name=name, seed=first.seed, block=first.block, prefixes=prefixes, source=source)
@@ -44,33 +51,33 @@ def _families(sessions: Iterator[Session]) -> Iterator[list[Session]]:
         yield family
 
 
-def _renamed(trace: Trace) -> Iterator[Session]:
+def _renamed(trace: Trace, place: int) -> Iterator[Session]:
     name = trace.header.name
     for session in trace.sessions:
         yield replace(
             session,
             session=f"{name}/{session.session}",
             prefix=None if session.prefix is None else f"{name}/{session.prefix}",
-            turns=tuple(_turn(trace, turn) for turn in session.turns),
+            turns=tuple(_turn(trace, place, turn) for turn in session.turns),
         )
 
 
-def _turn(trace: Trace, turn: Turn) -> Turn:
+def _turn(trace: Trace, place: int, turn: Turn) -> Turn:
     name = trace.header.name
     return replace(
         turn,
-        add=_segments(trace, turn.add),
+        add=_segments(trace, place, turn.add),
         after=tuple(replace(ref, session=f"{name}/{ref.session}") for ref in turn.after),
         spawn=tuple(f"{name}/{child}" for child in turn.spawn),
     )
 
 
-def _segments(trace: Trace, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+def _segments(trace: Trace, place: int, segments: Sequence[Segment]) -> tuple[Segment, ...]:
     """Key every text by its trace as well: equal keys of two traces are not the same words."""
     name = trace.header.name
 
     def own(segment: Segment) -> Segment:
-        key = f"{name}/{segment.key}" if isinstance(segment.key, str) else segment.key
+        key = f"{name}/{segment.key}" if isinstance(segment.key, str) else (segment.key[0] + place * ROOM, segment.key[1])
         source = segment.source and TurnRef(session=f"{name}/{segment.source.session}", turn=segment.source.turn)
         return replace(segment, key=key, source=source)
 

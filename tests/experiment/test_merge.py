@@ -17,6 +17,12 @@ def trace(name: str, *starts: float) -> Trace:
     return Trace(header=Header(name=name, seed=1, prefixes={"P": prefix}), sessions=tuple(sessions))
 
 
+def numbered(name: str) -> Trace:
+    """Return a trace whose content is known by block ids, as public ones are."""
+    turns = (Turn(add=(Segment(role="user", tokens=3 * 64, key=(0, 3)),), output=1),)
+    return Trace(header=Header(name=name), sessions=(Session(session="s", workload=name, start_s=0.0, turns=turns),))
+
+
 def test_one_trace_stays_as_it_is() -> None:
     only = trace("a", 0.0)
     assert merged([only]) is only
@@ -45,3 +51,10 @@ def test_each_of_several_traces_is_still_known_to_come_from_where_it_came() -> N
         "mine": {"importer": "pi", "files": 2},
         "rag": {"workload": "rag"},
     }
+
+
+def test_block_ids_of_two_traces_are_not_the_same_blocks() -> None:
+    imported = [numbered(name) for name in ("a", "b")]
+    first, second = [session.turns[0].add[0].key for session in merged(imported).sessions]
+    assert first == (0, 3)
+    assert first != second
