@@ -28,6 +28,8 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]
         run_row("dead", name="killed"),
         leg_row("dead", "running"),
         call("dead", 1, status="http_error", error="nobody", first_ns=None, last_ns=None, output_tokens=None),
+        call("n0", 1),
+        call("n0", 2, prime=True, first_ns=9 * S, last_ns=9 * S, done_ns=9 * S, output_tokens=1),
         VerdictRow(run_id="r1", at_ns=5 * S, policy="default", decision='{"headline":"use FP8","decision":{"choice":{"verdict":"use"}}}'),
         VerdictRow(
             run_id="r1", at_ns=6 * S, policy="ours.yaml", decision='{"headline":"stay on BF16","decision":{"choice":{"verdict":"avoid"}}}'
@@ -113,6 +115,11 @@ def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
     )
     assert found.timings[0] == timing
     assert [chart.title for chart in found.charts] == ["Output tokens per second, block by block"]
+
+
+def test_calls_that_only_fill_a_cache_are_no_figures(connection: Connection) -> None:
+    (timing,) = run.read(connection, asked("run", "n0")).timings
+    assert (timing.calls, timing.ttft_ms) == (1, (200.0, 200.0))
 
 
 def test_a_run_whose_calls_all_failed_has_no_figures(connection: Connection) -> None:

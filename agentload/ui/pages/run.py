@@ -25,7 +25,7 @@ SELECT workload, c.arm, count(*) AS calls, count_if(status = 'ok') AS ok,
     quantile_cont((last_ns - first_ns) / 1e6 / nullif(output_tokens - 1, 0), [0.5, 0.95]) FILTER (status = 'ok'),
     sum(cached_tokens) / sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL)
 FROM calls_row AS c LEFT JOIN arms AS a ON (a.run_id, a.arm) = (c.run_id, c.arm)
-WHERE c.run_id = $run GROUP BY workload, c.arm, position ORDER BY workload, position
+WHERE c.run_id = $run AND NOT c.prime GROUP BY workload, c.arm, position ORDER BY workload, position
 """
 
 _FAILURES: Final = """
