@@ -128,6 +128,6 @@ class Watch:
                     return await response.text()
                 if response.status in GONE:
                     self._silent.add(url)
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None  # a sample that could not be taken is no sample
         return None

@@ -48,3 +48,26 @@ async def test_replicas_are_one_server_and_gpus_are_told_apart() -> None:
     }
     assert asked["/nothing"] == 1
     assert list(watch.rows(run_id="r", leg=1)) == []
+
+
+async def test_a_page_that_is_no_text_is_no_sample_and_does_not_end_the_run() -> None:
+    asked = 0
+    twice = asyncio.Event()
+
+    async def page(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        if asked >= 2:
+            twice.set()
+        body = b"\x1f\x8b\xff" if asked == 1 else b"vllm:num_requests_running 2\n"
+        return web.Response(body=body, content_type="text/plain", charset="utf-8")
+
+    app = web.Application()
+    app.router.add_get("/metrics", page)
+    async with TestServer(app) as server:
+        watch = Watch({"a": Source(urls=(str(server.make_url("/metrics")),))}, every_s=0.01)
+        task = asyncio.create_task(watch.run())
+        await asyncio.wait_for(asyncio.gather(twice.wait(), asyncio.sleep(0.05)), 2)
+        assert not task.done()
+        task.cancel()
+    assert {(row.name, row.value) for row in watch.rows(run_id="r", leg=1)} == {("running", 2.0)}
