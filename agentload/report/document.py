@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import Decision
+from agentload.importers.parts.likeness import Likeness
 from agentload.report.facts import RunFacts
 from agentload.report.parts import Document, Group
 from agentload.report.sections import (
@@ -29,6 +32,7 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
     """Say a decision in the order in which a reader needs it."""
     view = View(decision=decision, evidence=evidence, facts=facts, policy=policy)
     headline, tone = opening.headline(view)
+    beside = production.compared(view)
     return Document(
         run=decision.run,
         kind=decision.kind,
@@ -45,14 +49,14 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         lists=lists.lists(view),
         no_difference=lists.no_difference(view),
         asides=opening.asides(view),
-        belief=(*belief.belief(view), production.representative(view)),
+        belief=(*belief.belief(view), production.representative(view, beside)),
         do_now=actions.do_now(view),
         roll_back=actions.roll_back(view),
         verdicts=reasons.verdicts(view),
         findings=reasons.findings(view),
         skipped=checks.skipped(view),
         gates=checks.gates(view),
-        groups=_groups(view),
+        groups=_groups(view, beside),
         reproduction=making.reproduction(view),
         servers=making.servers(view),
         commands=making.commands(view),
@@ -60,17 +64,17 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         decision=decision,
         policy=policy,
         made=facts.made,
-        production=production.compared(view),
+        production=beside,
     )
 
 
-def _groups(view: View) -> tuple[Group, ...]:
+def _groups(view: View, beside: Sequence[Likeness]) -> tuple[Group, ...]:
     found = (
         workloads.server(view),
         latency.latency(view),
         capacity.capacity(view),
         accuracy.accuracy(view),
-        production.production(view),
+        production.production(view, beside),
         *(workloads.workload(view, name) for name in view.workloads),
         checks.probes(view),
         checks.priors(view),

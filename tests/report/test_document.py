@@ -85,6 +85,13 @@ def test_arms_that_are_not_about_fp8_give_the_headings_their_own_name() -> None:
     assert told.lists[0].heading == "Use new for"
 
 
+def test_commands_that_name_a_database_can_be_copied_whatever_it_is_called() -> None:
+    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", database="my runs.duckdb"))
+    told = made(sample.decision(), sample.evidence(), facts)
+    assert told.commands[-1].command == "agentload report 'my runs.duckdb' --run r -o FOLDER"
+    assert "agentload report 'my runs.duckdb' --run r --against" in told.belief[-1].text
+
+
 def row(told: Document, name: str) -> tuple[Cell, ...]:
     return next(cells[1:] for cells in told.server.rows if cells[0].text == name)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.facts import Served
@@ -59,7 +61,7 @@ def _server(view: View, name: str, served: Served | None) -> tuple[Cell, ...]:
 def commands(view: View) -> tuple[Step, ...]:
     """List the commands that make the run, and this report, again."""
     made = view.facts.made
-    database = made.database or "agentload.duckdb"
+    database = shlex.quote(made.database or "agentload.duckdb")
     run = Step(text="The run:", command=made.command) if made.command else None
     report = Step(text="This report, from the database:", command=f"agentload report {database} --run {made.run} -o FOLDER")
     if made.compared_with is not None:

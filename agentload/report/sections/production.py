@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -64,12 +65,11 @@ def _level(values: Sequence[float]) -> Level | None:
     return Level(low=low, middle=middle, high=high)
 
 
-def representative(view: View) -> Check:
-    """Say whether the load was production's."""
+def representative(view: View, rows: Sequence[Likeness]) -> Check:
+    """Say whether the load was production's, by what was compared."""
     made = f"{view.facts.made.origin}; " if view.facts.made.origin else ""
-    rows = compared(view)
     if not rows:
-        command = f"agentload report {view.facts.made.database or 'agentload.duckdb'} --run {view.facts.made.run}"
+        command = f"agentload report {shlex.quote(view.facts.made.database or 'agentload.duckdb')} --run {view.facts.made.run}"
         told = f"representativeness unknown: {made}compare with production by {command} --against prometheus=URL"
         return Check(state="unknown", text=told)
     other = [f"{verdict}: {found}" for verdict in _OTHER if (found := _named([row.what for row in rows if row.verdict == verdict]))]
@@ -87,18 +87,17 @@ def _named(figures: Sequence[str]) -> str:
     return ", ".join(f"{name} ({', '.join(which)})" if which else name for name, which in found.items())
 
 
-def production(view: View) -> Group | None:
+def production(view: View, rows: Sequence[Likeness]) -> Group | None:
     """Lay the run's load beside production's, figure by figure."""
-    rows = tuple(
-        (Cell(text=row.what), *(Cell(text=text) for text in shown(row)), Cell(text=row.verdict, tone=_TONES[row.verdict]))
-        for row in compared(view)
+    cells = tuple(
+        (Cell(text=row.what), *(Cell(text=text) for text in shown(row)), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows
     )
-    if not rows:
+    if not cells:
         return None
     reference = labels.arm(view.evidence.reference)
     note = (
         "Alike is within a quarter of production's value, or of the bucket of its histogram in which the quantile lies; ten points for the "
         "cached share. Requests at once and KV pool are of the moment at which its metrics were read, ours of all samples under load."
     )
-    table = Table(title="The load beside production's", columns=("figure", reference, "production", "the run has"), rows=rows, note=note)
+    table = Table(title="The load beside production's", columns=("figure", reference, "production", "the run has"), rows=cells, note=note)
     return Group(title="Production", tables=(table,))
