@@ -10,7 +10,7 @@ from dataclasses import replace
 from agentload.cli._progress import Progress
 from agentload.errors import AgentloadError, InterruptError
 from agentload.experiment.cost import cost
-from agentload.experiment.moves import Stage, exchanged, stages
+from agentload.experiment.moves import Stage, exchanged, is_over, stages
 from agentload.experiment.past import Past, past
 from agentload.experiment.record import resume_command
 from agentload.experiment.replay import Leg, Played, Replay
@@ -30,7 +30,11 @@ def played(replay: Replay, progress: Progress) -> Played:
         try:
             return asyncio.run(play())
         except asyncio.CancelledError as stopped:
-            raise InterruptError("stopped before anything was sent") from stopped
+            if not replay.is_resumed:
+                raise InterruptError("stopped before anything was sent") from stopped
+            raise InterruptError(
+                "stopped before anything more was sent", hint=f"go on with: {resume_command(replay.plan.run)}"
+            ) from stopped
         except BaseExceptionGroup as group:
             mendable, bugs = group.split(AgentloadError)
             if mendable is None or bugs is not None:
@@ -45,7 +49,7 @@ def played_in_stages(replay: Replay) -> Played:
     ended: Played | None = None
     for number, step in enumerate(steps):
         before = past(replay.database, replay.plan)
-        if step.pairs <= before.done and number + 1 < len(steps):
+        if is_over(steps, number, before):
             continue
         if step.taken_from:
             _wait_for(step, before, replay.plan.run)

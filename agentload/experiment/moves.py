@@ -16,6 +16,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.endpoints.places import on
 from agentload.errors import EndpointError
+from agentload.experiment.past import Past
 from agentload.experiment.record import resume_command
 from agentload.experiment.relay import LASTING
 from agentload.model.plan import Plan, Round
@@ -52,6 +53,15 @@ def stages(plan: Plan, endpoints: Sequence[Endpoint]) -> tuple[Stage, ...]:
         taken = {each.name: before[each.url] for each in placed if before.get(each.url, each.name) != each.name}
         out.append(Stage(rounds=rounds, endpoints=placed, taken_from=taken))
     return tuple(out)
+
+
+def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
+    """Tell whether a stage has nothing left to play: all of it is done, or its servers have been where a later one needs them.
+
+    The last one is never over: it says how the run ended.
+    """
+    later, begun = steps[number + 1 :], before.done | before.lost.keys()
+    return bool(later) and (steps[number].pairs <= before.done or any(step.taken_from and step.pairs & begun for step in later))
 
 
 def is_exchanged(arm: Facts, there_before: Facts, now: Facts) -> bool:

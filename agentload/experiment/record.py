@@ -92,7 +92,8 @@ def typed_command() -> str:
 
 def resume_command(run_id: str) -> str:
     """Return the command line that goes on with a run: as it was typed, with `--resume`."""
-    return typed_command() if "--resume" in sys.argv else f"{typed_command()} --resume {run_id}"
+    is_resumed = any(each == "--resume" or each.startswith("--resume=") for each in sys.argv)
+    return typed_command() if is_resumed else f"{typed_command()} --resume {run_id}"
 
 
 def conditions(plan: Plan) -> dict[str, object]:

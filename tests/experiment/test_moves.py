@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.experiment.moves import is_over, stages
+from agentload.experiment.past import Past
+from agentload.experiment.record import resume_command
+from tests.experiment.test_swap import swapped
+
+EXCHANGED = (Endpoint(name="a", url="http://m1:1/v1", machine="m1"), Endpoint(name="b", url="http://m2:1/v1", machine="m2"))
+
+
+def everywhere(name: str, port: int) -> Endpoint:
+    first, second = (Endpoint(name=name, url=f"http://{machine}:{port}/v1", machine=machine) for machine in ("m1", "m2"))
+    return Endpoint(name=name, url=first.url, machine="m1", places=(first, second))
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "done", "lost", "over"),
+    [
+        (EXCHANGED, {0}, {1: 1}, False),
+        (EXCHANGED, {0, 1}, {}, True),
+        (EXCHANGED, {0}, {1: 3, 2: 1}, True),  # b has a's address by now: pair 1 would be played on the wrong servers
+        (EXCHANGED, {0, 2}, {1: 3}, True),
+        ((everywhere("a", 1), everywhere("b", 2)), {0}, {1: 3, 2: 1}, False),
+    ],
+)
+def test_a_half_is_over_when_it_is_done_or_its_servers_were_exchanged(
+    endpoints: tuple[Endpoint, ...], done: set[int], lost: dict[int, int], *, over: bool
+) -> None:
+    steps = stages(swapped(), endpoints)
+    before = Past(done=frozenset(done), lost=lost)
+    assert is_over(steps, 0, before) == over
+    assert not is_over(steps, 1, before)
+
+
+@pytest.mark.parametrize("given", [["--resume", "r1"], ["--resume=r1"]])
+def test_a_command_that_resumes_already_is_what_goes_on(monkeypatch: pytest.MonkeyPatch, given: list[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["agentload", "replay", "rag", *given])
+    assert resume_command("r1") == f"agentload replay rag {' '.join(given)}"
