@@ -20,12 +20,12 @@ from agentload.report.charts.filters import FILTERS
 from agentload.report.charts.svg import element, path
 from agentload.report.formats import html
 from agentload.ui.charts import chart
+from agentload.ui.words import worded
 from agentload.watch.history import Change
 from agentload.watch.schedule import Schedule, firings
 
 SECOND: Final = 1_000_000_000
 TWO_SIDED: Final = 1.96
-METRICS: Final = {"turn_ms": "turn time", "ttft_ms": "time to first token", "tpot_ms": "time per token"}
 _AGES: Final = ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h"), (float("inf"), 86_400, "days"))
 _SPARK: Final = (96.0, 22.0)
 
@@ -59,7 +59,7 @@ def environment() -> Environment:
         "tokens": say.tokens,
         "change": lambda share: f"{say.signed(100 * share, 1)} %",
         "change_told": _change_told,
-        "worded": _worded,
+        "worded": worded,
         "typeset": say.typeset,
         "spark": _spark,
         "chart": chart,
@@ -108,14 +108,7 @@ def _change_told(change: Change) -> str:
     """Say how a figure lies against the reference, with the interval that the run itself gives it."""
     middle, low, high = (100 * math.expm1(change.log_ratio + side * TWO_SIDED * change.error) for side in (0, -1, 1))
     interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
-    return f"{_worded(change.series)} {say.signed(middle, 1)} % {interval}, {say.plural(change.pairs, 'pair')}"
-
-
-def _worded(text: str) -> str:
-    """Call metrics by what people say."""
-    for metric, words in METRICS.items():
-        text = text.replace(metric, words)
-    return text
+    return f"{worded(change.series)} {say.signed(middle, 1)} % {interval}, {say.plural(change.pairs, 'pair')}"
 
 
 def _spark(values: Sequence[float]) -> Markup:

@@ -16,13 +16,13 @@ from agentload.report.charts.spec import Axis, Band, Plot, Rule, Series
 from agentload.report.labels import slug
 from agentload.ui.asked import Asked, NotFoundError
 from agentload.ui.pages import jobs
+from agentload.ui.words import METRICS
 from agentload.watch import trends
 from agentload.watch.history import Execution
 from agentload.watch.trends import Identity, Point
 
 SHOWN: Final = 60
 NEVER: Final = 1 << 63
-_METRICS: Final = {"turn_ms": "turn time", "ttft_ms": "time to first token", "tpot_ms": "time per output token"}
 _HISTORY: Final = """
 SELECT started_ns, ended_ns, due_ns, outcome, run_id, detail FROM executions WHERE job = ? ORDER BY started_ns
 """
@@ -86,7 +86,7 @@ def drawn(series: trends.Series, *, job: str) -> Trend:
     )
     chart = Plot(
         name=slug(f"{job}-{series.name}"),
-        title=f"{_METRICS[series.metric].capitalize()} of {series.arm}",
+        title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
         caption="Change against the first reference run: higher is slower. Bars are each run's own 95 % interval; runs differ by more. "
         "A dashed line is a change of level, the lines between are means, a band is an alarm while it holds.",
         x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count"),
