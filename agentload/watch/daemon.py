@@ -58,10 +58,14 @@ async def serve(
 
 
 async def _execute(command: tuple[str, ...], name: str, running: set[Process], say: Callable[[str], None]) -> None:
-    # A group of its own: Ctrl-C in the terminal reaches us alone, and we pass it on once.
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stdout, stderr=sys.stderr, process_group=0
-    )
+    try:
+        # A group of its own: Ctrl-C in the terminal reaches us alone, and we pass it on once.
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stdout, stderr=sys.stderr, process_group=0
+        )
+    except OSError as error:  # an upgrade replaces the program just now, say: the next execution counts this firing as missed
+        say(f"{name}: {command[0]}: {error.strerror}")
+        return
     running.add(process)
     try:
         say(f"{name}: exit code {await process.wait()}")

@@ -109,6 +109,26 @@ def test_a_machine_that_slept_through_three_firings_executes_once_and_that_one_c
     assert found == tuple(at(f"2026-11-{day}T02:00:00") for day in (17, 18, 19, 20))  # three missed, and the one that it answers
 
 
+def test_a_program_that_is_replaced_just_now_costs_one_firing_and_not_the_daemon(tmp_path: Path) -> None:
+    clock = Clock(at("2026-11-20T00:59:59") + 9 * SECOND // 10)
+    called = tmp_path / "called"
+    place = scene(tmp_path, "")
+    place.program.unlink()
+
+    def acts() -> Iterator[bool]:
+        while clock() < at("2026-11-20T01:00:00") + SECOND // 10:
+            yield True
+        scene(tmp_path, f'echo "$3" >>{called}')
+        clock.start_ns = at("2026-11-20T01:59:59") + 9 * SECOND // 10
+        clock.began_ns = time.monotonic_ns()
+        while not called.exists() or len(called.read_text().splitlines()) < 2:
+            yield True
+
+    said = served(place, clock, acts())
+    assert said[2] == f"hourly: {place.program}: No such file or directory"
+    assert sorted(said[3:]) == ["hourly: exit code 0", "nightly: exit code 0"]
+
+
 def test_sigterm_is_passed_on_and_waited_for(tmp_path: Path) -> None:
     clock = Clock(at("2026-11-20T00:59:59") + 9 * SECOND // 10)
     started, ended = tmp_path / "started", tmp_path / "ended"
