@@ -55,7 +55,8 @@ class Relay:
         self._is_forced = is_forced
         self._is_stopping = is_stopping
         self._notice = notice
-        self._running: Running | None = None
+        self._server: asyncio.Task[Running] | None = None
+        self._is_leaving = False
         self._unused: tuple[str, Identity] | None = None
         self._first: dict[str, Identity] = {}
         self._starts = 0
@@ -78,11 +79,11 @@ class Relay:
         self._starts += 1
         began = time.monotonic()
         endpoint, folder = self._endpoints[arm], self._launching.logs / f"start-{self._starts:03}"
-        # Cancelling does not stop a thread: it looks for itself whether it is still wanted.
-        self._running = await asyncio.to_thread(
-            start, endpoint, logs=folder, start_s=self._launching.start_s, is_stopping=self._is_stopping
+        self._server = asyncio.create_task(
+            asyncio.to_thread(start, endpoint, logs=folder, start_s=self._launching.start_s, is_stopping=self._is_unwanted)
         )
-        logged = replace(endpoint, log=str(self._running.log))
+        running = await asyncio.shield(self._server)
+        logged = replace(endpoint, log=str(running.log))
         await prime(logged, served_model(logged, await identify(logged)))
         identity = await identify(logged)
         self._notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
@@ -98,15 +99,23 @@ class Relay:
                 f"{arm} came back as another server: {', '.join(other)}", hint="did its launch command or checkpoint change?"
             )
 
+    def _is_unwanted(self) -> bool:
+        return self._is_leaving or self._is_stopping()
+
     async def _end(self) -> None:
-        running, self._running = self._running, None
-        if running is not None:
-            await asyncio.to_thread(running.stop)
+        server, self._server = self._server, None
+        if server is None:
+            return
+        # Cancelling does not stop a thread: it looks for itself whether its server is still wanted, and may have just got it ready.
+        await asyncio.wait([server])
+        if server.exception() is None:
+            await asyncio.to_thread(server.result().stop)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_leaving = True
         await self._end()
 
 
