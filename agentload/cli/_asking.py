@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from agentload.cli._dry import about
 from agentload.cli._table import table
 from agentload.experiment.eval import Asked, Eval, Leg
 from agentload.experiment.eval_cost import Cost
@@ -87,7 +88,7 @@ def describe(questions: Sequence[Question], cost: Cost, arms: Sequence[str]) -> 
             f"items     {cost.items:,}, each {f'{times} times' if times > 1 else 'once'} on {', '.join(arms)}",
             f"questions {cost.questions:,}",
             f"tokens    {cost.prompt_tokens:,} in",
-            f"duration  about {max(1, round(cost.minutes))} min (with {cost.assumed})",
+            f"duration  {about(cost.minutes)} (with {cost.assumed})",
             "nothing was sent (--dry-run)",
         )
     )

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from agentload.experiment.cost import Cost
 from agentload.experiment.long_run import Fills
 from agentload.experiment.starts import starts_of
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan
 from agentload.replay.stretches import stretches, where
+
+LONG_MIN: Final = 60.0
+
+
+def about(minutes: float) -> str:
+    """Write a rough duration: nobody counts eighteen hours in minutes."""
+    return f"about {minutes / 60:.0f} h" if minutes >= 120 else f"about {max(1, round(minutes))} min"
+
+
+def warning(cost: Cost) -> str | None:
+    """Say that a replay will take long: most of a trace is waiting, which its name does not tell."""
+    if cost.minutes < LONG_MIN:
+        return None
+    return f"this takes {about(cost.minutes)}; shorter with --wait-cap user=5, --sessions 16 or --max-calls (--dry-run says how long)"
 
 
 def describe(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
@@ -27,9 +43,9 @@ def describe(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
             *([f"machines  {_places(plan)}"] if moves else []),
             f"calls     {calls}",
             f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
-            f"duration  about {max(1, round(cost.minutes))} min (with {cost.assumed})",
+            f"duration  {about(cost.minutes)} (with {cost.assumed})",
             *(f"pool      {line}" for line in (fills.lines() if fills is not None else ())),
-            *([f"warning   {warning}"] if fills is not None and (warning := fills.warning()) is not None else []),
+            *([f"warning   {short}"] if fills is not None and (short := fills.warning()) is not None else []),
             "nothing was sent (--dry-run)",
         )
     )

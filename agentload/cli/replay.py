@@ -5,9 +5,9 @@ blocks is stored. Ctrl-C lets what is in flight come to its end, stores it and e
 
 For example:
 
-    agentload replay rag --endpoints emulated:llama-3.1-8b-h100 --db demo.duckdb
+    agentload replay demo-rag --endpoints emulated:llama-3.1-8b-h100 --db demo.duckdb
 
-    agentload replay traces/rag.jsonl --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --model M --db agentload.duckdb
+    agentload replay rag --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --sessions 16 --wait-cap user=5
 
     agentload replay traces/chat.jsonl --endpoints arms.yaml --sessions 16 --wait-cap user=20 --dry-run
 
@@ -30,7 +30,7 @@ from typing import Annotated, Final
 import typer
 
 from agentload.cli import _load as opt
-from agentload.cli._dry import describe
+from agentload.cli._dry import describe, warning
 from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
 from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
@@ -145,8 +145,9 @@ def run(
                 describe(made, expected, fills)
             )
             return
-        if fills is not None and (warning := fills.warning()) is not None:
-            print(f"warning: {warning}", file=sys.stderr)
+        told = fills.warning() if fills is not None else warning(expected) if resume is None else None
+        if told is not None:
+            print(f"warning: {told}", file=sys.stderr)
         replay = Replay(
             plan=made,
             endpoints=served,
