@@ -127,7 +127,7 @@ class _Routes:
 
     def _page(self, source: Source, asked: Asked) -> str:
         # Before anything is read: what changes meanwhile is news to the page.
-        frame = _frame(self._site, source, asked.page)
+        frame = _frame(self._site, source, asked.page, _token(source))
         is_alive = asked.page in ALIVE
         seen = _seen(source, asked.name) if is_alive else ()
         if asked.page == "overview":
@@ -179,14 +179,14 @@ def _token(source: Source) -> str:
     return f"{zlib.crc32(repr((source.stamp(), source.live.running())).encode()):08x}"
 
 
-def _frame(site: Site, source: Source, page: str) -> dict[str, Any]:
+def _frame(site: Site, source: Source, page: str, token: str) -> dict[str, Any]:
     return {
         "names": tuple(site.sources),
         "name": source.name,
         "path": source.path,
         "base": _base(source),
         "page": page,
-        "token": _token(source),
+        "token": token,
         "now_ns": time.time_ns(),
     }
 
@@ -217,7 +217,8 @@ def _door(hosts: frozenset[str]) -> Middleware:
 def _errors(site: Site) -> Middleware:
     def page(status: int, message: str, hint: str | None, *, again: bool = False) -> web.Response:
         first = next(iter(site.sources.values()))
-        frame = {**_frame(site, first, "problem"), "message": message, "hint": hint, "status": status}
+        # No token, and so no look at files: this is the event loop, and the page is not alive.
+        frame = {**_frame(site, first, "problem", ""), "message": message, "hint": hint, "status": status}
         text = render("problem", context_of(**frame, again_s=AGAIN_S if again else None))
         return web.Response(status=status, text=text, content_type="text/html")
 
