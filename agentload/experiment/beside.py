@@ -1,9 +1,10 @@
-"""Play something beside a run that is there: its rows join the run, its pairs begin where the run's end."""
+"""Play something beside a run that is there: its rows join the run, its pairs are none that the run has or may be given when it goes on."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from agentload.errors import PlanError
 from agentload.model.controls import is_control
@@ -11,6 +12,8 @@ from agentload.model.plan import Plan, Play
 from agentload.model.rows import ArmRow, BlockRow, CallRow
 from agentload.store import journal
 from agentload.store.places import journals
+
+FIRST: Final = 1_000_000  # pair of what is played beside a run; its own are numbered from 0, and a resumption may add some
 
 
 def beside(made: Plan, database: Path) -> Plan:
@@ -21,7 +24,7 @@ def beside(made: Plan, database: Path) -> Plan:
         raise PlanError(f"run {made.run} has an arm '{missing[0]}' and the endpoints have not", hint=f"its arms: {', '.join(sorted(arms))}")
     if unknown := sorted(set(made.arms) - arms):
         raise PlanError(f"run {made.run} has no arm '{unknown[0]}'", hint=f"its arms: {', '.join(sorted(arms)) or 'none'}")
-    first = max((row.pair for row in rows if isinstance(row, BlockRow | CallRow)), default=-1) + 1
+    first = max((row.pair + 1 for row in rows if isinstance(row, BlockRow | CallRow) and row.pair >= FIRST), default=FIRST)
 
     def moved(play: Play) -> Play:
         return replace(play, pair=play.pair + first, salt=f"{play.salt.rpartition('/')[0]}/{play.pair + first}")

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import PlanError
-from agentload.experiment.beside import beside
+from agentload.experiment.beside import FIRST, beside
+from agentload.experiment.past import past
+from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, Row
 from agentload.store import journal
 from agentload.store.places import journal_folder
@@ -24,11 +26,23 @@ def written(database: Path, *arms: str) -> Path:
     return database
 
 
+def plays(made: Plan) -> list[tuple[str, int, str]]:
+    return [(play.arm, play.pair, play.salt) for round_ in made.rounds for play in round_.plays]
+
+
 def test_what_is_played_beside_a_run_has_pairs_and_salts_after_those_that_were_used(tmp_path: Path) -> None:
     made = beside(planned(), written(tmp_path / "d.duckdb", "a", "b", "a@aa"))
-    assert [(play.arm, play.pair, play.salt) for round_ in made.rounds for play in round_.plays] == [
-        (play.arm, play.pair + 2, f"r/{play.pair + 2}") for round_ in planned().rounds for play in round_.plays
-    ]
+    assert plays(made) == [(play.arm, play.pair + FIRST, f"r/{play.pair + FIRST}") for round_ in planned().rounds for play in round_.plays]
+
+
+def test_a_second_sweep_follows_the_first_and_neither_takes_a_pair_that_the_run_may_still_be_given(tmp_path: Path) -> None:
+    database = written(tmp_path / "d.duckdb", "a", "b")
+    with journal.Writer(journal_folder(database, "r") / "leg002.journal") as writer:
+        for arm in ("a", "b"):
+            writer.append(block(2, FIRST, arm, f"r/{FIRST}"))
+    assert {pair for _, pair, _ in plays(beside(planned(), database))} == {FIRST + 1, FIRST + 2}
+    more = {pair for _, pair, _ in plays(planned(pairs=8))}
+    assert past(database, planned()).done & more == {0}
 
 
 @pytest.mark.parametrize(("arms", "told"), [(("a", "b", "c"), "has an arm 'c'"), (("a",), "has no arm 'b'")])
