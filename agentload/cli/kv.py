@@ -24,11 +24,12 @@ from agentload.cli._rules import rules as lines
 from agentload.cli._table import table
 from agentload.endpoints.weights import config_file
 from agentload.errors import ProfileError, UsageError
+from agentload.kvmath.applied import Subject
 from agentload.kvmath.compare import Size, cautions, layer_lines, sharded, sizes
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.gpus import NAMES, gpu_named
 from agentload.kvmath.pool import GIB
-from agentload.kvmath.practice import Subject, advice
+from agentload.kvmath.practice import advice
 from agentload.model.profile import Gpu, ModelShape
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from agentload.kvmath.applied import Subject
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.gpus import gpu_named
-from agentload.kvmath.practice import RULES, Advice, Subject, advice
+from agentload.kvmath.practice import RULES, Advice, advice
 
 PLAIN: dict[str, Any] = {
     "num_hidden_layers": 32,
