@@ -1,8 +1,9 @@
 """Start the servers of an arms file, and stop them for certain; or print the commands that start them.
 
-Servers run side by side until Ctrl-C, or until the command after `--` has ended. Each has its log in the folder of logs. With --print
-nothing is started: the commands are printed and explained, as a compose file with --format compose, as Kubernetes manifests with
---format kubernetes. Without an arms file, the arms of a KV-cache comparison are printed for --model.
+Servers run side by side, each on the GPU that its CUDA_VISIBLE_DEVICES names, until Ctrl-C, or until the command after `--` has ended; on
+one GPU `agentload replay --launch` starts them in turn. Each has its log in the folder of logs. With --print nothing is started: the
+commands are printed and explained, as a compose file with --format compose, as Kubernetes manifests with --format kubernetes. Without an
+arms file, the arms of a KV-cache comparison are printed for --model.
 
 For example:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -200,6 +201,11 @@ def _remedy(error: BaseException, shown: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+        error, aiohttp.ClientSSLError | aiohttp.ClientProxyConnectionError
+    ):
+        cause = error.os_error  # its text names a host once more, and a TLS that nobody asked for
+        return os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or type(cause).__name__
     return without_user(str(error)) or type(error).__name__
 
 

@@ -36,7 +36,7 @@ MEMORY: Final = "1GB"
 def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for queries, waiting for a writer to finish, and close it again; raise `StoreError` if it cannot be read."""
     if not path.is_file():
-        raise StoreError(f"{path}: no such database", hint="name another with --db, or make one: agentload replay … --db FILE")
+        raise StoreError(f"{path}: no such database", hint="name another, or make one: agentload replay … --db FILE")
     connection = _opened(path, patience_s=patience_s, read_only=True)
     try:
         if _is_empty(connection):
@@ -132,7 +132,7 @@ def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     try:
         ((found,),) = connection.execute("SELECT max(version) FROM schema_version").fetchall()
     except duckdb.CatalogException as error:
-        raise StoreError(f"{path}: a DuckDB file, but not one of agentload", hint="name another with --db") from error
+        raise StoreError(f"{path}: a DuckDB file, but not one of agentload", hint="name another") from error
     if found != VERSION:
         again = f"agentload runs load {path.with_suffix('.journal')} --db NEW"
         raise StoreError(

@@ -1,6 +1,6 @@
 """Show each job: its latest execution, its open alarms, its next firing.
 
-Exits with 3 when an alarm that makes an execution fail is open.
+Exits with 3 while a regression or a changed identity is open; a dead endpoint and a failing schedule are listed, with 0.
 
 For example:
 
