@@ -17,9 +17,12 @@ from agentload.report.policy import Setting
 from agentload.store.database import writing
 from agentload.ui import app, source
 from agentload.ui.guard import POLICY
+from agentload.watch.alarms import Rule, alarms
+from agentload.watch.ledger import alarm_rows, execution_row
 from tests.report import sample
 from tests.report.conftest import simulated
 from tests.ui.site import EVIL, begun, call, empty, evil_job, hostile, leg_row, run_row, site, stored, watched, whole
+from tests.watch.histories import FACTS, execution, history
 
 pytestmark = pytest.mark.loopback
 PAGES = ("", "runs", "runs/r1", "decisions", "comparisons", "jobs", "jobs/nightly", "live")
@@ -48,6 +51,17 @@ async def test_the_first_address_leads_to_the_overview(database: Path) -> None:
         answer = await client.get("/", allow_redirects=False)
         assert (answer.status, answer.headers["Location"]) == (302, "/db/bench/")
         assert "One thing got worse" in await (await client.get("/")).text()
+
+
+async def test_a_server_that_changed_is_not_told_as_worse(tmp_path: Path) -> None:
+    newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
+    past = (*history(0.001, -0.001), execution(3, change=0.0, facts=newer))
+    rows: list[Row] = [*map(execution_row, past), *alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0)]
+    async with site(stored(tmp_path, rows)) as client:
+        for page in ("", "jobs/nightly"):
+            told = await (await client.get(f"/db/bench/{page}")).text()
+            assert ("Nothing got worse, but a server changed" in told, "version 0.10.0 → 0.11.0" in told) == (True, True), page
+        assert "1 changed" in await (await client.get("/db/bench/jobs")).text()
 
 
 async def test_only_names_of_this_machine_are_answered(database: Path) -> None:

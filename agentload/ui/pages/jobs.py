@@ -60,7 +60,9 @@ class Line:
     changes: tuple[float, ...]
     """Of that series against the reference, the latest last, as shares."""
     worse: int
-    """Open alarms, the improvements left out."""
+    """Open alarms of what got worse."""
+    changed: int
+    """Of servers that are not what they were: that alone is neither."""
     better: int
 
 
@@ -129,7 +131,8 @@ def _line(row: tuple[Any, ...], past: list[Execution], found: tuple[Raised, ...]
         latest=past[-1] if past else None,
         series=series,
         changes=tuple(math.expm1(change.log_ratio) for each in past for change in each.detail.changes if change.series == series),
-        worse=sum(alarm.kind != "improvement" for alarm in open_),
+        worse=sum(alarm.kind not in {"changed identity", "improvement"} for alarm in open_),
+        changed=sum(alarm.kind == "changed identity" for alarm in open_),
         better=sum(alarm.kind == "improvement" for alarm in open_),
     )
 

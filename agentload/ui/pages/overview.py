@@ -19,7 +19,7 @@ class Overview:
     """What the page shows."""
 
     worse: tuple[jobs.Raised, ...]
-    """Open alarms, the improvements left out."""
+    """Open alarms, of what changed too; the improvements left out."""
     better: tuple[jobs.Raised, ...]
     jobs: tuple[jobs.Line, ...]
     decisions: decisions.Decisions
