@@ -196,6 +196,11 @@ def _check_numbers(said: _Entry, where: str) -> None:
         "noise must be positive": said.noise <= 0,
         "retention.runs must be >= 2: the reference and the latest": said.retention.runs is not None and said.retention.runs < 2,
         "load.speed must be positive": said.load.speed <= 0,
+        "load.rate_per_s must be positive": said.load.rate_per_s is not None and said.load.rate_per_s <= 0,
+        "load.sessions and load.max_in_flight must be >= 1": any(
+            each is not None and each < 1 for each in (said.load.sessions, said.load.max_in_flight)
+        ),
+        "load.waits must not be negative": any(min(each.scale, each.cap_s or 0.0) < 0 for each in said.load.waits.values()),
         "load has sessions or rate_per_s, not both": said.load.sessions is not None and said.load.rate_per_s is not None,
     }
     found = next((text for text, is_wrong in wrong.items() if is_wrong), None)
