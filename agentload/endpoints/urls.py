@@ -11,7 +11,7 @@ from agentload.errors import EndpointError
 from agentload.replay.fault import without
 
 SCHEMES: Final = frozenset({"http", "https", "http+unix"})
-_USER: Final = re.compile(r"(?<=://)[^/@\s?#'\"]+@")
+_USER: Final = re.compile(r"(?<=://)[^/\s?#'\"]+@")
 
 
 def checked_url(url: object, where: str) -> str:

@@ -8,6 +8,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.urls import checked_url, masked, socket_of, without_user
 from agentload.errors import EndpointError
 from agentload.experiment.record import typed_command
+from agentload.live.address import address
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,7 @@ from agentload.experiment.record import typed_command
     [
         ("http://me:secret@host:8000/v1", "http://***@host:8000/v1"),
         ("a=https://me:se%40cret@h/v1,b=http://other/v1", "a=https://***@h/v1,b=http://other/v1"),
+        ("http://me:se@cr@et@host:8000/v1, http://h?mail=me@host", "http://***@host:8000/v1, http://h?mail=me@host"),
         ("cannot reach http://token@h/v1/models: refused", "cannot reach http://***@h/v1/models: refused"),
         ("http://h/v1?mail=me@host", "http://h/v1?mail=me@host"),
         ("http+unix://%2Frun%2Fs.sock/v1", "http+unix://%2Frun%2Fs.sock/v1"),
@@ -35,6 +37,13 @@ def test_a_url_of_another_scheme_is_refused_without_its_password() -> None:
     with pytest.raises(EndpointError) as caught:
         checked_url("ftp://me:secret@h", "a")
     assert caught.value.message == "a: 'ftp://***@h' is not an http(s) URL"
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@h:port/v1", "ftp://me:secret@h/v1"])
+def test_a_url_that_is_none_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(EndpointError, match=r"://\*\*\*@h") as caught:
+        address(url)
+    assert "secret" not in caught.value.message
 
 
 def test_a_unix_socket_is_named_by_its_url() -> None:
