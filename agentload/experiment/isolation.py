@@ -93,7 +93,7 @@ def isolated(
     for each in tried:
         told(f"{each.name}: starting")
         cell, said = _tried(each, base, tokens=tokens, prompts=prompts, logs=logs / each.name, start_s=start_s)
-        base = base or said
+        base = base or (said if said is not None and any(said) else None)
         told(f"{each.name}: {cell.outcome}")
         yield cell
 

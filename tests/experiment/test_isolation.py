@@ -9,11 +9,13 @@ import duckdb
 import pytest
 import yaml
 
+from agentload.ask.plain import Streamed
 from agentload.cli import probe, sweep
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.errors import GateError
 from agentload.evidence.gather import gather
-from agentload.experiment.isolation import combinations
+from agentload.experiment import isolation
+from agentload.experiment.isolation import Cell, Combination, combinations
 from agentload.store.database import reading
 
 
@@ -38,6 +40,21 @@ def test_every_arm_is_tried_without_and_with_each_feature_and_the_safest_comes_f
         ("serve", "fp8", "--no-enable-prefix-caching", "--no-enforce-eager"),
         ("serve", "fp8", "--enable-prefix-caching", "--no-enforce-eager"),
     ]
+
+
+def test_answers_are_held_against_those_of_the_first_combination_that_gave_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answer = Streamed(text="so", ttft_ms=None, prompt_tokens=None, cached_tokens=None, token_ids=(7,))
+    said = iter([None, (None, None), (None, answer), (answer, answer)])
+    bases: list[object] = []
+
+    def tried(each: Combination, base: object, **_: object) -> tuple[Cell, tuple[Streamed | None, ...] | None]:
+        bases.append(base)
+        return Cell(arm=each.arm.name, prefix_caching=each.prefix_caching, cuda_graphs=None, outcome="ok"), next(said)
+
+    monkeypatch.setattr(isolation, "_tried", tried)
+    arms = [Endpoint(name=name, url="http://x/v1", launch=Launch(command=("serve",))) for name in ("bf16", "fp8")]
+    list(isolation.isolated(combinations(arms, graphs=False), tokens=1, prompts=2, logs=tmp_path, start_s=1, told=lambda _: None))
+    assert bases == [None, None, None, (None, answer)]
 
 
 # The server of an arm; the flags that the matrix adds are the script's arguments.
