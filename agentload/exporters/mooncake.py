@@ -1,9 +1,9 @@
 """Mooncake traces: one call a line with its time, lengths and the ids of its blocks, sorted by time.
 
 Times are the recorded ones, or come out of starts, waits and edges, a call taking s_per_token for each token of its output. Blocks are of
-`block` tokens, the trace's own by default, so that a trace imported from Mooncake goes back as it came. Roles, edges, kinds of wait and
-checks are lost. sessions=aiperf adds AIPerf's session_id, and the delay in the place of later times; each line still holds the whole
-context, and says so.
+`block` tokens, the trace's own by default, so that a trace imported from Mooncake goes back as it came (lines do not say which: read
+others back with block=64). Roles, edges, kinds of wait and checks are lost. sessions=aiperf adds AIPerf's session_id, and the delay in
+the place of later times; each line still holds the whole context, and says so.
 """
 
 from collections.abc import Iterator
