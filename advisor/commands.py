@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 _REPLAY = "agentload replay TRACE --endpoints ENDPOINTS"
+_SHORTEST = 4  # thousand tokens: below it no cache has lost anything yet
 SWAP_PAIRS = 6  # three a half: with fewer, the machine cannot be taken out of the difference
 
 
@@ -43,10 +46,11 @@ def context_sweep() -> str:
 
 def evaluate(items: int | None = None, *, to_tokens: float | None = None, into: str | None = None) -> str:
     """Return the command that asks paired questions, *items* in all, and adds the answers to the run *into*."""
-    upper = "128k" if to_tokens is None else f"{to_tokens / 1024:.0f}k"
+    longest = 128 if to_tokens is None else math.ceil(to_tokens / 1024)
+    lengths = f"{min(_SHORTEST, longest // 2)}k..{longest}k" if longest > 1 else "1k"
     count = "" if items is None else f" --items {items}"
     beside = "" if into is None else f" --into {into}"
-    return f"agentload eval --endpoints ENDPOINTS --contexts 4k..{upper}{count}{beside}"
+    return f"agentload eval --endpoints ENDPOINTS --contexts {lengths}{count}{beside}"
 
 
 def probe() -> str:

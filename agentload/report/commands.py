@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -44,6 +45,9 @@ Typed = list[tuple[str, str | None]]
 def completed(command: str, made: Made) -> str:
     """Fill the blanks of a command with what the run had, where that is known, and keep the run's options that it does not set."""
     typed = _options(made.command)
+    if _adds_pairs(command, made) and int(_value(_options(command), "--pairs") or 0) <= _planned(made):
+        # The run was stopped before its own plan was played.
+        return made.command if _value(typed, "--resume") else f"{made.command} --resume {made.run}"
     words = {"TRACE": shlex.join(made.traces) or "TRACE", "ENDPOINTS": _value(typed, "--endpoints") or "ENDPOINTS"}
     words["MODEL"] = _value(typed, "--model") or "MODEL"
     filled = " ".join(words.get(word, word) for word in command.split(" "))
@@ -57,12 +61,23 @@ def _missing(command: str, typed: Typed, made: Made) -> Iterator[str]:
         if option in CARRIED.get(verb, ()) and option not in says:
             yield option if value is None else f"{option} {value}"
     joins = {"--into", "--resume"} & says
-    if verb == _verb(made.command) == "replay" and "--pairs" in says and not (says | had) & _ANEW:
+    if _adds_pairs(command, made) and not had & _ANEW:
         joins = {"--resume"}
         yield f"--resume {made.run}"
     # What joins a run must find it.
     if joins and "--db" not in says | had and made.database is not None:
         yield f"--db {shlex.quote(made.database)}"
+
+
+def _adds_pairs(command: str, made: Made) -> bool:
+    says = {option for option, _ in _options(command)}
+    return _verb(command) == _verb(made.command) == "replay" and "--pairs" in says and not says & _ANEW
+
+
+def _planned(made: Made) -> int:
+    """Return how many pairs the run was to have; 0 where it does not say."""
+    pairs = json.loads(made.options).get("pairs") if made.options else None
+    return pairs if isinstance(pairs, int) else 0
 
 
 def _verb(command: str) -> str:

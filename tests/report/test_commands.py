@@ -1,5 +1,6 @@
 """A suggested command is whole: it can be copied, and plays what the run played."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import typer
@@ -49,6 +50,15 @@ def test_a_run_whose_arms_changed_machines_is_played_anew() -> None:
     assert (
         completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 12", run)
         == "agentload replay rag --endpoints arms.yaml --pairs 12 --design parallel --swap"
+    )
+
+
+def test_a_run_that_was_stopped_is_gone_on_with_as_it_was_typed() -> None:
+    command = "agentload replay rag --endpoints arms.yaml --launch --pairs 4 --restarts 4"
+    run = replace(made(command), options='{"pairs": 4}')
+    assert completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 3", run) == f"{command} --resume r"
+    assert completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 5", run) == (
+        "agentload replay rag --endpoints arms.yaml --pairs 5 --launch --restarts 4"
     )
 
 
