@@ -17,6 +17,7 @@ MAGIC: Final = b"agentload-journal/1\n"
 HEAD: Final = struct.Struct("<IIB")
 MAX_PAYLOAD: Final = 16 * 1024 * 1024  # bounds the search for the next whole frame after damage
 BLOCK: Final = HEAD.size + MAX_PAYLOAD  # what is left of one block and one more hold any frame
+NEWS: Final = 256 * 1024  # what one who follows reads at once: some seconds of a busy run
 
 KIND_CRC: Final = tuple(crc32(bytes((kind,))) for kind in range(256))
 
@@ -46,16 +47,22 @@ def frame(kind: int, payload: bytes) -> bytes:
     return HEAD.pack(len(payload), crc32(payload, KIND_CRC[kind]), kind) + payload
 
 
-def frames(source: BufferedIOBase, *, offset: int) -> Iterator[Frame | Fault]:
-    """Yield every whole record from *offset* on, and what lies between or behind them."""
+def frames(source: BufferedIOBase, *, offset: int, followed: bool = False) -> Iterator[Frame | Fault]:
+    """Yield every whole record from *offset* on, and what lies between or behind them.
+
+    *followed* stops where reserved space begins, and reads none of it: for one who comes again every few seconds.
+    """
     source.seek(offset)
+    block = NEWS if followed else BLOCK
     data, at = b"", 0
     while True:
         for each in _run(data, at, offset):
             yield each
             at = each.end - offset
+        if followed and data[at : at + HEAD.size] == bytes(HEAD.size):
+            return
         # A frame may be cut by our own block; what no further block mends is damage, which is searched to the end of the file.
-        if more := source.read(BLOCK if len(data) - at < BLOCK else -1):
+        if more := source.read(max(block, len(data) - at) if len(data) - at < BLOCK else -1):
             data, offset, at = data[at:] + more, offset + at, 0
             continue
         length = len(data.rstrip(b"\0")) - at

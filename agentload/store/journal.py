@@ -123,8 +123,11 @@ class Writer:
 class Reader(Iterator[Row]):
     """Give out the rows of one journal file, also while it is written."""
 
-    def __init__(self, path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None) -> None:
-        """Start at *offset*, which an earlier reader had reached; report damage to *damaged*, without it raise `StoreError`."""
+    def __init__(self, path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None, followed: bool = False) -> None:
+        """Start at *offset*, which an earlier reader had reached; report damage to *damaged*, without it raise `StoreError`.
+
+        *followed* reads a file that is being written as far as it is, and nothing of the space that is reserved behind.
+        """
         self.path = path
         self.offset = offset
         """Behind the last record that was given out."""
@@ -132,6 +135,7 @@ class Reader(Iterator[Row]):
         """Bytes at the end that are no whole record: what a crash cut, or a record that is just being written."""
         self.layout: codec.Layout = {}
         self._damaged = damaged
+        self._followed = followed
         self._rows = self._read()
 
     def __next__(self) -> Row:
@@ -143,7 +147,7 @@ class Reader(Iterator[Row]):
             start = _start(source.read(len(MAGIC)), self.path)
             if start == 0:
                 return
-            records = frames(source, offset=start)
+            records = frames(source, offset=start, followed=self._followed)
             head = next(records, None)
             if not isinstance(head, Frame):
                 self.torn = head
@@ -152,7 +156,7 @@ class Reader(Iterator[Row]):
             if self.offset <= head.end:
                 self.offset = head.end
             else:
-                records = frames(source, offset=self.offset)
+                records = frames(source, offset=self.offset, followed=self._followed)
             for each in records:
                 if isinstance(each, Frame):
                     self.offset = each.end
@@ -174,9 +178,9 @@ class Reader(Iterator[Row]):
                 yield row
 
 
-def read(path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None) -> Reader:
+def read(path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None, followed: bool = False) -> Reader:
     """Iterate over the rows of a journal; afterwards `torn` tells what its end lacks, and `offset` where to go on."""
-    return Reader(path, offset=offset, damaged=damaged)
+    return Reader(path, offset=offset, damaged=damaged, followed=followed)
 
 
 def is_held(path: Path) -> bool:

@@ -41,7 +41,7 @@ class _Followed:
             written_ns = path.stat().st_mtime_ns
             if self.times.get(path) == written_ns:
                 continue
-            reader = read(path, offset=self.offsets.get(path, 0), damaged=lambda _: None)
+            reader = read(path, offset=self.offsets.get(path, 0), damaged=lambda _: None, followed=True)
             rows: Iterator[Row] = reader
             while part := list(islice(rows, CHUNK)):
                 self.fold.take(part)

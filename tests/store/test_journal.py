@@ -14,8 +14,8 @@ from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.model.stamps import stamps
 from agentload.store import codec
-from agentload.store.frames import HEAD, MAGIC, Fault, frame
-from agentload.store.journal import Writer, read
+from agentload.store.frames import HEAD, MAGIC, NEWS, Fault, Frame, frame, frames
+from agentload.store.journal import LOW, Writer, read
 from tests.store.rows import ONE_OF_EACH, S, call
 
 
@@ -69,6 +69,20 @@ def test_a_journal_is_readable_while_it_is_written_and_reading_goes_on_where_it_
         journal.append(call(2))
         journal.flush()
         assert list(read(path, offset=first.offset)) == [call(2)]
+
+
+def test_who_follows_a_journal_reads_none_of_the_space_that_is_reserved(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    with Writer(path) as journal:
+        for number in range(200):
+            journal.append(call(number, chunks=stamps(range(0, 3_000_000_000, 1_000_000), [1] * 3000)))
+        journal.flush()
+        assert path.stat().st_size > journal._end + LOW
+        with path.open("rb") as source:
+            whole = [each for each in frames(source, offset=len(MAGIC), followed=True) if isinstance(each, Frame)]
+            assert source.tell() < journal._end + 2 * NEWS
+        assert (whole[-1].end, len(whole)) == (journal._end, 201)
+        assert list(read(path, followed=True)) == list(read(path))
 
 
 @settings(max_examples=60, deadline=None)
