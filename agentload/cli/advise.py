@@ -31,7 +31,7 @@ from agentload.report.formats.txt import text
 def run(
     database: Annotated[Path, typer.Argument(help="DuckDB file that a replay, eval or simulation wrote.")],
     *,
-    run: Annotated[str | None, typer.Option(help="Run to decide on; the one stored last when omitted.")] = None,
+    run: Annotated[str | None, typer.Option(help="Run to decide on, or how its name begins; the one stored last when omitted.")] = None,
     reference: Annotated[str | None, typer.Option(help="Arm in use today; the run's first when omitted.")] = None,
     policy: opt.Policy = None,
     profile: opt.Profile = None,

@@ -25,7 +25,7 @@ from agentload.report.write import USUAL, write
 def run(
     database: Annotated[Path, typer.Argument(help="DuckDB file that a replay, eval or simulation wrote.")],
     *,
-    run: Annotated[str | None, typer.Option(help="Run to report on; the one stored last when omitted.")] = None,
+    run: Annotated[str | None, typer.Option(help="Run to report on, or how its name begins; the one stored last when omitted.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write into; reports/RUN when omitted.")] = None,
     format: Annotated[str, typer.Option(help="Any of md,html,json,txt.")] = ",".join(USUAL),
     reference: Annotated[str | None, typer.Option(help="Arm in use today; the run's first when omitted.")] = None,

@@ -50,6 +50,8 @@ class _Side:
 def compare(database: Path, before: str, after: str, *, setting: Setting, arm: str | None = None, profile: str | None = None) -> Document:
     """Decide whether *after* is better or worse than *before* on one arm (default: the first that both have)."""
     names = (run_id(database, before), run_id(database, after))
+    if names[0] == names[1]:
+        raise EvidenceError(f"'{before}' and '{after}' both name run {names[0]}", hint="--runs BEFORE,AFTER")
     with reading(database) as connection:
         settings = [_settings(connection, name) for name in names]
         _check_comparable(names, settings)

@@ -54,15 +54,19 @@ def facts(database: Path, run: str, *, production: Metrics | None = None) -> Run
 
 
 def run_id(database: Path, wanted: str | None) -> str:
-    """Return *wanted* if the database has it, or with None the run that was stored last; raise `StoreError` otherwise."""
+    """Return the run that *wanted* names, in full or as it begins, or with None the one stored last; raise `StoreError` otherwise."""
     with reading(database) as connection:
         rows = connection.execute("SELECT run_id FROM runs ORDER BY rowid").fetchall()
     runs = [str(row[0]) for row in rows]
     if not runs:
         raise StoreError(f"{database}: no run in it", hint="make one: agentload replay TRACE --endpoints ENDPOINTS --db " + str(database))
-    if wanted is not None and wanted not in runs:
-        raise StoreError(f"{database}: no run '{wanted}'", hint=f"its runs are: {', '.join(runs[-8:])}")
-    return runs[-1] if wanted is None else wanted
+    if wanted is None or wanted in runs:
+        return wanted or runs[-1]
+    found = [run for run in runs if wanted and run.startswith(wanted)]
+    if len(found) != 1:
+        said = f"{len(found)} runs begin with '{wanted}'" if found else f"no run '{wanted}'"
+        raise StoreError(f"{database}: {said}", hint=f"its runs are: {', '.join((found or runs)[-8:])}")
+    return found[0]
 
 
 def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Made:

@@ -172,3 +172,11 @@ def test_the_run_that_was_stored_last_is_meant_when_none_is_named(tmp_path: Path
     with pytest.raises(StoreError, match="no run 'r2'") as caught:
         run_id(file, "r2")
     assert caught.value.hint == "its runs are: r9, r1"
+
+
+def test_a_run_may_be_named_by_how_it_begins(tmp_path: Path) -> None:
+    file = database(tmp_path, run("20261120-0742"), run("20261120-0742-more"), run("20261121-1000"))
+    assert (run_id(file, "20261121"), run_id(file, "20261120-0742")) == ("20261121-1000", "20261120-0742")
+    with pytest.raises(StoreError, match="2 runs begin with '20261120'") as caught:
+        run_id(file, "20261120")
+    assert caught.value.hint == "its runs are: 20261120-0742, 20261120-0742-more"

@@ -26,7 +26,7 @@ def run(
     *,
     like: Annotated[str, typer.Option(help="Profile of the same model on the same hardware, with arms of the same names.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Profile file to write.")],
-    run: Annotated[str | None, typer.Option(help="Run to fit; the one stored last when omitted.")] = None,
+    run: Annotated[str | None, typer.Option(help="Run to fit, or how its name begins; the one stored last when omitted.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print coefficients and errors as JSON.")] = False,
 ) -> None:
     made = fitted(database, run_id(database, run), like=like, name=out.stem)
