@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -25,7 +24,6 @@ from agentload.watch.history import Change
 from agentload.watch.schedule import Schedule, firings
 
 SECOND: Final = 1_000_000_000
-TWO_SIDED: Final = 1.96
 _AGES: Final = ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h"), (float("inf"), 86_400, "days"))
 _SPARK: Final = (96.0, 22.0)
 
@@ -106,7 +104,7 @@ def _shown(value: object) -> object:
 
 def _change_told(change: Change) -> str:
     """Say how a figure lies against the reference, with the interval that the run itself gives it."""
-    middle, low, high = (100 * math.expm1(change.log_ratio + side * TWO_SIDED * change.error) for side in (0, -1, 1))
+    middle, low, high = (100 * share for share in change.relative())
     interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
     return f"{worded(change.series)} {say.signed(middle, 1)} % {interval}, {say.plural(change.pairs, 'pair')}"
 

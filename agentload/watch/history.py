@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -18,6 +19,7 @@ Outcome: TypeAlias = Literal[
     "missed",  # nobody called: the machine was off
     "accepted",  # no execution: a person made a run the reference
 ]
+TWO_SIDED: Final = 1.96
 UNUSABLE: Final[frozenset[Outcome]] = frozenset({"void", "failed", "missed"})
 
 
@@ -38,6 +40,11 @@ class Change:
     def series(self) -> str:
         """Name the series that this value belongs to."""
         return f"{self.arm}: {self.metric}"
+
+    def relative(self, base: float = 0.0) -> tuple[float, float, float]:
+        """Return it as a share, with the ends of the 95 % interval that the run itself gives; *base* is the reference's own log ratio."""
+        value, low, high = (math.expm1(base + self.log_ratio + side * TWO_SIDED * self.error) for side in (0, -1, 1))
+        return value, low, high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,17 +7,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import advisor.verdict
 from agentload.model.controls import is_control
 from agentload.report.advise import advise, keep
 from agentload.report.compare import compare
 from agentload.store.database import reading
-from agentload.watch.history import Change
+from agentload.watch.history import TWO_SIDED, Change
 from agentload.watch.job import METRICS, Job
-
-TWO_SIDED: Final = 1.96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from agentload.watch.identity import changed
 from agentload.watch.job import Metric
 from agentload.watch.ledger import history, stored_alarms
 
-TWO_SIDED: Final = 1.96
 VAGUE: Final = 1  # runs: so well is it known where a level begins
 
 
@@ -127,7 +126,7 @@ def _point(change: Change, each: Execution, place: int, before: Sequence[Point])
     assert reference is not None, each  # changes are against one
     # A later reference lies where it was itself: the picture goes on where it was.
     base = next((math.log1p(point.value) for point in before if point.run_id == reference), 0.0)
-    value, low, high = (math.expm1(base + change.log_ratio + side * TWO_SIDED * change.error) for side in (0, -1, 1))
+    value, low, high = change.relative(base)
     return Point(execution=place, run_id=run, at_ns=each.started_ns, value=value, low=low, high=high, reference=reference)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
@@ -22,8 +21,8 @@ def summary(executed: Executed) -> str:
 
 def change_told(change: Change) -> str:
     """Return a change with the interval that the run itself gives it."""
-    low, high = (math.expm1(change.log_ratio + side * 1.96 * change.error) for side in (-1, 1))
-    return f"{change.series} {math.expm1(change.log_ratio):+.1%} ({low:+.1%} to {high:+.1%}, {change.pairs} pairs)"
+    value, low, high = change.relative()
+    return f"{change.series} {value:+.1%} ({low:+.1%} to {high:+.1%}, {change.pairs} pairs)"
 
 
 def alarm_told(alarm: Alarm) -> str:
