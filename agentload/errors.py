@@ -1,5 +1,11 @@
 """Errors that the user can mend; all others are bugs and keep their traceback."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+Raised = TypeVar("Raised", bound=BaseException)
+
 
 class AgentloadError(Exception):
     """Say what is wrong, where and with which value; `hint` is the command or the edit that mends it.
@@ -51,3 +57,21 @@ class EvidenceError(AgentloadError):
 
 class InterruptError(AgentloadError):
     """Report a run that the user stopped and the hint resumes; exits with 130."""
+
+
+def first_of(group: BaseExceptionGroup[Raised]) -> Raised:
+    """Return the first of what tasks that ran side by side raised."""
+    found = group.exceptions[0]
+    return first_of(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Have what the user can mend leave a group of tasks by itself; one with a mistake of ours in it stays whole."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        mendable, mistakes = group.split(AgentloadError)
+        if mendable is None or mistakes is not None:
+            raise
+        raise first_of(mendable) from group

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 from agentload.cli._progress import Progress
-from agentload.errors import AgentloadError, InterruptError
+from agentload.errors import InterruptError
 from agentload.experiment.cost import cost
 from agentload.experiment.moves import Stage, exchanged, is_over, stages
 from agentload.experiment.past import Past, past
@@ -35,11 +35,6 @@ def played(replay: Replay, progress: Progress) -> Played:
             raise InterruptError(
                 "stopped before anything more was sent", hint=f"go on with: {resume_command(replay.plan.run)}"
             ) from stopped
-        except BaseExceptionGroup as group:
-            mendable, bugs = group.split(AgentloadError)
-            if mendable is None or bugs is not None:
-                raise
-            raise _first(mendable) from group
 
 
 def played_in_stages(replay: Replay) -> Played:
@@ -76,12 +71,3 @@ def _wait_for(step: Stage, before: Past, run_id: str) -> None:
 
 def _notice(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _first(group: BaseExceptionGroup[AgentloadError]) -> AgentloadError:
-    """Return what the user can mend of what tasks that ran side by side raised."""
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    assert isinstance(found, AgentloadError)
-    return found

@@ -15,7 +15,7 @@ from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
-from agentload.errors import LaunchError, StoreError
+from agentload.errors import LaunchError, StoreError, alone
 from agentload.experiment.barrier import Barrier
 from agentload.experiment.past import Past, check_resumed, past
 from agentload.experiment.record import arm_row, leg_row, run_row
@@ -128,7 +128,8 @@ class Leg:
                 writer.append(row)
             writer.flush()
             try:
-                health = await self._measure(leg, before, writer, met, relay)
+                with alone():
+                    health = await self._measure(leg, before, writer, met, relay)
             except BaseException:
                 writer.append(replace(leg, ended_ns=time.monotonic_ns(), status="failed"))
                 raise

@@ -14,7 +14,7 @@ from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated, read
-from agentload.errors import AgentloadError, EndpointError
+from agentload.errors import AgentloadError, EndpointError, first_of
 from agentload.experiment.control import with_control
 from agentload.experiment.cost import cost
 from agentload.experiment.emulated import emulated
@@ -99,7 +99,7 @@ def _watched(replay: Replay, arms: tuple[str, ...], bound: Limit, price: float |
     try:
         played = asyncio.run(run())
     except BaseExceptionGroup as group:
-        raise _first(group) from group
+        raise first_of(group) from group  # a mistake of ours: what the user can mend comes alone
     except asyncio.CancelledError:
         if not why:  # nobody asked: a fault of ours
             raise
@@ -112,14 +112,6 @@ def _watched(replay: Replay, arms: tuple[str, ...], bound: Limit, price: float |
         load_error=None if played is None else played.load_error,
         usd=None if price is None else price * (time.monotonic() - started_s) / HOUR_S,
     )
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return what the user can mend of what tasks that ran side by side raised, or what they raised first."""
-    found: BaseException = group.subgroup(AgentloadError) or group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
 
 
 @contextlib.contextmanager

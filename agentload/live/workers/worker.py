@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, first_of
 from agentload.live.health import Monitor
 from agentload.live.recorder import Recorder
 from agentload.live.station import station
@@ -121,7 +121,8 @@ async def work(sock: socket.socket, start: Start) -> None:
     except* _OverError:
         pass
     except* AgentloadError as group:
-        pipe.say(_broken(group))
+        broken = first_of(group)
+        pipe.say(Broken(message=broken.message, hint=broken.hint))
         pipe.close()
         await over.wait()
 
@@ -137,14 +138,6 @@ def main() -> None:
         except EOFError:
             return
         asyncio.run(work(sock, start))
-
-
-def _broken(group: BaseExceptionGroup[AgentloadError]) -> Broken:
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    assert isinstance(found, AgentloadError)
-    return Broken(message=found.message, hint=found.hint)
 
 
 if __name__ == "__main__":
