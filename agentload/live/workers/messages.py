@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from agentload.live.health import Health
 from agentload.live.station import Job
-from agentload.live.wire import WireFacts
 from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send
 
 
@@ -64,7 +63,6 @@ class Synced:
     """What had ended is on the disk; and how the worker has kept up so far."""
 
     health: Health
-    facts: WireFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,8 +90,7 @@ class Worker:
 
     async def _sync(self) -> None:
         self._writer.sync()
-        facts = self._recorder.facts()
-        self._pipe.say(Synced(health=self._monitor.health(facts), facts=facts))
+        self._pipe.say(Synced(health=self._monitor.health(self._recorder.facts())))
 
     async def _keep_flushing(self) -> None:
         while True:
