@@ -42,6 +42,10 @@ class Stage:
         """Return the pairs that are played in it."""
         return frozenset(play.pair for round_ in self.rounds for play in round_.plays)
 
+    def left(self, before: Past) -> tuple[Round, ...]:
+        """Return the rounds that earlier legs have not done."""
+        return tuple(round_ for round_ in self.rounds if any(play.pair not in before.done for play in round_.plays))
+
 
 def stages(plan: Plan, endpoints: Sequence[Endpoint]) -> tuple[Stage, ...]:
     """Return a plan's stages; one, with the endpoints as they are, where no arm moves."""

@@ -37,6 +37,11 @@ def test_a_half_is_over_when_it_is_done_or_its_servers_were_exchanged(
     assert not is_over(steps, 1, before)
 
 
+def test_a_resumed_half_has_only_those_rounds_left_that_were_not_done() -> None:
+    first, _ = stages(swapped(), EXCHANGED)
+    assert [play.pair for round_ in first.left(Past(done=frozenset({0}), lost={})) for play in round_.plays] == [1, 1]
+
+
 @pytest.mark.parametrize("given", [["--resume", "r1"], ["--resume=r1"]])
 def test_a_command_that_resumes_already_is_what_goes_on(monkeypatch: pytest.MonkeyPatch, given: list[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["agentload", "replay", "rag", *given])
