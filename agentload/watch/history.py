@@ -85,9 +85,13 @@ class Execution:
 
 
 def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
-    """Return the run to hold the next one against: *wanted*, else the one in force, or None when the next becomes it."""
+    """Return the run to hold the next one against: *wanted*, else the one in force, or None when the next becomes it.
+
+    *wanted* may be how the name of one of the job's runs begins.
+    """
     if wanted is not None:
-        return wanted
+        begin = {each.run_id for each in history if each.run_id is not None and each.run_id.startswith(wanted)}
+        return wanted if wanted in begin or len(begin) != 1 else begin.pop()
     latest = next((each for each in reversed(history) if each.outcome in {"done", "accepted"} and each.run_id is not None), None)
     return None if latest is None else latest.detail.reference or latest.run_id
 
@@ -100,4 +104,4 @@ def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:
 def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:
     """List the runs whose calls need not be kept: all but the latest *keep* and the reference."""
     runs = [each.run_id for each in executions(history) if each.run_id is not None]
-    return () if keep is None else tuple(run for run in runs[: -keep or None] if run != kept)
+    return () if keep is None else tuple(run for run in runs[: -keep or None] if kept is None or not run.startswith(kept))

@@ -123,3 +123,12 @@ def test_only_calls_of_runs_beyond_those_kept_are_expendable_and_never_the_refer
     assert expendable(past, 2, "r0") == ("r1", "r2", "r3")
     assert expendable(past, None, "r0") == ()
     assert expendable(past, 9, "r0") == ()
+
+
+def test_a_fixed_reference_may_be_named_as_it_begins_and_is_kept() -> None:
+    past = tuple(replace(each, run_id=f"20261120-{number}-ab") for number, each in enumerate(history(*QUIET)))
+    assert reference(past, "20261120-3") == "20261120-3-ab"
+    assert reference(past, "20261101-1-cd") == "20261101-1-cd"  # a run that is not the job's
+    assert "20261120-3-ab" not in expendable(past, 2, reference(past, "20261120-3"))
+    # Of several that begin so, none can be told from the others: the comparison says that, and all of them stay.
+    assert (reference(past, "20261120-"), expendable(past, 2, reference(past, "20261120-"))) == ("20261120-", ())
