@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import yaml
 
+from agentload.builtin import find
 from agentload.errors import AgentloadError
 from agentload.watch.job import Job, job
 
@@ -63,12 +64,14 @@ def read_jobs(path: Path) -> Jobs:
 
 
 def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
-    """Add a job to a file, which is made if it does not exist; raise `AgentloadError` if the name is taken."""
+    """Add a job to a file, which is made if it does not exist; raise `AgentloadError` if the name is taken or a trace is not there."""
     content: dict[str, Any] = _content(path) if path.is_file() else {"database": DATABASE}
     entries = {**(content.get("jobs") or {})}
     if name in entries:
         raise AgentloadError(f"{path}: there is a job '{name}'", hint=f"edit the file, or: agentload watch remove {name}")
     added = job(name, dict(entry), at=path.resolve())
+    for trace in added.traces:  # now, not in the night
+        find("traces", trace)
     whole = {**content, "jobs": {**entries, name: dict(entry)}}
     block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
     longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(f"  {line}\n" for line in block.splitlines())

@@ -83,3 +83,10 @@ def test_a_job_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path)
     with pytest.raises(AgentloadError) as caught:
         read_jobs(tmp_path / "watch.yaml").named("two")
     assert caught.value.hint == "its jobs: one"
+
+
+def test_a_trace_that_is_not_there_is_refused_when_the_job_is_added_and_not_in_the_night(tmp_path: Path) -> None:
+    with pytest.raises(AgentloadError, match="no trace 'ragg'") as caught:
+        add(tmp_path / "watch.yaml", "one", {**ENTRY, "traces": ["ragg"]})
+    assert str(caught.value.hint).startswith("did you mean rag")
+    assert not (tmp_path / "watch.yaml").exists()
