@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from agentload.cli._progress import Progress
 from agentload.errors import InterruptError
@@ -58,6 +59,16 @@ def played_in_stages(replay: Replay) -> Played:
             break
     assert ended is not None, "a plan has rounds"
     return ended
+
+
+def warned(ended: Played, db: Path) -> bool:
+    """Say on standard error what is wrong with what was played; tell whether the database lacks some of it."""
+    if ended.load_error is not None:
+        _notice(f"warning: the run is in its journal but not in {db}: {ended.load_error}")
+        _notice(f"hint: agentload runs load {ended.run_id} --db {db}")
+    if ended.health.void is not None:
+        _notice(f"warning: timings are void: {ended.health.void}")
+    return ended.load_error is not None
 
 
 def _wait_for(step: Stage, before: Past, run_id: str) -> None:

@@ -34,7 +34,7 @@ from agentload.cli._dry import describe, warning
 from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
 from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
-from agentload.cli._playing import played_in_stages
+from agentload.cli._playing import played_in_stages, warned
 from agentload.cli._reached import reached
 from agentload.endpoints.places import beginnings
 from agentload.endpoints.read import Emulated, read
@@ -167,14 +167,9 @@ def run(
 
 
 def _report(ended: Played, db: Path, *, as_json: bool) -> None:
-    if ended.load_error is not None:
-        print(f"warning: the run is in its journal but not in {db}: {ended.load_error}", file=sys.stderr)
-        print(f"hint: agentload runs load {ended.run_id} --db {db}", file=sys.stderr)
-    else:
+    if not warned(ended, db):
         summary = summarise(db, ended.run_id)
         print_json(summary) if as_json else print(summary.text())
-    if ended.health.void is not None:
-        print(f"warning: timings are void: {ended.health.void}", file=sys.stderr)
     if ended.was_stopped:
         raise InterruptError(
             f"run {ended.run_id} was stopped; what was measured is stored", hint=f"go on with: {resume_command(ended.run_id)}"

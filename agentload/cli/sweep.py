@@ -27,7 +27,7 @@ from agentload.cli._dry import describe
 from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
 from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
-from agentload.cli._playing import played
+from agentload.cli._playing import played, warned
 from agentload.cli._progress import Progress
 from agentload.cli._reached import reached
 from agentload.cli._table import table
@@ -139,8 +139,11 @@ def run(
             settings={"contexts": contexts, "pairs": pairs, "output": output},
         )
         ended = played(replay, Progress(expected.calls_by_arm))
+    is_missing = warned(ended, db)
     if ended.was_stopped:
         raise InterruptError(f"run {ended.run_id} was stopped; the pairs that were finished are stored")
+    if is_missing:
+        return
     summary = summarise(db, ended.run_id)
     print_json(summary) if json else print(f"{summary.text()}\n\nNext: agentload report {db} --run {ended.run_id}")
 
