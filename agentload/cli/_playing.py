@@ -52,7 +52,7 @@ def played_in_stages(replay: Replay) -> Played:
         leg = replace(
             replay, endpoints=step.endpoints, elsewhere=everything - step.pairs, is_resumed=replay.is_resumed or ended is not None
         )
-        leg_ended = played(leg, Progress(cost(replace(replay.plan, rounds=step.left(before))).calls_by_arm))
+        leg_ended = played(leg, Progress(cost(replace(replay.plan, rounds=step.left(before)))))
         # What voids the first half voids the comparison.
         ended = leg_ended if ended is None or ended.health.void is None else replace(leg_ended, health=ended.health)
         if ended.was_stopped:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from agentload.experiment.cost import Cost
 from agentload.model.commands import Send
 from agentload.model.rows import CallRow
 
@@ -43,8 +44,10 @@ class _Arm:
 class Progress:
     """Listen to a replay and draw it."""
 
-    def __init__(self, totals: dict[str, int]) -> None:
-        self._arms = {name: _Arm(total) for name, total in totals.items()}
+    def __init__(self, expected: Cost) -> None:
+        """Begin with what the plan expects."""
+        self._planned_s = 60 * expected.minutes
+        self._arms = {name: _Arm(total) for name, total in expected.calls_by_arm.items()}
         self._started = time.monotonic()
         self._plain_at = self._started + PLAIN_S
 
@@ -113,7 +116,10 @@ class Progress:
         done, total = sum(a.done for a in self._arms.values()), sum(a.total for a in self._arms.values())
         if done < 3 or done > total:
             return "…"
-        seconds = (time.monotonic() - self._started) * (total - done) / done
+        share = done / total
+        # The plan knows of waits that are still to come; what was seen counts for as much as it is of the whole.
+        whole_s = (time.monotonic() - self._started) + (1 - share) * self._planned_s
+        seconds = (1 - share) * whole_s
         return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
 
 

@@ -57,7 +57,7 @@ def run(
             command=typed_command(),
             settings={"traces": TRACES, "pairs": PAIRS, "noise": True},
         )
-        ended = played(replay, Progress(expected.calls_by_arm))
+        ended = played(replay, Progress(expected))
     if ended.was_stopped:
         raise InterruptError("the demo was stopped; what was measured is stored", hint=f"agentload report {database}")
     setting = Setting()

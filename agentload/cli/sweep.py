@@ -138,7 +138,7 @@ def run(
             launching=starting,
             settings={"contexts": contexts, "pairs": pairs, "output": output},
         )
-        ended = played(replay, Progress(expected.calls_by_arm))
+        ended = played(replay, Progress(expected))
     is_missing = warned(ended, db)
     if ended.was_stopped:
         raise InterruptError(f"run {ended.run_id} was stopped; the pairs that were finished are stored")
