@@ -49,6 +49,8 @@ class Trial:
     """Of the time, with requests waiting."""
     died: bool = False
     """The server did not live to the trial's end."""
+    void: str | None = None
+    """Why its times are not the server's: our own side did not keep up."""
 
     @property
     def share(self) -> float:

@@ -53,6 +53,8 @@ class Crowd:
                 told(f"{arm.name}: the server died of {size:.0f} sessions and was started again")
             held = f"{trial.share:.0%} of {trial.turns} turns hold"
             told(f"{arm.name}: {size:.0f} sessions: {held}, {trial.preemptions} preemptions, waiting {trial.waiting_share:.0%} of the time")
+            if trial.void is not None:
+                told(f"warning: {arm.name}: at {size:.0f} sessions it may be our own side that broke: {trial.void}")
             return trial
 
         return search(arm.name, attempt, share=self.limits.share, start=start, whole=True, is_trouble=is_trouble)
@@ -82,12 +84,13 @@ class Crowd:
                 sample_s=max(0.5, min(5.0, self.seconds / 30)),
             )
             try:
-                asyncio.run(Leg(replay).play())
+                played = asyncio.run(Leg(replay).play())
             except EndpointError as error:
                 raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
             rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]
         calls = [row for row in rows if isinstance(row, CallRow) and row.status != "stopped" and not row.prime]
-        return _trial(sessions, calls, [row for row in rows if isinstance(row, SampleRow)], self.limits, self.seconds)
+        trial = _trial(sessions, calls, [row for row in rows if isinstance(row, SampleRow)], self.limits, self.seconds)
+        return replace(trial, void=played.health.void)
 
 
 def is_trouble(trial: Trial) -> bool:

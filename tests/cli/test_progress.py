@@ -1,10 +1,10 @@
 """The time left: the plan's at the beginning, what was seen at the end."""
 
+import time
 from dataclasses import replace
 
 import pytest
 
-from agentload.cli import _progress
 from agentload.cli._progress import Progress
 from agentload.experiment.cost import cost
 from agentload.experiment.plan import plan
@@ -19,8 +19,8 @@ def test_the_time_left_is_the_plans_at_first_and_what_was_seen_at_last(
 ) -> None:
     trace = Trace(header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),))
     expected = replace(cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0)
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     progress = Progress(expected)
     progress._arms["a"].done = done
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: elapsed_s)
+    monkeypatch.setattr(time, "monotonic", lambda: elapsed_s)
     assert progress.line().endswith(f"left {left}")
