@@ -178,7 +178,7 @@ def _forget(job: Job, database: Path, past: tuple[Execution, ...]) -> None:
     old = expendable(past, job.keep_runs, reference(past, job.reference))
     if not old:
         return
-    with writing(database) as connection:
+    with writing(database, patience_s=ledger.DATABASE_S) as connection:
         known = {run for (run,) in connection.execute("SELECT run_id FROM runs").fetchall()}
         for run in sorted(known & set(old)):
             delete(connection, run)

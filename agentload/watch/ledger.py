@@ -25,6 +25,8 @@ from agentload.watch.history import Detail, Execution, Outcome
 from agentload.watch.job import Job
 
 PATIENCE_S: Final = 10.0  # another process of this job writes for milliseconds
+DATABASE_S: Final = 30.0
+"""How long an execution waits for whoever holds the database: three times in all, within the two minutes that schedulers grant it."""
 
 
 def journal(database: Path, job: str) -> Path:
@@ -55,7 +57,7 @@ def note(database: Path, job: str, rows: Iterable[Row]) -> None:
 def bring_in(database: Path, job: str) -> str | None:
     """Load the job's journals into the database; return why that has to wait, if it has."""
     try:
-        load(journals(database, job), database)
+        load(journals(database, job), database, patience_s=DATABASE_S)
     except StoreError as error:
         return error.message
     return None
