@@ -73,7 +73,7 @@ def test_what_a_run_cost_is_kept_though_it_cannot_be_judged(tmp_path: Path, monk
 
 
 def test_old_runs_that_cannot_be_deleted_now_cost_no_execution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_: Path) -> None:
+    def refused(_: Path, **__: float) -> None:
         raise StoreError("watch.duckdb: kept open")
 
     monkeypatch.setattr("agentload.watch.execute.writing", refused)
