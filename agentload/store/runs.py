@@ -103,7 +103,8 @@ SELECT run_id, r.kind, r.name, nullif(r.created_ns, 0), r.model,
     coalesce(c.calls, 0), coalesce(c.ok, 0)
 FROM runs AS r
 LEFT JOIN (
-    SELECT run_id, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok FROM calls_row WHERE starts_with(run_id, $begins) GROUP BY run_id
+    SELECT run_id, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok
+    FROM calls_row WHERE starts_with(run_id, $begins) GROUP BY run_id
 ) AS c USING (run_id)
 WHERE starts_with(run_id, $begins) ORDER BY r.rowid
 """

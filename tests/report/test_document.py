@@ -300,7 +300,8 @@ def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a
         Step(
             text="To settle what is open: 180 paired calls of multimodal on FP8, 5 min; "
             "260 paired calls of multimodal on FP8 skip-SW, 7 min.",
-            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30 --model acme/hybrid-30b --db run.duckdb --resume r-2026-11-20-a1",
+            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30 --model acme/hybrid-30b --db run.duckdb "
+            "--resume r-2026-11-20-a1",
         )
     ]
 
