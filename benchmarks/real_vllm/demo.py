@@ -67,13 +67,13 @@ class Size:
 FULL = Size(
     hidden=1024,
     layers=12,
-    pairs=4,
-    restarts=4,
+    pairs=3,
+    restarts=3,
     sweeps=3,  # one prompt of 8k takes half a minute on the one core that vLLM leaves its worker of two
     contexts="512..8k",
     output=32,
-    rag=("sessions=8", "documents=0", "--ctx-scale", "0.5"),
-    reasoning=("sessions=8", "--ctx-scale", "0.12"),
+    rag=("sessions=6", "documents=0", "--ctx-scale", "0.35"),
+    reasoning=("sessions=6", "--ctx-scale", "0.1"),
 )
 QUICK = Size(
     hidden=256,
@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/demo-vllm"), help="folder for models, logs and databases")
     parser.add_argument("--minutes", type=float, default=45.0, help="what takes longer is stopped, and decided on as it is")
     parser.add_argument("--quick", action="store_true", help="tiny models and two pairs: does it work?")
+    parser.add_argument("--aa", action="store_true", help="play a control of BF16 as well: the noise floor, for a fifth more time")
     parser.add_argument("--models", default=",".join(MODELS), help="llama,gpt_oss")
     given = parser.parse_args()
     vllm = os.environ.get("AGENTLOAD_VLLM")
@@ -104,29 +105,30 @@ def main() -> None:
     size = QUICK if given.quick else FULL
     names = given.models.split(",")
     began = time.monotonic()
-    # A step takes as long as it has arms; a replay has the control beside them.
-    shares = [len(MODELS[name]) + control for name in names for control in (1, 0)]
+    controls = int(given.aa)
+    # A step takes as long as it has arms.
+    shares = [len(MODELS[name]) + beside for name in names for beside in (controls, 0)]
     untils = (began + 60 * given.minutes * sum(shares[: place + 1]) / sum(shares) for place in range(len(shares)))
     for name in names:
-        for step in (_replay, _sweep):
-            step(name, given.work, size, vllm=vllm, until=next(untils))
+        _replay(name, given.work, size, vllm=vllm, until=next(untils), controls=controls)
+        _sweep(name, given.work, size, vllm=vllm, until=next(untils))
         _report(name, given.work, given.out)
     print(f"\n{(time.monotonic() - began) / 60:.0f} minutes; reports in {given.out}")
 
 
-def _replay(name: str, work: Path, size: Size, *, vllm: str, until: float) -> None:
+def _replay(name: str, work: Path, size: Size, *, vllm: str, until: float, controls: int) -> None:
     endpoints = _arms_file(name, work, size, vllm)
     traces = [_trace(workload, options, work) for workload, options in (("rag", size.rag), ("reasoning", size.reasoning))]
     command = ["replay", *traces, "--endpoints", endpoints, "--launch", "--pairs", str(size.pairs), "--restarts", str(size.restarts)]
-    command += ["--sessions", "2", "--wait-cap", "user=0.5", "--aa", "bf16"]
+    command += ["--sessions", "2", "--wait-cap", "user=0.5", *(["--aa", "bf16"] if controls else [])]
     command += ["--logs", str(work / name / "logs"), "--db", str(_database(name, work))]
-    run, left = _run_and_left(name, work, size, is_sweep=False)
+    run, left = _run_and_left(name, work, size, is_sweep=False, arms=len(MODELS[name]) + controls)
     if left:
         _agentload([*command, *(["--resume", run] if run else [])], until=until)
 
 
 def _sweep(name: str, work: Path, size: Size, *, vllm: str, until: float) -> None:
-    run, left = _run_and_left(name, work, size, is_sweep=True)
+    run, left = _run_and_left(name, work, size, is_sweep=True, arms=len(MODELS[name]))
     if left and run:
         command = ["sweep", "--context", size.contexts, "--output", str(size.output), "--pairs", str(left), "--into", run, "--launch"]
         command += ["--endpoints", _arms_file(name, work, size, vllm), "--logs", str(work / name / "logs-sweep")]
@@ -142,7 +144,7 @@ def _report(name: str, work: Path, out: Path) -> None:
     _agentload(["report", str(_database(name, work)), "-o", str(out / name)], until=time.monotonic() + 120)
 
 
-def _run_and_left(name: str, work: Path, size: Size, *, is_sweep: bool) -> tuple[str | None, int]:
+def _run_and_left(name: str, work: Path, size: Size, *, is_sweep: bool, arms: int) -> tuple[str | None, int]:
     """Return the run of a model, and how many pairs of it are still to be played."""
     database, wanted = _database(name, work), size.sweeps if is_sweep else size.pairs
     if not database.exists():
@@ -155,7 +157,7 @@ def _run_and_left(name: str, work: Path, size: Size, *, is_sweep: bool) -> tuple
                 FROM calls_row AS c WHERE (c.run_id, c.pair, c.workload) = (b.run_id, b.pair, ?)
             ) AND (SELECT count(DISTINCT arm) FROM blocks AS o WHERE (o.pair, o.salt) = (b.pair, b.salt) AND o.void IS NULL) >= ?
             """,
-            [is_sweep, CONTEXT_SWEEP, len(MODELS[name]) + (0 if is_sweep else 1)],
+            [is_sweep, CONTEXT_SWEEP, arms],
         ).fetchall()
     return (runs[0][0] if runs else None), max(0, wanted - found[0][0])
 
