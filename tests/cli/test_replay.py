@@ -98,7 +98,10 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(servers: Servers, t
         (["t.jsonl", "--endpoints", "EMULATED", "--model", "nope"], ("does not serve 'nope'", "--model one of: llama-3.1-8b")),
         (["missing.jsonl", "--endpoints", "EMULATED"], ("no trace 'missing.jsonl'", "")),
         (["broken.jsonl", "--endpoints", "EMULATED"], ("broken.jsonl:2", "")),
-        (["t.jsonl", "--endpoints", "EMULATED", "--db", "other.duckdb"], ("other.duckdb: a DuckDB file, but not one of agentload", "name another")),
+        (
+            ["t.jsonl", "--endpoints", "EMULATED", "--db", "other.duckdb"],
+            ("other.duckdb: a DuckDB file, but not one of agentload", "name another"),
+        ),
         (["t.jsonl", "--endpoints", "EMULATED", "--resume", "nobody"], ("no journal of run nobody", "agentload runs list")),
         (["t.jsonl", "--endpoints", "emulated:nope"], ("no profile 'nope'", "")),
         (["t.jsonl", "--endpoints", "emulated:llama-3.1-8b-h100/int4"], ("no arm 'int4'", "bf16")),
