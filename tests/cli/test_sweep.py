@@ -44,8 +44,8 @@ def test_a_context_sweep_beside_a_replay_gives_its_report_lines_and_is_none_of_i
         evidence = gather(connection, run)
     assert [each.name for each in evidence.workloads] == ["w"]
     assert [(each.arm, len(each.itl_ms), sorted(set(each.pair.tolist()))) for each in evidence.sweeps] == [
-        ("bf16", 4, [2, 3]),
-        ("fp8", 4, [2, 3]),
+        ("bf16", 4, [1_000_000, 1_000_001]),
+        ("fp8", 4, [1_000_000, 1_000_001]),
     ]
 
 
