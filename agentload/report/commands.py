@@ -42,12 +42,20 @@ _ANEW: Final = frozenset({"--swap", "--launch"})
 Typed = list[tuple[str, str | None]]
 
 
-def completed(command: str, made: Made) -> str:
-    """Fill the blanks of a command with what the run had, where that is known, and keep the run's options that it does not set."""
+def completed(command: str, made: Made, *, played: int = 0) -> str:
+    """Fill the blanks of a command with what the run had, where that is known, and keep the run's options that it does not set.
+
+    *played* is how many pairs of the run count.
+    """
     typed = _options(made.command)
-    if _adds_pairs(command, made) and int(_value(_options(command), "--pairs") or 0) <= _planned(made):
-        # The run was stopped before its own plan was played.
-        return made.command if _value(typed, "--resume") else f"{made.command} --resume {made.run}"
+    if _adds_pairs(command, made):
+        wanted = int(_value(_options(command), "--pairs") or 0)
+        if played < _planned(made) and wanted <= _planned(made):
+            # The run was stopped before its own plan was played.
+            return made.command if _value(typed, "--resume") else f"{made.command} --resume {made.run}"
+        if wanted <= played:
+            # A class that few of the pairs hold: those that it wants come on top.
+            command = command.replace(f"--pairs {wanted}", f"--pairs {played + wanted}")
     words = {"TRACE": shlex.join(made.traces) or "TRACE", "ENDPOINTS": _value(typed, "--endpoints") or "ENDPOINTS"}
     words["MODEL"] = _value(typed, "--model") or "MODEL"
     filled = " ".join(words.get(word, word) for word in command.split(" "))

@@ -62,6 +62,13 @@ def test_a_run_that_was_stopped_is_gone_on_with_as_it_was_typed() -> None:
     )
 
 
+def test_a_class_that_few_pairs_of_a_whole_run_hold_asks_for_pairs_on_top() -> None:
+    run = replace(made("agentload replay rag --endpoints arms.yaml --pairs 6"), options='{"pairs": 6}')
+    command = "agentload replay TRACE --endpoints ENDPOINTS --pairs 3"
+    assert completed(command, run, played=6) == "agentload replay rag --endpoints arms.yaml --pairs 9 --resume r"
+    assert completed(command, run, played=5) == "agentload replay rag --endpoints arms.yaml --pairs 6 --resume r"
+
+
 def test_a_measurement_after_a_simulation_plays_the_same_load() -> None:
     run = made("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise --minutes 5")
     command = "agentload replay TRACE --endpoints bf16=URL,fp8=URL --model MODEL --db agentload.duckdb"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
@@ -66,7 +68,9 @@ class View:
 
     def typed(self, command: str) -> str:
         """Complete a command with what was typed for this run."""
-        return completed(command, self.facts.made)
+        observed = (each.calls for each in self.evidence.observations if each.calls is not None)
+        played = {pair for calls in observed for pair in np.unique(calls.pair).tolist()}
+        return completed(command, self.facts.made, played=len(played))
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""
