@@ -14,6 +14,7 @@ from agentload.errors import LaunchError
 
 IMAGE: Final = "vllm/vllm-openai:v{version}"
 VERSION: Final = "0.32.0"
+CACHE: Final = "/cache"  # where the container has the hub's files
 START_S: Final = 1800
 
 
@@ -42,10 +43,10 @@ def _service(arm: Endpoint, launch: Launch) -> dict[str, object]:
     return {
         "image": _image(arm),
         "command": _arguments(launch),
-        "environment": dict(launch.env),
+        "environment": {"HF_HOME": CACHE, **launch.env},
         "ports": [f"{port}:{port}"],
         "ipc": "host",
-        "volumes": ["~/.cache/huggingface:/root/.cache/huggingface"],
+        "volumes": [f"~/.cache/huggingface:{CACHE}"],
         "deploy": {"resources": {"reservations": {"devices": devices}}},
     }
 
