@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 _REPLAY = "agentload replay TRACE --endpoints ENDPOINTS"
-_SHORTEST = 4  # thousand tokens: below it no cache has lost anything yet
+_SHORTEST = 4  # thousand tokens, and doubled from there
 SWAP_PAIRS = 6  # three a half: with fewer, the machine cannot be taken out of the difference
 
 
