@@ -63,7 +63,7 @@ class Barrier:
     ) -> None:
         self._run_id = run_id
         self._leg = leg
-        self._endpoints = endpoints
+        self._endpoints = dict(endpoints)
         self._known = dict(before)
         self._present = tuple(endpoints)
         self._is_relayed = False
@@ -79,9 +79,11 @@ class Barrier:
         self._perhaps: Counter[str] = Counter()
         self._between = Between()
 
-    def started(self, arm: str, identity: Identity, round_: int) -> None:
-        """Note that the server of *arm* was started for a round, and that no other runs."""
+    def started(self, endpoint: Endpoint, identity: Identity, round_: int) -> None:
+        """Note that an arm's server was started for a round, and that no other runs."""
+        arm = endpoint.name
         self._present, self._is_relayed = (arm,), True
+        self._endpoints[arm] = endpoint
         self._known[arm] = identity
         self._vigil.revived(arm)
         self._note(arm, identity, round_, "before")

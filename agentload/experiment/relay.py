@@ -38,6 +38,15 @@ class Launching:
     start_s: float = START_S
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Up:
+    """A server that was started for its arm."""
+
+    endpoint: Endpoint
+    """With the log of this start."""
+    identity: Identity
+
+
 class Relay:
     """Hold the one server that runs; leaving the context ends it."""
 
@@ -57,24 +66,23 @@ class Relay:
         self._notice = notice
         self._server: asyncio.Task[Running] | None = None
         self._is_leaving = False
-        self._unused: tuple[str, Identity] | None = None
+        self._unused: Up | None = None
         self._first: dict[str, Identity] = {}
         self._starts = 0
 
     async def meet(self, arm: str) -> Identity:
         """Start an arm's server to see what it is; `up` of the same arm, or of its control, takes it as it stands."""
-        identity = await self._started(arm)
-        self._unused = (arm, identity)
-        return identity
+        self._unused = await self._started(arm)
+        return self._unused.identity
 
-    async def up(self, arm: str) -> Identity:
+    async def up(self, arm: str) -> Up:
         """End the server that runs and start that of *arm*. Raises EndpointError when it came back as another server."""
         unused, self._unused = self._unused, None
-        if unused is not None and copied(unused[0]) == copied(arm):
-            return unused[1]
+        if unused is not None and copied(unused.endpoint.name) == copied(arm):
+            return replace(unused, endpoint=replace(unused.endpoint, name=arm))
         return await self._started(arm)
 
-    async def _started(self, arm: str) -> Identity:
+    async def _started(self, arm: str) -> Up:
         await self._end()
         self._starts += 1
         began = time.monotonic()
@@ -90,7 +98,7 @@ class Relay:
         if not self._is_forced:
             agreement([endpoint], {arm: identity}).require()
         self._compare(arm, identity)
-        return identity
+        return Up(endpoint=logged, identity=identity)
 
     def _compare(self, arm: str, identity: Identity) -> None:
         before, now = self._first.setdefault(arm, identity).facts(), identity.facts()

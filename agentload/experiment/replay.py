@@ -239,10 +239,13 @@ class Leg:
             assert relay is not None
             (arm,) = command.arms
             try:
-                barrier.started(arm, await relay.up(arm), command.round)
+                up = await relay.up(arm)
             except LaunchError:
                 if not self._stops:  # else it was given up because we were asked to
                     raise
+                return
+            barrier.started(up.endpoint, up.identity, command.round)
+            watch.follow(arm, up.endpoint.log)
 
         async with calling(job, writer.append, journals=own) as caller, asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(watch.run())

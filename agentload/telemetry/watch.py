@@ -66,7 +66,9 @@ class Watch:
         self._pages: list[_Page] = []
         self._silent: set[str] = set()
         self._headers: dict[str, Mapping[str, str]] = {}
-        self._tails = {arm: LogTail(source.log) for arm, source in sources.items() if source.log is not None}
+        self._tails: dict[str, LogTail] = {}
+        for arm, source in sources.items():
+            self.follow(arm, source.log)
 
     async def run(self) -> None:
         """Fetch until cancelled. A page that is not there is asked for once."""
@@ -86,6 +88,11 @@ class Watch:
             if source.renewed is not None:
                 with contextlib.suppress(AgentloadError):  # the old key may still do
                     self._headers[arm] = await asyncio.to_thread(source.renewed)
+
+    def follow(self, arm: str, log: str | None) -> None:
+        """Read an arm's log from here on: that of its server, which may have been started just now."""
+        if log is not None:
+            self._tails[arm] = LogTail(log)
 
     def rows(self, *, run_id: str, leg: int) -> Iterator[SampleRow]:
         """Yield what was kept since the last time, as rows; parsing takes a while: call it between rounds."""

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.experiment.plan import plan
+from agentload.experiment.relay import Launching
 from agentload.experiment.replay import Leg, Replay
+from agentload.experiment.starts import with_starts
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -58,12 +60,29 @@ class Journalled(Leg):
         return None
 
 
-async def played(folder: Path, endpoints: Sequence[Endpoint], *, sessions: int = 2, output: int = OUTPUT) -> list[Row]:
-    """Replay one pair and return every row of its journals."""
+async def played(
+    folder: Path,
+    endpoints: Sequence[Endpoint],
+    *,
+    sessions: int = 2,
+    output: int = OUTPUT,
+    pairs: int = 1,
+    launching: Launching | None = None,
+) -> list[Row]:
+    """Replay, one pair if not told otherwise, and return every row of the journals."""
     made = plan(
-        trace(sessions, output=output), [each.name for each in endpoints], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2))
+        trace(sessions, output=output), [each.name for each in endpoints], run="r1", pairs=pairs, load=Load(arrivals=ClosedLoop(sessions=2))
     )
+    made = made if launching is None else with_starts(made)
     database = folder / "x.duckdb"
-    replay = Replay(plan=made, endpoints=tuple(endpoints), database=database, trace_hash="h", command="agentload replay t")
+    replay = Replay(
+        plan=made,
+        endpoints=tuple(endpoints),
+        database=database,
+        trace_hash="h",
+        command="agentload replay t",
+        launching=launching,
+        sample_s=0.01,
+    )
     await Journalled(replay).play()
     return [row for path in journals(database, "r1") for row in journal.read(path)]
