@@ -82,7 +82,7 @@ def run(
     first_timeout: Annotated[float, typer.Option(help="Seconds until the first byte of an answer.")] = 600.0,
     idle_timeout: Annotated[float, typer.Option(help="Seconds of silence within a stream.")] = 120.0,
     total_timeout: Annotated[float, typer.Option(help="Seconds for a whole answer.")] = 3600.0,
-    warmup: Annotated[bool, typer.Option("--warmup", help="Play the first block on every arm once before, and leave it out.")] = False,
+    warmup: Annotated[bool, typer.Option("--warmup", help="Play the first block on every arm first, also on --resume; left out.")] = False,
     aa: Annotated[str | None, typer.Option(help="Play this arm a second time under another name: the noise floor.")] = None,
     on_dead: Annotated[OnDead, typer.Option(help="When an endpoint dies: wait for it (10 min), skip it, or stop.")] = "wait",
     launch: Launch = False,

@@ -16,7 +16,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.endpoints.places import on
 from agentload.errors import EndpointError
-from agentload.experiment.past import Past
+from agentload.experiment.past import Past, needless
 from agentload.experiment.record import resume_command
 from agentload.experiment.relay import LASTING
 from agentload.model.plan import Plan, Round
@@ -44,7 +44,8 @@ class Stage:
 
     def left(self, before: Past) -> tuple[Round, ...]:
         """Return the rounds that earlier legs have not done."""
-        return tuple(round_ for round_ in self.rounds if any(play.pair not in before.done for play in round_.plays))
+        done = needless((play for round_ in self.rounds for play in round_.plays), before.done)
+        return tuple(round_ for round_ in self.rounds if any(play.pair not in done for play in round_.plays))
 
 
 def stages(plan: Plan, endpoints: Sequence[Endpoint]) -> tuple[Stage, ...]:

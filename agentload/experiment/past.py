@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from agentload.errors import PlanError
 from agentload.experiment.record import conditions
-from agentload.model.plan import Plan
+from agentload.model.plan import Plan, Play
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.store import journal
 from agentload.store.places import journals
@@ -47,6 +47,14 @@ def past(database: Path, plan: Plan) -> Past:
         arms=tuple(row.arm for row in rows if isinstance(row, ArmRow)),
         facts={row.arm: json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)},
     )
+
+
+def needless(plays: Iterable[Play], done: frozenset[int]) -> frozenset[int]:
+    """Return the pairs that a leg of these plays leaves out: the done ones, but a warm-up only where it would warm up for nothing."""
+    own = tuple(plays)
+    if all(play.warmup or play.pair in done for play in own):
+        return done
+    return done - {play.pair for play in own if play.warmup}
 
 
 def _played(rows: Sequence[Row]) -> Counter[int]:

@@ -17,7 +17,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import LaunchError, StoreError, alone
 from agentload.experiment.barrier import Barrier
-from agentload.experiment.past import Past, check_resumed, past
+from agentload.experiment.past import Past, check_resumed, needless, past
 from agentload.experiment.record import arm_row, leg_row, run_row
 from agentload.experiment.relay import Launching, Relay
 from agentload.experiment.targets import source, speech, targets
@@ -115,7 +115,8 @@ class Leg:
         before = past(replay.database, plan)
         if replay.is_resumed:
             check_resumed(before, plan, trace_hash=replay.trace_hash, database=replay.database)
-        before = replace(before, done=before.done | replay.elsewhere)
+        own = (play for round_ in plan.rounds for play in round_.plays if play.pair not in replay.elsewhere)
+        before = replace(before, done=needless(own, before.done) | replay.elsewhere)
         async with AsyncExitStack() as stack:
             relay = None if replay.launching is None else await stack.enter_async_context(self._relay(replay.launching))
             met = await (self._meet_all() if relay is None else self._meet_in_turn(relay, before))

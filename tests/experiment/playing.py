@@ -67,12 +67,13 @@ async def played(
     sessions: int = 2,
     output: int = OUTPUT,
     pairs: int = 1,
+    warmup: bool = False,
+    is_resumed: bool = False,
     launching: Launching | None = None,
 ) -> list[Row]:
     """Replay, one pair if not told otherwise, and return every row of the journals."""
-    made = plan(
-        trace(sessions, output=output), [each.name for each in endpoints], run="r1", pairs=pairs, load=Load(arrivals=ClosedLoop(sessions=2))
-    )
+    arms, load = [each.name for each in endpoints], Load(arrivals=ClosedLoop(sessions=2))
+    made = plan(trace(sessions, output=output), arms, run="r1", pairs=pairs, warmup=warmup, load=load)
     made = made if launching is None else with_starts(made)
     database = folder / "x.duckdb"
     replay = Replay(
@@ -81,6 +82,7 @@ async def played(
         database=database,
         trace_hash="h",
         command="agentload replay t",
+        is_resumed=is_resumed,
         launching=launching,
         sample_s=0.01,
     )

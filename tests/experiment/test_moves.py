@@ -42,6 +42,15 @@ def test_a_resumed_half_has_only_those_rounds_left_that_were_not_done() -> None:
     assert [play.pair for round_ in first.left(Past(done=frozenset({0}), lost={})) for play in round_.plays] == [1, 1]
 
 
+def test_a_resumed_half_warms_up_again_unless_it_has_nothing_left() -> None:
+    first, _ = stages(swapped(warmup=True), EXCHANGED)
+
+    def left(*done: int) -> list[int]:
+        return [play.pair for round_ in first.left(Past(done=frozenset(done), lost={})) for play in round_.plays]
+
+    assert (left(-1, 0), left(-1, 0, 1)) == ([-1, -1, 1, 1], [])
+
+
 @pytest.mark.parametrize("given", [["--resume", "r1"], ["--resume=r1"]])
 def test_a_command_that_resumes_already_is_what_goes_on(monkeypatch: pytest.MonkeyPatch, given: list[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["agentload", "replay", "rag", *given])
