@@ -156,7 +156,7 @@ def closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ..
     """Write down what became of a job, with the alarms that follow from it, and forget old calls."""
     ledger.note(database, job.name, [ledger.execution_row(ended)])
     warn(ledger.bring_in(database, job.name), notice)
-    stored = ledger.stored_alarms(database, job.name)
+    stored = _told_before(job, database, past)
     whole = (*past, ended)
     found = watched(job, whole)
     rows = ledger.alarm_rows(job.name, found, stored, at_ns=time.time_ns())
@@ -171,6 +171,15 @@ def closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ..
     fresh = [each for each in found if (each.kind, each.metric, each.raised_ns) not in before]
     over = [each for each in found if not each.is_open and each not in stored]
     return Executed(execution=ended, history=whole, alarms=found, raised=tuple(fresh), closed=tuple(over), code=exit_code(ended, found))
+
+
+def _told_before(job: Job, database: Path, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
+    """Read the alarms that were told of; while the database cannot be asked, they are what followed from the history."""
+    try:
+        return ledger.stored_alarms(database, job.name)
+    except StoreError:
+        is_new = past and past[-1].outcome == "missed"  # written by this execution, and nobody has heard of it
+        return watched(job, past[:-1] if is_new else past)
 
 
 def _forget(job: Job, database: Path, past: tuple[Execution, ...]) -> None:

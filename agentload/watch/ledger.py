@@ -25,8 +25,8 @@ from agentload.watch.history import Detail, Execution, Outcome
 from agentload.watch.job import Job
 
 PATIENCE_S: Final = 10.0  # another process of this job writes for milliseconds
-DATABASE_S: Final = 30.0
-"""How long an execution waits for whoever holds the database: three times in all, within the two minutes that schedulers grant it."""
+DATABASE_S: Final = 25.0
+"""How long an execution waits for whoever holds the database: four times in all, within the two minutes that schedulers grant it."""
 
 
 def journal(database: Path, job: str) -> Path:
@@ -129,7 +129,7 @@ def _key(each: Alarm) -> tuple[Kind, str | None, int]:
 def _rows(database: Path, query: str, values: list[object]) -> list[tuple[Any, ...]]:
     if not database.is_file():
         return []
-    with reading(database) as connection:
+    with reading(database, patience_s=DATABASE_S) as connection:
         return connection.execute(query, values).fetchall()
 
 

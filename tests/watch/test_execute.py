@@ -15,7 +15,7 @@ from agentload.model.plan import ClosedLoop, Load, WaitScale
 from agentload.serve.processes import start
 from agentload.store.database import reading
 from agentload.store.places import journal_folder
-from agentload.watch import play
+from agentload.watch import ledger, play
 from agentload.watch.execute import closed, execute
 from agentload.watch.history import Execution
 from agentload.watch.job import Budget, Job
@@ -25,6 +25,7 @@ from tests.watch.histories import history as recorded
 
 pytestmark = pytest.mark.loopback
 
+QUIET = (0.004, -0.003, 0.002, -0.006, 0.001, 0.005, -0.002, 0.003, -0.004, 0.0)
 PLAYED = {"done", "void"}  # a busy machine may make figures void, and must say so
 JOB = Job(
     name="nightly",
@@ -80,6 +81,20 @@ def test_old_runs_that_cannot_be_deleted_now_cost_no_execution(tmp_path: Path, m
     past, heard = recorded(0.0, 0.01, 0.0), list[str]()
     done = closed(replace(JOB, keep_runs=2), tmp_path / "watch.duckdb", past[-1], past[:-1], heard.append)
     assert (done.code, heard) == (0, ["old runs are kept until the next execution: watch.duckdb: kept open"])
+
+
+def test_a_database_that_cannot_be_asked_for_the_alarms_of_before_costs_no_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise StoreError("watch.duckdb: process 7 has been writing it for 60 s")
+
+    monkeypatch.setattr(ledger, "stored_alarms", refused)
+    monkeypatch.setattr(ledger, "bring_in", lambda *_: "watch.duckdb: kept open")
+    past, heard = recorded(*QUIET, 0.08, 0.075), list[str]()
+    told = [closed(JOB, tmp_path / "watch.duckdb", past[day], past[:day], heard.append) for day in (11, 12)]
+    assert [([each.kind for each in done.raised], done.code) for done in told] == [(["regression"], 3), ([], 3)]
+    monkeypatch.undo()
+    assert ledger.bring_in(tmp_path / "watch.duckdb", "nightly") is None  # the journal has them
+    assert ledger.stored_alarms(tmp_path / "watch.duckdb", "nightly") == told[-1].alarms
 
 
 def priced(folder: Path, url: str) -> str:
