@@ -73,6 +73,8 @@ class Played:
     run_id: str
     health: Health
     was_stopped: bool
+    died: tuple[str, ...] = ()
+    """Arms that stopped answering, in the order in which they did; one may have come back."""
     load_error: str | None = None
     """Why the database does not have all of it; the journals do."""
 
@@ -96,6 +98,7 @@ class Leg:
         self._runner: Runner | None = None
         self._task: asyncio.Task[object] | None = None
         self._stops = 0
+        self._died: list[str] = []
 
     def stop(self) -> None:
         """Let what is in flight come to its end; when asked a second time, cancel it. Before the first call, cancel `play`."""
@@ -137,7 +140,7 @@ class Leg:
             ended = replace(leg, ended_ns=time.monotonic_ns(), health=json.dumps(asdict(health)))
             writer.append(replace(ended, status="stopped" if self._stops else "done"))
         error = await self._load()
-        return Played(run_id=plan.run, health=health, was_stopped=bool(self._stops), load_error=error)
+        return Played(run_id=plan.run, health=health, was_stopped=bool(self._stops), died=tuple(self._died), load_error=error)
 
     def _relay(self, launching: Launching) -> Relay:
         endpoints = {e.name: e for e in self._replay.endpoints}
@@ -201,7 +204,7 @@ class Leg:
     ) -> Health:
         replay, plan = self._replay, self._replay.plan
         endpoints = {e.name: e for e in replay.endpoints}
-        watch = Watch({e.name: source(e) for e in replay.endpoints}, every_s=replay.sample_s)
+        watch = Watch({e.name: source(e) for e in replay.endpoints}, every_s=replay.sample_s, notice=self._notice)
         vigil = Vigil(self._lost)
 
         async def pair_done(_: int) -> None:
@@ -268,6 +271,7 @@ class Leg:
 
     def _lost(self, arm: str) -> None:
         assert self._runner is not None
+        self._died.append(arm)
         match self._replay.on_dead:
             case "wait":
                 self._notice(f"{arm} stopped answering: waiting for it, then its pair is played again")

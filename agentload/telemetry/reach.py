@@ -34,3 +34,9 @@ def plain(url: str) -> str:
     """Return a URL as HTTP libraries take it: that of a Unix socket names a host that nobody looks up."""
     parts = urlsplit(url)
     return urlunsplit(("http", "localhost", parts.path, parts.query, "")) if parts.scheme == "http+unix" else url
+
+
+def shown(url: str) -> str:
+    """Return a URL as people may see it: without name, password and query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

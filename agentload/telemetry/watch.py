@@ -18,12 +18,13 @@ from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
 from agentload.telemetry.log_tail import LogTail
 from agentload.telemetry.prometheus import joined, parse
-from agentload.telemetry.reach import Reach, plain
+from agentload.telemetry.reach import Reach, plain, shown
+from agentload.telemetry.refusals import Refusals
 
 PATIENCE: Final = aiohttp.ClientTimeout(total=5)
 FROM_LOG: Final = json.dumps({"source": "log"})
-GONE: Final = frozenset({403, 404, 405})
-"""Answers that will not change while the run lasts."""
+REFUSALS: Final = frozenset({403, 404, 405})
+"""Answers that will hardly be another one at the next look."""
 RENEW_S: Final = 300.0
 
 
@@ -59,19 +60,28 @@ class _Page:
 class Watch:
     """Keep what the metrics of every arm say at an interval."""
 
-    def __init__(self, sources: Mapping[str, Source], *, every_s: float, gpus: Gpus | None = None) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        *,
+        every_s: float,
+        gpus: Gpus | None = None,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._sources = sources
         self._every_s = every_s
         self._gpus = gpus or Gpus()
         self._pages: list[_Page] = []
-        self._silent: set[str] = set()
+        self._refusals = Refusals(first_s=2 * every_s)
+        self._seen: set[str] = set()
+        self._notice = notice
         self._headers: dict[str, Mapping[str, str]] = {}
         self._tails: dict[str, LogTail] = {}
         for arm, source in sources.items():
             self.follow(arm, source.log)
 
     async def run(self) -> None:
-        """Fetch until cancelled. A page that is not there is asked for once."""
+        """Fetch until cancelled. A page that is refused is asked for less and less often."""
         async with AsyncExitStack() as stack:
             sessions = {arm: await stack.enter_async_context(source.reach.session(PATIENCE)) for arm, source in self._sources.items()}
             exporters = await stack.enter_async_context(Reach().session(PATIENCE))
@@ -114,27 +124,37 @@ class Watch:
 
     async def _look(self, session: aiohttp.ClientSession, exporters: aiohttp.ClientSession, arm: str, source: Source) -> None:
         headers = self._headers.get(arm, {})
-        texts = await asyncio.gather(*(self._text(session, url, headers) for url in source.urls))
+        texts = await asyncio.gather(*(self._text(session, arm, url, headers) for url in source.urls))
         # Counters of some replicas alone would seem to run backwards: all of them, or none.
         whole = tuple(text for text in texts if text is not None) if None not in texts else ()
         tail = self._tails.get(arm)
         logged = await asyncio.to_thread(lambda: tuple(tail.values())) if tail is not None and not whole else ()
-        gpu_text = None if source.gpu_url is None else await self._text(exporters, source.gpu_url, {})
+        gpu_text = None if source.gpu_url is None else await self._text(exporters, arm, source.gpu_url, {})
         asks_here = source.is_here and source.gpu_url is None and self._gpus.count
         # A driver may take milliseconds: not on the loop that stamps answers.
         gpus = await asyncio.to_thread(lambda: tuple(self._gpus.samples())) if asks_here else ()
         if whole or logged or gpu_text is not None or gpus:
             self._pages.append(_Page(time.monotonic_ns(), arm, whole, logged, gpu_text, gpus))
 
-    async def _text(self, session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> str | None:
-        if url in self._silent:
+    async def _text(self, session: aiohttp.ClientSession, arm: str, url: str, headers: Mapping[str, str]) -> str | None:
+        if not self._refusals.is_due(url, time.monotonic()):
             return None
         try:
             async with session.get(plain(url), headers=headers) as response:
-                if response.status == 200:
-                    return await response.text()
-                if response.status in GONE:
-                    self._silent.add(url)
+                self._tell(arm, url, response.status)
+                return await response.text() if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None  # a sample that could not be taken is no sample
-        return None
+
+    def _tell(self, arm: str, url: str, status: int) -> None:
+        """Say that a page that was there is refused, and that it is there again; that it never was is known before the run."""
+        now_s = time.monotonic()
+        if status in REFUSALS:
+            self._refusals.refused(url, now_s)
+            if url in self._seen:
+                self._seen.remove(url)
+                self._notice(f"{arm}: {shown(url)} answers {status}: asked less often until it answers again")
+        elif status == 200:
+            self._seen.add(url)
+            if (gone_s := self._refusals.answered(url, now_s)) is not None:
+                self._notice(f"{arm}: {shown(url)} answers again after {gone_s:.0f} s")

@@ -46,7 +46,7 @@ async def test_replicas_are_one_server_and_gpus_are_told_apart() -> None:
         ("two", "kv_usage", 0.7, None),
         ("two", "gpu_power_w", 70.0, '{"gpu": "3"}'),
     }
-    assert asked["/nothing"] == 1
+    assert asked["/nothing"] < asked["/gpu"]
     assert list(watch.rows(run_id="r", leg=1)) == []
 
 
@@ -71,3 +71,29 @@ async def test_a_page_that_is_no_text_is_no_sample_and_does_not_end_the_run() ->
         assert not task.done()
         task.cancel()
     assert {(row.name, row.value) for row in watch.rows(run_id="r", leg=1)} == {("running", 2.0)}
+
+
+async def test_metrics_that_are_refused_for_a_while_are_sampled_again_and_that_is_said() -> None:
+    asked = 0
+    again = asyncio.Event()
+
+    async def page(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        if asked in {2, 3}:
+            raise web.HTTPForbidden
+        if asked == 5:
+            again.set()
+        return web.Response(text=f"vllm:num_requests_running {asked}\n")
+
+    app = web.Application()
+    app.router.add_get("/metrics", page)
+    said: list[str] = []
+    async with TestServer(app) as server:
+        url = str(server.make_url("/metrics"))
+        watch = Watch({"a": Source(urls=(url.replace("//", "//name:secret@"),))}, every_s=0.01, notice=said.append)
+        task = asyncio.create_task(watch.run())
+        await asyncio.wait_for(again.wait(), 10)
+        task.cancel()
+    assert [row.value for row in watch.rows(run_id="r", leg=1)][:2] == [1.0, 4.0]
+    assert said == [f"a: {url} answers 403: asked less often until it answers again", f"a: {url} answers again after 0 s"]
