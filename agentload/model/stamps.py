@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import sub
 
 US = 1_000
 
@@ -43,10 +45,8 @@ def stamps(ns: Sequence[int], tokens: Sequence[int]) -> Stamps | None:
     if len(ns) != len(tokens):
         raise ValueError(f"{len(ns)} stamps for {len(tokens)} token counts")
     first = ns[0]
-    gaps = array("i")
-    before = 0
-    for at in ns:
-        offset = (at - first + US // 2) // US
-        gaps.append(offset - before)
-        before = offset
+    zero = first - US // 2
+    offsets = [(at - zero) // US for at in ns]
+    gaps = array("i", (0,))
+    gaps.extend(map(sub, islice(offsets, 1, None), offsets))
     return Stamps(first_ns=first, gap_us=gaps.tobytes(), tokens=array("H", tokens).tobytes())

@@ -40,37 +40,33 @@ class Chunk(msgspec.Struct, gc=False):
 class Counted:
     """The chunks that carried tokens, and by which rule they were counted."""
 
-    chunks: tuple[Chunk, ...]
-    tokens: tuple[int, ...]
+    chunks: Sequence[Chunk]
+    tokens: Sequence[int]
     rule: TokenRule | None
 
 
 def counted(chunks: Sequence[Chunk], *, total: int | None) -> Counted:
     """Count the tokens of every chunk by the best evidence there is; *total* is the final usage."""
     if any(chunk.ids is not None for chunk in chunks):
-        return _kept(chunks, [chunk.ids or 0 for chunk in chunks], "token_ids")
+        kept = [chunk for chunk in chunks if chunk.ids]
+        return Counted(kept, [chunk.ids or 0 for chunk in kept], "token_ids" if kept else None)
     shown = [chunk for chunk in chunks if chunk.shows != "nothing"]
     if shown and shown[0].total is not None and shown[0].shows != "finish":
-        return _kept(chunks, _growth(chunks), "running_usage")
+        return _grown(chunks)
     if total is None:
         likely = tuple(chunk for chunk in shown if chunk.shows != "finish")
         return Counted(likely, (1,) * len(likely), "one_a_chunk" if likely else None)
     return _fitted(shown, total)
 
 
-def _kept(chunks: Sequence[Chunk], tokens: Sequence[int], rule: TokenRule) -> Counted:
-    pairs = [(chunk, count) for chunk, count in zip(chunks, tokens, strict=True) if count > 0]
-    return Counted(tuple(chunk for chunk, _ in pairs), tuple(count for _, count in pairs), rule if pairs else None)
-
-
-def _growth(chunks: Sequence[Chunk]) -> list[int]:
-    out = []
-    before = 0
+def _grown(chunks: Sequence[Chunk]) -> Counted:
+    kept, tokens, before = [], [], 0
     for chunk in chunks:
-        now = before if chunk.total is None else max(before, chunk.total)
-        out.append(now - before)
-        before = now
-    return out
+        if chunk.total is not None and chunk.total > before:
+            kept.append(chunk)
+            tokens.append(chunk.total - before)
+            before = chunk.total
+    return Counted(kept, tokens, "running_usage" if kept else None)
 
 
 def _fitted(shown: Sequence[Chunk], total: int) -> Counted:

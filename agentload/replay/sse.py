@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice
+from operator import eq
 
 import msgspec
 
@@ -92,17 +94,17 @@ class StreamParser:
                 self._payload(stamp_ns, payload)
         usage = self._usage or Usage()
         found = counted(self._chunks, total=usage.completion_tokens)
+        stamps_ns = [chunk.at_ns for chunk in found.chunks]
         kinds = _resolved([chunk.kind for chunk in found.chunks])
-        stamps_ns = tuple(chunk.at_ns for chunk in found.chunks)
         thinking = usage.thinking_tokens
         if thinking is None and "thinking" in kinds:
             thinking = sum(count for kind, count in zip(kinds, found.tokens, strict=True) if kind == "thinking")
         total = usage.completion_tokens
         return Parsed(
-            stamps_ns=stamps_ns,
-            tokens=found.tokens,
+            stamps_ns=tuple(stamps_ns),
+            tokens=tuple(found.tokens),
             token_rule=found.rule,
-            first_answer_ns=next((at for at, kind in zip(stamps_ns, kinds, strict=True) if kind == "answer"), None),
+            first_answer_ns=stamps_ns[kinds.index("answer")] if "answer" in kinds else None,
             coalesced_reads=_shared(stamps_ns),
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
@@ -200,6 +202,8 @@ def _empty(choice: Choice, *, role: str | None) -> Shows:
 
 def _resolved(kinds: list[Kind]) -> list[Kind]:
     # Tokens that show nothing belong with those before them, at the start with those after them.
+    if "unknown" not in kinds:
+        return kinds
     current: Kind = next((kind for kind in kinds if kind != "unknown"), "unknown")
     out: list[Kind] = []
     for kind in kinds:
@@ -208,8 +212,8 @@ def _resolved(kinds: list[Kind]) -> list[Kind]:
     return out
 
 
-def _shared(stamps_ns: tuple[int, ...]) -> int:
-    return sum(before == after for before, after in pairwise(stamps_ns))
+def _shared(stamps_ns: Sequence[int]) -> int:
+    return sum(map(eq, stamps_ns, islice(stamps_ns, 1, None)))
 
 
 def _is_json(payload: bytes) -> bool:

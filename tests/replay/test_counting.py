@@ -37,5 +37,5 @@ def test_tokens_are_counted_by_the_best_evidence_there_is(
     chunks: list[Chunk], total: int | None, tokens: tuple[int, ...], rule: TokenRule | None
 ) -> None:
     found = counted(chunks, total=total)
-    assert (found.tokens, found.rule) == (tokens, rule)
+    assert (tuple(found.tokens), found.rule) == (tokens, rule)
     assert len(found.chunks) == len(tokens)
