@@ -72,8 +72,9 @@ FULL = Size(
     sweeps=3,  # one prompt of 8k takes half a minute on the one core that vLLM leaves its worker of two
     contexts="512..8k",
     output=32,
-    rag=("sessions=6", "documents=0", "--ctx-scale", "0.35"),
-    reasoning=("sessions=6", "--ctx-scale", "0.1"),
+    # Prompts of 1k to 4k, where a prompt of this model costs seconds and the dtype shows; answers of up to a thousand tokens.
+    rag=("sessions=4", "documents=0", "passages=12", "--ctx-scale", "0.8"),
+    reasoning=("sessions=5", "--ctx-scale", "0.08"),
 )
 QUICK = Size(
     hidden=256,
