@@ -21,6 +21,7 @@ from agentload.experiment.emulated import emulated
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.plan import plan
 from agentload.experiment.replay import Leg, Played, Replay
+from agentload.model.controls import copied
 from agentload.watch.job import Job
 from agentload.watch.limits import HOUR_S, Limit, cut, limit, usd_per_hour
 
@@ -73,14 +74,8 @@ def play(job: Job, *, run: str, database: Path, is_reference: bool, notice: Call
 
 
 def _watched(replay: Replay, arms: tuple[str, ...], bound: Limit, price: float | None, notice: Callable[[str], None]) -> Outcome:
-    said: list[str] = []
     why: list[str] = []
-
-    def heard(text: str) -> None:
-        said.append(text)
-        notice(text)
-
-    leg = Leg(replay, notice=heard)
+    leg = Leg(replay, notice=notice)
 
     async def run() -> Played:
         loop = asyncio.get_running_loop()
@@ -103,14 +98,20 @@ def _watched(replay: Replay, arms: tuple[str, ...], bound: Limit, price: float |
     except asyncio.CancelledError:
         if not why:  # nobody asked: a fault of ours
             raise
-    died = next((text for text in said if "stopped answering" in text), None)
+    usd = None if price is None else price * (time.monotonic() - started_s) / HOUR_S
+    return outcome(played, arms=arms, stopped=why[0] if why else None, usd=usd)
+
+
+def outcome(played: Played | None, *, arms: tuple[str, ...], stopped: str | None, usd: float | None) -> Outcome:
+    """Say how a replay went; None was cancelled before its first call. One that was stopped by us has not found a server dead."""
+    dead = played.died[:1] if played is not None and played.was_stopped and stopped is None else ()
     return Outcome(
         arms=arms,
         void=None if played is None else played.health.void,
-        stopped=why[0] if why else None,
-        died=died if played is not None and played.was_stopped and not why else None,
+        stopped=stopped,
+        died=f"{copied(dead[0])} stopped answering" if dead else None,
         load_error=None if played is None else played.load_error,
-        usd=None if price is None else price * (time.monotonic() - started_s) / HOUR_S,
+        usd=usd,
     )
 
 

@@ -50,3 +50,19 @@ async def test_a_stop_ends_the_wait_for_a_dead_server(tmp_path: Path, monkeypatc
     assert ended.was_stopped
     rows = [row for path in journals(replay.database, "r1") for row in journal.read(path)]
     assert [row.void for row in rows if isinstance(row, BlockRow)] == ["a died during the block"]
+
+
+@pytest.mark.parametrize(("on_dead", "was_stopped"), [("stop", True), ("skip", False)])
+async def test_what_was_played_names_the_arms_that_stopped_answering(tmp_path: Path, *, on_dead: vigil.OnDead, was_stopped: bool) -> None:
+    made = plan(trace(6), ["a", "b"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=6)))
+    async with serving(answering()) as one, serving(dying()) as other:
+        replay = Replay(
+            plan=made,
+            endpoints=(Endpoint(name="a", url=one.url), Endpoint(name="b", url=other.url)),
+            database=tmp_path / "x.duckdb",
+            trace_hash="h",
+            command="replay t",
+            on_dead=on_dead,
+        )
+        ended = await asyncio.wait_for(Journalled(replay).play(), 5.0)
+    assert (ended.died, ended.was_stopped) == (("b",), was_stopped)
