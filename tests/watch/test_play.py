@@ -22,7 +22,7 @@ FACTS = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_s
     ],
 )
 def test_a_server_is_dead_where_the_replay_ended_by_it(
-    died: tuple[str, ...], was_stopped: bool, stopped: str | None, told: str | None
+    *, died: tuple[str, ...], was_stopped: bool, stopped: str | None, told: str | None
 ) -> None:
     played = Played(run_id="r1", health=Monitor().health(FACTS), was_stopped=was_stopped, died=died)
     found = outcome(played, arms=("prod",), stopped=stopped, usd=None)
