@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from agentload.endpoints.agreement import agreement
-from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
+from agentload.endpoints.identity import Identity, kind_of
 from agentload.errors import LaunchError, StoreError, alone
 from agentload.experiment.barrier import Barrier
+from agentload.experiment.meeting import Met, met_in_turn, met_side_by_side
 from agentload.experiment.past import Past, check_resumed, needless, past
 from agentload.experiment.record import arm_row, leg_row, run_row
 from agentload.experiment.relay import Launching, Relay
@@ -28,10 +28,10 @@ from agentload.live.raw import Which
 from agentload.live.runner import Listener, Runner
 from agentload.live.station import Job, Raw
 from agentload.model.commands import Open
-from agentload.model.controls import copied, is_control
+from agentload.model.controls import copied
 from agentload.model.plan import Plan
 from agentload.model.rows import FingerprintRow, LegRow, Row
-from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.loader import load
@@ -79,15 +79,6 @@ class Played:
     """Why the database does not have all of it; the journals do."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Met:
-    """What the servers are, and how their tokens are counted."""
-
-    identities: Mapping[str, Identity]
-    models: Mapping[str, str]
-    counted: Tokenizer | None
-
-
 class Leg:
     """One process's part of a replay; `stop` may be called from a signal handler."""
 
@@ -122,7 +113,7 @@ class Leg:
         before = replace(before, done=needless(own, before.done) | replay.elsewhere)
         async with AsyncExitStack() as stack:
             relay = None if replay.launching is None else await stack.enter_async_context(self._relay(replay.launching))
-            met = await (self._meet_all() if relay is None else self._meet_in_turn(relay, before))
+            met = await self._meet(relay, before)
             caveats = self._caveats(met.identities)
             leg = leg_row(plan.run, before.legs + 1)
             folder = journal_folder(replay.database, plan.run)
@@ -146,29 +137,13 @@ class Leg:
         endpoints = {e.name: e for e in self._replay.endpoints}
         return Relay(endpoints, launching, is_forced=self._replay.is_forced, is_stopping=lambda: self._stops > 0, notice=self._notice)
 
-    async def _meet_all(self) -> _Met:
+    async def _meet(self, relay: Relay | None, before: Past) -> Met:
         endpoints = self._replay.endpoints
-        identities = dict(zip(self._replay.plan.arms, await identify_all(endpoints), strict=True))
-        models = {e.name: served_model(e, identities[e.name]) for e in endpoints}
-        counts = await asyncio.gather(*(self._counts(e, models[e.name]) for e in endpoints))
-        return _Met(identities, models, self._agreed({e.name: each for e, each in zip(endpoints, counts, strict=True)}))
-
-    async def _meet_in_turn(self, relay: Relay, before: Past) -> _Met:
-        """Start every server once to see what it is; the one that plays first comes last, and stays."""
+        if relay is None:
+            return await met_side_by_side(endpoints, notice=self._notice)
         plays = (play for round_ in self._replay.plan.rounds for play in round_.plays if play.pair not in before.done)
         first = next((copied(play.arm) for play in plays), None)
-        identities, models, counts = {}, {}, {}
-        ours = self._replay.endpoints
-        for endpoint in sorted((e for e in ours if not is_control(e.name)), key=lambda e: e.name == first):
-            name = endpoint.name
-            identities[name] = await relay.meet(name)
-            models[name] = served_model(endpoint, identities[name])
-            counts[name] = await self._counts(endpoint, models[name])
-        # A control is its twin's server, started once more.
-        twins = {e.name: copied(e.name) for e in ours}
-        return _Met(
-            {arm: identities[of] for arm, of in twins.items()}, {arm: models[of] for arm, of in twins.items()}, self._agreed(counts)
-        )
+        return await met_in_turn(endpoints, relay, first=first, notice=self._notice)
 
     def _caveats(self, identities: Mapping[str, Identity]) -> tuple[str, ...]:
         """Stop where a server is not what the arms file expects, unless that was asked for; tell everything else."""
@@ -179,27 +154,12 @@ class Leg:
             self._notice(f"caveat: {caveat}")
         return found.caveats()
 
-    async def _counts(self, endpoint: Endpoint, model: str) -> Tokenizer | None:
-        """Measure what a server counts by; emulated servers count words."""
-        return await tokenizer(endpoint, model) if endpoint.profile is None else WORD_TOKENS
-
-    def _agreed(self, measured: Mapping[str, Tokenizer | None]) -> Tokenizer | None:
-        """Return what prompts are made by; None where no server counts."""
-        found = {name: each for name, each in measured.items() if each is not None}
-        if not found:
-            self._notice("no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens; --tokenizer FILE")
-            return None
-        name, first = next(iter(found.items()))
-        if other := next((other for other, each in found.items() if each != first), None):
-            self._notice(f"{name} and {other} count tokens differently: both get the same bytes, with the lengths of {name}")
-        return first
-
     async def _measure(
         self,
         leg: LegRow,
         before: Past,
         writer: journal.Writer,
-        met: _Met,
+        met: Met,
         relay: Relay | None,
     ) -> Health:
         replay, plan = self._replay, self._replay.plan
@@ -287,7 +247,7 @@ class Leg:
         self,
         leg: LegRow,
         before: Past,
-        met: _Met,
+        met: Met,
         *,
         caveats: tuple[str, ...],
     ) -> list[Row]:
