@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 from urllib.parse import urlsplit
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
+
+OF_THE_ADDRESS: Final = (
+    *("url", "key_env", "key_command", "headers", "header_env", "ca_file", "client_certificate", "client_key", "proxy", "proxy_env"),
+    *("idle_s", "expect_bytes", "replica_headers", "metrics", "log", "gpu", "gpu_ids", "gpu_metrics", "price_per_hour"),
+)
+"""Fields that stay where they are when arms change places: what is reached there, as whom, through what. All others go with the arm."""
 
 
 def beginnings(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
@@ -36,18 +43,4 @@ def on(endpoint: Endpoint, machine: str | None, arms: Sequence[Endpoint]) -> End
     if endpoint.places:
         return next(place for place in endpoint.places if place.machine == machine)
     there = next(other for other, name in zip(arms, beginnings(arms), strict=True) if name == machine)
-    # What belongs to the machine and its address is the other's, what belongs to the configuration its own.
-    return replace(
-        endpoint,
-        url=there.url,
-        machine=machine,
-        metrics=there.metrics,
-        log=there.log,
-        ca_file=there.ca_file,
-        proxy=there.proxy,
-        proxy_env=there.proxy_env,
-        gpu=there.gpu,
-        gpu_ids=there.gpu_ids,
-        gpu_metrics=there.gpu_metrics,
-        price_per_hour=there.price_per_hour,
-    )
+    return replace(endpoint, machine=machine, **{name: getattr(there, name) for name in OF_THE_ADDRESS})

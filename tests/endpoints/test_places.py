@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,12 +10,12 @@ from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.places import beginnings, on
 from agentload.errors import EndpointError
-from agentload.experiment.moves import is_exchanged, stages
+from agentload.experiment.moves import Stage, is_exchanged, stages
 from agentload.experiment.plan import plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 
 
-def arm(name: str, url: str, **said: object) -> Endpoint:
+def arm(name: str, url: str = "", **said: object) -> Endpoint:
     return replace(Endpoint(name=name, url=url), **said)  # type: ignore[arg-type]  # fields as the arms file has them
 
 
@@ -74,23 +75,66 @@ def test_machines_that_nobody_named_go_by_their_address(arms: tuple[Endpoint, ..
     assert beginnings(arms) == names
 
 
+def halves(arms: tuple[Endpoint, ...]) -> tuple[Stage, ...]:
+    turns = (Turn(add=(Segment(role="user", tokens=3, key="u"),), output=1),)
+    sessions = tuple(Session(session=f"s{i}", workload="w", start_s=0.0, turns=turns) for i in range(2))
+    names, machines = [each.name for each in arms], beginnings(arms)
+    trace = Trace(header=Header(name="t"), sessions=sessions)
+    return stages(plan(trace, names, run="r", pairs=2, design="parallel", machines=machines, swap=True), arms)
+
+
 def test_an_exchanged_arm_keeps_its_configuration_and_takes_the_place() -> None:
     bf16 = arm("bf16", "http://h1:8000/v1", metrics=("http://h1:9/metrics",), expect={"kv_cache_dtype": "auto"}, gpu="old card")
     fp8 = arm("fp8", "http://h2:8000/v1", expect={"kv_cache_dtype": "fp8"}, gpu="new card")
-    trace = Trace(
-        header=Header(name="t"),
-        sessions=tuple(
-            Session(session=f"s{i}", workload="w", start_s=0.0, turns=(Turn(add=(Segment(role="user", tokens=3, key=f"{i}"),), output=1),))
-            for i in range(2)
-        ),
-    )
-    made = plan(trace, ("bf16", "fp8"), run="r", pairs=2, design="parallel", machines=beginnings((bf16, fp8)), swap=True)
-    before, after = stages(made, (bf16, fp8))
+    before, after = halves((bf16, fp8))
     assert ([each.url for each in before.endpoints], dict(before.taken_from), set(before.pairs)) == ([bf16.url, fp8.url], {}, {0})
     assert (dict(after.taken_from), set(after.pairs)) == ({"bf16": "fp8", "fp8": "bf16"}, {1})
     moved = after.endpoints[0]
     assert (moved.name, moved.url, moved.machine, moved.gpu, moved.metrics) == ("bf16", fp8.url, "h2", "new card", ())
     assert moved.expect == {"kv_cache_dtype": "auto"}
+
+
+def test_a_key_that_goes_with_the_server_is_said_for_each_address(tmp_path: Path) -> None:
+    both = "{{machines: {{m1: {{url: http://h1/v1, key_env: {key}}}, m2: {{url: http://h2/v1, key_env: {key}}}}}}}"
+    arms = read(tmp_path, f"arms: {{bf16: {both.format(key='ONE')}, fp8: {both.format(key='TWO')}}}")
+    before, after = ([(each.name, each.url, each.key_env) for each in half.endpoints] for half in halves(arms))
+    assert before == [("bf16", "http://h1/v1", "ONE"), ("fp8", "http://h2/v1", "TWO")]
+    assert after == [("bf16", "http://h2/v1", "ONE"), ("fp8", "http://h1/v1", "TWO")]
+    assert halves(arms)[1].taken_from == {"bf16": "fp8", "fp8": "bf16"}
+
+
+def test_whoever_goes_to_another_address_shows_what_that_asks_for_and_asks_as_before() -> None:
+    """What a new field of an arm belongs to is decided here."""
+    of_the_address: dict[str, Any] = {
+        "url": "http://h2:8000/v1",
+        "key_env": "KEY_OF_H2",
+        "key_command": "key of h2",
+        "headers": {"x-tenant": "h2"},
+        "header_env": {"x-gate": "GATE_OF_H2"},
+        "ca_file": "h2.pem",
+        "client_certificate": "us-at-h2.pem",
+        "client_key": "us-at-h2.key",
+        "proxy": "http://p2",
+        "proxy_env": "PROXY_OF_H2",
+        "idle_s": 2.0,
+        "expect_bytes": 2,
+        "replica_headers": ("x-h2",),
+        "metrics": ("http://h2:9/metrics",),
+        "log": "h2.log",
+        "gpu": "card of h2",
+        "gpu_ids": (2,),
+        "gpu_metrics": "http://h2:8/metrics",
+        "price_per_hour": 2.0,
+    }
+    first, second = arm("a", "http://h1:8000/v1", machine="m1"), arm("b", **of_the_address, machine="m2")
+    moved, kept = on(first, "m2", (first, second)), on(second, "m1", (first, second))
+    assert moved == replace(second, name="a")
+    assert kept == replace(first, name="b")
+    of_the_arm = {"name", "model", "aliases", "extra_body", "force_lengths", "connections", "tokenizer", "config", "profile", "expect"}
+    of_the_arm |= {"gpus", "tensor_parallel", "data_parallel", "launch"}
+    assert {each.name for each in fields(Endpoint)} == of_the_address.keys() | of_the_arm | {"machine", "places"}
+    settled = {name: object() for name in of_the_arm - {"name"}}
+    assert {name: getattr(on(arm("a", "http://h1/v1", **settled), "m2", (first, second)), name) for name in settled} == settled
 
 
 BF16, FP8 = {"kv_cache_dtype": "bfloat16", "process_start_s": 1.0}, {"kv_cache_dtype": "fp8", "process_start_s": 2.0}
