@@ -44,6 +44,8 @@ class Worker:
     flights: dict[str, Flight] = field(default_factory=dict)
     synced: asyncio.Future[Synced] | None = None
     pipe: Pipe | None = None
+    silent_looks: int = 0
+    """How often in a row nothing had come from it."""
 
     def say(self, message: object) -> None:
         """Send it a message."""
@@ -55,12 +57,15 @@ class Worker:
         everything = (self.ready, self.synced, *(flight.over for flight in self.flights.values()))
         return [future for future in everything if future is not None and not future.done()]
 
-    def loss(self, *, run_id: str) -> LaunchError:
-        """Say how it was lost, its pipe being closed, and what to do."""
+    def end(self) -> str:
+        """Say how it was lost, its pipe being closed."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
         code = self.process.returncode
-        how = "has closed its pipe" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        return "has closed its pipe" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+
+    def loss(self, how: str, *, run_id: str) -> LaunchError:
+        """Say what its loss means, and what to do."""
         if not self.ready.done():
             return LaunchError(f"worker {self.number} {how} before it was ready", hint="play with --workers 1 to go on without")
         return LaunchError(

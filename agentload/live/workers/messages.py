@@ -41,6 +41,11 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alive:
+    """The worker runs, with or without anything to report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
     """A watched call streamed: its tokens so far."""
 
@@ -73,4 +78,4 @@ class Broken:
     hint: str | None
 
 
-Report: TypeAlias = Ready | Streamed | Done | Synced | Broken
+Report: TypeAlias = Ready | Alive | Streamed | Done | Synced | Broken

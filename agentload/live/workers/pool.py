@@ -14,12 +14,15 @@ from agentload.live.recorder import Called
 from agentload.live.station import Job
 from agentload.live.workers.contexts import Key
 from agentload.live.workers.hired import Flight, Worker, hired
-from agentload.live.workers.messages import Broken, Done, Ready, Report, Streamed, Sync, Synced, Told
+from agentload.live.workers.messages import Alive, Broken, Done, Ready, Report, Streamed, Sync, Synced, Told
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.replay.row import row
 
 LEAD_NS: Final = 3_000_000  # how long before its instant a worker hears of a call: two wake-ups on a busy machine, with room
 START_S: Final = 30.0
+LOOK_S: Final = 1.0
+SILENT_LOOKS: Final = 30
+"""A worker says twice a second that it runs; an overloaded machine, or a disk that a journal waits for, may make that some seconds."""
 
 
 class Pool:
@@ -60,8 +63,16 @@ class Pool:
         await self._stop()
 
     async def watch(self) -> None:
-        """Wait until a worker is lost. Raises LaunchError, or what the worker said."""
-        await asyncio.shield(self._failure)
+        """Wait until a worker is lost, be it that it says nothing any more. Raises LaunchError, or what the worker said."""
+        while not (await asyncio.wait([self._failure], timeout=LOOK_S))[0]:
+            # Looks are counted, not seconds: while we stand still ourselves nobody is silent.
+            for worker in self._workers:
+                worker.silent_looks += 1
+                if worker.silent_looks >= SILENT_LOOKS:
+                    worker.process.kill()  # else it may wake up and go on, with nobody to hear of it
+                    how = f"has said nothing for {SILENT_LOOKS * LOOK_S:g} s"
+                    self._lose(worker, worker.loss(how, run_id=self._job.run_id))
+        self._require()
 
     def prepare(self, command: Prepare) -> None:
         """Have the session's worker render a request before its instant comes."""
@@ -130,7 +141,10 @@ class Pool:
         return worker
 
     def _heard(self, worker: Worker, report: Report) -> None:
+        worker.silent_looks = 0
         match report:
+            case Alive():
+                pass
             case Done(request_id=name, outcome=outcome, chunks=chunks, prompt_hash=prompt_hash):
                 if (flight := worker.flights.get(name)) is not None and not flight.over.done():
                     ended = row(flight.send, outcome, run_id=self._job.run_id, leg=self._job.leg, prompt_hash=prompt_hash)
@@ -149,7 +163,7 @@ class Pool:
     def _closed(self, worker: Worker) -> None:
         """Note that a worker's end is gone: nothing that it was to say will come."""
         if not self._is_leaving:
-            self._lose(worker, worker.loss(run_id=self._job.run_id))
+            self._lose(worker, worker.loss(worker.end(), run_id=self._job.run_id))
 
     def _lose(self, worker: Worker, error: AgentloadError) -> None:
         if not self._failure.done():

@@ -20,7 +20,7 @@ from agentload.live.health import Monitor
 from agentload.live.recorder import Recorder
 from agentload.live.station import station
 from agentload.live.workers.contexts import Contexts
-from agentload.live.workers.messages import Broken, Done, Order, Ready, Start, Streamed, Sync, Synced, Told
+from agentload.live.workers.messages import Alive, Broken, Done, Order, Ready, Start, Streamed, Sync, Synced, Told
 from agentload.live.workers.pipe import Pipe, first, opened
 from agentload.live.workers.timetable import Timetable
 from agentload.model.commands import Cancel, Forget, Prepare, Send
@@ -96,6 +96,7 @@ class Worker:
         while True:
             await asyncio.sleep(FLUSH_S)
             self._writer.flush_if_due(time.monotonic_ns())
+            self._pipe.say(Alive())
 
 
 async def work(sock: socket.socket, start: Start) -> None:

@@ -15,6 +15,7 @@ from agentload.live.caller import Speech
 from agentload.live.callers import calling
 from agentload.live.station import Job
 from agentload.live.target import Target
+from agentload.live.workers import pool as pool_module
 from agentload.live.workers.pool import Pool
 from agentload.model.commands import Call, Forget, Limits, Prepare, Send, Watch
 from agentload.model.rows import CallRow
@@ -122,7 +123,12 @@ async def test_a_watched_call_streams_its_tokens_and_is_cancelled_where_it_is(tm
     assert ended.chunks >= 2
 
 
-async def test_a_worker_that_is_killed_ends_the_run_with_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "how"), [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGSTOP, "has said nothing for 0.8 s")])
+async def test_a_worker_that_is_killed_or_frozen_ends_the_run_with_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, how: str
+) -> None:
+    monkeypatch.setattr(pool_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(pool_module, "SILENT_LOOKS", 16)  # more than a worker's own half second
     asked = asyncio.Event()
 
     async def answer(peer: Peer) -> None:
@@ -134,7 +140,7 @@ async def test_a_worker_that_is_killed_ends_the_run_with_how_to_go_on(tmp_path: 
             assert isinstance(pool, Pool)
             calling_it = asyncio.create_task(pool.call(send(), lambda _: None))
             await asked.wait()
-            os.kill(pool.pids()[0], signal.SIGKILL)
+            os.kill(pool.pids()[0], sent)
             for nothing_comes in (calling_it, pool.call(send("t"), lambda _: None), pool.sync()):
                 with pytest.raises(LaunchError):
                     await nothing_comes
@@ -145,7 +151,7 @@ async def test_a_worker_that_is_killed_ends_the_run_with_how_to_go_on(tmp_path: 
             await play(server.url)
     (error,) = caught.value.exceptions
     assert isinstance(error, LaunchError)
-    assert error.message == "worker 1 was killed by signal 9: the block pair being played is lost, what was finished is kept"
+    assert error.message == f"worker 1 {how}: the block pair being played is lost, what was finished is kept"
     assert error.hint == "agentload replay … --resume r"
 
 
