@@ -13,28 +13,33 @@ SUFFIXES: Final[dict[Kind, tuple[str, ...]]] = {
     "traces": (".jsonl", ".jsonl.zst"),
 }
 
+HERE: Final = Path()
 _PACKAGE: Final = Path(__file__).parent
 
 
-def find(kind: Kind, name: str | Path) -> Path:
-    """Return the file that `name` stands for, with or without its suffix; raise `AgentloadError` if there is none."""
+def find(kind: Kind, name: str | Path, *, within: Path = HERE) -> Path:
+    """Return the file that `name` stands for, with or without its suffix; raise `AgentloadError` if there is none.
+
+    *within* takes the place of the working directory.
+    """
     wanted = str(name)
     candidates = [Path(wanted + suffix) for suffix in ("", *SUFFIXES[kind])]
-    places = [Path(), Path(kind), _shipped(kind)]
+    places = [within, within / kind, _shipped(kind)]
     for place in places:
         # Only an explicit path may leave its place or omit nothing: `rag` in the working directory could be anything.
-        for candidate in candidates if place != Path() else candidates[:1]:
+        for candidate in candidates if place != within else candidates[:1]:
             if (place / candidate).is_file():
                 return place / candidate
-    known = names(kind)
+    known = names(kind, within=within)
     near = get_close_matches(wanted, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known {kind}: {', '.join(known) or 'none'}"
-    raise AgentloadError(f"no {kind.removesuffix('s')} '{wanted}': not a file, not in ./{kind}, not built in", hint=hint)
+    folder = f"./{kind}" if within == HERE else within / kind
+    raise AgentloadError(f"no {kind.removesuffix('s')} '{wanted}': not a file, not in {folder}, not built in", hint=hint)
 
 
-def names(kind: Kind) -> tuple[str, ...]:
+def names(kind: Kind, *, within: Path = HERE) -> tuple[str, ...]:
     """List the names that `find` knows without a path, sorted."""
-    return tuple(sorted({_stem(kind, file.name) for place in (Path(kind), _shipped(kind)) for file in _files(kind, place)}))
+    return tuple(sorted({_stem(kind, file.name) for place in (within / kind, _shipped(kind)) for file in _files(kind, place)}))
 
 
 def _shipped(kind: Kind) -> Path:

@@ -30,10 +30,15 @@ def read(
     if text.startswith(EMULATED):
         profile, _, arm = text.removeprefix(EMULATED).partition("/")
         return Emulated(profile=profile, arms=tuple(filter(None, arm.split("+"))))
-    if "=" not in text and text.endswith((".yaml", ".yml")):
+    if is_arms_file(text):
         return read_file(Path(text), model=model, key_env=key_env, tokenizer=tokenizer)
     endpoints = tuple(_inline(part.strip(), position) for position, part in enumerate(text.split(",")))
     return tuple(replace(endpoint, model=model, key_env=key_env, tokenizer=tokenizer) for endpoint in _unique(endpoints))
+
+
+def is_arms_file(text: str) -> bool:
+    """Say whether *text* names a file."""
+    return "=" not in text and text.endswith((".yaml", ".yml")) and not text.startswith(EMULATED)
 
 
 def _inline(part: str, position: int) -> Endpoint:

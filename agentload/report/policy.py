@@ -56,12 +56,12 @@ class Setting:
 
 def read_policy(path: Path) -> Setting:
     """Read a policy file; raise `AgentloadError` that names the key that is wrong."""
+    if not path.is_file():
+        raise AgentloadError(f"{path}: no such policy file", hint=SHOWN)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise AgentloadError(
-            f"{path}: not YAML: {' '.join(str(error).split())}", hint="`agentload advise --help` shows a policy"
-        ) from error
+        raise AgentloadError(f"{path}: not YAML: {' '.join(str(error).split())}", hint=SHOWN) from error
     return parse({} if content is None else content, at=str(path))
 
 

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from agentload.builtin import HERE, find
+from agentload.endpoints.read import is_arms_file
 from agentload.endpoints.urls import without_user
 from agentload.errors import AgentloadError
 from agentload.model.plan import Arrivals, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
@@ -74,6 +76,8 @@ class Job:
     keep_runs: int | None = None
     """Delete calls of older runs; their place in the history stays."""
     notify: Notify = field(default_factory=Notify)
+    folder: Path = HERE
+    """Where the jobs file lies: its paths, and names of traces, are those there."""
     spec: str = "{}"
     """The job as JSON, as it was written."""
 
@@ -105,8 +109,8 @@ def job(name: str, content: object, *, at: Path) -> Job:
     _check_numbers(said, where)
     return Job(
         name=name,
-        traces=tuple(_beside(at, each) for each in said.traces),
-        endpoints=_beside(at, said.endpoints) if said.endpoints.endswith((".yaml", ".yml")) else said.endpoints,
+        traces=tuple(_trace(at, each) for each in said.traces),
+        endpoints=str(_beside(at, said.endpoints)) if is_arms_file(said.endpoints) else said.endpoints,
         schedule=schedule,
         model=said.model,
         api_key_env=said.api_key_env,
@@ -121,6 +125,7 @@ def job(name: str, content: object, *, at: Path) -> Job:
         control=said.control,
         keep_runs=said.retention.runs,
         notify=_notify(said.notify, at),
+        folder=at.parent,
         spec=msgspec.json.encode(content).decode(),
     )
 
@@ -208,10 +213,18 @@ def _check_numbers(said: _Entry, where: str) -> None:
         raise AgentloadError(f"{where}: {found}", hint="agentload watch --help shows a jobs file")
 
 
-def _beside(at: Path, text: str) -> str:
-    """Return a file that lies beside the jobs file by its absolute path: a scheduler starts anywhere."""
-    beside = at.parent / text
-    return str(beside.resolve()) if beside.is_file() else text
+def _beside(at: Path, text: str) -> Path:
+    """Return a path of the jobs file, which is relative to it: a scheduler starts anywhere."""
+    return (at.parent / text).resolve()
+
+
+def _trace(at: Path, text: str) -> str:
+    """Return a trace that lies beside the jobs file by its absolute path, any other by its name."""
+    try:
+        found = find("traces", text, within=at.parent)
+    except AgentloadError:  # the execution says so
+        return text
+    return str(found.resolve()) if found.is_relative_to(at.parent) else text
 
 
 def _load(said: _Load) -> Load:
@@ -229,14 +242,14 @@ def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Se
         case None:
             return Setting()
         case str():
-            return read_policy(Path(_beside(at, policy)))
+            return read_policy(_beside(at, policy))
         case dict():
             return parse(policy, at=f"{where}: policy")
 
 
 def _notify(said: _Notify, at: Path) -> Notify:
     def path(text: str | None) -> Path | None:
-        return None if text is None else (at.parent / text).resolve()
+        return None if text is None else _beside(at, text)
 
     return Notify(
         digest=path(said.digest),

@@ -23,6 +23,7 @@ from typing import Any, Final
 import yaml
 
 from agentload.builtin import find
+from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError
 from agentload.watch.job import Job, job
 
@@ -64,20 +65,38 @@ def read_jobs(path: Path) -> Jobs:
 
 
 def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
-    """Add a job to a file, which is made if it does not exist; raise `AgentloadError` if the name is taken or a trace is not there."""
+    """Add a job to a file, which is made if it does not exist; raise `AgentloadError` if the name is taken or a file is not there."""
     content: dict[str, Any] = _content(path) if path.is_file() else {"database": DATABASE}
     entries = {**(content.get("jobs") or {})}
     if name in entries:
         raise AgentloadError(f"{path}: there is a job '{name}'", hint=f"edit the file, or: agentload watch remove {name}")
     added = job(name, dict(entry), at=path.resolve())
-    for trace in added.traces:  # now, not in the night
-        find("traces", trace)
+    _check_files(added, entry, at=path)  # now, not in the night
     whole = {**content, "jobs": {**entries, name: dict(entry)}}
     block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
     longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(f"  {line}\n" for line in block.splitlines())
     # Appended, a file keeps its comments; one that is laid out otherwise is written anew.
     _replace(path, longer if _reads_as(longer, whole) else yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
     return added
+
+
+def _check_files(added: Job, entry: Mapping[str, Any], *, at: Path) -> None:
+    for trace in added.traces:
+        try:
+            find("traces", trace, within=added.folder)
+        except AgentloadError as error:
+            raise AgentloadError(error.message, hint=_meant(trace, at) or error.hint) from error
+    if is_arms_file(added.endpoints) and not Path(added.endpoints).is_file():
+        raise AgentloadError(
+            f"no arms file '{added.endpoints}'", hint=_meant(entry["endpoints"], at) or "agentload endpoints init writes one"
+        )
+
+
+def _meant(text: str, at: Path) -> str | None:
+    """Say how the jobs file would name a file that lies where we were called."""
+    if Path(text).is_absolute() or not Path(text).is_file():
+        return None
+    return f"paths are relative to {at}: {os.path.relpath(text, at.parent)}"
 
 
 def remove(path: Path, name: str) -> None:

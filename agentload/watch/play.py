@@ -45,7 +45,7 @@ class Outcome:
 
 def play(job: Job, *, run: str, database: Path, is_reference: bool, notice: Callable[[str], None]) -> Outcome:
     """Replay the job's trace, with an A/A control of every arm in a reference. Raises EndpointError for a dead endpoint."""
-    trace, trace_hash = load_traces(job.traces)
+    trace, trace_hash = load_traces(job.traces, within=job.folder)
     with _ours():
         wanted = read(job.endpoints, model=job.model, key_env=job.api_key_env)
     with _served(wanted, run) as reached:

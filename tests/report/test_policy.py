@@ -57,6 +57,11 @@ def test_what_is_no_yaml_is_said_so(tmp_path: Path) -> None:
         read_policy(tmp_path / "p.yaml")
 
 
+def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(AgentloadError, match="no such policy file"):
+        read_policy(tmp_path / "p.yaml")
+
+
 def test_the_policy_in_the_manual_is_read() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
     written = parse(yaml.safe_load(manual.partition("```yaml\n")[2].partition("```")[0]), at="manual")

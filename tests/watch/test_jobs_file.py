@@ -42,10 +42,31 @@ def test_a_file_that_is_laid_out_otherwise_is_still_extended(tmp_path: Path) -> 
     assert [each.name for each in read_jobs(path).jobs] == ["one"]
 
 
-def test_a_trace_beside_the_file_is_named_by_its_absolute_path(tmp_path: Path) -> None:
+def test_paths_are_those_beside_the_file_wherever_it_is_called_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    for folder in (home, home / "traces", tmp_path, tmp_path / "traces"):
+        folder.mkdir(exist_ok=True)
+        for name in ("mine.jsonl", "chat.jsonl", "arms.yaml"):
+            (folder / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    entry = {**ENTRY, "traces": ["mine.jsonl", "./mine.jsonl", "../mine.jsonl", "chat", "rag"], "endpoints": "arms.yaml"}
+    added = add(home / "watch.yaml", "one", entry)
+    beside = str(home / "mine.jsonl")
+    assert added.traces == (beside, beside, str(tmp_path / "mine.jsonl"), str(home / "traces/chat.jsonl"), "rag")
+    assert (added.endpoints, added.folder) == (str(home / "arms.yaml"), home)
+
+
+@pytest.mark.parametrize(("key", "value", "what"), [("traces", ["./mine.jsonl"], "trace"), ("endpoints", "./mine.yaml", "arms file")])
+def test_a_path_that_is_relative_to_the_shell_is_refused_with_the_one_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: object, what: str
+) -> None:
     (tmp_path / "mine.jsonl").write_text("")
-    add(tmp_path / "watch.yaml", "one", {**ENTRY, "traces": ["mine.jsonl", "rag"]})
-    assert read_jobs(tmp_path / "watch.yaml").jobs[0].traces == (str(tmp_path / "mine.jsonl"), "rag")
+    (tmp_path / "mine.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AgentloadError, match=f"no {what} '") as caught:
+        add(Path("elsewhere/jobs.yaml"), "one", {**ENTRY, key: value})
+    assert str(caught.value.hint).startswith("paths are relative to elsewhere/jobs.yaml: ../mine.")
+    assert not Path("elsewhere/jobs.yaml").exists()
 
 
 @pytest.mark.parametrize(

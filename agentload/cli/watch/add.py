@@ -1,6 +1,7 @@
 """Add a job to the jobs file, which is made if it does not exist.
 
-What has no option here is edited in the file: load, policy, metrics, noise, reference, notices.
+Paths are relative to the jobs file, here and in it. What has no option here is edited in the file: load, policy, metrics, noise,
+reference, notices.
 
 For example:
 
