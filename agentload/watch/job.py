@@ -110,7 +110,7 @@ def job(name: str, content: object, *, at: Path) -> Job:
     return Job(
         name=name,
         traces=tuple(_trace(at, each) for each in said.traces),
-        endpoints=str(_beside(at, said.endpoints)) if is_arms_file(said.endpoints) else said.endpoints,
+        endpoints=str(beside(at, said.endpoints)) if is_arms_file(said.endpoints) else said.endpoints,
         schedule=schedule,
         model=said.model,
         api_key_env=said.api_key_env,
@@ -213,7 +213,7 @@ def _check_numbers(said: _Entry, where: str) -> None:
         raise AgentloadError(f"{where}: {found}", hint="agentload watch --help shows a jobs file")
 
 
-def _beside(at: Path, text: str) -> Path:
+def beside(at: Path, text: str) -> Path:
     """Return a path of the jobs file, which is relative to it: a scheduler starts anywhere."""
     return (at.parent / text).resolve()
 
@@ -242,14 +242,14 @@ def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Se
         case None:
             return Setting()
         case str():
-            return read_policy(_beside(at, policy))
+            return read_policy(beside(at, policy))
         case dict():
             return parse(policy, at=f"{where}: policy")
 
 
 def _notify(said: _Notify, at: Path) -> Notify:
     def path(text: str | None) -> Path | None:
-        return None if text is None else _beside(at, text)
+        return None if text is None else beside(at, text)
 
     return Notify(
         digest=path(said.digest),

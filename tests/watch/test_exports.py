@@ -24,7 +24,7 @@ from agentload.watch.alarms import Rule, alarms
 from agentload.watch.exports.crontab import crontab, installed, when, without
 from agentload.watch.exports.digest import digest
 from agentload.watch.exports.junit import junit
-from agentload.watch.exports.kubernetes import kubernetes
+from agentload.watch.exports.kubernetes import brought, kubernetes
 from agentload.watch.exports.parquet import parquet
 from agentload.watch.exports.parts import Place
 from agentload.watch.exports.prometheus import prometheus
@@ -125,6 +125,49 @@ def test_notices_of_a_cluster_are_written_where_its_pods_may_write(tmp_path: Pat
     told = yaml.safe_load(config["data"]["watch.yaml"])["jobs"]
     assert told["second"]["notify"] == {**notify, "digest": "/var/lib/agentload/nightly.md"}
     assert told["nightly"] == ENTRY
+
+
+def test_a_cluster_gets_the_small_files_that_jobs_name_and_is_told_where_their_traces_go(tmp_path: Path) -> None:
+    for name in ("arms.yaml", "strict/policy.yaml", "other/policy.yaml", "mine.jsonl", "old/mine.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"# {name}\n")
+    one = {"traces": ["mine.jsonl", "rag"], "endpoints": "arms.yaml", "policy": "strict/policy.yaml"}
+    two = {"traces": ["./old/mine.jsonl", "mine.jsonl"], "endpoints": "./arms.yaml", "policy": str(tmp_path / "other/policy.yaml")}
+    three = {"endpoints": "/opt/arms.yaml", "traces": ["/opt/mine.jsonl"], "policy": {"min_change": 0.05}}
+    for name, said in (("one", one), ("two", two)):
+        add(tmp_path / "watch.yaml", name, {**ENTRY, **said})
+    content = yaml.safe_load((tmp_path / "watch.yaml").read_text())
+    content["jobs"]["three"] = {**ENTRY, **three}  # all of it is in the image
+    (tmp_path / "watch.yaml").write_text(yaml.safe_dump(content))
+    found = read_jobs(tmp_path / "watch.yaml")
+    config, *_ = yaml.safe_load_all(kubernetes(found, image="registry/agentload:1"))
+    told = yaml.safe_load(config["data"].pop("watch.yaml"))["jobs"]
+    assert config["data"] == {
+        "arms.yaml": "# arms.yaml\n",
+        "policy.yaml": "# strict/policy.yaml\n",
+        "2-policy.yaml": "# other/policy.yaml\n",
+    }
+    paths = {"traces": ["/var/lib/agentload/mine.jsonl", "rag"], "endpoints": "arms.yaml", "policy": "policy.yaml"}
+    assert {key: told["one"][key] for key in paths} == paths
+    others = {
+        "traces": ["/var/lib/agentload/2-mine.jsonl", "/var/lib/agentload/mine.jsonl"],
+        "endpoints": "arms.yaml",
+        "policy": "2-policy.yaml",
+    }
+    assert {key: told["two"][key] for key in others} == others
+    assert {key: told["three"][key] for key in three} == three
+    assert brought(found) == {
+        tmp_path / "mine.jsonl": "/var/lib/agentload/mine.jsonl",
+        tmp_path / "old/mine.jsonl": "/var/lib/agentload/2-mine.jsonl",
+    }
+    assert complaints(config) == []
+
+
+def test_an_arms_file_that_is_not_there_is_said_before_a_cluster_finds_out(tmp_path: Path) -> None:
+    (tmp_path / "watch.yaml").write_text(yaml.safe_dump({"jobs": {"one": {**ENTRY, "endpoints": "arms.yaml"}}}))
+    with pytest.raises(AgentloadError, match="no arms file"):
+        kubernetes(read_jobs(tmp_path / "watch.yaml"), image="registry/agentload:1")
 
 
 KINDS = {

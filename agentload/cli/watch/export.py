@@ -9,6 +9,7 @@ For example:
     agentload watch export kubernetes --image registry/agentload:1 | kubectl apply -f -
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -20,7 +21,7 @@ from agentload.watch.execute import watched
 from agentload.watch.exports.crontab import crontab
 from agentload.watch.exports.digest import digest
 from agentload.watch.exports.junit import junit
-from agentload.watch.exports.kubernetes import kubernetes
+from agentload.watch.exports.kubernetes import brought, kubernetes
 from agentload.watch.exports.parquet import parquet
 from agentload.watch.exports.prometheus import prometheus
 from agentload.watch.exports.systemd import systemd
@@ -46,6 +47,8 @@ def run(
             print(crontab(jobs.jobs, place(jobs)), end="")
         case "kubernetes":
             print(kubernetes(jobs, image=_given(image, "--image")), end="")
+            for path, wanted in brought(jobs).items():
+                print(f"note: {path} has to lie on the claim agentload-watch as {wanted} (kubectl cp)", file=sys.stderr)
         case "systemd":
             folder = _given(out, "--out")
             folder.mkdir(parents=True, exist_ok=True)

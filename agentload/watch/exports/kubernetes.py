@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import yaml
 
-from agentload.watch.job import Job
+from agentload.endpoints.read import is_arms_file
+from agentload.errors import AgentloadError
+from agentload.watch.job import Job, beside
 from agentload.watch.jobs_file import Jobs
 
 HOME: Final = "/var/lib/agentload"
 CONFIG: Final = "/etc/agentload"
 FILES: Final = frozenset({"digest", "junit", "prometheus"})
+_UNFIT: Final = re.compile(r"[^-._a-zA-Z0-9]+")
 SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 
 
@@ -31,20 +36,60 @@ _Dumper.add_representer(
 )
 
 
+def brought(jobs: Jobs) -> dict[Path, str]:
+    """Return the traces that somebody has to put on the claim, and where: they are too large for a ConfigMap."""
+    paths = [Path(trace) for job in jobs.jobs for trace in job.traces if Path(trace).is_file()]
+    return {path: f"{HOME}/{name}" for path, name in _named(paths).items()}
+
+
 def _config(jobs: Jobs) -> dict[str, Any]:
     content = yaml.safe_load(jobs.path.read_text(encoding="utf-8"))
+    entries = content.get("jobs") or {}
+    carried = _named([path for entry in entries.values() for path in _small(entry, jobs.path)])
     content["database"] = f"{HOME}/watch.duckdb"
-    content["jobs"] = {name: _at_home(entry) for name, entry in (content.get("jobs") or {}).items()}
+    content["jobs"] = {name: _at_home(entry, jobs, jobs.named(str(name)), carried) for name, entry in entries.items()}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "agentload-watch"}, "data": {"watch.yaml": text}}
+    data = {"watch.yaml": text, **{name: path.read_text(encoding="utf-8") for path, name in carried.items()}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "agentload-watch"}, "data": data}
 
 
-def _at_home(entry: dict[str, Any]) -> dict[str, Any]:
-    """Have a job's notices written beside the database: where the jobs file is, nobody may write."""
-    said = entry.get("notify")
-    if not said:
-        return entry
-    return {**entry, "notify": {key: str(PurePosixPath(HOME) / value) if key in FILES and value else value for key, value in said.items()}}
+def _small(entry: dict[str, Any], at: Path) -> Iterator[Path]:
+    """Yield the arms file and the policy that lie here: the ConfigMap carries them. Neither holds a secret."""
+    for text in _files(entry).values():
+        path = beside(at, text)
+        if path.is_file():
+            yield path
+        elif not Path(text).is_absolute():  # one that is absolute may be in the image
+            raise AgentloadError(f"no arms file '{path}'", hint="agentload endpoints init writes one")
+
+
+def _files(entry: dict[str, Any]) -> dict[str, str]:
+    endpoints, policy = entry["endpoints"], entry.get("policy")
+    return {**({"endpoints": endpoints} if is_arms_file(endpoints) else {}), **({"policy": policy} if isinstance(policy, str) else {})}
+
+
+def _named(paths: Iterable[Path]) -> dict[Path, str]:
+    """Give each file a name of its own in one folder, such as a ConfigMap takes."""
+    found: dict[Path, str] = {}
+    for path in dict.fromkeys(paths):
+        name, number = _UNFIT.sub("-", path.name), 1
+        while (tried := name if number == 1 else f"{number}-{name}") in {*found.values(), "watch.yaml"}:
+            number += 1
+        found[path] = tried
+    return found
+
+
+def _at_home(entry: dict[str, Any], jobs: Jobs, job: Job, carried: Mapping[Path, str]) -> dict[str, Any]:
+    """Name files as a pod sees them, and have notices written beside the database: where the jobs file is, nobody may write."""
+    known = brought(jobs)
+    files = {key: carried.get(beside(jobs.path, text), text) for key, text in _files(entry).items()}
+    changed: dict[str, Any] = {
+        **files,
+        "traces": [known.get(Path(each), said) for each, said in zip(job.traces, entry["traces"], strict=True)],
+    }
+    if said := entry.get("notify"):
+        changed["notify"] = {key: str(PurePosixPath(HOME) / value) if key in FILES and value else value for key, value in said.items()}
+    return {**entry, **changed}
 
 
 def _claim() -> dict[str, Any]:
