@@ -44,6 +44,7 @@ def describe(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
             f"calls     {calls}",
             f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
             f"duration  {about(cost.minutes)} (with {cost.assumed})",
+            *([f"block     {fills.lasts_minutes:.0f} min each: {fills.because}"] if fills is not None else []),
             *(f"pool      {line}" for line in (fills.lines() if fills is not None else ())),
             *([f"warning   {short}"] if fills is not None and (short := fills.warning()) is not None else []),
             "nothing was sent (--dry-run)",

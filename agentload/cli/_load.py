@@ -32,7 +32,7 @@ Slo = Annotated[str, typer.Option(help="Limits in ms that a turn must hold: ttft
 Capacity = Annotated[
     int | None,
     typer.Option(
-        help="A long run that fills the KV pool: keep this many sessions going, begun in the middle, for --duration (half an hour)."
+        help="A long run: keep this many sessions going, begun in the middle, for --duration or thrice what the KV pool takes to fill."
     ),
 ]
 SLO = "ttft=2000,tpot=100"

@@ -42,8 +42,8 @@ from agentload.errors import InterruptError, UsageError
 from agentload.experiment.control import with_control
 from agentload.experiment.cost import cost
 from agentload.experiment.load_traces import load_traces
-from agentload.experiment.long_run import Fills, long_run
-from agentload.experiment.past import blocks_of
+from agentload.experiment.long_run import long_run
+from agentload.experiment.past import blocks_of, lasted_s
 from agentload.experiment.plan import plan
 from agentload.experiment.pools import pools
 from agentload.experiment.record import new_run_id, resume_command, typed_command
@@ -112,10 +112,13 @@ def run(
     trace, trace_hash = load_traces(traces, lenient=lenient)
     wanted = read(endpoints, model=model, key_env=api_key_env, tokenizer=tokenizer)
     starting = launching(launch, wanted, logs=logs, start_s=start_timeout)
-    if capacity is not None:
-        trace, load = long_run(trace, load, agents=capacity, seed=seed)
     with reached(wanted, noise=noise, seed=seed, is_dry=dry_run, machines=2 if swap else 1) as found:
         served = with_control(found, aa)
+        fills = None
+        if capacity is not None:
+            before_s = None if resume is None else lasted_s(db, resume)
+            long = long_run(trace, load, agents=capacity, seed=seed, pools=pools(served), lasted_s=before_s)
+            trace, load, fills = long.trace, long.load, long.fills
         made = plan(
             trace,
             [endpoint.name for endpoint in served],
@@ -134,11 +137,8 @@ def run(
         )
         made = made if starting is None else with_starts(made, restarts)
         settings = {"traces": traces, "pairs": pairs, "workers": workers, "noise": noise if isinstance(wanted, Emulated) else None}
-        if capacity is not None:
-            fills = Fills.of(made, pools(served))
+        if fills is not None:
             settings["capacity"] = {"agents": capacity, "slo": asdict(opt.limits(slo, 0.95)), "fill_minutes": fills.minutes}
-        else:
-            fills = None
         expected = cost(made)
         if dry_run:
             print_json(expected if fills is None else asdict(expected) | {"fills": fills}) if json else print(

@@ -38,7 +38,7 @@ from agentload.experiment.find import What, rows
 from agentload.experiment.find import find as search
 from agentload.experiment.keep import keep
 from agentload.experiment.load_traces import load_traces
-from agentload.experiment.long_run import Fills, long_run
+from agentload.experiment.long_run import long_run
 from agentload.experiment.plan import plan
 from agentload.experiment.record import typed_command
 from agentload.experiment.simulate import Simulation, quiet, run_id, store
@@ -91,7 +91,8 @@ def run(
     slowness = _machines(machines, arms=len(chosen), is_named=swap or design == "parallel")
     name = run_id(__version__, trace_hash, chosen, load, pairs, design, cache, seed, noise, swap, slowness, capacity, slo)
     if capacity is not None:
-        trace, load = long_run(trace, load, agents=capacity, seed=seed)
+        long = long_run(trace, load, agents=capacity, seed=seed, pools={arm.name: float(pool_of(arm).tokens) for arm in chosen})
+        trace, load, fills = long.trace, long.load, long.fills
     made = plan(
         trace,
         [arm.name for arm in chosen],
@@ -107,7 +108,6 @@ def run(
     )
     settings: dict[str, object] = {"traces": traces, "profile": profile, "pairs": pairs, "noise": noise}
     if capacity is not None:
-        fills = Fills.of(made, {arm.name: float(pool_of(arm).tokens) for arm in chosen})
         settings["capacity"] = {"agents": capacity, "slo": asdict(opt.limits(slo, share)), "fill_minutes": fills.minutes}
         if (warning := fills.warning()) is not None:
             print(f"warning: {warning}", file=sys.stderr)

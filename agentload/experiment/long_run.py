@@ -8,7 +8,7 @@ the loop is from its first minute what it would be after hours.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,20 +16,52 @@ from agentload.errors import UsageError
 from agentload.experiment.cost import seconds_of
 from agentload.experiment.endless import Primed, Repeated
 from agentload.experiment.filling import fill_s
-from agentload.model.plan import ClosedLoop, Load, Plan, Recorded
+from agentload.model.plan import ClosedLoop, Load, Recorded
 from agentload.model.trace import Trace
 
 LASTS_S: Final = 1800.0  # pools that differ by two showed nothing in blocks of 2 minutes, and 42 points of hit rate in 30
+MOST_S: Final = 4 * 3600.0  # whoever wants to wait longer says so
+FILLS: Final = 3  # times what the slowest pool takes: two thirds are played on full pools
+STEP_S: Final = 600.0
 FASTER: Final = 4.0  # than the assumed speed: sessions must not run out on a server that nobody expected
 
 
-def long_run(trace: Trace, load: Load, *, agents: int, seed: int) -> tuple[Trace, Load]:
-    """Return what is played, and how, to keep *agents* sessions going for the load's duration, or for half an hour."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongRun:
+    """What is played, how, and what it comes to."""
+
+    trace: Trace
+    load: Load
+    fills: Fills
+
+
+def long_run(
+    trace: Trace, load: Load, *, agents: int, seed: int, pools: Mapping[str, float | None], lasted_s: float | None = None
+) -> LongRun:
+    """Lay out how *agents* sessions are kept going: for the load's duration, else as long as the pools ask for.
+
+    *pools* are the tokens that each arm's holds; *lasted_s* is how long the blocks of a run are that goes on.
+    """
     if load.arrivals != Recorded():
         raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
     if agents < 1:
         raise UsageError(f"--capacity must be >= 1, got {agents}")
-    lasts_s = load.budget.seconds or LASTS_S
+    said_s = load.budget.seconds or lasted_s
+    laid = _lasting(said_s or MOST_S, trace, load, agents, seed)
+    found = {arm: fill_s(*laid, tokens) for arm, tokens in pools.items() if tokens is not None}
+    filled_s = {arm: seconds for arm, seconds in found.items() if seconds is not None}
+    lasts_s = said_s or _enough(filled_s.values())
+    if said_s is None:
+        laid = _lasting(lasts_s, trace, load, agents, seed)
+    minutes = {arm: seconds / 60 for arm, seconds in filled_s.items()}
+    return LongRun(
+        trace=laid[0],
+        load=laid[1],
+        fills=Fills(lasts_minutes=lasts_s / 60, because=_reason(load, lasted_s, lasts_s), pools=pools, minutes=minutes),
+    )
+
+
+def _lasting(lasts_s: float, trace: Trace, load: Load, agents: int, seed: int) -> tuple[Trace, Load]:
     shape = [seconds_of(load, session) for session in trace.sessions if session.start_s is not None]
     if not shape:
         raise UsageError("the trace has no session", hint="agentload trace show TRACE")
@@ -41,22 +73,31 @@ def long_run(trace: Trace, load: Load, *, agents: int, seed: int) -> tuple[Trace
     )
 
 
+def _enough(filled_s: Iterable[float]) -> float:
+    wanted_s = math.ceil(FILLS * max(filled_s, default=0.0) / STEP_S) * STEP_S
+    return min(max(wanted_s, LASTS_S), MOST_S)
+
+
+def _reason(load: Load, lasted_s: float | None, lasts_s: float) -> str:
+    if load.budget.seconds:
+        return "as --duration says"
+    if lasted_s is not None:
+        return "as the run began"
+    said = "the least that tells anything" if lasts_s == LASTS_S else f"{FILLS} times what the slowest pool takes to fill"
+    return f"{said}; --duration SECONDS says otherwise"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fills:
     """When each arm's pool is full, at the speeds that a plan's cost assumes."""
 
     lasts_minutes: float
+    because: str
+    """Why a block lasts so long."""
     pools: Mapping[str, float | None]
     """Tokens that each holds; None where nobody told."""
     minutes: Mapping[str, float]
     """Of the arms whose pool the load fills at all."""
-
-    @staticmethod
-    def of(plan: Plan, pools: Mapping[str, float | None]) -> Fills:
-        """Play a plan's load in thought."""
-        found = {arm: fill_s(plan, tokens) for arm, tokens in pools.items() if tokens is not None}
-        minutes = {arm: seconds / 60 for arm, seconds in found.items() if seconds is not None}
-        return Fills(lasts_minutes=(plan.load.budget.seconds or LASTS_S) / 60, pools=pools, minutes=minutes)
 
     def lines(self) -> Iterator[str]:
         """Say it, an arm a line."""

@@ -76,9 +76,19 @@ def _played(rows: Sequence[Row]) -> Counter[int]:
 
 def blocks_of(database: Path, run_id: str) -> int | None:
     """Return into how many blocks a run cut its trace; None where there is no such run."""
+    return _options(database, run_id).get("pairs")
+
+
+def lasted_s(database: Path, run_id: str) -> float | None:
+    """Return the seconds that a run's blocks may last; None where they end with their sessions, or there is no such run."""
+    seconds: float | None = _options(database, run_id).get("load", {}).get("budget", {}).get("seconds")
+    return seconds
+
+
+def _options(database: Path, run_id: str) -> dict[str, Any]:
     rows = (row for path in journals(database, run_id) for row in journal.read(path))
     run = next((row for row in rows if isinstance(row, RunRow)), None)
-    return None if run is None else json.loads(run.options).get("pairs")
+    return {} if run is None else json.loads(run.options)
 
 
 def check_resumed(before: Past, plan: Plan, *, trace_hash: str, database: Path) -> None:

@@ -13,7 +13,7 @@ from advisor.policy import Policy
 from agentload.evidence.gather import gather
 from agentload.experiment.arms import arms_of
 from agentload.experiment.capacity import Limits
-from agentload.experiment.long_run import Fills, long_run
+from agentload.experiment.long_run import long_run
 from agentload.experiment.plan import plan
 from agentload.experiment.simulate import Simulation, quiet, store
 from agentload.kvmath.pool import GIB, pool_of
@@ -47,10 +47,10 @@ def arms(**gib: float) -> dict[str, ArmProfile]:
 
 
 def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -> Evidence:
-    trace, load = long_run(TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, seed=1)
-    made = plan(trace, tuple(on), run="r", pairs=2, load=load, whole=True)
-    fills = Fills.of(made, {name: float(pool_of(arm).tokens) for name, arm in on.items()})
-    said = {"agents": AGENTS, "slo": asdict(Limits(ttft_ms=500.0, tpot_ms=50.0)), "fill_minutes": fills.minutes}
+    pools = {name: float(pool_of(arm).tokens) for name, arm in on.items()}
+    long = long_run(TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, seed=1, pools=pools)
+    made = plan(long.trace, tuple(on), run="r", pairs=2, load=long.load, whole=True)
+    said = {"agents": AGENTS, "slo": asdict(Limits(ttft_ms=500.0, tpot_ms=50.0)), "fill_minutes": long.fills.minutes}
     store(Simulation(plan=made, arms=on, trace_hash="", command="", settings={"capacity": said}), folder / "x.duckdb")
     with reading(folder / "x.duckdb") as connection:
         ((primes,),) = connection.execute("SELECT count(*) FROM calls_row WHERE prime").fetchall()

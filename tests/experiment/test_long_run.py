@@ -27,8 +27,13 @@ def talk(name: str, turns: int = 6) -> Session:
 TRACE = Trace(header=Header(name="t", prefixes={"P": (said(500, "sys"),)}), sessions=(talk("a"), talk("b"), talk("c", 2)))
 
 
+def laid(load: Load, *, agents: int) -> tuple[Trace, Load]:
+    made = long_run(TRACE, load, agents=agents, seed=1, pools={})
+    return made.trace, made.load
+
+
 def test_the_first_sessions_begin_in_the_middle_and_those_after_them_at_their_beginning() -> None:
-    trace, load = long_run(TRACE, Load(), agents=4, seed=1)
+    trace, load = laid(Load(), agents=4)
     assert (load.arrivals, load.budget.seconds) == (ClosedLoop(sessions=4), 1800.0)
     first = list(islice(trace.sessions, 8))
     assert [session.session for session in first[:5]] == ["a", "b", "c", "a#1", "b#1"]
@@ -41,7 +46,7 @@ def test_the_first_sessions_begin_in_the_middle_and_those_after_them_at_their_be
 
 
 def test_sessions_do_not_run_out_before_the_run_is_over() -> None:
-    trace, load = long_run(TRACE, Load(budget=Budget(seconds=600)), agents=4, seed=1)
+    trace, load = laid(Load(budget=Budget(seconds=600)), agents=4)
     made = plan(trace, ("a",), run="r", pairs=2, load=load, whole=True)
     assert len(made.blocks) == 1
     mean_s = (2 * (6 * 1.1 + 45) + 2 * 1.1 + 9) / 3
@@ -49,18 +54,40 @@ def test_sessions_do_not_run_out_before_the_run_is_over() -> None:
 
 
 def test_a_pool_is_full_when_as_many_tokens_as_it_holds_were_written() -> None:
-    trace, load = long_run(TRACE, Load(), agents=2, seed=1)
-    made = plan(trace, ("a",), run="r", pairs=1, load=load, whole=True)
+    trace, load = laid(Load(), agents=2)
     first, second = (session.turns for session in islice(trace.sessions, 2))
     primed = [sum(segment.tokens for segment in turns[0].add) for turns in (first, second)]
     shortest = min(primed)
     # Both contexts and the prefix, which they share: told at 10,000 tokens a second, and one token of an answer.
-    assert fill_s(made, sum(primed) + 500 + 2) == pytest.approx(max(primed) / 10_000 + 0.02)
-    assert fill_s(made, shortest) == pytest.approx(shortest / 10_000 + 0.02)
-    later = fill_s(made, sum(primed) + 500 + 2 + 1)
+    assert fill_s(trace, load, sum(primed) + 500 + 2) == pytest.approx(max(primed) / 10_000 + 0.02)
+    assert fill_s(trace, load, shortest) == pytest.approx(shortest / 10_000 + 0.02)
+    later = fill_s(trace, load, sum(primed) + 500 + 2 + 1)
     assert later is not None
     assert later > 1
-    assert fill_s(made, 1e12) is None
+    assert fill_s(trace, load, 1e12) is None
+
+
+SLOW, FAST, ENDLESS = 300_000.0, 1_000.0, 1e12
+
+
+@pytest.mark.parametrize(
+    ("given_s", "lasted_s", "pools", "lasts_minutes", "because"),
+    [
+        (None, None, {"a": FAST, "b": None}, 30, "the least that tells anything; --duration SECONDS says otherwise"),
+        (None, None, {"a": FAST, "b": SLOW}, 60, "3 times what the slowest pool takes to fill; --duration SECONDS says otherwise"),
+        (None, None, {"a": ENDLESS}, 30, "the least that tells anything; --duration SECONDS says otherwise"),
+        (600, None, {"a": SLOW}, 10, "as --duration says"),
+        (None, 1200, {"a": SLOW}, 20, "as the run began"),
+    ],
+)
+def test_a_block_lasts_as_long_as_somebody_says_else_as_its_pools_need(
+    given_s: float | None, lasted_s: float | None, pools: dict[str, float | None], lasts_minutes: float, because: str
+) -> None:
+    load = Load(budget=Budget(seconds=given_s))
+    made = long_run(TRACE, load, agents=2, seed=1, pools=pools, lasted_s=lasted_s)
+    assert made.load.budget.seconds == lasts_minutes * 60
+    assert (made.fills.lasts_minutes, made.fills.because) == (lasts_minutes, because)
+    assert ("--duration 3420, or more sessions" in (made.fills.warning() or "")) == (pools["a"] == SLOW)
 
 
 @pytest.mark.parametrize(
@@ -68,4 +95,4 @@ def test_a_pool_is_full_when_as_many_tokens_as_it_holds_were_written() -> None:
 )
 def test_a_load_of_its_own_is_refused_beside_it(load: Load, agents: int) -> None:
     with pytest.raises(UsageError, match="--capacity"):
-        long_run(TRACE, load, agents=agents, seed=1)
+        laid(load, agents=agents)
