@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -43,7 +44,7 @@ def _count(value: object, where: str) -> int:
 
 
 def _number(value: object, where: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
         raise EndpointError(f"{where} must be a number, got {value!r}", hint="price_per_hour: 2.5")
     return float(value)
 

@@ -13,7 +13,8 @@ price: {usd_per_gpu_hour: 2.5, source: our contract}
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -67,6 +68,7 @@ def read_policy(path: Path) -> Setting:
 
 def parse(content: object, *, at: str) -> Setting:
     """Turn a policy file's content into a setting; `at` is where it came from."""
+    check_finite(content, at=at, hint=SHOWN)
     whole = _section(content, at, (*_names(Policy), *SECTIONS))
     levels, load, price = whole.pop("slos", ()), whole.pop("load", {}), whole.pop("price", None)
     if not isinstance(levels, list | tuple):
@@ -78,6 +80,27 @@ def parse(content: object, *, at: str) -> Setting:
         price=None if price is None else _made(Price, price, f"{at}: price"),
         name=at,
     )
+
+
+def check_finite(content: object, *, at: str, hint: str) -> None:
+    """Raise `AgentloadError` that names the first number that is infinite or none at all: YAML has both, and every bound lets them pass."""
+    for place, number in _numbers(content, ()):
+        if not math.isfinite(number):
+            raise AgentloadError(f"{at}: {'.'.join(place)} must be a finite number, got {number}", hint=hint)
+
+
+def _numbers(content: object, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
+    match content:
+        case float():
+            yield place, content
+        case dict():
+            for key, each in content.items():
+                yield from _numbers(each, (*place, str(key)))
+        case list() | tuple():
+            for index, each in enumerate(content):
+                yield from _numbers(each, (*place, str(index)))
+        case _:
+            pass
 
 
 def _made(kind: type[Made], content: object, at: str) -> Made:

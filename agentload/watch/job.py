@@ -15,7 +15,7 @@ from agentload.endpoints.read import is_arms_file
 from agentload.endpoints.urls import without_user
 from agentload.errors import AgentloadError
 from agentload.model.plan import Arrivals, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
-from agentload.report.policy import Setting, parse, read_policy
+from agentload.report.policy import Setting, check_finite, parse, read_policy
 from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
 
@@ -23,6 +23,8 @@ Metric: TypeAlias = Literal["turn_ms", "ttft_ms", "tpot_ms"]
 METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 # It becomes a file name, a systemd unit and a Kubernetes object.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
+
+SHOWN: Final = "agentload watch --help shows a jobs file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +98,11 @@ def job(name: str, content: object, *, at: Path) -> Job:
     where = f"{at}: job '{name}'"
     if not NAME.fullmatch(name):
         raise AgentloadError(f"{where}: a name has small letters, digits and hyphens, at most 52", hint="such as nightly-rag")
+    check_finite(content, at=where, hint=SHOWN)
     try:
         said = msgspec.convert(content, _Entry)
     except msgspec.ValidationError as error:
-        raise AgentloadError(f"{where}: {error}", hint="agentload watch --help shows a jobs file") from error
+        raise AgentloadError(f"{where}: {error}", hint=SHOWN) from error
     if without_user(said.endpoints) != said.endpoints:
         raise AgentloadError(
             f"{where}: endpoints holds a password, and jobs are stored", hint="name an arms file, with key_env or header_env"
@@ -210,7 +213,7 @@ def _check_numbers(said: _Entry, where: str) -> None:
     }
     found = next((text for text, is_wrong in wrong.items() if is_wrong), None)
     if found is not None:
-        raise AgentloadError(f"{where}: {found}", hint="agentload watch --help shows a jobs file")
+        raise AgentloadError(f"{where}: {found}", hint=SHOWN)
 
 
 def beside(at: Path, text: str) -> Path:

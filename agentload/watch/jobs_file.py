@@ -25,7 +25,7 @@ import yaml
 from agentload.builtin import find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError
-from agentload.watch.job import Job, job
+from agentload.watch.job import SHOWN, Job, job
 
 DATABASE: Final = "watch.duckdb"
 KEYS: Final = frozenset({"database", "jobs"})
@@ -55,7 +55,7 @@ def read_jobs(path: Path) -> Jobs:
     content = _content(path)
     entries = content.get("jobs") or {}
     if not isinstance(entries, dict):
-        raise AgentloadError(f"{path}: jobs: expected names with their settings", hint="agentload watch --help shows a jobs file")
+        raise AgentloadError(f"{path}: jobs: expected names with their settings", hint=SHOWN)
     place = path.resolve()
     return Jobs(
         path=place,
@@ -118,12 +118,10 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise AgentloadError(
-            f"{path}: not YAML: {' '.join(str(error).split())}", hint="agentload watch --help shows a jobs file"
-        ) from error
+        raise AgentloadError(f"{path}: not YAML: {' '.join(str(error).split())}", hint=SHOWN) from error
     content = {} if content is None else content
     if not isinstance(content, dict) or set(content) - KEYS:
-        raise AgentloadError(f"{path}: expected the keys {' and '.join(sorted(KEYS))}", hint="agentload watch --help shows a jobs file")
+        raise AgentloadError(f"{path}: expected the keys {' and '.join(sorted(KEYS))}", hint=SHOWN)
     return content
 
 

@@ -66,6 +66,8 @@ def test_the_model_of_the_command_line_wins(tmp_path: Path) -> None:
         ("expect: {dtype: fp8}", "unknown fact 'dtype'"),
         ("gpus: 0", "at least 1, got 0"),
         ("price_per_hour: cheap", "must be a number, got 'cheap'"),
+        ("price_per_hour: .nan", "must be a number, got nan"),
+        ("price_per_hour: .inf", "must be a number, got inf"),
         ("headers: {Authorization: Bearer abcdefghij}", "headers.Authorization holds a key"),
         ("headers: {X-Key: sk-abcdefghijkl}", "headers.X-Key holds a key"),
         ("headers: {Cookie: abcdefghijkl}", "headers.Cookie holds a key"),

@@ -41,6 +41,8 @@ def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
             "p: price: Object missing required field `source`",
             SHOWN,
         ),
+        ({"min_change": float("nan")}, "p: min_change must be a finite number, got nan", SHOWN),
+        ({"price": {"usd_per_gpu_hour": float("inf"), "source": "x"}}, "p: price.usd_per_gpu_hour must be a finite number, got inf", SHOWN),
         (["min_change"], "p: expected keys and values", None),
     ],
 )
