@@ -21,6 +21,8 @@ FAILING: Final = 2  # in a row: one failure may be a reboot
 VAGUE: Final = 2  # runs before it: a change of the servers there is a suspect
 GATED: Final[frozenset[Kind]] = frozenset({"regression", "changed identity"})
 """Those that make an execution exit with 3."""
+AMISS: Final[frozenset[Kind]] = GATED | {"dead endpoint", "failing schedule"}
+"""Those that somebody has to look at: all but an improvement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Show each job: its latest execution, its open alarms, its next firing.
 
-Exits with 3 while a regression or a changed identity is open; a dead endpoint and a failing schedule are listed, with 0.
+Exits with 3 while an alarm is open, other than an improvement.
 
 For example:
 
@@ -16,7 +16,7 @@ import typer
 from agentload.cli._output import print_json
 from agentload.cli._table import table
 from agentload.cli.watch import _options as opt
-from agentload.watch.alarms import GATED, Alarm
+from agentload.watch.alarms import AMISS, Alarm
 from agentload.watch.execute import watched
 from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job
@@ -51,7 +51,7 @@ def run(
         print_json(found)
     else:
         _show(found)
-    if any(alarm.kind in GATED for each in found for alarm in each.alarms):
+    if any(alarm.kind in AMISS for each in found for alarm in each.alarms):
         raise typer.Exit(3)
 
 

@@ -51,7 +51,7 @@ def test_an_endpoint_that_does_not_answer_is_an_alarm_and_exits_with_1(tmp_path:
     assert "raised: dead endpoint: " in done.stdout
     status = watch("status", "--json", file=file)
     (job,) = json.loads(status.stdout)
-    assert (job["latest"]["outcome"], [each["kind"] for each in job["alarms"]], status.returncode) == ("dead", ["dead endpoint"], 0)
+    assert (job["latest"]["outcome"], [each["kind"] for each in job["alarms"]], status.returncode) == ("dead", ["dead endpoint"], 3)
 
 
 def test_while_an_execution_holds_the_lock_another_is_recorded_as_skipped(tmp_path: Path) -> None:
