@@ -128,6 +128,7 @@ def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
         sweeps=tuple(replace(sweep, arm=side.run) for side in sides for sweep in side.sweeps if sweep.arm == arm),
         capacity=tuple(replace(point, arm=side.run) for side in sides for point in side.capacity if point.arm == arm),
         accuracy=(),
+        aa=(*before.aa, *after.aa),
         health=tuple(_health(side, each) for side in sides for each in side.health if each.arm in (None, arm)),
         dated=after.dated,
         notes=(IN_TIME, *(f"{side.run}: {note}" for side in sides for note in side.notes)),

@@ -12,6 +12,7 @@ from agentload.watch import ledger
 from agentload.watch.execute import Executed, closed, mended, warn
 from agentload.watch.history import Detail, Execution
 from agentload.watch.job import Job
+from agentload.watch.judge import has_control
 from agentload.watch.lock import locked
 
 
@@ -32,6 +33,8 @@ def accept(job: Job, database: Path, *, run: str | None, note: str | None, notic
             told = "has no usable run yet" if chosen is None else f"has no usable run {chosen}"
             raise AgentloadError(f"job '{job.name}' {told}", hint=f"agentload watch history {job.name}")
         _check_kept(database, chosen)
+        if job.control and not has_control(database, chosen):
+            notice(f"run {chosen} has no A/A control: the next execution plays one, and may take twice the budget")
         now_ns = time.time_ns()
         accepted = Execution(
             job=job.name, started_ns=now_ns, ended_ns=now_ns, outcome="accepted", run_id=chosen, detail=Detail(reason=note)

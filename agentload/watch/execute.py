@@ -16,9 +16,9 @@ from agentload.store.places import journal_folder
 from agentload.store.runs import delete
 from agentload.watch import ledger
 from agentload.watch.alarms import Alarm, Rule, alarms, exit_code
-from agentload.watch.history import Detail, Execution, Outcome, executions, expendable, reference
+from agentload.watch.history import Detail, Execution, Outcome, executions, expendable, floored, floors, reference
 from agentload.watch.job import Job
-from agentload.watch.judge import facts, fault, headline, judged
+from agentload.watch.judge import facts, fault, has_control, headline, judged
 from agentload.watch.lock import locked
 from agentload.watch.play import play
 from agentload.watch.schedule import unanswered
@@ -125,7 +125,9 @@ def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, 
     assert run is not None
     kept = Detail()
     try:
-        outcome = play(job, run=run, database=database, is_reference=held_against is None, notice=notice)
+        known = {} if held_against is None else floors(past, held_against)
+        is_floored = held_against is not None and (bool(known) or has_control(database, held_against))
+        outcome = play(job, run=run, database=database, is_controlled=job.control and not is_floored, notice=notice)
         kept = Detail(usd=outcome.usd)
         if outcome.load_error is not None:
             return _ended(opened, "failed", replace(kept, reason=f"the run is in its journal only: {outcome.load_error}"))
@@ -149,7 +151,7 @@ def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, 
     except (AgentloadError, OSError) as error:
         return _ended(opened, "failed", replace(kept, reason=str(error)))
     word: Outcome = "done" if found.void is None else "void"
-    return _ended(opened, word, replace(kept, reason=found.void, reference=held_against, changes=found.changes))
+    return _ended(opened, word, replace(kept, reason=found.void, reference=held_against, changes=floored(found.changes, known)))
 
 
 def closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ...], notice: Callable[[str], None]) -> Executed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from agentload.watch.job import Metric
@@ -94,6 +94,17 @@ def reference(history: Sequence[Execution], wanted: str | None) -> str | None:
         return wanted if wanted in begin or len(begin) != 1 else begin.pop()
     latest = next((each for each in reversed(history) if each.outcome in {"done", "accepted"} and each.run_id is not None), None)
     return None if latest is None else latest.detail.reference or latest.run_id
+
+
+def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
+    """Return the latest noise floor of each series among the runs held against a reference: one that was accepted may have none itself."""
+    held = [each for each in history if each.outcome == "done" and each.detail.reference == reference]
+    return {change.series: change.floor for each in held for change in each.detail.changes if change.floor is not None}
+
+
+def floored(changes: Sequence[Change], known: Mapping[str, float]) -> tuple[Change, ...]:
+    """Put the floor that is known beside those changes that have none."""
+    return tuple(replace(each, floor=known.get(each.series)) if each.floor is None else each for each in changes)
 
 
 def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:

@@ -74,7 +74,7 @@ class Job:
     reference: str | None = None
     """Run to hold later ones against, and to forget what was before it; the job's first usable run when None."""
     control: bool = True
-    """Play every arm twice in a run that becomes the reference: what differs between equals is no change."""
+    """Play every arm twice where no run shows yet what equals differ by: that much is no change."""
     keep_runs: int | None = None
     """Delete calls of older runs; their place in the history stays."""
     notify: Notify = field(default_factory=Notify)
@@ -83,14 +83,14 @@ class Job:
     spec: str = "{}"
     """The job as JSON, as it was written."""
 
-    def times(self, *, is_reference: bool) -> int:
+    def times(self, *, is_controlled: bool) -> int:
         """Return how often an execution plays each arm: its budget is as many times as large."""
-        return 2 if is_reference and self.control else 1
+        return 2 if is_controlled else 1
 
     @property
     def longest_s(self) -> float:
         """Return how long an execution may take at most, before what is in flight has ended."""
-        return 60 * self.budget.minutes * self.times(is_reference=True)
+        return 60 * self.budget.minutes * self.times(is_controlled=self.control)
 
 
 def job(name: str, content: object, *, at: Path) -> Job:

@@ -57,6 +57,13 @@ def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:
     return {**{arm: json.loads(text) for arm, text in rows if not is_control(arm)}, "agentload": {"version": version}}
 
 
+def has_control(database: Path, run: str) -> bool:
+    """Say whether a run played an arm against itself."""
+    with reading(database) as connection:
+        arms = connection.execute("SELECT arm FROM arms WHERE run_id = ?", [run]).fetchall()
+    return any(is_control(arm) for (arm,) in arms)
+
+
 def headline(database: Path, run: str, *, job: Job) -> str:
     """Decide between the arms of a run, store the decision and return it in one line."""
     document = advise(database, run, setting=job.setting)

@@ -34,10 +34,10 @@ def usd_per_hour(job: Job, endpoints: Sequence[Endpoint]) -> float | None:
     return total
 
 
-def limit(job: Job, price: float | None, *, is_reference: bool) -> Limit:
+def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
     """Return the tighter one of minutes and dollars; raise `AgentloadError` when dollars are bounded and no price is known."""
-    budget, times = job.budget, job.times(is_reference=is_reference)
-    twice = "" if times == 1 else ", twice for a reference with its control"
+    budget, times = job.budget, job.times(is_controlled=is_controlled)
+    twice = "" if times == 1 else ", twice for a run with its control"
     by_time = Limit(seconds=60 * budget.minutes * times, told=f"time limit of {budget.minutes:g} minutes{twice}")
     if budget.usd is None:
         return by_time

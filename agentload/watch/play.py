@@ -43,8 +43,8 @@ class Outcome:
     """What the servers cost meanwhile."""
 
 
-def play(job: Job, *, run: str, database: Path, is_reference: bool, notice: Callable[[str], None]) -> Outcome:
-    """Replay the job's trace, with an A/A control of every arm in a reference. Raises EndpointError for a dead endpoint."""
+def play(job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]) -> Outcome:
+    """Replay the job's trace, where wanted with an A/A control of every arm. Raises EndpointError for a dead endpoint."""
     trace, trace_hash = load_traces(job.traces, within=job.folder)
     with _ours():
         wanted = read(job.endpoints, model=job.model, key_env=job.api_key_env)
@@ -53,10 +53,10 @@ def play(job: Job, *, run: str, database: Path, is_reference: bool, notice: Call
             for endpoint in reached:
                 endpoint.key()
         price = usd_per_hour(job, reached)
-        bound = limit(job, price, is_reference=is_reference)
+        bound = limit(job, price, is_controlled=is_controlled)
         arms = tuple(endpoint.name for endpoint in reached)
         trace = cut(trace, job, len(arms))
-        played = _controlled(reached) if is_reference and job.control else reached
+        played = _controlled(reached) if is_controlled else reached
         made = plan(trace, tuple(endpoint.name for endpoint in played), run=run, seed=job.seed, pairs=job.pairs, load=job.load)
         settings = {"traces": job.traces, "pairs": job.pairs, "job": job.name, "budget_calls": job.budget.calls}
         replay = Replay(

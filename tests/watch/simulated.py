@@ -82,10 +82,10 @@ class Nights:
         self.executed.append(execute(self.job, self.database, notice=unheard))
         return self.executed[-1]
 
-    def play(self, job: Job, *, run: str, database: Path, is_reference: bool, notice: Callable[[str], None]) -> Outcome:
+    def play(self, job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]) -> Outcome:
         """Stand in for the sockets."""
         trace, trace_hash = load_traces(job.traces)
-        arms = ["prod", *([control_of("prod")] if is_reference and job.control else [])]
+        arms = ["prod", *([control_of("prod")] if is_controlled else [])]
         made = plan(cut(trace, job, 1), arms, run=run, seed=job.seed, pairs=job.pairs, load=job.load)
         self.runs += 1
         simulation = Simulation(

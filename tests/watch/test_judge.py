@@ -10,6 +10,7 @@ import pytest
 from agentload.store.database import reading
 from agentload.store.places import journal_folder
 from agentload.watch.accept import accept
+from agentload.watch.judge import has_control
 from agentload.watch.ledger import history, stored_alarms
 from agentload.watch.trends import read
 from tests.watch.simulated import ARM, JOB, SHORT, Nights, nights, slower, unheard, upgraded
@@ -71,6 +72,25 @@ def test_a_slower_version_is_one_alarm_that_names_it_until_it_is_accepted(tmp_pa
     after = scene.night()
     assert (after.code, after.execution.detail.reference) == (0, runs[-1])
     assert not [each for each in after.alarms if each.is_open]
+
+
+def test_what_equals_differ_by_is_measured_anew_beside_an_accepted_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = nights(monkeypatch, tmp_path)
+    first, second = scene.night(), scene.night()
+    heard = list[str]()
+    accept(scene.job, scene.database, run=None, note=None, notice=heard.append)
+    assert heard == [f"run {second.execution.run_id} has no A/A control: the next execution plays one, and may take twice the budget"]
+    third, fourth = scene.night(), scene.night()
+    assert [has_control(scene.database, each.execution.run_id or "") for each in (first, second, third, fourth)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert {each.execution.detail.reference for each in (third, fourth)} == {second.execution.run_id}
+    found = [{change.series: change.floor for change in each.execution.detail.changes} for each in (third, fourth)]
+    assert found[0] == found[1]
+    assert None not in found[0].values()
 
 
 def test_a_slowdown_that_is_over_closes_its_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

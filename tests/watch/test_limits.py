@@ -36,20 +36,20 @@ def test_servers_cost_by_their_gpus_and_replicas_and_the_policy_has_the_last_wor
     ],
 )
 def test_the_tighter_limit_counts(budget: Budget, seconds: float, told: str) -> None:
-    found = limit(replace(JOB, budget=budget), 5.0, is_reference=True)
+    found = limit(replace(JOB, budget=budget), 5.0, is_controlled=False)
     assert (found.seconds, found.told) == (seconds, told)
 
 
 def test_a_reference_with_its_control_may_take_twice_as_much() -> None:
     job = replace(JOB, control=True, budget=Budget(minutes=30, usd=1))
-    assert [limit(job, 5.0, is_reference=each).seconds for each in (True, False)] == [1440, 720]
-    assert limit(job, 5.0, is_reference=True).told == "cost limit of 1 USD, twice for a reference with its control, at 5 USD an hour"
+    assert [limit(job, 5.0, is_controlled=each).seconds for each in (True, False)] == [1440, 720]
+    assert limit(job, 5.0, is_controlled=True).told == "cost limit of 1 USD, twice for a run with its control, at 5 USD an hour"
     assert (job.longest_s, JOB.longest_s) == (3600, 3600)
 
 
 def test_dollars_without_a_price_are_refused() -> None:
     with pytest.raises(AgentloadError, match=r"budget.usd is 1, but not every endpoint has a price"):
-        limit(replace(JOB, budget=Budget(usd=1)), None, is_reference=True)
+        limit(replace(JOB, budget=Budget(usd=1)), None, is_controlled=True)
 
 
 def test_a_budget_of_calls_keeps_the_same_whole_sessions() -> None:
