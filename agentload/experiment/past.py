@@ -105,9 +105,17 @@ def check_resumed(before: Past, plan: Plan, *, trace_hash: str, database: Path) 
             raise PlanError(f"run {plan.run} began with {name} {then}, not {now}", hint=hint)
     if before.arms != plan.arms:
         raise PlanError(f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}", hint=hint)
-    began, goes_on = json.loads(before.run.options), json.loads(json.dumps(conditions(plan)))
-    # More pairs than it began with are the same plan, gone on with; where pairs share a start or a machine they are another.
-    if goes_on["rounds"] > began["rounds"] and not {"starts", "machines"} & began.keys():
-        del goes_on["rounds"]
-    if other := ["pairs" if name == "rounds" else name for name, value in goes_on.items() if began.get(name) != value]:
+    if other := _other(json.loads(before.run.options), json.loads(json.dumps(conditions(plan)))):
         raise PlanError(f"run {plan.run} began with other {' and '.join(other)}", hint=hint)
+
+
+def _other(began: dict[str, Any], goes_on: dict[str, Any]) -> list[str]:
+    """Name what differs; more pairs than a run began with are the same plan, gone on with."""
+    if goes_on["rounds"] > began["rounds"]:
+        goes_on["rounds"] = began["rounds"]
+        if "starts" in began and goes_on.get("starts", 0) > began["starts"]:
+            goes_on["starts"] = began["starts"]  # which start a pair was played on is seen, not planned
+        if "machines" in began:
+            goes_on["machines"] = goes_on.get("machines", [])[: len(began["machines"])]
+    names = [*goes_on, *({"starts", "machines"} & began.keys() - goes_on.keys())]
+    return ["pairs" if name == "rounds" else name for name in names if began.get(name) != goes_on.get(name)]

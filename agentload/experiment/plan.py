@@ -8,7 +8,7 @@ from random import Random
 
 from agentload.errors import PlanError
 from agentload.experiment.blocks import cut
-from agentload.experiment.swap import check_swap, halved, placed
+from agentload.experiment.swap import check_swap, placed, stays
 from agentload.model.commands import Limits
 from agentload.model.controls import is_control
 from agentload.model.plan import Cache, Design, Load, Plan, Play, Round
@@ -37,7 +37,7 @@ def plan(
 
     With *warmup* every arm first plays the first block once more, to be left out. *machines* say where each arm begins; with *swap* the
     two arms change places for the second half of the pairs, and warm up once more. *whole*: every pair plays all of the trace. *blocks*:
-    into how many the trace is cut, where a run is given more pairs than it began with.
+    into how many the trace is cut, where a run is given more pairs than it began with: that number of pairs.
     """
     if not arms:
         raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")
@@ -50,14 +50,14 @@ def plan(
             "--aa plays one server twice, which --design parallel would do at the same time", hint="--design interleaved --aa ARM"
         )
     if swap:
-        check_swap(arms, machines, pairs=pairs, design=design)
+        check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
     parts = cut(trace.sessions, 1 if whole else blocks or pairs)
     orders = balanced_orders(arms, pairs, seeded(seed, "order"))
     rounds: list[tuple[Play, ...]] = []
-    for half, own in enumerate(halved(pairs) if swap else (range(pairs),)):
-        play = partial(_play, run=run, cache=cache, machines=placed(arms, machines, half=half))
+    for changes, own in enumerate(stays(pairs, blocks or pairs) if swap else (range(pairs),)):
+        play = partial(_play, run=run, cache=cache, machines=placed(arms, machines, changes=changes))
         if warmup:
-            rounds += [(play(parts[0].index, -1 - half, arm, warmup=True),) for arm in arms]
+            rounds += [(play(parts[0].index, -1 - changes, arm, warmup=True),) for arm in arms]
         plays = {pair: {arm: play(parts[pair % len(parts)].index, pair, arm) for arm in arms} for pair in own}
         match design:
             case "interleaved":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from math import ceil
 from typing import Final
 
 from agentload.report.facts import Made
@@ -37,7 +38,7 @@ FLAGS: Final = frozenset(
 """Options without a value."""
 
 _ANEW: Final = frozenset({"--swap", "--launch"})
-"""Where pairs share a machine or a start, more of them are another plan: a run of its own."""
+"""What makes another plan of a run that began without it: a run of its own."""
 
 Typed = list[tuple[str, str | None]]
 
@@ -53,9 +54,11 @@ def completed(command: str, made: Made, *, played: int = 0) -> str:
         if played < _planned(made) and wanted <= _planned(made):
             # The run was stopped before its own plan was played.
             return made.command if _value(typed, "--resume") else f"{made.command} --resume {made.run}"
-        if wanted <= played:
-            # A class that few of the pairs hold: those that it wants come on top.
-            command = command.replace(f"--pairs {wanted}", f"--pairs {played + wanted}")
+        # A class that few of the pairs hold: those that it wants come on top.
+        more = played + wanted if wanted <= played else wanted
+        if ("--swap", None) in typed and (began := _planned(made)):
+            more = ceil(more / began) * began  # as many on each machine
+        command = command.replace(f"--pairs {wanted}", f"--pairs {more}")
     words = {"TRACE": shlex.join(made.traces) or "TRACE", "ENDPOINTS": _value(typed, "--endpoints") or "ENDPOINTS"}
     words["MODEL"] = _value(typed, "--model") or "MODEL"
     filled = " ".join(words.get(word, word) for word in command.split(" "))
@@ -69,7 +72,7 @@ def _missing(command: str, typed: Typed, made: Made) -> Iterator[str]:
         if option in CARRIED.get(verb, ()) and option not in says:
             yield option if value is None else f"{option} {value}"
     joins = {"--into", "--resume"} & says
-    if _adds_pairs(command, made) and not had & _ANEW:
+    if _adds_pairs(command, made):
         joins = {"--resume"}
         yield f"--resume {made.run}"
     # What joins a run must find it.
@@ -78,8 +81,8 @@ def _missing(command: str, typed: Typed, made: Made) -> Iterator[str]:
 
 
 def _adds_pairs(command: str, made: Made) -> bool:
-    says = {option for option, _ in _options(command)}
-    return _verb(command) == _verb(made.command) == "replay" and "--pairs" in says and not says & _ANEW
+    says, had = ({option for option, _ in _options(each)} for each in (command, made.command))
+    return _verb(command) == _verb(made.command) == "replay" and "--pairs" in says and not (says - had) & _ANEW
 
 
 def _planned(made: Made) -> int:

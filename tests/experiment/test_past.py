@@ -12,11 +12,13 @@ from agentload.errors import PlanError
 from agentload.experiment.past import Past, check_resumed, past
 from agentload.experiment.plan import plan
 from agentload.experiment.record import run_row
+from agentload.experiment.starts import with_starts
 from agentload.model.plan import ClosedLoop, Load, OpenLoop, Plan, WaitScale
-from agentload.model.rows import ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
+from agentload.model.rows import BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
 from agentload.store import journal
 from agentload.store.places import journal_folder, journals, worker_journals
+from tests.experiment.test_swap import swapped
 
 SESSIONS = tuple(Session(session=f"s{i}", workload="chat", start_s=float(i), turns=(Turn(add=(), output=4),)) for i in range(8))
 TRACE = Trace(header=Header(name="t", seed=1), sessions=SESSIONS)
@@ -130,10 +132,38 @@ def test_a_pair_that_is_whole_under_one_salt_is_done(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_goes_on_only_as_it_began(tmp_path: Path, now: Plan, says: str) -> None:
-    began = planned()
-    arms = [ArmRow(run_id="r", arm=arm, position=i, url=None, model=None, machine=None, profile=None) for i, arm in enumerate(began.arms)]
-    before = kept(tmp_path, [described(began), *arms])
-    check_resumed(before, began, trace_hash="h", database=tmp_path / "x.duckdb")
-    with pytest.raises(PlanError) as caught:
-        check_resumed(before, now, trace_hash="h", database=tmp_path / "x.duckdb")
-    assert (caught.value.message, caught.value.hint) == (says, "resume with what it began with: agentload replay t")
+    assert refused(tmp_path, began := planned(), began) is None
+    assert refused(tmp_path, began, now) == (says, "resume with what it began with: agentload replay t")
+
+
+def refused(folder: Path, began: Plan, now: Plan) -> tuple[str, str | None] | None:
+    """Return what is said of a run that goes on with another plan."""
+    before = Past(lost={}, run=described(began), arms=began.arms)
+    try:
+        check_resumed(before, now, trace_hash="h", database=folder / "x.duckdb")
+    except PlanError as error:
+        return error.message, error.hint
+    return None
+
+
+STARTED, SWAPPED = with_starts(planned(pairs=4), 2), swapped("interleaved", pairs=4)
+
+
+@pytest.mark.parametrize(
+    ("began", "now", "says"),
+    [
+        (STARTED, with_starts(planned(pairs=8), 4), None),
+        (STARTED, with_starts(planned(pairs=8), 2), None),
+        (STARTED, with_starts(planned(pairs=8)), None),
+        (STARTED, with_starts(planned(pairs=4)), "starts"),
+        (STARTED, planned(pairs=8), "starts"),
+        (planned(pairs=4), with_starts(planned(pairs=8)), "starts"),
+        (SWAPPED, swapped("interleaved", pairs=8, began=4), None),
+        (SWAPPED, planned(pairs=4, load=SWAPPED.load), "machines"),
+        (planned(pairs=4, load=SWAPPED.load), swapped("interleaved", pairs=8), "machines"),
+    ],
+)
+def test_a_run_grows_on_new_starts_and_changes_of_machines_after_those_that_it_had(
+    tmp_path: Path, began: Plan, now: Plan, says: str | None
+) -> None:
+    assert (refused(tmp_path, began, now) or (None,))[0] == (says and f"run r began with other {says}")

@@ -45,12 +45,18 @@ def test_what_changes_the_plan_is_a_run_of_its_own() -> None:
     assert completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 8", run).endswith(" --pairs 8 --resume r --db d.duckdb")
 
 
-def test_a_run_whose_arms_changed_machines_is_played_anew() -> None:
-    run = made("agentload replay rag --endpoints arms.yaml --design parallel --swap --pairs 6")
-    assert (
-        completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 12", run)
-        == "agentload replay rag --endpoints arms.yaml --pairs 12 --design parallel --swap"
-    )
+def test_a_run_whose_arms_changed_machines_is_given_as_many_pairs_on_each() -> None:
+    command = "agentload replay rag --endpoints arms.yaml --pairs {} --design parallel --swap"
+    run = replace(made(command.format(6)), options='{"pairs": 6}')
+    for wanted, more in ((3, 12), (9, 12), (12, 12), (13, 18)):
+        asked = f"agentload replay TRACE --endpoints ENDPOINTS --pairs {wanted}"
+        assert completed(asked, run, played=6) == f"{command.format(more)} --resume r"
+
+
+def test_changes_of_machines_are_a_run_of_their_own() -> None:
+    run = made("agentload replay rag --endpoints arms.yaml --pairs 6")
+    asked = "agentload replay TRACE --endpoints ENDPOINTS --design parallel --swap --pairs 12"
+    assert completed(asked, run) == "agentload replay rag --endpoints arms.yaml --design parallel --swap --pairs 12"
 
 
 def test_a_run_that_was_stopped_is_gone_on_with_as_it_was_typed() -> None:
@@ -58,7 +64,7 @@ def test_a_run_that_was_stopped_is_gone_on_with_as_it_was_typed() -> None:
     run = replace(made(command), options='{"pairs": 4}')
     assert completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 3", run) == f"{command} --resume r"
     assert completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 5", run) == (
-        "agentload replay rag --endpoints arms.yaml --pairs 5 --launch --restarts 4"
+        "agentload replay rag --endpoints arms.yaml --pairs 5 --launch --restarts 4 --resume r"
     )
 
 
