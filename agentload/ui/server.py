@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from agentload.errors import UsageError
+from agentload.errors import StoreError, UsageError
 from agentload.report.policy import Setting
 from agentload.serve.door import Door
 from agentload.ui.app import Site, application
@@ -43,7 +43,7 @@ class Running:
 
 
 def check(options: Options) -> None:
-    """Raise `UsageError` where others could reach the pages and nobody said that they may."""
+    """Raise `UsageError` where others could reach the pages and nobody said that they may, `StoreError` where there is nothing to show."""
     wrong = next((name for name in options.names if host_of(name) != name.lower()), None)
     if wrong is not None:
         raise UsageError(f"--allow-host: '{wrong}' is no host name", hint="--allow-host bench.example.org")
@@ -52,6 +52,10 @@ def check(options: Options) -> None:
             f"--host {options.host}: others could reach the pages, which have no password",
             hint="keep 127.0.0.1 and tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or name what browsers call this machine: --allow-host NAME",
         )
+    # Before its first block pair is done, a run is in its journal only.
+    gone = next((path for path in options.databases if not path.is_file() and not path.with_suffix(".journal").is_dir()), None)
+    if gone is not None:
+        raise StoreError(f"{gone}: no such database", hint="agentload demo makes one: agentload ui --db reports/demo/demo.duckdb")
 
 
 def run(options: Options, *, ready: Callable[[Running], None], seconds: float | None = None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agentload.errors import LaunchError, UsageError
+from agentload.errors import LaunchError, StoreError, UsageError
 from agentload.ui.server import Options, Running, serve
 from tests.ui.site import empty
 
@@ -47,6 +47,20 @@ async def test_the_address_that_it_listens_on_is_a_name_of_its_own(tmp_path: Pat
 async def test_nothing_is_served_beyond_this_machine_without_being_asked() -> None:
     with pytest.raises(UsageError, match="no password"):
         await serve(Options(databases=(), host="0.0.0.0"), until=asyncio.Event(), ready=lambda _: None)
+
+
+async def test_a_database_that_is_not_there_is_an_error_unless_a_run_is_on_its_way_into_it(tmp_path: Path) -> None:
+    options = Options(databases=(empty(tmp_path), tmp_path / "nope.duckdb"))
+    with pytest.raises(StoreError, match=r"nope\.duckdb: no such database") as refused:
+        await serve(options, until=asyncio.Event(), ready=lambda _: None)
+    assert refused.value.hint is not None
+    assert "agentload demo" in refused.value.hint
+    (tmp_path / "nope.journal").mkdir()  # its first block pair is being played
+    until = asyncio.Event()
+    until.set()
+    heard: list[Running] = []
+    await serve(options, until=until, ready=heard.append)
+    assert len(heard[0].pages) == 2
 
 
 @pytest.mark.slow
