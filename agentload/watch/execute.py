@@ -21,6 +21,7 @@ from agentload.watch.job import Job
 from agentload.watch.judge import facts, fault, has_control, headline, judged
 from agentload.watch.lock import locked
 from agentload.watch.play import play
+from agentload.watch.rows import alarm_rows, execution_row, job_row
 from agentload.watch.schedule import unanswered
 
 KILLED: Final = "the process was killed"
@@ -47,14 +48,14 @@ def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Execu
         warn(ledger.bring_in(database, job.name), notice)
         past = mended(job, database)
         due = unanswered(job.schedule, last_ns=latest_ns(past), now_ns=started_ns)
-        rows = [ledger.job_row(job, at_ns=started_ns)]
+        rows = [job_row(job, at_ns=started_ns)]
         if len(due) > 1:
             gone = _missed(job, due[:-1])
             past = (*past, gone)
-            ledger.note(database, job.name, [ledger.execution_row(gone)])
+            ledger.note(database, job.name, [execution_row(gone)])
         run = new_run_id()
         opened = Execution(job=job.name, started_ns=started_ns, due_ns=due[-1] if due else None, outcome="running", run_id=run)
-        ledger.note(database, job.name, [*rows, ledger.execution_row(opened)])
+        ledger.note(database, job.name, [*rows, execution_row(opened)])
         ended = _played(job, database, opened, past, notice)
         return closed(job, database, ended, past, notice)
 
@@ -87,7 +88,7 @@ def mended(job: Job, database: Path) -> tuple[Execution, ...]:
     past = ledger.history(database, job.name)
     killed = [replace(each, outcome="failed", detail=replace(each.detail, reason=KILLED)) for each in past if each.outcome == "running"]
     if killed:
-        ledger.note(database, job.name, map(ledger.execution_row, killed))
+        ledger.note(database, job.name, map(execution_row, killed))
     mended = {each.started_ns: each for each in killed}
     return tuple(mended.get(each.started_ns, each) for each in past)
 
@@ -115,7 +116,7 @@ def _skipped(job: Job, database: Path, started_ns: int) -> Executed:
         detail=Detail(reason="the execution before was still running"),
     )
     # The journal alone: the execution that runs loads it when it ends, and this one is not to wait for a database.
-    ledger.note(database, job.name, [ledger.execution_row(execution)])
+    ledger.note(database, job.name, [execution_row(execution)])
     return Executed(execution=execution, history=(execution,), alarms=(), raised=(), closed=(), code=0)
 
 
@@ -156,12 +157,12 @@ def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, 
 
 def closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ...], notice: Callable[[str], None]) -> Executed:
     """Write down what became of a job, with the alarms that follow from it, and forget old calls."""
-    ledger.note(database, job.name, [ledger.execution_row(ended)])
+    ledger.note(database, job.name, [execution_row(ended)])
     warn(ledger.bring_in(database, job.name), notice)
     stored = _told_before(job, database, past)
     whole = (*past, ended)
     found = watched(job, whole)
-    rows = ledger.alarm_rows(job.name, found, stored, at_ns=time.time_ns())
+    rows = alarm_rows(job.name, found, stored, at_ns=time.time_ns())
     if rows:
         ledger.note(database, job.name, rows)
     warn(ledger.bring_in(database, job.name), notice)

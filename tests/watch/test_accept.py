@@ -11,7 +11,7 @@ from agentload.errors import AgentloadError
 from agentload.model.rows import RunRow
 from agentload.store import journal
 from agentload.store.loader import load
-from agentload.watch import ledger
+from agentload.watch import ledger, rows
 from agentload.watch.accept import accept
 from agentload.watch.alarms import Rule, alarms, exit_code
 from agentload.watch.execute import latest_ns
@@ -41,7 +41,7 @@ def held_against(each: Execution, run: str) -> Execution:
 
 def kept(folder: Path, past: tuple[Execution, ...], *runs: str) -> Path:
     database = folder / "watch.duckdb"
-    ledger.note(database, "nightly", map(ledger.execution_row, past))
+    ledger.note(database, "nightly", map(rows.execution_row, past))
     path = folder / "runs.journal"
     with journal.Writer(path) as writer:
         for run in runs:

@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.errors import AgentloadError
-from agentload.watch import ledger
+from agentload.watch import ledger, rows
 from agentload.watch.alarms import Rule, alarms
 from agentload.watch.exports.crontab import crontab, installed, when, without
 from agentload.watch.exports.digest import digest
@@ -266,8 +266,8 @@ def test_prometheus_reads_the_text_file_back() -> None:
 def test_parquet_has_a_row_a_change_and_the_alarms(tmp_path: Path) -> None:
     database = tmp_path / "watch.duckdb"
     past = (*WORSE, execution(14, "failed", reason="no disk"))
-    ledger.note(database, "nightly", map(ledger.execution_row, past))
-    ledger.note(database, "nightly", ledger.alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0))
+    ledger.note(database, "nightly", map(rows.execution_row, past))
+    ledger.note(database, "nightly", rows.alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0))
     assert ledger.bring_in(database, "nightly") is None
     ours, told = (pl.read_parquet(path) for path in parquet(database, tmp_path / "out"))
     assert ours["outcome"].to_list() == ["done"] * 14 + ["failed"]

@@ -8,8 +8,8 @@ from typing import Final
 import duckdb
 
 from agentload.ui.asked import Asked
-from agentload.ui.pages.jobs import execution
 from agentload.watch.history import Execution
+from agentload.watch.rows import EXECUTION, execution
 
 SHOWN: Final = 40
 GROUPS: Final = 15
@@ -17,9 +17,9 @@ RUNS: Final = 8
 """Of a group, the latest."""
 
 _EXECUTIONS: Final = f"""
-SELECT job, started_ns, ended_ns, due_ns, outcome, run_id, detail FROM executions
+SELECT {EXECUTION} FROM executions
 WHERE detail->>'reference' IS NOT NULL ORDER BY started_ns DESC LIMIT {SHOWN}
-"""  # noqa: S608  # our own number
+"""  # noqa: S608  # our own columns and number
 # What `agentload compare` wants to be equal, as far as it can be told without reading calls.
 _GROUPS: Final = f"""
 SELECT trace_name, model, kind, list(run_id ORDER BY place DESC)[:{RUNS}], count(*)
@@ -51,7 +51,7 @@ class Comparisons:
 def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Comparisons:  # noqa: ARG001  # a page's signature
     """Read both."""
     return Comparisons(
-        executions=tuple(execution(job, row) for job, *row in connection.execute(_EXECUTIONS).fetchall()),
+        executions=tuple(execution(columns) for columns in connection.execute(_EXECUTIONS).fetchall()),
         groups=tuple(
             Group(trace=trace, model=model, kind=kind, runs=tuple(runs), count=count)
             for trace, model, kind, runs, count in connection.execute(_GROUPS).fetchall()

@@ -19,13 +19,11 @@ from agentload.ui.pages import jobs
 from agentload.ui.words import METRICS
 from agentload.watch import trends
 from agentload.watch.history import Execution
+from agentload.watch.rows import history
 from agentload.watch.trends import Identity, Point
 
 SHOWN: Final = 60
 NEVER: Final = 1 << 63
-_HISTORY: Final = """
-SELECT started_ns, ended_ns, due_ns, outcome, run_id, detail FROM executions WHERE job = ? ORDER BY started_ns
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +65,7 @@ def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Job:
 
 def told_of(connection: duckdb.DuckDBPyConnection, name: str, alarms: tuple[jobs.Raised, ...]) -> trends.Trends:
     """Read a job's trends; *alarms* may be of other jobs too."""
-    past = tuple(jobs.execution(name, list(row)) for row in connection.execute(_HISTORY, [name]).fetchall())
-    return trends.trends(name, past, tuple(each.alarm for each in alarms if each.job == name))
+    return trends.trends(name, history(connection, name), tuple(each.alarm for each in alarms if each.job == name))
 
 
 def drawn(series: trends.Series, *, job: str) -> Trend:

@@ -14,7 +14,8 @@ from agentload.errors import AgentloadError
 from agentload.report.charts.spec import Plot
 from agentload.ui.asked import Asked
 from agentload.watch.alarms import Alarm
-from agentload.watch.history import Detail, Execution
+from agentload.watch.history import Execution
+from agentload.watch.rows import ALARM, EXECUTION, alarm, execution
 from agentload.watch.schedule import Schedule, check
 
 SHOWN: Final = 30
@@ -25,14 +26,14 @@ _JOBS: Final = """
 SELECT job, schedule, spec, coalesce(executions, 0) FROM jobs
 FULL JOIN (SELECT job, count(*) AS executions FROM executions GROUP BY job) USING (job) ORDER BY job
 """
-_LATEST: Final = """
-SELECT job, started_ns, ended_ns, due_ns, outcome, run_id, detail FROM executions
+_LATEST: Final = f"""
+SELECT {EXECUTION} FROM executions
 QUALIFY row_number() OVER (PARTITION BY job ORDER BY started_ns DESC) <= $shown ORDER BY job, started_ns
-"""
-_ALARMS: Final = """
-SELECT job, kind, metric, raised_ns, closed_ns, run_id, detail FROM alarms
+"""  # noqa: S608  # our own columns
+_ALARMS: Final = f"""
+SELECT {ALARM} FROM alarms
 WHERE $job = '' OR job = $job ORDER BY closed_ns IS NOT NULL, raised_ns DESC, kind, metric
-"""
+"""  # noqa: S608  # our own columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +78,9 @@ class Jobs:
 def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Jobs:
     """Read all jobs, or with a name that one alone."""
     past: dict[str, list[Execution]] = {}
-    for job, *row in connection.execute(_LATEST, {"shown": SHOWN}).fetchall():
-        past.setdefault(job, []).append(execution(job, row))
+    for columns in connection.execute(_LATEST, {"shown": SHOWN}).fetchall():
+        each = execution(columns)
+        past.setdefault(each.job, []).append(each)
     found = alarms(connection, job=asked.name)
     rows = [row for row in connection.execute(_JOBS).fetchall() if asked.name in ("", row[0])]
     return Jobs(lines=tuple(_line(row, past.get(row[0], []), found) for row in rows), alarms=found)
@@ -86,35 +88,7 @@ def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Jobs:
 
 def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Raised, ...]:
     """Read the alarms of one job, or of all."""
-    return tuple(Raised(job=of, alarm=_alarm(row)) for of, *row in connection.execute(_ALARMS, {"job": job}).fetchall())
-
-
-def execution(job: str, row: list[Any]) -> Execution:
-    """Turn a row of `executions` without its job into an execution."""
-    started_ns, ended_ns, due_ns, outcome, run_id, detail = row
-    return Execution(
-        job=job,
-        started_ns=started_ns,
-        ended_ns=ended_ns,
-        due_ns=due_ns,
-        outcome=outcome,
-        run_id=run_id,
-        detail=msgspec.json.decode(detail, type=Detail),
-    )
-
-
-def _alarm(row: list[Any]) -> Alarm:
-    kind, metric, raised_ns, closed_ns, run_id, detail = row
-    told = json.loads(detail or "{}")
-    return Alarm(
-        kind=kind,
-        metric=metric,
-        raised_ns=raised_ns,
-        closed_ns=closed_ns,
-        run_id=run_id,
-        message=told.get("message", ""),
-        suspects=tuple(told.get("suspects", ())),
-    )
+    return tuple(Raised(job=columns[0], alarm=alarm(columns)) for columns in connection.execute(_ALARMS, {"job": job}).fetchall())
 
 
 def _line(row: tuple[Any, ...], past: list[Execution], found: tuple[Raised, ...]) -> Line:
