@@ -36,7 +36,7 @@ from agentload.endpoints.identity import identify_all
 from agentload.endpoints.kept import kept
 from agentload.endpoints.read import read
 from agentload.errors import InterruptError, PlanError, UsageError
-from agentload.experiment.beside import beside
+from agentload.experiment.beside import beside, taken
 from agentload.experiment.capacity import Found, Limits
 from agentload.experiment.contexts import lengths, sweep
 from agentload.experiment.cost import cost
@@ -114,12 +114,13 @@ def run(
         contexts = lengths(context)
         if not dry_run:
             contexts = _fitting(contexts, _longest(arms, are_up=starting is None), output)
+        whole = pairs if into is None else pairs + taken(db, into)
         made = plan(
-            sweep(contexts, pairs=pairs, output=output, seed=seed),
+            sweep(contexts, pairs=whole, output=output, seed=seed),
             [arm.name for arm in arms],
             run=into or new_run_id(),
             seed=seed,
-            pairs=pairs,
+            pairs=whole,
             load=Load(arrivals=ClosedLoop(sessions=1)),
         )
         made = made if into is None else beside(made, db)

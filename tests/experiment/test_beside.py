@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import PlanError
-from agentload.experiment.beside import FIRST, beside
+from agentload.experiment.beside import FIRST, beside, taken
 from agentload.experiment.past import past
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, Row
@@ -40,7 +40,11 @@ def test_a_second_sweep_follows_the_first_and_neither_takes_a_pair_that_the_run_
     with journal.Writer(journal_folder(database, "r") / "leg002.journal") as writer:
         for arm in ("a", "b"):
             writer.append(block(2, FIRST, arm, f"r/{FIRST}"))
-    assert {pair for _, pair, _ in plays(beside(planned(), database))} == {FIRST + 1, FIRST + 2}
+    whole = planned(pairs=taken(database, "r") + 2)
+    made = beside(whole, database)
+    assert {pair for _, pair, _ in plays(made)} == {FIRST + 1, FIRST + 2}
+    orders = [(arm, pair + FIRST) for arm, pair, _ in plays(whole) if pair > 0]
+    assert [(arm, pair) for arm, pair, _ in plays(made)] == orders, "the orders go on where they were"
     more = {pair for _, pair, _ in plays(planned(pairs=8))}
     assert past(database, planned()).done & more == {0}
 
