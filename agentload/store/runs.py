@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -96,17 +96,18 @@ class RunSummary:
 
 
 _LINES: Final = """
-SELECT run_id, r.kind, r.name, nullif(r.created_ns, 0), r.model,
-    (SELECT coalesce(list(arm ORDER BY position), []) FROM arms AS a WHERE a.run_id = r.run_id),
-    coalesce((SELECT arg_max(status, leg) FROM legs AS l WHERE l.run_id = r.run_id), 'unknown'),
-    (SELECT count(*) FROM blocks AS b WHERE b.run_id = r.run_id), (SELECT count(void) FROM blocks AS b WHERE b.run_id = r.run_id),
-    coalesce(c.calls, 0), coalesce(c.ok, 0)
-FROM runs AS r
+WITH chosen AS MATERIALIZED (SELECT *, rowid AS place FROM runs WHERE run_id IN (SELECT unnest($runs::VARCHAR[])))
+SELECT run_id, r.kind, r.name, nullif(r.created_ns, 0), r.model, coalesce(a.arms, []), coalesce(l.status, 'unknown'),
+    coalesce(b.blocks, 0), coalesce(b.void, 0), coalesce(c.calls, 0), coalesce(c.ok, 0)
+FROM chosen AS r
+LEFT JOIN (SELECT run_id, list(arm ORDER BY position) AS arms FROM arms SEMI JOIN chosen USING (run_id) GROUP BY run_id) AS a USING (run_id)
+LEFT JOIN (SELECT run_id, arg_max(status, leg) AS status FROM legs SEMI JOIN chosen USING (run_id) GROUP BY run_id) AS l USING (run_id)
+LEFT JOIN (SELECT run_id, count(*) AS blocks, count(void) AS void FROM blocks SEMI JOIN chosen USING (run_id) GROUP BY run_id) AS b USING (run_id)
 LEFT JOIN (
     SELECT run_id, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok
-    FROM calls_row WHERE starts_with(run_id, $begins) GROUP BY run_id
+    FROM calls_row SEMI JOIN chosen USING (run_id) GROUP BY run_id
 ) AS c USING (run_id)
-WHERE starts_with(run_id, $begins) ORDER BY r.rowid
+ORDER BY place
 """
 
 # A stream that the drain cuts counts for what it had given by then, as if its tokens came evenly.
@@ -132,6 +133,12 @@ FROM played LEFT JOIN counted USING (leg, arm, round) ORDER BY leg, round, arm
 
 def lines(connection: duckdb.DuckDBPyConnection, *, begins: str = "") -> tuple[RunLine, ...]:
     """List the runs whose names begin so, in the order in which they were stored."""
+    names = connection.execute("SELECT run_id FROM runs WHERE starts_with(run_id, ?)", [begins]).fetchall()
+    return told(connection, [name for (name,) in names])
+
+
+def told(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tuple[RunLine, ...]:
+    """Tell of the runs of these names, in the order in which they were stored."""
     return tuple(
         RunLine(
             run_id=run_id,
@@ -147,7 +154,7 @@ def lines(connection: duckdb.DuckDBPyConnection, *, begins: str = "") -> tuple[R
             ok=ok,
         )
         for run_id, kind, name, created_ns, model, arms, status, blocks, void, calls, ok in connection.execute(
-            _LINES, {"begins": begins}
+            _LINES, {"runs": list(names)}
         ).fetchall()
     )
 

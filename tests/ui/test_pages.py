@@ -7,6 +7,7 @@ import pytest
 
 from agentload.model.rows import VerdictRow
 from agentload.store.database import reading
+from agentload.store.runs import RunLine
 from agentload.ui.asked import Asked, NotFoundError
 from agentload.ui.pages import comparisons, decisions, job, jobs, overview, run, runs
 from tests.store.rows import S
@@ -53,8 +54,8 @@ def asked(page: str = "runs", name: str = "", **words: str) -> Asked:
 def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
     found = runs.read(connection, asked())
     assert (found.total, found.page, found.pages, found.first) == (9, 1, 1, 1)
-    assert [line.run_id for line in found.lines] == ["dead", *(f"n{number}" for number in reversed(range(7))), "r1"]
-    assert found.lines[-1] == runs.Line(
+    assert [line.run.run_id for line in found.lines] == ["dead", *(f"n{number}" for number in reversed(range(7))), "r1"]
+    told = RunLine(
         run_id="r1",
         kind="measured",
         name="Rag Today",
@@ -62,15 +63,14 @@ def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
         model="m",
         arms=("bf16", "fp8"),
         status="done",
-        job="nightly",
-        headline="stay on BF16",
         blocks=2,
         void_blocks=0,
         calls=8,
         ok=8,
-        answers=0,
     )
-    assert (found.lines[0].calls, found.lines[0].ok, found.lines[0].status) == (1, 0, "running")
+    assert found.lines[-1] == runs.Line(run=told, job="nightly", headline="stay on BF16", answers=0)
+    killed = found.lines[0].run
+    assert (killed.calls, killed.ok, killed.status) == (1, 0, "running")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
     ],
 )
 def test_runs_are_searched_and_filtered(connection: Connection, words: dict[str, str], found: list[str]) -> None:
-    assert [line.run_id for line in runs.read(connection, asked(**words)).lines] == found
+    assert [line.run.run_id for line in runs.read(connection, asked(**words)).lines] == found
 
 
 @pytest.mark.parametrize(
