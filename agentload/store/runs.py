@@ -102,7 +102,9 @@ SELECT run_id, r.kind, r.name, nullif(r.created_ns, 0), r.model, coalesce(a.arms
 FROM chosen AS r
 LEFT JOIN (SELECT run_id, list(arm ORDER BY position) AS arms FROM arms SEMI JOIN chosen USING (run_id) GROUP BY run_id) AS a USING (run_id)
 LEFT JOIN (SELECT run_id, arg_max(status, leg) AS status FROM legs SEMI JOIN chosen USING (run_id) GROUP BY run_id) AS l USING (run_id)
-LEFT JOIN (SELECT run_id, count(*) AS blocks, count(void) AS void FROM blocks SEMI JOIN chosen USING (run_id) GROUP BY run_id) AS b USING (run_id)
+LEFT JOIN (
+    SELECT run_id, count(*) AS blocks, count(void) AS void FROM blocks SEMI JOIN chosen USING (run_id) GROUP BY run_id
+) AS b USING (run_id)
 LEFT JOIN (
     SELECT run_id, count(*) AS calls, count(*) FILTER (status = 'ok') AS ok
     FROM calls_row SEMI JOIN chosen USING (run_id) GROUP BY run_id
