@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.reach import proxy, trusted
 from agentload.endpoints.urls import masked, socket_of
-from agentload.errors import EndpointError
 from agentload.replay.fault import fault
 from agentload.replay.fault import masked as cut
+from agentload.telemetry.reach import plain
 
 if TYPE_CHECKING:
     import openai
 
 
 def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.AsyncOpenAI:
-    """Open a client with all that the arms file says of the endpoint. Raises EndpointError for a Unix socket."""
+    """Open a client with all that the arms file says of the endpoint."""
+    import httpx2
     import openai
 
-    if socket_of(endpoint.url) is not None:
-        raise EndpointError(f"{endpoint.name}: questions cannot be asked over a Unix socket", hint="have the server listen on a port too")
+    socket = socket_of(endpoint.url)
     return openai.AsyncOpenAI(
-        base_url=endpoint.url,
+        base_url=plain(endpoint.url),
         api_key=endpoint.key() or "none",
         default_headers=endpoint.own_headers(),
         timeout=timeout_s,
@@ -32,7 +32,9 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.Asyn
         # The environment's proxies are not asked: timed calls do not take them either.
         http_client=openai.DefaultAsyncHttpx2Client(
             verify=trusted(endpoint) or ssl.create_default_context(), proxy=proxy(endpoint), trust_env=False
-        ),
+        )
+        if socket is None
+        else openai.DefaultAsyncHttpx2Client(transport=httpx2.AsyncHTTPTransport(uds=socket)),
     )
 
 

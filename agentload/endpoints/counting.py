@@ -16,10 +16,10 @@ from pathlib import Path
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.reach import opener
-from agentload.endpoints.urls import socket_of
 from agentload.errors import UsageError
 from agentload.prompts.calibrate import Message, calibrate
 from agentload.prompts.measured import MeasuredTokens
+from agentload.telemetry.reach import plain
 
 TIMEOUT_S = 30.0
 
@@ -63,10 +63,8 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
 def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
     """Return the count; None where the server refuses this request, as templates without tools do."""
     headers = {"Content-Type": "application/json", **endpoint.request_headers()}
-    if socket_of(endpoint.url) is not None:
-        raise _AbsentError
-    request = urllib.request.Request(  # noqa: S310  # the arms file and --endpoints take http and https alone beside Unix sockets
-        f"{endpoint.root}/tokenize", data=json.dumps(asked).encode(), headers=headers
+    request = urllib.request.Request(  # noqa: S310  # the arms file and --endpoints take no others
+        plain(f"{endpoint.root}/tokenize"), data=json.dumps(asked).encode(), headers=headers
     )
     try:
         with opener(endpoint).open(request, timeout=TIMEOUT_S) as response:

@@ -24,6 +24,7 @@ from typing import Final
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.reach import opener
 from agentload.errors import LaunchError
+from agentload.telemetry.reach import plain
 
 START_S: Final = 1800.0  # a large checkpoint takes its time
 STOP_S: Final = 20.0
@@ -168,7 +169,7 @@ def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Ca
 def is_healthy(endpoint: Endpoint) -> bool:
     """Tell whether the server says that it is healthy; one without /health is when it answers at all."""
     try:
-        with opener(endpoint).open(f"{endpoint.root}/health", timeout=5):
+        with opener(endpoint).open(plain(f"{endpoint.root}/health"), timeout=5):
             return True
     except urllib.error.HTTPError as error:
         return error.code == HTTPStatus.NOT_FOUND

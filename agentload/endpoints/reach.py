@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import socket
 import ssl
 import urllib.request
+from typing import Any
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.urls import socket_of
@@ -43,8 +46,30 @@ def proxy(endpoint: Endpoint) -> str | None:
     return url
 
 
+class _Unix(urllib.request.HTTPHandler):
+    """Open every URL over one Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Connect there, whatever host the URL names."""
+
+        def connection(host: str, **said: Any) -> http.client.HTTPConnection:  # as urllib hands them on
+            made = http.client.HTTPConnection(host, **said)
+            made.sock = socket.socket(socket.AF_UNIX)
+            made.sock.settimeout(made.timeout)
+            made.sock.connect(self._path)
+            return made
+
+        return self.do_open(connection, req)
+
+
 def opener(endpoint: Endpoint) -> urllib.request.OpenerDirector:
-    """Return what opens URLs of *endpoint* as timed calls do: by its own proxy or by none, whatever the environment says."""
+    """Return what opens URLs of *endpoint* as timed calls do: by its socket, its own proxy or none, whatever the environment says."""
+    if (path := socket_of(endpoint.url)) is not None:
+        return urllib.request.build_opener(urllib.request.ProxyHandler({}), _Unix(path))
     through = proxy(endpoint)
     proxies = {} if through is None else {"http": through, "https": through}
     return urllib.request.build_opener(urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=trusted(endpoint)))

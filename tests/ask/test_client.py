@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from agentload.ask.asker import Asker
 from agentload.ask.asker import Failed as NotAnswered
-from agentload.ask.client import client
 from agentload.endpoints.endpoint import Endpoint
-from agentload.errors import EndpointError
 from tests.live.scripted import Peer, serving
 
 SECRETS = {"KEY": "plainkeyword", "TEAM_KEY": "tobeornottobe"}
@@ -50,7 +49,13 @@ async def test_a_proxy_of_the_environment_is_not_taken_as_timed_calls_do_not_tak
     assert failed.http_status == 400  # the server's own answer
 
 
-def test_a_unix_socket_is_refused_with_a_way_out() -> None:
-    with pytest.raises(EndpointError, match="a: questions cannot be asked over a Unix socket") as caught:
-        client(Endpoint(name="a", url="http+unix://%2Frun%2Fs.sock/v1"), timeout_s=1.0, retries=0)
-    assert caught.value.hint == "have the server listen on a port too"
+@pytest.mark.loopback
+async def test_a_server_on_a_unix_socket_is_asked_like_any_other(tmp_path: Path) -> None:
+    async with (
+        serving(echo, path=str(tmp_path / "s.sock")) as server,
+        Asker(Endpoint(name="a", url=server.url, headers={"X-Team": "t"}), "m") as asker,
+    ):
+        failed = await asker.ask([{"role": "user", "content": "so"}], tools=(), output_tokens=4, seed=0, request_id="r1")
+    assert isinstance(failed, NotAnswered)
+    assert failed.http_status == 400
+    assert {request.line for request in server.requests} == {"POST /v1/chat/completions HTTP/1.1"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
+from agentload.endpoints.launch import is_healthy
 from agentload.errors import EndpointError
 from agentload.model.rows import CallRow
 from tests.experiment.playing import answering, played
@@ -18,12 +20,14 @@ pytestmark = pytest.mark.loopback
 
 
 async def test_a_unix_socket_is_identified_watched_and_replayed(tmp_path: Path) -> None:
-    pages = {"/metrics": METRICS}
+    pages = {"/metrics": METRICS, "/health": "", "/tokenize": "{}"}
     async with serving(answering(pages=lambda path, _: pages.get(path)), path=str(tmp_path / "s.sock")) as server:
         endpoint = Endpoint(name="a", url=server.url)
         found = await identify(endpoint)
         assert (found.models, found.counters) == (("m",), {"running": 0.0})
+        assert await asyncio.to_thread(is_healthy, endpoint)
         rows = await played(tmp_path, [endpoint])
+    assert any(request.line.startswith("POST /tokenize ") for request in server.requests)
     assert {row.status for row in rows if isinstance(row, CallRow)} == {"ok"}
 
 
