@@ -1,7 +1,8 @@
 """Start the servers of an arms file, and stop them for certain; or print the commands that start them.
 
 Servers run side by side, each on the GPU that its CUDA_VISIBLE_DEVICES names, until Ctrl-C, or until the command after `--` has ended; on
-one GPU `agentload replay --launch` starts them in turn. Each has its log in the folder of logs. With --print nothing is started: the
+one GPU `agentload replay --launch` starts them in turn. Each has its log in the folder of logs, and is asked some short questions before it
+counts as ready: a server's first calls pay for what it makes only once. With --print nothing is started: the
 commands are printed and explained, as a compose file with --format compose, as Kubernetes manifests with --format kubernetes. Without an
 arms file, the arms of a KV-cache comparison are printed for --model.
 
@@ -32,6 +33,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import launched
 from agentload.endpoints.manifests import compose, kubernetes
 from agentload.errors import InterruptError, LaunchError, UsageError
+from agentload.experiment.prime import primed
 
 FILE = Path("endpoints.yaml")
 LOOK_S = 0.5
@@ -53,12 +55,13 @@ def run(
         print(_printed(endpoints, only, model, format_), end="")
         return
     arms = _chosen(read_file(endpoints or FILE), only)
-    with launched(arms, logs=logs, start_s=start_timeout, notice=lambda text: print(text, file=sys.stderr, flush=True)) as servers:
+    with launched(arms, logs=logs, start_s=start_timeout, notice=_notice) as servers:
+        primed(arms, notice=_notice)
         if command:
             if code := finished(command):
                 raise LaunchError(f"'{command[0]}' ended with code {code}", hint=f"the servers' logs: {logs}")
             return
-        print("ready: Ctrl-C stops the servers", file=sys.stderr, flush=True)
+        _notice("ready: Ctrl-C stops the servers")
         while True:
             for running in servers.values():
                 if (ended := running.process.poll()) is not None:
@@ -88,6 +91,10 @@ def finished(command: list[str]) -> int:
     if asked:
         raise InterruptError(f"'{command[0]}' was stopped (code {code})")
     return code
+
+
+def _notice(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _printed(file: Path | None, only: str | None, model: str, form: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,22 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from agentload.ask.plain import Plain
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.identity import Identity, identify, served_model
+from agentload.endpoints.identity import Identity, identify
 from agentload.endpoints.launch import START_S, Running, start
 from agentload.errors import EndpointError
+from agentload.experiment.prime import prime
 from agentload.model.controls import copied
-from agentload.model.trace import Segment
-from agentload.prompts.renderer import Renderer
-from agentload.prompts.tokenizer import WORD_TOKENS
 
 LASTING: Final = ("version", "models", "max_model_len", "kv_cache_dtype", "skip_layers", "prefix_caching", "block_size", "replicas")
 """Facts that a start may not change; how large the pool is depends on the memory that was free."""
-PRIMED: Final = (512, 64, 512)
-"""Prompt tokens of what a server is asked before it is measured: first calls pay for what is made only once."""
-PRIMED_OUTPUT: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +85,7 @@ class Relay:
         )
         running = await asyncio.shield(self._server)
         logged = replace(endpoint, log=str(running.log))
-        await prime(logged, served_model(logged, await identify(logged)))
+        await prime(logged)
         identity = await identify(logged)
         self._notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
         if not self._is_forced:
@@ -125,13 +118,3 @@ class Relay:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._is_leaving = True
         await self._end()
-
-
-async def prime(endpoint: Endpoint, model: str) -> None:
-    """Ask a server that has just started for some short answers; what comes of them is nobody's business."""
-    renderer = Renderer(seed=0, tokenizer=WORD_TOKENS)
-    async with Plain(endpoint, model) as plain:
-        for number, tokens in enumerate(PRIMED):
-            context = (Segment(role="user", tokens=tokens, key=f"prime{number}"),)
-            messages = json.loads(renderer.render(context, salt=f"prime {number}").messages)
-            await plain.stream(messages, output_tokens=PRIMED_OUTPUT)
