@@ -6,9 +6,10 @@ from typing import Final, Literal
 
 from agentload.errors import AgentloadError
 
-Kind = Literal["profiles", "traces"]
+Kind = Literal["profiles", "traces", "presets"]
 
 SUFFIXES: Final[dict[Kind, tuple[str, ...]]] = {
+    "presets": (".yaml", ".yml"),
     "profiles": (".yaml", ".yml"),
     "traces": (".jsonl", ".jsonl.zst"),
 }

@@ -13,7 +13,7 @@ import pytest
 from agentload import __version__, builtin
 
 ROOT = Path(__file__).parent.parent
-KINDS: tuple[builtin.Kind, ...] = ("profiles", "traces")
+KINDS: tuple[builtin.Kind, ...] = ("profiles", "traces", "presets")
 
 
 def succeed(*command: str | Path, cwd: Path) -> str:
@@ -24,12 +24,13 @@ def succeed(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from the source distribution, as a package index would get it, with a planted profile and trace."""
+    """Build the wheel from the source distribution, as a package index would get it, with a planted profile, trace and preset."""
     tree = tmp_path_factory.mktemp("tree") / "agentload"
     left_out = ("__pycache__", ".*", "build", "dist", "reports", "tests", "docs")
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*left_out))
     (tree / "profiles" / "planted.yaml").touch()
     (tree / "traces" / "planted.jsonl").touch()
+    (tree / "presets" / "planted.yaml").touch()
     succeed(sys.executable, "-m", "build", "--no-isolation", "--outdir", tree / "dist", tree, cwd=tree)
     return next((tree / "dist").glob("*.whl"))
 

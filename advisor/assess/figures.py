@@ -69,20 +69,24 @@ def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
     yield "dropped_share", _counted(1 - float(calls.ok.mean()), unit="share", method="counted turns", n=len(calls))
 
 
-def _under_load(calls: list[Calls]) -> bool:
+def under_load(calls: list[Calls]) -> bool:
     """Say whether most turns were released before their block began to drain; else a rate says how sessions end, not what a server does."""
     tail = sum(int(each.tail.sum()) for each in calls if each.tail is not None)
     return tail <= MOST_TAIL * sum(len(each) for each in calls)
 
 
+def output_rate(calls: list[Calls]) -> Estimate | None:
+    """Return the tokens that turns which succeeded were answered with, per second of their blocks."""
+    tokens = [np.where(each.ok, np.nan_to_num(each.output_tokens), 0.0) for each in calls]
+    return _mean(_by_block(calls, tokens), unit="tokens/s", method="blocks")
+
+
 def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
     observed = [(each.name, found) for each in evidence.workloads if (found := evidence.calls(each.name, arm.name)) is not None]
     calls = [found for _, found in observed]
-    if not calls or not _under_load(calls):
+    if not calls or not under_load(calls):
         return
-    tokens = _mean(
-        _by_block(calls, [np.where(each.ok, np.nan_to_num(each.output_tokens), 0.0) for each in calls]), unit="tokens/s", method="blocks"
-    )
+    tokens = output_rate(calls)
     requests = _mean(_by_block(calls, [each.ok.astype(np.float64) for each in calls]), unit="requests/s", method="blocks")
     slos = [policy.slo(name) for name, _ in observed]
     if all(slo is not None for slo in slos):

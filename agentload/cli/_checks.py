@@ -147,4 +147,5 @@ CHECKS: Final[tuple[Callable[[], Check], ...]] = (
     libraries,
     lambda: shipped("profiles"),
     lambda: shipped("traces"),
+    lambda: shipped("presets"),
 )

@@ -70,7 +70,7 @@ def run(
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
     pairs: Annotated[int, typer.Option(help="--context: how often each arm is asked each length.")] = 6,
     output: Annotated[int, typer.Option(help="--context: tokens of each answer.")] = 128,
-    trace: Annotated[str, typer.Option(help="--concurrency: whose sessions run.")] = "chat",
+    trace: Annotated[str, typer.Option(help="--concurrency: whose sessions run; several, separated by commas, as one mix.")] = "chat",
     start: Annotated[int, typer.Option(help="--concurrency: sessions to begin with.")] = 4,
     seconds: Annotated[float, typer.Option(help="--concurrency: length of each trial.")] = 60.0,
     slo: Annotated[str | None, typer.Option(help="--concurrency: limits in ms: ttft=2000,tpot=50,turn=30000.")] = None,
@@ -97,7 +97,7 @@ def run(
     with reached(wanted, noise=noise, seed=seed, is_dry=dry_run) as arms:
         if context is None:
             crowd = Crowd(
-                trace=load_traces([trace])[0],
+                trace=load_traces(trace.split(","))[0],
                 limits=opt.limits(slo, share) if slo else Limits(share=share),
                 waits=opt.waits([], wait_cap or []),
                 seconds=seconds,
@@ -107,7 +107,9 @@ def run(
             )
             found = _searched(crowd, arms, start, starting)
             if into is not None:
-                steps = (row for each in found for row in rows(each, run_id=into, seconds=seconds, slo=slo or ""))
+                classes = {session.workload for session in crowd.trace.sessions}
+                workload = classes.pop() if len(classes) == 1 else None
+                steps = (row for each in found for row in rows(each, run_id=into, seconds=seconds, slo=slo or "", workload=workload))
                 keep(steps, db, run_id=into, name="capacity")
             print_json(found) if json else _print_found(found)
             return

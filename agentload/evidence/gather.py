@@ -88,7 +88,8 @@ def gather(
     # The first call behind a priming one is meant to find its context.
     is_cold = run.is_cold and not frame["prime"].any()
     server = dict(telemetry.of_servers(connection, run_id, names, played, counted, is_cold=is_cold))
-    points, unfilled = list(capacity(connection, run_id, names)), tuple[str, ...]()
+    points = list(capacity(connection, run_id, names, counted["workload"].unique().to_list()))
+    unfilled: tuple[str, ...] = ()
     if run.long_run is not None:
         pools = {arm.name: long_run.pool(arm, frame, played, server[arm.name]) for arm in compared}
         points += [long_run.point(run.long_run, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]

@@ -49,8 +49,8 @@ def find(what: What, trace: Trace, arm: ArmProfile, *, limits: Limits, load: Loa
     return search(arm.name, attempt, share=limits.share, start=START[what], whole=what == "max-concurrency")
 
 
-def rows(found: Found, *, run_id: str, seconds: float, slo: str) -> Iterator[ProbeRow]:
-    """Return the steps of a search for concurrency as rows beside a run."""
+def rows(found: Found, *, run_id: str, seconds: float, slo: str, workload: str | None = None) -> Iterator[ProbeRow]:
+    """Return the steps of a search for concurrency as rows beside a run; *workload* where the sessions were of one class."""
     for position, trial in enumerate(found.trials):
         detail = {
             "turns": trial.turns,
@@ -60,8 +60,9 @@ def rows(found: Found, *, run_id: str, seconds: float, slo: str) -> Iterator[Pro
             "peak_kv_usage": trial.peak_kv_usage,
             "hit_rate": trial.hit_rate,
             "output_tokens_per_s": trial.output_tokens_per_s,
+            "held": found.holds is not None and trial.load <= found.holds,
         }
-        settings = json.dumps({"agents": round(trial.load), "slo": slo}, sort_keys=True)
+        settings = json.dumps({"agents": round(trial.load), "slo": slo, "workload": workload}, sort_keys=True)
         yield ProbeRow(
             run_id=run_id,
             arm=found.arm,

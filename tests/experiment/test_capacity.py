@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.cli import main as cli
-from agentload.evidence.capacity import capacity
+from agentload.evidence.capacity import capacity, held
 from agentload.experiment.arms import arms_of
 from agentload.experiment.capacity import Limits, Trial, search
 from agentload.experiment.find import find
@@ -112,7 +112,9 @@ def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
     assert agentload("--arms", "bf16", "--find", "max-concurrency", "--minutes", "1", "--slo", "tpot=9", "--into", run) == 0
     with reading(database) as connection:
-        points = capacity(connection, run, ["bf16"])
+        points = capacity(connection, run, ["bf16"], ["chat"])
+        ((_, workload, holds, breaks),) = [(each.arm, each.workload, each.holds, each.breaks) for each in held(connection, run)]
+    assert (workload, holds) == (None, max(point.agents for point in points if breaks is None or point.agents < breaks))
     assert len({point.agents for point in points}) == len(points) >= 2
     assert all(point.turns >= point.within_slo for point in points)
     assert agentload("--find", "max-concurrency", "--into", "nobody") == 1

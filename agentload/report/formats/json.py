@@ -57,7 +57,7 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def json(document: Document) -> str:
     """Render a document as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(report(document), enc_hook=_plain), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(report(document), enc_hook=plain), indent=2).decode() + "\n"
 
 
 def report(document: Document) -> Report:
@@ -106,7 +106,7 @@ def _nullable(part: Any) -> Any:  # noqa: ANN401  # a schema is JSON of any shap
             return part
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """Turn a number of numpy into one of Python."""
     if isinstance(value, np.generic):
         return value.item()

@@ -33,7 +33,7 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def markdown(document: Document) -> str:
     """Render a document."""
-    text = _environment().get_template("decision.md.j2").render(document=document)
+    text = environment().get_template("decision.md.j2").render(document=document)
     # A section that is absent leaves its blank lines behind; no value holds a line break.
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
@@ -50,9 +50,9 @@ def escaped(words: object) -> str:
     return _SPECIAL.sub(r"\\\1", re.sub(r"\s*\n\s*", " ", str(words)))
 
 
-def _environment() -> Environment:
-    # Every value a template places is escaped, unless it is Ready.
-    environment = Environment(
+def environment() -> Environment:
+    """Return what renders Markdown templates: every value is escaped in Markdown's way, unless it is Ready."""
+    made = Environment(
         loader=PackageLoader("agentload.report"),
         finalize=escaped,
         undefined=StrictUndefined,
@@ -61,8 +61,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  # Markdown: `finalize` escapes, in Markdown's own way
     )
-    environment.filters |= {"table": _table, "picture": _shown, "code": _code, "mark": _mark}
-    return environment
+    made.filters |= {"table": _table, "picture": _shown, "code": _code, "mark": _mark}
+    return made
 
 
 def _table(table: Table) -> Ready:

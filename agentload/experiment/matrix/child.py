@@ -1,0 +1,114 @@
+"""Run one verb as it is typed, in a process of its own: what it says is passed on and kept, and it can be asked to stop."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import IO, Final
+
+DRAIN_S: Final = 300.0
+"""From the first request to stop until the second, and as long again until it is killed: what is in flight may be a long answer."""
+LOOK_S: Final = 0.2
+PROGRAM: Final = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
+
+
+@dataclass(slots=True)
+class Stops:
+    """How often we were asked to stop, by Ctrl-C or a signal."""
+
+    count: int = 0
+
+    @contextmanager
+    def heard(self) -> Iterator[Stops]:
+        """Count signals in place of dying of them, for as long as the block lasts."""
+
+        def hear(_number: int, _frame: FrameType | None) -> None:
+            self.count += 1
+
+        ends = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, hear) for number in ends}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@dataclass(slots=True, kw_only=True)
+class Ended:
+    """How a verb ended."""
+
+    code: int
+    is_timed_out: bool
+    error: str | None = None
+    """What it said was wrong, with its hint."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    told: Callable[[str], None]
+    errors: list[str] = field(default_factory=list)
+
+    def listen(self, stream: IO[str], file: IO[str]) -> None:
+        for line in stream:
+            file.write(line)
+            file.flush()
+            if line.startswith(("error:", "hint:")):
+                self.errors.append(line.strip())
+            elif line.strip():
+                self.told(line.rstrip())
+
+
+def run(arguments: Sequence[str], *, said: Path, until: float, stops: Stops, told: Callable[[str], None]) -> Ended:
+    """Run `agentload ARGUMENTS` and return how it ended; from the instant *until* on, or when we are asked, it is asked to stop.
+
+    It has a process group of its own, so that Ctrl-C reaches us alone and is passed on once.
+    """
+    said.parent.mkdir(parents=True, exist_ok=True)
+    with said.open("a", encoding="utf-8") as file:
+        process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            process_group=0,
+        )
+        assert process.stdout is not None, "a pipe"
+        assert process.stderr is not None, "a pipe"
+        heard, quiet = _Heard(told), _Heard(lambda _: None)
+        listeners = [
+            threading.Thread(target=heard.listen, args=(process.stderr, file), daemon=True),
+            threading.Thread(target=quiet.listen, args=(process.stdout, file), daemon=True),
+        ]
+        for each in listeners:
+            each.start()
+        is_timed_out = _wait(process, until, stops)
+        for each in listeners:
+            each.join(timeout=10)
+    return Ended(code=process.returncode, is_timed_out=is_timed_out, error="; ".join(heard.errors) or None)
+
+
+def _wait(process: subprocess.Popen[str], until: float, stops: Stops) -> bool:
+    """Wait for the end; tell whether the time was over before that."""
+    passed, asked_s, is_timed_out = 0, 0.0, False
+    while process.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LOOK_S)
+            break
+        now = time.monotonic()
+        is_timed_out = is_timed_out or (not stops.count and now > until)
+        is_deaf = bool(asked_s) and now - asked_s > DRAIN_S
+        if is_deaf or stops.count + is_timed_out > passed:
+            passed, asked_s = passed + 1, now
+            process.send_signal(signal.SIGKILL if is_deaf and passed > 2 else signal.SIGINT)
+    return is_timed_out

@@ -1,0 +1,114 @@
+"""From a matrix to what is run: the models that were asked for, the configurations that fit each, its steps and what they take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import yaml
+
+from agentload.endpoints.read import EMULATED, Emulated, read
+from agentload.endpoints.weights import config_file
+from agentload.errors import ProfileError, UsageError
+from agentload.experiment.arms import arms_of
+from agentload.experiment.matrix.arms import Fitting, arms_document, chosen, fitting, is_folder
+from agentload.experiment.matrix.estimate import Estimate, estimates
+from agentload.experiment.matrix.parts import LeftOut, Matrix, Model
+from agentload.experiment.matrix.places import Places
+from agentload.experiment.matrix.steps import Planned, Step, steps
+from agentload.experiment.matrix.traces import has_sessions, trace_of
+from agentload.kvmath.config import model_shape
+from agentload.model.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One model's share of the matrix."""
+
+    planned: Planned
+    steps: tuple[Step, ...]
+    estimates: Mapping[str, Estimate]
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return what its folder is called."""
+        return self.planned.model.name
+
+    @property
+    def cells(self) -> int:
+        """Count its configurations times workloads."""
+        return len(self.planned.arms) * len(self.planned.matrix.workloads)
+
+    def without(self, faulty: Mapping[str, str], traces: Mapping[str, Trace]) -> Part:
+        """Return what is left when some arms do not start."""
+        planned = replace(self.planned, arms=tuple(arm for arm in self.planned.arms if arm not in faulty))
+        return _part(planned, self.left_out, self.notes, traces)
+
+
+def traces_of(matrix: Matrix) -> dict[str, Trace]:
+    """Return the trace of each workload. Raises UsageError for one with nothing in it."""
+    found = {each.name: trace_of(each) for each in matrix.workloads}
+    if empty := next((name for name, trace in found.items() if not has_sessions(trace)), None):
+        raise UsageError(f"workload '{empty}' has no session", hint="agentload trace check FILE")
+    return found
+
+
+def parts(matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None) -> tuple[Part, ...]:
+    """Return each model's share; *only* MODEL, or MODEL/CONFIG beside the reference. Raises UsageError where nothing fits."""
+    wanted, _, config = (only or "").partition("/")
+    models = [model for model in matrix.models if not wanted or model.name == wanted]
+    if not models:
+        raise UsageError(f"--only: no model '{wanted}'", hint=f"one of: {', '.join(each.name for each in matrix.models)}")
+    return tuple(_of_model(matrix, model, places, traces, only=config or None) for model in models)
+
+
+def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str, Trace], *, only: str | None) -> Part:
+    served = _served(model)
+    found: Fitting = fitting(model, matrix.configs, served=served, windows=_windows(model), only=only)
+    names = tuple(config.name for config in found.configs)
+    if only is not None and only not in names:
+        raise UsageError(f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}")
+    if not names:
+        raise UsageError(f"{model.name}: no configuration fits", hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out))
+    # A part of a comparison is another comparison, and has a folder of its own.
+    named = model if only is None else replace(model, name=f"{model.name}.{only}")
+    return _part(Planned(matrix, named, names, places), found.left_out, found.notes, traces)
+
+
+def _part(planned: Planned, left_out: tuple[LeftOut, ...], notes: tuple[str, ...], traces: Mapping[str, Trace]) -> Part:
+    made = steps(planned) if planned.arms else ()
+    return Part(planned=planned, steps=made, estimates=estimates(planned, made, traces), left_out=left_out, notes=notes)
+
+
+def _served(model: Model) -> tuple[str, ...] | None:
+    """Return the arms that run already; None where the matrix starts them."""
+    if model.endpoints is None:
+        return None
+    found = read(model.endpoints)
+    return tuple(arm.name for arm in (arms_of(found.profile, found.arms) if isinstance(found, Emulated) else found))
+
+
+def _windows(model: Model) -> bool | None:
+    if model.windows is not None or model.serve is None:
+        return model.windows
+    try:
+        shape = model_shape(json.loads(config_file(model.serve).read_text(encoding="utf-8")), name=model.serve)
+    except (ProfileError, ValueError):
+        return None
+    return any(group.kind == "sliding" for group in shape.groups)
+
+
+def document(planned: Planned) -> dict[str, object] | None:
+    """Return the arms file of a model; None where its endpoints need none."""
+    model, matrix = planned.model, planned.matrix
+    if model.serve is not None:
+        configs = [config for name in planned.arms for config in matrix.configs if config.name == name]
+        return arms_document(model, configs, matrix.server, is_folder=is_folder)
+    given = model.endpoints or ""
+    if given.startswith(EMULATED) or not given.endswith((".yaml", ".yml")):
+        return None
+    with open(given, encoding="utf-8") as file:  # noqa: PTH123  # was just read by its own reader
+        return chosen({**yaml.safe_load(file), **model.fields}, planned.arms)
