@@ -14,6 +14,7 @@ from agentload.endpoints.urls import checked_url, without_user
 from agentload.errors import EndpointError
 
 _SECRET: Final = re.compile(r"\b(sk-|hf_|Bearer\s)\S{8,}")
+_GPU: Final = re.compile(r"\d+(/\d+)?")
 _KEY_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"})
 
 Reader: TypeAlias = Callable[[object, str], object]
@@ -70,11 +71,13 @@ def _names(value: object, where: str) -> tuple[str, ...]:
     return tuple(_text(each, where) for each in (value if isinstance(value, list) else [value]))
 
 
-def _numbers(value: object, where: str) -> tuple[int, ...]:
+def _gpus(value: object, where: str) -> tuple[str, ...]:
     found = value if isinstance(value, list) else [value]
-    if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in found):
-        raise EndpointError(f"{where} must be a list of GPU numbers, got {value!r}", hint="gpu_ids: [0, 1]")
-    return tuple(found)
+    if not all(isinstance(each, int | str) and _GPU.fullmatch(str(each)) for each in found):
+        raise EndpointError(
+            f"{where} must be a list of GPU numbers, got {value!r}", hint="gpu_ids: [0, 1], or [0/7] for instance 7 of a GPU that is split"
+        )
+    return tuple(str(each) for each in found)
 
 
 def _mapping(value: object, where: str) -> dict[str, object]:
@@ -151,7 +154,7 @@ _READERS: Final[Mapping[str, Reader]] = {
     "log": _text,
     "gpu": _text,
     "gpus": _count,
-    "gpu_ids": _numbers,
+    "gpu_ids": _gpus,
     "gpu_metrics": checked_url,
     "price_per_hour": _number,
     "tensor_parallel": _count,

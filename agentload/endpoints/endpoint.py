@@ -79,8 +79,8 @@ class Endpoint:
     gpu: str | None = None
     gpus: int | None = None
     """Of one replica."""
-    gpu_ids: tuple[int, ...] = ()
-    """Which of the GPUs that are watched are the arm's; () is all of them."""
+    gpu_ids: tuple[str, ...] = ()
+    """Which of the GPUs that are watched are the arm's, `0` or its MIG instance `0/7`; () is all of them."""
     gpu_metrics: str | None = field(default=None, repr=False)
     """URL of an exporter that says what the GPUs do, such as DCGM's."""
     price_per_hour: float | None = None
@@ -108,7 +108,7 @@ class Endpoint:
     def own_gpus(self) -> frozenset[str]:
         """Return the numbers of the GPUs that are the arm's, as it says or as its launch gives it; empty: all that are watched."""
         if self.gpu_ids or self.launch is None:
-            return frozenset(str(number) for number in self.gpu_ids)
+            return frozenset(self.gpu_ids)
         return frozenset(filter(None, self.launch.env.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")))
 
     def key(self) -> str | None:

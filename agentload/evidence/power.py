@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -40,13 +41,18 @@ def power(connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[
     finally:
         connection.unregister("plays")
     drawn: dict[str, list[float]] = {}
-    for arm, _, mean in rows:
+    split: set[str] = set()
+    for arm, labels, mean in rows:
         drawn.setdefault(arm, []).append(mean)
+        if labels is not None and "mig" in json.loads(labels):
+            split.add(arm)
     watts, notes = {}, []
     for server in servers:
         seen = drawn.get(server.arm, [])
         wanted = (server.gpu_count or 1) * server.replicas
-        if len(seen) == wanted:
+        if server.arm in split:
+            notes.append(f"{server.arm}: its GPU is split (MIG), and what one part of it draws is not told: energy is not known")
+        elif len(seen) == wanted:
             watts[server.arm] = sum(seen)
         elif seen:
             told = f"the power of {len(seen)} GPUs was sampled where it has {wanted}"

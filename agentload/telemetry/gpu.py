@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,6 +22,10 @@ EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": ("gpu_throttle_reasons", 1.0),
 }
 
+OF_AN_INSTANCE: Final = frozenset({"gpu_memory_bytes", "gpu_busy"})
+"""What DCGM knows of each part of a split GPU; all else it knows of the whole, and repeats for each part."""
+WHOLE: Final = "all"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
@@ -29,15 +34,37 @@ class GpuSample:
     gpu: str
     name: str
     value: float
+    instance: str | None = None
+    """Of a GPU that is split (MIG): which part of it, or that it is said of all of them together."""
+
+    @property
+    def labels(self) -> str:
+        """Return what tells it from figures of the same name."""
+        return json.dumps({"gpu": self.gpu} if self.instance is None else {"gpu": self.gpu, "mig": self.instance})
+
+    def is_of(self, own: frozenset[str]) -> bool:
+        """Tell whether it is of one of these GPUs, or `GPU/INSTANCE`s; all where none is named."""
+        if not own or self.gpu in own:
+            return True
+        if self.instance == WHOLE:
+            return any(each.partition("/")[0] == self.gpu for each in own)
+        return f"{self.gpu}/{self.instance}" in own
 
 
 def of_page(text: str) -> Iterator[GpuSample]:
     """Yield what the page of an exporter, or of a Prometheus that federates it, says of each GPU. Raises ValueError for another page."""
+    told: set[tuple[str, str]] = set()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if (found := EXPORTED.get(sample.name)) is not None:
-                name, factor = found
-                yield GpuSample(gpu=sample.labels.get("gpu", "0"), name=name, value=sample.value * factor)
+            if (found := EXPORTED.get(sample.name)) is None:
+                continue
+            (name, factor), gpu, instance = found, sample.labels.get("gpu", "0"), sample.labels.get("GPU_I_ID") or None
+            if instance is not None and name not in OF_AN_INSTANCE:
+                if (gpu, name) in told:
+                    continue
+                told.add((gpu, name))
+                instance = WHOLE
+            yield GpuSample(gpu=gpu, name=name, value=sample.value * factor, instance=instance)
 
 
 class Gpus:

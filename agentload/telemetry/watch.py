@@ -120,7 +120,7 @@ class Watch:
             yield from (row(name, value, FROM_LOG) for name, value in dict(page.logged).items())
             with contextlib.suppress(ValueError):
                 told = of_page(page.gpu_text) if page.gpu_text is not None else iter(page.gpus)
-                yield from (row(each.name, each.value, json.dumps({"gpu": each.gpu})) for each in told if not own or each.gpu in own)
+                yield from (row(each.name, each.value, each.labels) for each in told if each.is_of(own))
 
     async def _look(self, session: aiohttp.ClientSession, exporters: aiohttp.ClientSession, arm: str, source: Source) -> None:
         headers = self._headers.get(arm, {})

@@ -115,7 +115,7 @@ client_key: /tls/me.key
 proxy_env: PROXY
 key_env: KEY
 arms:
-  a: {url: "http+unix://%2Frun%2Fvllm.sock/v1", gpu_ids: [0, 1]}
+  a: {url: "http+unix://%2Frun%2Fvllm.sock/v1", gpu_ids: [0, 1/7]}
   b:
     url: http://b/v1
     key_command: cat /run/token
@@ -131,7 +131,7 @@ def test_every_way_to_reach_a_server_is_a_field_and_an_arms_own_way_wins_over_th
     assert (a.header_env, a.force_lengths, a.tokenizer, a.config) == ({"X-Api-Key": "TEAM_KEY"}, False, "/models/M", "/models/M")
     assert (a.client_certificate, a.client_key, a.proxy_env, a.key_env) == ("/tls/me.pem", "/tls/me.key", "PROXY", "KEY")
     assert (b.key_env, b.key_command, b.proxy_env, b.proxy) == (None, "cat /run/token", None, "http://proxy:3128")
-    assert (sorted(a.own_gpus), sorted(b.own_gpus)) == (["0", "1"], ["2", "3"])
+    assert (sorted(a.own_gpus), sorted(b.own_gpus)) == (["0", "1/7"], ["2", "3"])
 
 
 def test_two_ways_to_say_a_key_exclude_each_other(tmp_path: Path) -> None:

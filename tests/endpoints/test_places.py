@@ -122,7 +122,7 @@ def test_whoever_goes_to_another_address_shows_what_that_asks_for_and_asks_as_be
         "metrics": ("http://h2:9/metrics",),
         "log": "h2.log",
         "gpu": "card of h2",
-        "gpu_ids": (2,),
+        "gpu_ids": ("2",),
         "gpu_metrics": "http://h2:8/metrics",
         "price_per_hour": 2.0,
     }

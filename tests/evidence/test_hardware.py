@@ -85,6 +85,13 @@ def test_power_that_is_absent_or_another_arms_too_is_said_and_not_zero(tmp_path:
     assert any(note.startswith("no GPU power was sampled on fp8") for note in evidence.notes)
 
 
+def test_the_power_of_a_split_gpu_is_nobodys_alone(tmp_path: Path) -> None:
+    whole = SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=10 * S, name="gpu_power_w", value=300.0, labels='{"gpu": "0", "mig": "all"}')
+    evidence = found(tmp_path, [*pair_of_blocks(), whole])
+    assert dict(evidence.server)["bf16"].watts is None
+    assert "bf16: its GPU is split (MIG), and what one part of it draws is not told: energy is not known" in evidence.notes
+
+
 def test_an_emulated_run_has_no_gpu_to_miss(tmp_path: Path) -> None:
     assert not any("GPU power" in note for note in found(tmp_path, pair_of_blocks(), kind="emulated").notes)
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentload.telemetry.gpu import Gpus, GpuSample, of_page
+from agentload.telemetry.gpu import WHOLE, Gpus, GpuSample, of_page
 
 PAGE = """\
 # HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W).
@@ -48,6 +48,30 @@ def test_an_exporters_page_gives_each_gpus_figures_in_our_units_and_nothing_else
         GpuSample(gpu="1", name="gpu_power_w", value=70.0),
         GpuSample(gpu="0", name="gpu_memory_bytes", value=float(1 << 30)),
     ]
+
+
+SPLIT = """\
+DCGM_FI_DEV_POWER_USAGE{gpu="0",GPU_I_PROFILE="1g.6gb",GPU_I_ID="3"} 52.6
+DCGM_FI_DEV_POWER_USAGE{gpu="0",GPU_I_PROFILE="1g.6gb",GPU_I_ID="4"} 52.7
+DCGM_FI_DEV_FB_USED{gpu="0",GPU_I_PROFILE="1g.6gb",GPU_I_ID="3"} 1
+DCGM_FI_DEV_FB_USED{gpu="0",GPU_I_PROFILE="1g.6gb",GPU_I_ID="4"} 2
+DCGM_FI_DEV_FB_USED{gpu="1"} 3
+"""
+MIB = float(1 << 20)
+
+
+def test_instances_of_a_split_gpu_have_their_own_memory_and_one_power_between_them() -> None:
+    """The exporter repeats for each instance what it knows of the whole GPU alone."""
+    samples = list(of_page(SPLIT))
+    assert samples == [
+        GpuSample(gpu="0", name="gpu_power_w", value=52.6, instance=WHOLE),
+        GpuSample(gpu="0", name="gpu_memory_bytes", value=MIB, instance="3"),
+        GpuSample(gpu="0", name="gpu_memory_bytes", value=2 * MIB, instance="4"),
+        GpuSample(gpu="1", name="gpu_memory_bytes", value=3 * MIB),
+    ]
+    assert [each.labels for each in samples[:2]] == ['{"gpu": "0", "mig": "all"}', '{"gpu": "0", "mig": "3"}']
+    by_own = {own: [each for each in samples if each.is_of(frozenset(own.split()))] for own in ("", "0", "0/4", "1", "0/3 1")}
+    assert by_own == {"": samples, "0": samples[:3], "0/4": [samples[0], samples[2]], "1": samples[3:], "0/3 1": [*samples[:2], samples[3]]}
 
 
 def test_what_a_gpu_does_not_tell_is_left_out() -> None:
