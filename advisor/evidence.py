@@ -57,6 +57,7 @@ class Telemetry:
     fill_minutes: float | None = None  # time this load needs to fill the pool, when the plan could tell
     acceptance_rate: float | None = None  # speculative decoding
     watts: float | None = None  # mean draw of the replica's GPUs
+    sent_tokens: float | None = None  # prompts and answers of all that was sent to the server, whether or not it is evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,11 +41,10 @@ def _told(evidence: Evidence, workload: str | None) -> float | None:
     return working_set(calls) if calls else None
 
 
-def _ever(evidence: Evidence) -> float | None:
-    """Return the tokens of all calls on the reference: a pool that holds them all never had to let go of one."""
-    calls = [each.calls for each in evidence.observations if each.arm == evidence.reference and each.calls is not None]
-    known = [float(np.sum(each.prompt_tokens + each.output_tokens)) for each in calls]
-    return sum(known) if known and np.isfinite(known).all() else None
+def _never_full(evidence: Evidence) -> bool:
+    """Say whether the reference's pool could hold all that was ever sent: then it never had to let go of a token."""
+    figures, pool = evidence.telemetry(None, evidence.reference), evidence.arm(evidence.reference).pool_tokens
+    return figures is not None and figures.sent_tokens is not None and pool is not None and figures.sent_tokens < pool
 
 
 def _strain(figures: Telemetry | None, *, never_full: bool) -> str | None:
@@ -67,9 +66,7 @@ def _strain(figures: Telemetry | None, *, never_full: bool) -> str | None:
 def room(evidence: Evidence, policy: Policy, workload: str | None) -> Room:
     """Return the room of *workload* (None: whole mix) on the reference's pool."""
     tokens, pool = _told(evidence, workload), evidence.arm(evidence.reference).pool_tokens
-    ever = _ever(evidence)
-    never_full = pool is not None and ever is not None and ever < pool
-    strain = _strain(evidence.telemetry(workload, evidence.reference), never_full=never_full)
+    strain = _strain(evidence.telemetry(workload, evidence.reference), never_full=_never_full(evidence))
     if strain is not None:
         return Room(workload=workload, state="binds", reason=strain, working_set_tokens=tokens)
     if tokens is None or not pool:

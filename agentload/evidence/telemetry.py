@@ -11,6 +11,7 @@ import polars as pl
 from advisor.evidence import Telemetry
 from agentload.evidence.plays import Play
 from agentload.evidence.rows import total
+from agentload.model.controls import control_of
 
 FULL: Final = 0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
 
@@ -44,7 +45,7 @@ def of_servers(
 ) -> tuple[tuple[str, Telemetry], ...]:
     """Return the figures of each arm's whole server; *rows* are the counted ones."""
     kept = [play for play in plays if play.left_out is None]
-    samples = _samples(connection, run_id, kept)
+    samples, sent = _samples(connection, run_id, kept), _sent(connection, run_id)
     out = []
     for arm in arms:
         own = {name: figures for (of, name), figures in samples.items() if of == arm}
@@ -62,9 +63,19 @@ def of_servers(
             running_max=_highest(own, "running"),
             waiting_max=_highest(own, "waiting"),
             acceptance_rate=accepted / drafts if drafts and accepted is not None else None,
+            sent_tokens=sent.get(arm, 0.0) + sent.get(control_of(arm), 0.0),
         )
         out.append((arm, figures))
     return tuple(out)
+
+
+def _sent(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
+    """Add up every attempt on each arm, of warm-ups and void blocks too: all of them go through the server's cache."""
+    query = """
+        SELECT arm, sum(coalesce(prompt_tokens, context_tokens) + coalesce(output_tokens, 0))::DOUBLE FROM calls_row
+        WHERE run_id = ? AND sent_ns IS NOT NULL GROUP BY arm
+    """
+    return dict(connection.execute(query, [run_id]).fetchall())
 
 
 def of_workload(rows: pl.DataFrame, ideal_hit_rate: float | None) -> Telemetry | None:

@@ -10,6 +10,7 @@ import pytest
 from advisor.evidence import AccuracyBucket, Calls, ClientHealth, Evidence, Telemetry
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
+from agentload.model.controls import control_of
 from agentload.model.rows import AnswerRow, Row, SampleRow
 from agentload.model.stamps import stamps
 from tests.evidence.runs import ARMS, MS, NEVER_SENT, S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
@@ -224,8 +225,35 @@ def test_samples_count_only_while_the_arm_was_played(tmp_path: Path) -> None:
         *(sample(at, "prefix_hits", value) for at, value in ((0, 0), (100, 100))),
     ]
     assert dict(evidence(tmp_path, rows).server)["bf16"] == Telemetry(
-        peak_kv_usage=0.97, pool_filled_share=0.25, preemptions=5.0, minutes=100 / 60, hit_rate=0.25, impossible_hits=0.0
+        peak_kv_usage=0.97,
+        pool_filled_share=0.25,
+        preemptions=5.0,
+        minutes=100 / 60,
+        hit_rate=0.25,
+        impossible_hits=0.0,
+        sent_tokens=1005.0,
     )
+
+
+def test_all_that_was_sent_to_a_server_went_through_its_cache_evidence_or_not(tmp_path: Path) -> None:
+    sent = {"prompt_tokens": 1000, "output_tokens": 5}
+    rows = [
+        block("bf16", 0, 0),
+        call("bf16", 0, 1, "s1", **sent),
+        call("bf16", 0, 2, "s2", **sent, status="cancelled"),
+        call("bf16", 0, 3, "s3", **sent, prime=True),
+        call("bf16", 0, 4, "s4", prompt_tokens=None, context_tokens=2000, output_tokens=None, status="http_error"),
+        call("bf16", 0, 5, "s5", context_tokens=9000, **NEVER_SENT),
+        block("bf16", 0, 200, warmup=True),
+        call("bf16", 0, 201, "s1", **sent),
+        block("bf16", 1, 400, void="the server changed"),
+        call("bf16", 1, 401, "s1", **sent),
+        call(control_of("bf16"), 1, 501, "s1", **sent),  # the same server under another name
+        *OTHER,
+    ]
+    figures = evidence(tmp_path, rows).telemetry(None, "bf16")
+    assert figures is not None
+    assert figures.sent_tokens == 6 * 1005 + 2000
 
 
 def test_hit_rates_are_measured_beside_the_ideal_and_hits_before_any_salted_call_are_impossible(tmp_path: Path) -> None:
