@@ -11,7 +11,7 @@ from agentload.live.address import address
 from agentload.live.channel import Link
 from agentload.live.clock import Clock
 from agentload.live.dial import Place, RefusedError, dial, places
-from agentload.live.target import Target
+from agentload.live.target import SECRET_CHARS, Target
 
 SECOND: Final = 1_000_000_000
 _ANY: Final = ""
@@ -97,6 +97,10 @@ class Connections:
     def cookies(self, session: str) -> str:
         """Return the Cookie header of a session."""
         return "; ".join(f"{name}={value}" for name, value in self._cookies.get(session, {}).items())
+
+    def cookie_secrets(self, session: str) -> tuple[str, ...]:
+        """Return what of a session's cookies must not be shown."""
+        return tuple(content for content in self._cookies.get(session, {}).values() if len(content) >= SECRET_CHARS)
 
     def take_cookies(self, session: str, headers: list[tuple[str, str]]) -> None:
         """Keep the cookies of an answer: routers know their sessions by them."""

@@ -1,12 +1,13 @@
 """Keep the bytes that calls brought, for those who must see what a server really sent: one JSON line a call, compressed.
 
-A line holds the bytes as text in Latin-1 (a character a byte), and when each read of how many bytes arrived. Keys that a server echoes are
-overwritten in their own length, so that the reads still fit.
+A line holds the bytes as text in Latin-1 (a character a byte), and when each read of how many bytes arrived. Cookies, and keys that a
+server echoes, are overwritten in their own length, so that the reads still fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
@@ -23,6 +24,9 @@ Reads: TypeAlias = Sequence[tuple[int, bytes]]
 MOST_OF_A_CALL: Final = 4 << 20
 MOST_OF_A_FILE: Final = 1 << 30  # before compression, which leaves a tenth or less
 LEVEL: Final = 1
+_PARTING: Final = rb"\r\n[0-9A-Fa-f]{1,16}[^\r\n]{0,64}\r\n"  # between two chunks (RFC 9112, section 7.1)
+_PARTED: Final = re.compile(_PARTING)
+_COOKIE: Final = re.compile(rb"(?im)^(set-cookie:[^=;\r\n]*=)([^;\r\n]*)")
 
 
 class RawLog:
@@ -42,13 +46,12 @@ class RawLog:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
 
-    def keep(self, target: Target, request_id: str, outcome: Outcome, reads: Reads) -> None:
-        """Keep a call that is over, unless it is not wanted or the file is as long as it may become."""
+    def keep(self, target: Target, request_id: str, outcome: Outcome, reads: Reads, *, also: Iterable[str] = ()) -> None:
+        """Keep a call that is over, unless it is not wanted or the file is as long as it may become; *also* are secrets of its own."""
         if (self._which == "failures" and outcome.status == "ok") or self._left <= 0:
             return
-        raw = b"".join(data for _, data in reads)[:MOST_OF_A_CALL]
-        for secret in target.secrets():
-            raw = raw.replace(secret.encode(), b"*" * len(secret.encode()))
+        secrets = [secret.encode() for secret in (*target.secrets(), *also)]
+        raw = masked(b"".join(data for _, data in reads), secrets)[:MOST_OF_A_CALL]
         line = {
             "request_id": request_id,
             "arm": target.arm,
@@ -61,3 +64,21 @@ class RawLog:
         # A frame a call: what was kept before a crash can be read, and any number of frames is one stream.
         self._file.write(self._pack(encoded))
         self._file.flush()
+
+
+def masked(raw: bytes, secrets: Iterable[bytes]) -> bytes:
+    """Overwrite secrets, also those that lie in several chunks, and the values of cookies."""
+    if b"set-cookie:" in raw.lower():
+        raw = _COOKIE.sub(lambda found: found[1] + b"*" * len(found[2]), raw)
+    joined = _PARTED.sub(b"", raw)
+    for secret in secrets:
+        if secret in joined:
+            parted = re.compile((b"(?:" + _PARTING + b")?").join(re.escape(bytes([each])) for each in secret))
+            raw = parted.sub(lambda found: _overwritten(found[0]), raw)
+    return raw
+
+
+def _overwritten(found: bytes) -> bytes:
+    pieces = _PARTED.split(found)
+    partings = [*_PARTED.findall(found), b""]
+    return b"".join(b"*" * len(piece) + parting for piece, parting in zip(pieces, partings, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -66,9 +66,9 @@ class Target:
         found = (self.api_key, *self.headers.values(), *passwords, *basics)
         return tuple(each for each in found if each and len(each) >= SECRET_CHARS)
 
-    def masked(self, text: str) -> str:
+    def masked(self, text: str, *, also: Iterable[str] = ()) -> str:
         """Return a text without what is secret about this target: servers echo headers in their errors."""
-        return without(text, self.secrets())
+        return without(text, (*self.secrets(), *also))
 
 
 def head(target: Target, path: str, *, request_id: str, session: str, length: int, cookies: str, expects: bool) -> bytes:

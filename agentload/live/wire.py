@@ -148,7 +148,8 @@ class Wire:
         unstamped_before = link.unstamped_reads
         is_reusable = False
         kept: list[tuple[int, bytes]] | None = None if self._raw is None else []
-        target = arm.target  # its key may be renewed before the answer ends, and the one that was sent must not be shown
+        # Keys may be renewed and cookies replaced before the answer ends, and those that were sent must not be shown.
+        target, cookies = arm.target, arm.cookie_secrets(request.session)
         try:
             exchange = await self._exchange(arm, request, machine, link, kept)
             is_reusable = exchange.is_reusable
@@ -172,8 +173,8 @@ class Wire:
             self._unstamped_reads += unstamped
             self._unstamped_sends += outcome.sent_ns is not None and not link.is_sent_stamped
         if self._raw is not None and kept is not None:
-            self._raw.keep(target, request.request_id, outcome, kept)
-        return outcome if outcome.error is None else replace(outcome, error=target.masked(outcome.error))
+            self._raw.keep(target, request.request_id, outcome, kept, also=cookies)
+        return outcome if outcome.error is None else replace(outcome, error=target.masked(outcome.error, also=cookies))
 
     async def _link(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Link | None:
         if (link := arm.idle(request.session)) is not None:

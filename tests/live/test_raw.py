@@ -55,6 +55,22 @@ async def test_every_byte_that_a_call_brought_is_kept_with_the_reads_it_came_in_
 
 
 @pytest.mark.loopback
+async def test_a_sessions_cookie_that_a_server_echoes_is_kept_nowhere(tmp_path: Path) -> None:
+    async def answer(peer: Peer) -> None:
+        told = f'{{"error":"who is {peer.request.headers.get("cookie", "that")}"}}'.encode()
+        given = b"set-cookie: id=cookie-no-%d; Path=/" % peer.number
+        await peer.send(b"HTTP/1.1 403 Forbidden\r\n%b\r\ncontent-length: %d\r\n\r\n%b" % (given, len(told), told))
+
+    path = tmp_path / "leg001-7.raw.jsonl.zst"
+    async with serving(answer) as server:
+        with RawLog(path, which="all") as log:
+            async with Wire([Target(arm="a", url=server.url)], raw=log) as wire:
+                found = [await wire.call(request(number)) for number in (1, 2)]
+    assert server.requests[1].headers["cookie"] == "id=cookie-no-1"
+    assert "cookie-no" not in f"{[outcome.error for outcome in found]} {lines(path)}"
+
+
+@pytest.mark.loopback
 async def test_a_key_that_was_renewed_while_its_call_was_on_is_kept_nowhere_either(tmp_path: Path) -> None:
     async def answer(peer: Peer) -> None:
         wire.renew([replace(target, api_key="another-key-of-ours")])
@@ -69,6 +85,33 @@ async def test_a_key_that_was_renewed_while_its_call_was_on_is_kept_nowhere_eith
                 refused = await wire.call(request(1))
     assert refused.http_status == 401
     assert KEY not in f"{refused.error} {lines(path)}"
+
+
+def kept(folder: Path, *pieces: bytes, sent: tuple[str, ...] = ()) -> str:
+    """Keep an answer that came in these reads."""
+    with RawLog(folder / "x", which="all") as log:
+        log.keep(Target(arm="a", url="http://x/v1", api_key=KEY), "r1", Outcome(status="ok"), [(1, piece) for piece in pieces], also=sent)
+    (line,) = lines(folder / "x")
+    return str(line["raw"])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "told"),
+    [
+        ((b"key opaque-", b"key-of-ours!"), "key ******************!"),
+        ((b"key opaque-\r\n7\r\nkey-of-", b"\r\n00f;x=1\r\nours!"), "key *******\r\n7\r\n*******\r\n00f;x=1\r\n****!"),
+        ((b"x-opaque-\r\nkey-of-ours",), "x-opaque-\r\nkey-of-ours"),  # a line break of the text's own: no key
+        ((b"Set-Cookie: route=r", b"1; Path=/\r\nset-cookie: id=\r\n"), "Set-Cookie: route=**; Path=/\r\nset-cookie: id=\r\n"),
+        ((b"you sent cook", b"ie-of-ours as id"), "you sent ************** as id"),
+    ],
+)
+def test_keys_and_cookies_are_overwritten_wherever_reads_and_chunks_part_them(tmp_path: Path, pieces: tuple[bytes, ...], told: str) -> None:
+    assert kept(tmp_path, *pieces, sent=("cookie-of-ours",)) == told
+
+
+def test_a_key_that_the_bound_of_a_call_parts_is_overwritten_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_module, "MOST_OF_A_CALL", 8)
+    assert kept(tmp_path, b"... ", KEY.encode()) == "... ****"
 
 
 def test_failures_alone_are_kept_if_that_is_what_was_asked_for(tmp_path: Path) -> None:
