@@ -63,9 +63,11 @@ class PromptCaller:
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
         """Send a call and follow it to its end; return its outcome and the hash of its prompt."""
+        ready = self._take(send.request_id)
         if send.request_id in self._cancelled:
+            self._cancelled.remove(send.request_id)
             return Outcome(status="cancelled"), None  # before its first byte
-        ready = self._take(send.request_id) or self._render(send.call.context, send.salt)
+        ready = ready or self._render(send.call.context, send.salt)
         speech, call = self._speech[send.arm], send.call
         sampling = Sampling(
             model=speech.aliases.get(call.model, speech.model) if call.model else speech.model,
@@ -85,7 +87,10 @@ class PromptCaller:
             asked=Asked(tokens=call.output, is_forced=speech.is_forced, wants_reply=call.wants_reply),
             on_tokens=streamed if send.watch is not None else None,
         )
-        return await self._wire.call(request), ready.hash
+        try:
+            return await self._wire.call(request), ready.hash
+        finally:
+            self._cancelled.discard(send.request_id)
 
     def cancel(self, request_id: str) -> None:
         """Close a call's connection, or keep a call that is about to go from going."""
