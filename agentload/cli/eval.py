@@ -10,6 +10,8 @@ For example:
     agentload eval --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --contexts 4k..128k --items 1380 --aa bf16
 
     agentload eval --endpoints arms.yaml --tasks needle,tool_log,mrcr_like-4 --contexts 32k,64k --depths 5 --dry-run
+
+    agentload eval --endpoints endpoints.yaml --launch --into 20261120-074205-1f3a
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from agentload.cli._asking import Progress, asked, describe, summary
+from agentload.cli._launching import LOGS, START_S, Launch, Logs, StartTimeout, launching
 from agentload.cli._output import print_json
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.kept import kept
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError, UsageError
 from agentload.experiment.control import with_control
@@ -38,8 +42,10 @@ from agentload.experiment.eval_plan import DEFAULT_TASKS, Asking, asking, contex
 from agentload.experiment.eval_source import Generated, Supplied, digest, generated, supplied
 from agentload.experiment.eval_summary import summarise
 from agentload.experiment.record import new_run_id, resume_command, typed_command
+from agentload.experiment.relay import Launching
 from agentload.prompts.tokenizer import Tokenizer
 
+NEEDS: Final = dict.fromkeys(("logs", "start_timeout"), ("launch",))
 # Emulated answers depend on the prompt alone: nobody need wait for them.
 EMULATED_SPEED = 1000.0
 
@@ -72,6 +78,9 @@ def run(
     into: Annotated[
         str | None, typer.Option(help="Add the answers to this run of a replay on the same endpoints, for one decision.")
     ] = None,
+    launch: Launch = False,
+    logs: Logs = LOGS,
+    start_timeout: StartTimeout = START_S,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be asked and what it costs; send nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -81,9 +90,11 @@ def run(
         raise UsageError(f"--concurrency must be at least 1 and --thinking at least 0, got {concurrency} and {thinking}")
     made = asking(tasks=tasks.split(","), contexts=contexts(lengths), depths=depths, items=items, repetitions=repetitions, seed=seed)
     wanted = read(endpoints, model=model, key_env=api_key_env)
+    starting = launching(launch, wanted, logs=logs, start_s=start_timeout)
     with _served(wanted, seed=seed, is_dry=dry_run) as reached:
         served = with_control(reached, aa)
-        source, what = _source(own, made, None if isinstance(wanted, Emulated) or dry_run else served[0], tokenizer)
+        with _running(served[0], starting, is_needed=own is None and tokenizer is None and not dry_run):
+            source, what = _source(own, made, None if isinstance(wanted, Emulated) or dry_run else served[0], tokenizer)
         expected = cost(source, arms=len(served), concurrency=concurrency, thinking_tokens=thinking)
         if dry_run:
             print_json(expected) if json else print(describe(source.questions(), expected, [e.name for e in served]))
@@ -99,6 +110,7 @@ def run(
             concurrency=concurrency,
             thinking_tokens=thinking,
             goes_on="resume" if resume else "join" if into else "new",
+            launching=starting,
         )
         ended = asked(evaluation, Progress(source.questions(), arms=len(served)))
     _report(ended, db, as_json=json)
@@ -116,6 +128,15 @@ def _source(
     elif reference is not None:  # the emulated model's tokens are words
         measured_by = asyncio.run(measured(reference, made.tasks, seed=made.seed))
     return generated(made, lengths=measured_by), {**asdict(made), "lengths": described(measured_by)}
+
+
+@contextlib.contextmanager
+def _running(reference: Endpoint, starting: Launching | None, *, is_needed: bool) -> Iterator[None]:
+    """Have the reference's server run while it is asked how many tokens texts have."""
+    with contextlib.ExitStack() as stack:
+        if starting is not None and is_needed:
+            stack.enter_context(kept(reference, logs=starting.logs / "lengths", start_s=starting.start_s))()
+        yield
 
 
 @contextlib.contextmanager

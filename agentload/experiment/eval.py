@@ -6,23 +6,26 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Final, Literal, Protocol
 
-from agentload import __version__
 from agentload.ask.asker import Answered, Asker, Failed
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import EndpointError, StoreError
-from agentload.experiment.eval_past import Past, check_joined, check_resumed, past
+from agentload.experiment.eval_past import Asked as AskedOf
+from agentload.experiment.eval_past import Past, asked_of, check_joined, check_resumed, past, replies
 from agentload.experiment.eval_plan import Question
+from agentload.experiment.eval_record import described_run, fingerprints
 from agentload.experiment.eval_signals import failure, signals
-from agentload.experiment.record import arm_row, leg_row, resume_command
-from agentload.model.rows import AnswerRow, FingerprintRow, Kind, LegRow, Row, RunRow
+from agentload.experiment.record import leg_row, resume_command
+from agentload.experiment.relay import Launching, Relay
+from agentload.model.controls import copied, is_control
+from agentload.model.rows import AnswerRow, LegRow, Row
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.loader import load
@@ -62,6 +65,8 @@ class Eval:
     """Room for thinking on top of each answer's cap."""
     goes_on: Literal["new", "resume", "join"] = "new"
     """Join: add the answers to a run of another verb, on the same arms."""
+    launching: Launching | None = None
+    """Start the servers in turn, and ask each all of its questions; None: they run all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,8 @@ class Leg:
         self._failures: Counter[str] = Counter()
         self._dead: str | None = None
         self._counts: Counter[str] = Counter()
+        self._said: dict[AskedOf, Answered] = {}
+        """What the reference answered, where it does not run beside the others."""
 
     def stop(self) -> None:
         """Ask nothing more; what is in flight comes to its end."""
@@ -101,18 +108,22 @@ class Leg:
         if made.database.exists():
             with reading(made.database):  # one that cannot take the rows is better known now than after an hour
                 pass
-        identities = dict(zip((e.name for e in made.endpoints), await identify_all(made.endpoints), strict=True))
-        models = {e.name: served_model(e, identities[e.name]) for e in made.endpoints}
-        before = self._before(kind_of(identities))
-        questions = self._open(before, identities)
-        folder = journal_folder(made.database, made.run)
-        folder.mkdir(parents=True, exist_ok=True)
-        leg = leg_row(made.run, before.legs + 1)
-        with journal.Writer(folder / f"{'answers' if made.goes_on == 'join' else 'leg'}{leg.leg:03}.journal") as writer:
-            for row in self._opening(leg, before, identities, models):
+        async with AsyncExitStack() as stack:
+            relay = None if made.launching is None else await stack.enter_async_context(self._relay(made.launching))
+            identities = await self._identities(relay)
+            before = self._before(identities)
+            folder = journal_folder(made.database, made.run)
+            folder.mkdir(parents=True, exist_ok=True)
+            leg = leg_row(made.run, before.legs + 1)
+            name = f"{'answers' if made.goes_on == 'join' else 'leg'}{leg.leg:03}.journal"
+            writer = stack.enter_context(journal.Writer(folder / name))
+            for row in self._opening(leg, before, identities):
                 writer.append(row)
             writer.flush()
-            left = await self._ask_all(questions, models, writer)
+            if relay is None:
+                left = await self._ask_all(made.endpoints, self._open(before, identities), identities, writer)
+            else:
+                left = await self._ask_in_turn(relay, writer)
             ended: LegRow = replace(leg, ended_ns=time.monotonic_ns(), status="failed" if self._dead else "stopped" if left else "done")
             if made.goes_on != "join":
                 writer.append(ended)
@@ -124,7 +135,41 @@ class Leg:
             )
         return Asked(run_id=made.run, answered=self._counts["answered"], failed=self._counts["failed"], left=left, load_error=error)
 
-    def _before(self, kind: Kind) -> Past:
+    def _relay(self, launching: Launching) -> Relay:
+        endpoints = {e.name: e for e in self._eval.endpoints}
+        return Relay(endpoints, launching, is_stopping=self._stops.is_set, notice=self._notice)
+
+    async def _identities(self, relay: Relay | None) -> dict[str, Identity]:
+        """Ask every server who it is; of those that are started in turn, the first to be asked comes last, and stays.
+
+        A run that is joined has met them: nothing is started twice for it.
+        """
+        made = self._eval
+        if relay is None:
+            return dict(zip((e.name for e in made.endpoints), await identify_all(made.endpoints), strict=True))
+        if made.goes_on == "join":
+            return {}
+        met = {e.name: await relay.meet(e.name) for e in reversed(made.endpoints) if not is_control(e.name)}
+        return {e.name: met[copied(e.name)] for e in made.endpoints}
+
+    async def _ask_in_turn(self, relay: Relay, writer: journal.Writer) -> int:
+        """Start one server after the other and ask it all that it has not answered."""
+        made, left = self._eval, 0
+        for endpoint in made.endpoints:
+            before = past(made.database, made.run, (endpoint.name,))
+            if not self._open(before, {}):
+                continue
+            if not self._stops.is_set():
+                identities = {endpoint.name: (await relay.up(endpoint.name)).identity}
+                self._before(identities)
+                self._said = self._said or replies(made.database, made.run, made.endpoints[0].name)
+                left += await self._ask_all((endpoint,), self._open(before, identities), identities, writer)
+                writer.flush()
+            else:
+                left += len(self._open(before, {}))
+        return left
+
+    def _before(self, identities: Mapping[str, Identity]) -> Past:
         made = self._eval
         arms = tuple(e.name for e in made.endpoints)
         before = past(made.database, made.run, arms)
@@ -132,6 +177,7 @@ class Leg:
             case "resume":
                 check_resumed(before, run_id=made.run, options=self._options(), seed=made.seed, database=made.database)
             case "join":
+                kind = kind_of(identities) if identities else None
                 check_joined(before, run_id=made.run, arms=arms, kind=kind, database=made.database)
             case "new":
                 pass
@@ -139,21 +185,23 @@ class Leg:
 
     def _open(self, before: Past, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
         """Return the questions that are left and that every arm has room for."""
-        limits = [each.max_model_len for each in identities.values() if each.max_model_len is not None]
-        longest = min(limits, default=None)
+        said = [each.max_model_len for each in identities.values()] + [e.expect.get("max_model_len") for e in self._eval.endpoints]
+        longest = min((length for length in said if isinstance(length, int)), default=None)
         asked = self._eval.asked.questions()
         fit = [each for each in asked if longest is None or each.context <= longest]
-        if len(fit) < len(asked):
+        if len(fit) < len(asked) and identities:
             self._notice(
                 f"{len(asked) - len(fit):,} questions are longer than {longest:,} tokens, the shortest window of the arms: left out"
             )
-        return tuple(each for each in fit if (each.task, each.context, each.item, each.depth, each.repetition) not in before.answered)
+        return tuple(each for each in fit if asked_of(each) not in before.answered)
 
-    async def _ask_all(self, questions: tuple[Question, ...], models: Mapping[str, str], writer: journal.Writer) -> int:
+    async def _ask_all(
+        self, served: Sequence[Endpoint], questions: tuple[Question, ...], identities: Mapping[str, Identity], writer: journal.Writer
+    ) -> int:
         made = self._eval
         waiting: Iterator[Question] = iter(questions)
         async with AsyncExitStack() as open_:
-            askers = {e.name: await open_.enter_async_context(Asker(e, models[e.name])) for e in made.endpoints}
+            askers = {e.name: await open_.enter_async_context(Asker(e, served_model(e, identities[e.name]))) for e in served}
 
             async def work() -> None:
                 while not self._stops.is_set() and (question := next(waiting, None)) is not None:
@@ -184,17 +232,19 @@ class Leg:
                 request_id=self._request_id(question, arm),
             )
             self._watch(arm, replies[arm])
-        rows = [self._row(question, item, arm, replies) for arm in askers]
+        reference = made.endpoints[0].name
+        theirs = replies.get(reference) or self._said.get(asked_of(question))
+        if made.launching is not None and reference in askers and isinstance(theirs, Answered):
+            self._said[asked_of(question)] = theirs  # the others are asked when it runs no more
+        rows = [self._row(question, item, arm, replies[arm], None if arm == reference else theirs) for arm in askers]
         for row in rows:
             self._counts["failed" if row.right is None else "answered"] += 1
             self._listener(question, row.arm, row)
         return rows
 
-    def _row(self, question: Question, item: Item, arm: str, replies: Mapping[str, Answered | Failed]) -> AnswerRow:
-        reference = self._eval.endpoints[0].name
-        reply, theirs = replies[arm], replies[reference]
+    def _row(self, question: Question, item: Item, arm: str, reply: Answered | Failed, theirs: Answered | Failed | None) -> AnswerRow:
         grade = self._eval.asked.grade(reply.text, question, item) if isinstance(reply, Answered) else None
-        compared = theirs if arm != reference and isinstance(theirs, Answered) else None
+        compared = theirs if isinstance(theirs, Answered) else None
         return AnswerRow(
             run_id=self._eval.run,
             arm=arm,
@@ -222,36 +272,16 @@ class Leg:
     def _options(self) -> str:
         return json.dumps(dict(self._eval.options), sort_keys=True)
 
-    def _opening(self, leg: LegRow, before: Past, identities: Mapping[str, Identity], models: Mapping[str, str]) -> list[Row]:
+    def _opening(self, leg: LegRow, before: Past, identities: Mapping[str, Identity]) -> list[Row]:
         made = self._eval
         if made.goes_on == "join":
             return []
-        rows: list[Row] = [leg]
-        if before.run is None:
-            names = set(models.values())
-            described = RunRow(
-                run_id=made.run,
-                kind=kind_of(identities),
-                name="eval",
-                created_ns=time.time_ns(),
-                trace_name=None,
-                trace_hash=None,
-                model=names.pop() if len(names) == 1 else None,
-                design="interleaved",
-                seed=made.seed,
-                version=__version__,
-                command=made.command,
-                options=self._options(),
-            )
-            rows += [
-                described,
-                *(arm_row(made.run, position, e, models[e.name], identities[e.name]) for position, e in enumerate(made.endpoints)),
-            ]
-        for name, identity in identities.items():
-            facts = json.dumps(identity.facts(), sort_keys=True)
-            at_ns = time.monotonic_ns()
-            rows.append(FingerprintRow(run_id=made.run, leg=leg.leg, arm=name, at_ns=at_ns, moment="before", round=0, facts=facts))
-        return rows
+        described = (
+            ()
+            if before.run is not None
+            else described_run(made.run, made.endpoints, identities, seed=made.seed, command=made.command, options=self._options())
+        )
+        return [leg, *described, *fingerprints(made.run, leg.leg, identities)]
 
     async def _load(self) -> str | None:
         try:

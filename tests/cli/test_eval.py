@@ -13,6 +13,7 @@ from scipy.stats import binomtest
 from agentload.emulator.answers import success_rate
 from agentload.experiment.arms import arms_of
 from agentload.serve.processes import Servers, start
+from tests.cli.test_relay import arms_file
 
 pytestmark = pytest.mark.loopback
 AGENTLOAD = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
@@ -140,3 +141,26 @@ def test_what_cannot_be_asked_is_said_in_a_line(servers: Servers, tmp_path: Path
     done = agentload("eval", "--endpoints", endpoints(servers), "--db", "x.duckdb", *arguments, cwd=tmp_path)
     assert done.returncode in {1, 2}
     assert done.stderr.startswith(error), done.stderr
+
+
+@pytest.mark.slow
+def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(tmp_path: Path) -> None:
+    arms = arms_file(tmp_path, "bf16", "fp8")
+    asked = ("--endpoints", arms, "--launch", "--tasks", "needle", "--contexts", "2k", "--depths", "3", "--db", "x.duckdb")
+    first = agentload("eval", *asked, "--json", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    run = json.loads(first.stdout)["run_id"]
+    database = tmp_path / "x.duckdb"
+    found = rows(database, "SELECT arm, count(\"right\"), count(signals ->> 'agreement') FROM answers GROUP BY arm ORDER BY arm")
+    assert found == [("bf16", 3, 0), ("fp8", 3, 3)]  # what the reference said is kept for the comparison
+    starts = [log.parent.name for log in sorted((tmp_path / "logs").glob("*/*.log"))]
+    assert starts == ["start-001", "start-002", "start-003"]  # both are met, the reference stays and is asked, then the other
+    # Of a run that is gone on with, only what is missing is asked, and nothing is started for what is there.
+    more = agentload("eval", *asked[:-4], "--depths", "3", "--items", "6", "--db", "x.duckdb", "--into", run, cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert rows(database, "SELECT arm, count(DISTINCT item), count(*) FROM answers GROUP BY arm ORDER BY arm") == [
+        ("bf16", 6, 6),
+        ("fp8", 6, 6),
+    ]
+    again = agentload("eval", *asked, "--into", run, cwd=tmp_path)
+    assert (again.returncode, "ready after" in again.stderr) == (0, False)
