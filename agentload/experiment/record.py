@@ -24,6 +24,8 @@ from agentload.model.rows import ArmRow, Kind, LegRow, RunRow
 from agentload.model.trace import Header
 from agentload.replay.stretches import stretches, where
 
+RESUMABLE = frozenset({"replay", "eval"})
+"""Verbs with a `--resume`; the others begin anew when they are called again."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -91,9 +93,10 @@ def typed_command() -> str:
 
 
 def resume_command(run_id: str) -> str:
-    """Return the command line that goes on with a run: as it was typed, with `--resume`."""
-    is_resumed = any(each == "--resume" or each.startswith("--resume=") for each in sys.argv)
-    return typed_command() if is_resumed else f"{typed_command()} --resume {run_id}"
+    """Return the command line that goes on with a run: as it was typed, with `--resume` where its verb has that."""
+    typed = sys.argv[1:]
+    is_resumed = any(each == "--resume" or each.startswith("--resume=") for each in typed)
+    return f"{typed_command()} --resume {run_id}" if {*typed[:1]} & RESUMABLE and not is_resumed else typed_command()
 
 
 def conditions(plan: Plan) -> dict[str, object]:

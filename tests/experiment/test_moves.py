@@ -51,7 +51,19 @@ def test_a_resumed_half_warms_up_again_unless_it_has_nothing_left() -> None:
     assert (left(-1, 0), left(-1, 0, 1)) == ([-1, -1, 1, 1], [])
 
 
-@pytest.mark.parametrize("given", [["--resume", "r1"], ["--resume=r1"]])
-def test_a_command_that_resumes_already_is_what_goes_on(monkeypatch: pytest.MonkeyPatch, given: list[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["agentload", "replay", "rag", *given])
-    assert resume_command("r1") == f"agentload replay rag {' '.join(given)}"
+@pytest.mark.parametrize(
+    ("typed", "goes_on"),
+    [
+        ("replay rag", "replay rag --resume r1"),
+        ("eval --tasks needle", "eval --tasks needle --resume r1"),
+        ("replay rag --resume r1", "replay rag --resume r1"),
+        ("replay rag --resume=r1", "replay rag --resume=r1"),
+        ("watch run nightly", "watch run nightly"),  # a job has no run of its own to go on with
+        ("sweep --context 1k..8k", "sweep --context 1k..8k"),
+    ],
+)
+def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_again(
+    monkeypatch: pytest.MonkeyPatch, typed: str, goes_on: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/agentload", *typed.split()])
+    assert resume_command("r1") == f"agentload {goes_on}"
