@@ -95,7 +95,7 @@ def typed_command() -> str:
 def resume_command(run_id: str) -> str:
     """Return the command line that goes on with a run: as it was typed, with `--resume` where its verb has that."""
     typed = sys.argv[1:]
-    is_resumed = any(each == "--resume" or each.startswith("--resume=") for each in typed)
+    is_resumed = any(each.partition("=")[0] in {"--resume", "--into"} for each in typed)  # a run that is joined goes on by itself
     return f"{typed_command()} --resume {run_id}" if {*typed[:1]} & RESUMABLE and not is_resumed else typed_command()
 
 

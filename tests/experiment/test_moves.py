@@ -58,6 +58,7 @@ def test_a_resumed_half_warms_up_again_unless_it_has_nothing_left() -> None:
         ("eval --tasks needle", "eval --tasks needle --resume r1"),
         ("replay rag --resume r1", "replay rag --resume r1"),
         ("replay rag --resume=r1", "replay rag --resume=r1"),
+        ("eval --into r1", "eval --into r1"),
         ("watch run nightly", "watch run nightly"),  # a job has no run of its own to go on with
         ("sweep --context 1k..8k", "sweep --context 1k..8k"),
     ],
