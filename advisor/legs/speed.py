@@ -54,7 +54,9 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     margin = max(policy.min_change, floor, allowed)
     needs = (more_pairs(case, speed),)
     told = f"turn time {words.change(relative)}"
-    p_for, p_against = spread.p_below(math.log1p(-margin)), spread.p_above(math.log1p(margin))
+    # Where equal sides differ by all there is, nothing can be faster by more.
+    p_for = spread.p_below(math.log1p(-margin) if margin < 1 else -math.inf)
+    p_against = spread.p_above(math.log1p(margin))
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
         leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles)

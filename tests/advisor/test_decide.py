@@ -269,9 +269,10 @@ def test_a_noise_floor_above_the_margin_decides() -> None:
     assert _verdict(decide(evidence)).pays.margin == 0.03
 
 
-def test_a_wild_noise_floor_leaves_nothing_to_find() -> None:
+@pytest.mark.parametrize("effect", [0.15, 3.0])
+def test_a_wild_noise_floor_leaves_nothing_to_find(effect: float) -> None:
     rng = np.random.default_rng(8)
-    control = AaControl(workload="chat", first=(pair := simulated_calls(rng, pairs=6, effect=0.15, noise=QUIET))[0], second=pair[1])
+    control = AaControl(workload="chat", first=(pair := simulated_calls(rng, pairs=6, effect=effect, noise=QUIET))[0], second=pair[1])
     verdict = _verdict(decide(compared(effect=-0.1, aa=(control,))))
     assert verdict.verdict == "test further"
     assert "two equal sides differ" in verdict.pays.reason
