@@ -11,9 +11,9 @@ import yaml
 
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.errors import LaunchError
+from agentload.kvmath.vllm import CURRENT
 
 IMAGE: Final = "vllm/vllm-openai:v{version}"
-VERSION: Final = "0.32.0"
 CACHE: Final = "/cache"  # where the container has the hub's files
 START_S: Final = 1800
 
@@ -94,7 +94,7 @@ def _arguments(launch: Launch) -> list[str]:
 
 
 def _image(arm: Endpoint) -> str:
-    return IMAGE.format(version=arm.expect.get("version", VERSION))
+    return IMAGE.format(version=arm.expect.get("version", CURRENT))
 
 
 def _port(arm: Endpoint) -> int:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from agentload.kvmath import applied
+from agentload.kvmath import applied, vllm
 from agentload.kvmath.applied import Subject
 
 Validity: TypeAlias = Literal["holds", "default", "outdated", "wrong"]
 """Holds; holds and is what a server does unasked; names or flags have changed; never was so, or no longer is."""
-CURRENT: Final = "vLLM 0.33.0"
+CURRENT: Final = f"vLLM {vllm.CURRENT}"
 GUIDE: Final = "Rafay Token Factory, KV cache best practices"
 ARTICLE: Final = "an article on FP8 and prefix caching"
 

@@ -4,6 +4,7 @@ import yaml
 
 from agentload.endpoints.commands import explained, planned
 from agentload.endpoints.manifests import compose, kubernetes
+from agentload.kvmath import practice
 
 
 def test_a_model_without_windows_gets_no_arm_that_skips_them() -> None:
@@ -22,7 +23,8 @@ def test_a_compose_file_has_a_service_an_arm_with_the_arguments_after_serve() ->
     services = yaml.safe_load(compose(planned("M", has_windows=False)))["services"]
     assert list(services) == ["bf16", "fp8", "bf16-same-backend"]
     assert services["fp8"]["command"] == ["M", "--port", "8001", "--kv-cache-dtype", "fp8", "--enable-prompt-tokens-details"]
-    assert services["fp8"]["image"] == "vllm/vllm-openai:v0.32.0"
+    # The release whose flags and defaults the rules of `kv` tell of.
+    assert services["fp8"]["image"] == f"vllm/vllm-openai:v{practice.CURRENT.removeprefix('vLLM ')}" == "vllm/vllm-openai:v0.33.0"
 
 
 def test_kubernetes_manifests_wait_for_health_and_give_each_arm_its_gpu() -> None:
