@@ -1,12 +1,13 @@
-"""Decide between KV-cache configurations on a real vLLM, without a GPU: two random models, every arm started in turn, a report each.
+"""Decide between KV-cache configurations on a real vLLM, without a GPU: two random models, all their arms started again and again.
 
 A model of llama's shape and one of gpt_oss's, 12 layers and 1,024 wide, are served as BF16, FP8 and, where there are windows, FP8 that
-skips them. A RAG and a reasoning trace are replayed and contexts from 512 tokens to the window are swept, on servers that take turns and
-are started several times. What is measured is real; what the models say is not.
+skips them, side by side: a server that is idle costs nothing, and starting one takes longer than what it is asked. On each set of servers
+a RAG and a reasoning trace are replayed once on every arm and contexts from 512 tokens to the window are swept; then the set is ended and
+started anew. What is measured is real; what the models say is not.
 
     AGENTLOAD_VLLM=/path/to/bin/vllm python benchmarks/real_vllm/demo.py
 
-It stops what takes too long (--minutes) and decides on what is there. Run again, it goes on where it stopped.
+It begins no set for which its time (--minutes) is too short, and decides on what is there. Run again, it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 import yaml
 
-from agentload.model.apart import CONTEXT_SWEEP
+from agentload.experiment.beside import FIRST as BESIDE
 from agentload.prompts.words import WORDS
 from agentload.store.database import reading
 
@@ -45,7 +48,7 @@ ENV = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "
 # What a random model says most often, over and over, would be taken for a broken cache: it draws instead. Without a seed, of which the
 # CPU build of 0.32.0 dies when a prompt is prefilled in several steps.
 DRAWN = {"temperature": 1.0, "seed": None}
-DRAIN_S = 120.0
+STOP_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +57,8 @@ class Size:
 
     hidden: int
     layers: int
-    pairs: int
-    restarts: int
-    """Of each server in the replay; a sweep has one for every pair."""
-    sweeps: int
+    sets: int
+    """How often the servers are started; each start is a pair of blocks, and a pair of the sweep."""
     contexts: str
     output: int
     rag: tuple[str, ...]
@@ -67,25 +68,21 @@ class Size:
 FULL = Size(
     hidden=1024,
     layers=12,
-    pairs=3,
-    restarts=3,
-    sweeps=3,  # one prompt of 8k takes half a minute on the one core that vLLM leaves its worker of two
-    contexts="512..8k",
+    sets=3,
+    contexts="512..8k",  # a prompt of 8k takes half a minute on the one core that vLLM leaves its worker of two
     output=32,
-    # Prompts of 1k to 4k, where a prompt of this model costs seconds and the dtype shows; answers of up to a thousand tokens.
-    rag=("sessions=4", "documents=0", "passages=12", "--ctx-scale", "0.8"),
-    reasoning=("sessions=5", "--ctx-scale", "0.08"),
+    # Prompts of 1k to 4k, where a prompt of this model costs seconds and the dtype shows, and short ones with answers of hundreds.
+    rag=("sessions=3", "documents=0", "passages=12", "--ctx-scale", "0.7", "--seed", "3"),
+    reasoning=("sessions=3", "--ctx-scale", "0.2", "--seed", "3"),
 )
 QUICK = Size(
     hidden=256,
     layers=4,
-    pairs=4,
-    restarts=2,
-    sweeps=2,
+    sets=3,
     contexts="512..2k",
     output=16,
-    rag=("sessions=4", "documents=0", "--ctx-scale", "0.2"),
-    reasoning=("sessions=4", "--ctx-scale", "0.05"),
+    rag=("sessions=2", "documents=0", "--ctx-scale", "0.2"),
+    reasoning=("sessions=2", "--ctx-scale", "0.05"),
 )
 
 
@@ -93,9 +90,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("reports/vllm"), help="folder for the reports")
     parser.add_argument("--work", type=Path, default=Path("build/demo-vllm"), help="folder for models, logs and databases")
-    parser.add_argument("--minutes", type=float, default=45.0, help="what takes longer is stopped, and decided on as it is")
-    parser.add_argument("--quick", action="store_true", help="tiny models and two pairs: does it work?")
-    parser.add_argument("--aa", action="store_true", help="play a control of BF16 as well: the noise floor, for a fifth more time")
+    parser.add_argument("--minutes", type=float, default=45.0, help="no set of servers is begun that would last longer")
+    parser.add_argument("--quick", action="store_true", help="tiny models: does it work?")
+    parser.add_argument("--no-aa", action="store_true", help="play no control of BF16: a sixth less time, and no noise floor")
     parser.add_argument("--models", default=",".join(MODELS), help="llama,gpt_oss")
     given = parser.parse_args()
     vllm = os.environ.get("AGENTLOAD_VLLM")
@@ -106,34 +103,91 @@ def main() -> None:
     size = QUICK if given.quick else FULL
     names = given.models.split(",")
     began = time.monotonic()
-    controls = int(given.aa)
-    # A step takes as long as it has arms.
-    shares = [len(MODELS[name]) + beside for name in names for beside in (controls, 0)]
-    untils = (began + 60 * given.minutes * sum(shares[: place + 1]) / sum(shares) for place in range(len(shares)))
-    for name in names:
-        _replay(name, given.work, size, vllm=vllm, until=next(untils), controls=controls)
-        _sweep(name, given.work, size, vllm=vllm, until=next(untils))
+    arms = [len(MODELS[name]) for name in names]
+    for place, name in enumerate(names):
+        until = began + 60 * given.minutes * sum(arms[: place + 1]) / sum(arms)
+        _measure(Model(name=name, work=given.work, size=size, vllm=vllm, has_control=not given.no_aa), until=until)
         _report(name, given.work, given.out)
     print(f"\n{(time.monotonic() - began) / 60:.0f} minutes; reports in {given.out}")
 
 
-def _replay(name: str, work: Path, size: Size, *, vllm: str, until: float, controls: int) -> None:
-    endpoints = _arms_file(name, work, size, vllm)
-    traces = [_trace(workload, options, work) for workload, options in (("rag", size.rag), ("reasoning", size.reasoning))]
-    command = ["replay", *traces, "--endpoints", endpoints, "--launch", "--pairs", str(size.pairs), "--restarts", str(size.restarts)]
-    command += ["--sessions", "2", "--wait-cap", "user=0.5", *(["--aa", "bf16"] if controls else [])]
-    command += ["--logs", str(work / name / "logs"), "--db", str(_database(name, work))]
-    run, left = _run_and_left(name, work, size, is_sweep=False, arms=len(MODELS[name]) + controls)
-    if left:
-        _agentload([*command, *(["--resume", run] if run else [])], until=until)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One model, and where what is measured of it goes."""
+
+    name: str
+    work: Path
+    size: Size
+    vllm: str
+    has_control: bool
+
+    @property
+    def database(self) -> Path:
+        """Return where its calls are stored."""
+        return _database(self.name, self.work)
+
+    def played(self) -> tuple[str | None, int, int]:
+        """Return its run, and how many whole pairs were played of the replay and of the sweep."""
+        if not self.database.exists():
+            return None, 0, 0
+        arms = len(MODELS[self.name])
+        with reading(self.database) as connection:
+            runs = connection.execute("SELECT run_id FROM runs").fetchall()
+            whole = connection.execute(
+                """
+                SELECT pair FROM blocks WHERE void IS NULL GROUP BY run_id, pair, salt
+                HAVING count(DISTINCT arm) >= if(pair < ?, ?, ?)
+                """,
+                [BESIDE, arms + self.has_control, arms],
+            ).fetchall()
+        pairs = {pair for (pair,) in whole}
+        swept = sum(pair >= BESIDE for pair in pairs)
+        return (runs[0][0] if runs else None), len(pairs) - swept, swept
 
 
-def _sweep(name: str, work: Path, size: Size, *, vllm: str, until: float) -> None:
-    run, left = _run_and_left(name, work, size, is_sweep=True, arms=len(MODELS[name]))
-    if left and run:
-        command = ["sweep", "--context", size.contexts, "--output", str(size.output), "--pairs", str(left), "--into", run, "--launch"]
-        command += ["--endpoints", _arms_file(name, work, size, vllm), "--logs", str(work / name / "logs-sweep")]
-        _agentload([*command, "--db", str(_database(name, work))], until=until)
+def _measure(model: Model, *, until: float) -> None:
+    size, endpoints = model.size, _arms_file(model.name, model.work, model.size, model.vllm)
+    traces = [_trace(workload, options, model.work) for workload, options in (("rag", size.rag), ("reasoning", size.reasoning))]
+    longest_s = 0.0
+    for _ in range(2 * size.sets):  # one that failed is tried again
+        run, replayed, swept = model.played()
+        if min(replayed, swept) >= size.sets:
+            return
+        if time.monotonic() + longest_s > until:
+            print(f"\n{model.name}: no time is left for another set of servers; it has {min(replayed, swept)} of {size.sets}")
+            return
+        began = time.monotonic()
+        with _servers(endpoints, model.work / model.name / "logs"):
+            common = ["--endpoints", endpoints, "--db", str(model.database)]
+            if replayed < size.sets:
+                control = ["--aa", "bf16"] if model.has_control else []
+                again = ["--resume", run] if run else []
+                wanted = ["--pairs", str(replayed + 1), "--sessions", "2", "--wait-cap", "user=0.5"]
+                _agentload(["replay", *traces, *common, *wanted, *control, *again])
+            run, _, _ = model.played()
+            if swept < size.sets and run:
+                wanted = ["--context", size.contexts, "--output", str(size.output), "--pairs", "1", "--into", run]
+                _agentload(["sweep", *common, *wanted])
+        longest_s = max(longest_s, time.monotonic() - began)
+
+
+@contextmanager
+def _servers(endpoints: str, logs: Path) -> Iterator[None]:
+    command = [str(AGENTLOAD), "launch", endpoints, "--logs", str(logs)]
+    print(f"\n$ agentload {' '.join(command[1:])} &", flush=True)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                print(line, end="", flush=True)
+                if line.startswith("ready"):
+                    break
+            else:
+                sys.exit("error: the servers did not start")
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=STOP_S)
 
 
 def _report(name: str, work: Path, out: Path) -> None:
@@ -142,25 +196,7 @@ def _report(name: str, work: Path, out: Path) -> None:
         return
     with duckdb.connect(str(_database(name, work))) as connection:  # kept as an example: whose machine it was is nobody's business
         connection.execute("UPDATE legs SET host = 'one machine'")
-    _agentload(["report", str(_database(name, work)), "-o", str(out / name)], until=time.monotonic() + 120)
-
-
-def _run_and_left(name: str, work: Path, size: Size, *, is_sweep: bool, arms: int) -> tuple[str | None, int]:
-    """Return the run of a model, and how many pairs of it are still to be played."""
-    database, wanted = _database(name, work), size.sweeps if is_sweep else size.pairs
-    if not database.exists():
-        return None, wanted
-    with reading(database) as connection:
-        runs = connection.execute("SELECT run_id FROM runs").fetchall()
-        found = connection.execute(
-            """
-            SELECT count(DISTINCT pair) FROM blocks AS b WHERE void IS NULL AND ? = EXISTS (
-                FROM calls_row AS c WHERE (c.run_id, c.pair, c.workload) = (b.run_id, b.pair, ?)
-            ) AND (SELECT count(DISTINCT arm) FROM blocks AS o WHERE (o.pair, o.salt) = (b.pair, b.salt) AND o.void IS NULL) >= ?
-            """,
-            [is_sweep, CONTEXT_SWEEP, arms],
-        ).fetchall()
-    return (runs[0][0] if runs else None), max(0, wanted - found[0][0])
+    _agentload(["report", str(_database(name, work)), "-o", str(out / name)])
 
 
 def _arms_file(name: str, work: Path, size: Size, vllm: str) -> str:
@@ -170,7 +206,7 @@ def _arms_file(name: str, work: Path, size: Size, vllm: str) -> str:
         words = work / "words.txt"
         weights.parent.mkdir(parents=True, exist_ok=True)
         words.write_text(" ".join(WORDS))
-        maker = [Path(vllm).with_name("python"), HERE / "random_model.py", weights, name, words]
+        maker: list[str | Path] = [Path(vllm).with_name("python"), HERE / "random_model.py", weights, name, words]
         subprocess.run([*maker, "--hidden", str(size.hidden), "--layers", str(size.layers)], check=True, capture_output=True)
     common = ["--served-model-name", f"random-{name}", "--host", "127.0.0.1", "--enforce-eager", "--enable-prompt-tokens-details"]
     common += ["--max-model-len", str(LENGTH), "--kv-cache-memory-bytes", "512M", *FLAGS.get(name, ())]
@@ -191,7 +227,7 @@ def _arms_file(name: str, work: Path, size: Size, vllm: str) -> str:
 def _trace(workload: str, options: tuple[str, ...], work: Path) -> str:
     path = work / f"{workload}.jsonl"
     if not path.exists():
-        _agentload(["trace", "generate", workload, *options, "-o", str(path)], until=time.monotonic() + 60)
+        _agentload(["trace", "generate", workload, *options, "-o", str(path)])
     return str(path)
 
 
@@ -199,17 +235,11 @@ def _database(name: str, work: Path) -> Path:
     return work / name / "demo.duckdb"
 
 
-def _agentload(arguments: list[str], *, until: float) -> None:
-    """Run a verb as it is typed; when its time is up, it is asked to stop, as by Ctrl-C, and keeps what it has."""
+def _agentload(arguments: list[str]) -> None:
+    """Run a verb as it is typed."""
     print(f"\n$ agentload {' '.join(arguments)}", flush=True)
-    with subprocess.Popen([AGENTLOAD, *arguments]) as process:
-        try:
-            code = process.wait(max(1.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            print("the time for this step is up: stopping it", flush=True)
-            process.send_signal(signal.SIGINT)
-            code = process.wait(DRAIN_S)
-    if code not in {0, 130}:
+    code = subprocess.run([AGENTLOAD, *arguments], check=False).returncode
+    if code:
         sys.exit(f"error: agentload {arguments[0]} ended with code {code}\nhint: run the line above by hand")
 
 
