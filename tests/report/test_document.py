@@ -331,12 +331,24 @@ def test_a_failed_gate_is_told_with_what_it_saw() -> None:
     assert dict(told.asides)["Caveats"] == "Each server was started once"
 
 
-def test_too_few_sessions_for_a_p95_show_the_median() -> None:
+@pytest.mark.parametrize(
+    ("few", "heading", "cells"),
+    [
+        (set(), "TTFT p95", ("1.95 s", "1.95 s")),
+        ({"rag", "code", "long_chat"}, "TTFT p50", ("1.95 s", "1.95 s")),
+        ({"rag"}, "TTFT", ("p50 1.95 s", "p95 1.95 s")),
+    ],
+)
+def test_too_few_sessions_for_a_p95_show_the_median_and_the_heading_says_which_it_is(
+    few: set[str], heading: str, cells: tuple[str, str]
+) -> None:
     decision = sample.decision()
-    figures = tuple(replace(each, name=each.name.replace("p95", "p50")) for each in decision.figures)
+    figures = tuple(replace(each, name=each.name.replace("p95", "p50")) if each.workload in few else each for each in decision.figures)
     told = made(replace(decision, figures=figures))
     assert told.classes is not None
-    assert told.classes.rows[0][3] == Cell(text="p50 1.95 s", tone="muted")
+    assert told.classes.columns[3] == f"FP8 skip-SW {heading}"
+    by_class = {row[0].text.split()[0]: row[3].text for row in told.classes.rows}
+    assert (by_class["rag"], by_class["code"]) == cells
 
 
 def test_verdicts_that_read_the_same_are_told_once() -> None:

@@ -129,37 +129,47 @@ def classes(view: View) -> Table | None:
         return None
     challengers = view.arms[1:]
     focus = labels.arm(view.focus)
+    shown = {part for name in view.workloads if (part := _part(view, name)) is not None} or {"p95"}
+    part = shown.pop() if len(shown) == 1 else None
     columns = (
         "class (share of GPU time)",
         *(f"{labels.arm(arm)} turn time" for arm in challengers),
-        f"{focus} TTFT p95",
+        f"{focus} TTFT {part}" if part else f"{focus} TTFT",
         f"verdict for {focus}",
     )
-    return Table(title="By workload class", columns=columns, rows=tuple(_class_row(view, name) for name in view.workloads))
+    rows = tuple(_class_row(view, name, is_mixed=part is None) for name in view.workloads)
+    return Table(title="By workload class", columns=columns, rows=rows)
 
 
-def _class_row(view: View, workload: str) -> tuple[Cell, ...]:
+def _class_row(view: View, workload: str, *, is_mixed: bool) -> tuple[Cell, ...]:
     share = next(each.gpu_time_share for each in view.evidence.workloads if each.name == workload)
     name = f"{workload} {say.percent(share)}" if share is not None else workload
     verdict = view.verdict(view.focus, workload)
     return (
         Cell(text=name),
         *(_class_turn_time(view, arm, workload) for arm in view.arms[1:]),
-        _ttft(view, workload),
+        _ttft(view, workload, is_mixed=is_mixed),
         ABSENT if verdict is None else Cell(text=f"{words(verdict)}{need(verdict)}", tone=labels.VERDICT_TONES[verdict.verdict]),
     )
 
 
-def _ttft(view: View, workload: str) -> Cell:
-    p95, p50 = (view.figure(f"ttft_ms.{name}", view.focus, workload) for name in ("p95", "p50"))
-    if p95 is None:
-        # Too few sessions for a p95: the median says at least where it lies.
-        return ABSENT if p50 is None else Cell(text=f"p50 {say.duration(p50.estimate.value)}", tone="muted")
+def _part(view: View, workload: str) -> str | None:
+    """Name the quantile of a class that can be shown: with too few sessions for a p95 the median says at least where it lies."""
+    return next((part for part in ("p95", "p50") if view.figure(f"ttft_ms.{part}", view.focus, workload) is not None), None)
+
+
+def _ttft(view: View, workload: str, *, is_mixed: bool) -> Cell:
+    part = _part(view, workload)
+    found = view.figure(f"ttft_ms.{part}", view.focus, workload)
+    if found is None:
+        return ABSENT
+    text = f"{part} {say.duration(found.estimate.value)}" if is_mixed else say.duration(found.estimate.value)
     slo = view.policy.slo(workload)
-    text = say.duration(p95.estimate.value)
+    if part == "p50":
+        return Cell(text=text, tone="muted")
     if slo is None or slo.ttft_ms is None:
         return Cell(text=text)
-    return Cell(text=f"{text} (SLO {say.duration(slo.ttft_ms)})", tone="bad" if p95.estimate.is_above(slo.ttft_ms) else "plain")
+    return Cell(text=f"{text} (SLO {say.duration(slo.ttft_ms)})", tone="bad" if found.estimate.is_above(slo.ttft_ms) else "plain")
 
 
 def _class_turn_time(view: View, arm: str, workload: str) -> Cell:
