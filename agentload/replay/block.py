@@ -1,6 +1,6 @@
 """One block being played on one arm: know what is due, release it under the cap.
 
-A call waits in one of three places: for its dependencies (`_waiters`), for its instant (`_due`, a heap), or for a free slot (due,
+A call waits in one of three places: for its dependencies (`_sessions`), for its instant (`_due`, a heap), or for a free slot (due,
 but the cap is reached). Instants of completion are the stamps of the answer's last byte, not of the moment when this code hears of
 it: processing late never moves the schedule.
 """
@@ -8,20 +8,18 @@ it: processing late never moves the schedule.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from agentload.model.commands import Call, Command, Ended, Forget, Send, Status
 from agentload.model.plan import Block, Plan, Play
-from agentload.model.trace import Session, TurnRef
 from agentload.replay.arrivals import SECOND
+from agentload.replay.dependencies import Dependencies
 from agentload.replay.intake import Intake
 from agentload.replay.outgoing import Outgoing
 from agentload.replay.replies import Replies
 from agentload.replay.session import MissingReplyError, Player
 
-REMEMBERED = 10_000  # ended sessions that may still be referred to; the trace format promises no longer reach
 BACKOFF_NS = SECOND  # wait before a second attempt; doubles with each further one
 RETRIABLE: frozenset[Status] = frozenset({"refused", "reset", "connect_timeout", "busy"})
 
@@ -49,13 +47,7 @@ class BlockPlay:
         self._replies = Replies(block.sessions, live_history=plan.load.history == "live")
         self._prepares = prepares
         self._intake = Intake(block.sessions, plan.load.arrivals, seed=(plan.seed, "arrivals", block.index), started_ns=started_ns)
-        self._players: dict[str, Player] = {}
-        self._over: list[str] = []
-        """Sessions whose play is over, and nobody was told yet."""
-        self._parked: dict[str, Session] = {}
-        self._spawned_ns: dict[str, int] = {}
-        self._ended: OrderedDict[str, list[int]] = OrderedDict()
-        self._waiters: dict[tuple[str, int], list[Player]] = {}
+        self._sessions = Dependencies(plan, due=self._became_due)
         self._due: list[tuple[int, int, _Pending]] = []
         self._order = 0
         self._slot_ns = started_ns
@@ -73,7 +65,7 @@ class BlockPlay:
     @property
     def is_over(self) -> bool:
         """Tell whether nothing is in flight and nothing can still become due."""
-        return not self.in_flight and (self._is_closed or (not self._due and not self._players and self._intake.is_empty))
+        return not self.in_flight and (self._is_closed or (not self._due and not self._sessions.players and self._intake.is_empty))
 
     def close(self) -> None:
         """Release nothing more; what is in flight goes on."""
@@ -83,8 +75,8 @@ class BlockPlay:
     def cut(self) -> None:
         """Close before the end: what was left to play makes the block incomplete."""
         if not self._is_closed:
-            more = any(player.next_turn + 1 < len(player.session.turns) for player in self._players.values())
-            self.is_cut = bool(self._due or self._parked) or more or not self._intake.is_empty
+            more = any(player.next_turn + 1 < len(player.session.turns) for player in self._sessions.players.values())
+            self.is_cut = bool(self._due or self._sessions.parked) or more or not self._intake.is_empty
             self.close()
 
     def step(self, now_ns: int) -> list[Command]:
@@ -116,11 +108,11 @@ class BlockPlay:
             return
         if outcome.status == "ok" and outcome.reply is not None and send.call.wants_reply:
             self._replies.keep(player.session, send.call.turn, outcome.reply)
-        self._complete(player, done_ns)
+        self._sessions.complete(player, done_ns)
         if player.has_ended:
             self._retire(player, done_ns)
         else:
-            self._await(player)
+            self._sessions.follow(player)
 
     def next_ns(self) -> int | None:
         """Return the instant at which `step` has something to do, if nothing ends before."""
@@ -136,90 +128,25 @@ class BlockPlay:
     def _forgotten(self) -> Iterator[Forget]:
         """Say of which sessions nothing more will be sent: those that have ended, and all when the play is over."""
         if self.is_over:
-            self._over += self._players
-            self._players.clear()
-        for session in self._over:
+            self._sessions.drop()
+        for session in self._sessions.over:
             yield Forget(arm=self.play.arm, session=session)
-        self._over.clear()
-
-    # --- sessions and their dependencies ---
+        self._sessions.over.clear()
 
     def _begin_sessions(self, now_ns: int, out: list[Command]) -> None:
         for session, start_ns in self._intake.take(now_ns):
-            name = session.session
-            if start_ns is not None:
-                self._begin(session, start_ns)
-                self._prepare(self._players[name], out)
+            if start_ns is None:
+                self._sessions.park(session)
             else:
-                self._parked[name] = session
-                if (at_ns := self._spawned_ns.pop(name, None)) is not None:
-                    self._spawn(name, at_ns)
-
-    def _begin(self, session: Session, at_ns: int) -> None:
-        prefix = self._plan.header.prefixes.get(session.prefix, ()) if session.prefix else ()
-        player = Player(session, prefix, live_history=self._load.history == "live", ready_ns=at_ns)
-        self._players[session.session] = player
-        self._await(player)
-
-    def _spawn(self, name: str, at_ns: int) -> None:
-        session = self._parked.pop(name, None)
-        if session is None:
-            self._spawned_ns[name] = at_ns
-        else:
-            self._begin(session, at_ns)
-
-    def _await(self, player: Player) -> None:
-        for ref in player.session.turns[player.next_turn].after:
-            done_ns = self._completed(ref)
-            if done_ns is None:
-                player.waiting_for += 1
-                self._waiters.setdefault((ref.session, ref.turn), []).append(player)
-            else:
-                player.ready_ns = max(player.ready_ns, done_ns)
-        if player.waiting_for == 0:
-            self._schedule(player)
-
-    def _completed(self, ref: TurnRef) -> int | None:
-        player = self._players.get(ref.session)
-        if player is not None:
-            return player.completed(ref.turn)
-        ended = self._ended.get(ref.session)
-        return ended[ref.turn] if ended is not None and ref.turn < len(ended) else None
-
-    def _complete(self, player: Player, done_ns: int) -> None:
-        name, turn = player.session.session, player.next_turn
-        player.completed_ns.append(done_ns)
-        player.ready_ns = done_ns
-        for spawned in player.session.turns[turn].spawn:
-            self._spawn(spawned, done_ns)
-        self._release_waiters((name, turn), done_ns)
-        if player.has_ended:
-            self._release_waiters((name, -1), done_ns)
-
-    def _release_waiters(self, key: tuple[str, int], done_ns: int) -> None:
-        for waiter in self._waiters.pop(key, ()):
-            waiter.ready_ns = max(waiter.ready_ns, done_ns)
-            waiter.waiting_for -= 1
-            if waiter.waiting_for == 0:
-                self._schedule(waiter)
+                self._prepare(self._sessions.begin(session, start_ns), out)
 
     def _retire(self, player: Player, done_ns: int) -> None:
-        name = player.session.session
-        del self._players[name]
-        self._over.append(name)
-        self._ended[name] = player.completed_ns
-        if len(self._ended) > REMEMBERED:
-            self._ended.popitem(last=False)
+        self._sessions.retire(player)
         self._replies.forget(player.session, turns=player.next_turn)
-        self._intake.ended(name, done_ns)
+        self._intake.ended(player.session.session, done_ns)
 
-    def _schedule(self, player: Player) -> None:
-        turn = player.session.turns[player.next_turn]
-        wait_s = turn.wait_s
-        if (rule := self._load.waits.get(turn.wait or "")) is not None:
-            wait_s *= rule.scale
-            wait_s = wait_s if rule.cap_s is None else min(wait_s, rule.cap_s)
-        self._push(player.ready_ns + round(wait_s * SECOND), _Pending(player, player.next_turn))
+    def _became_due(self, due_ns: int, player: Player) -> None:
+        self._push(due_ns, _Pending(player, player.next_turn))
 
     def _push(self, due_ns: int, pending: _Pending) -> None:
         if not self._is_closed:
@@ -285,21 +212,17 @@ class BlockPlay:
         """Skip a session's remaining turns; those who waited for them go on."""
         out.extend(self._outgoing.skips(player.session, since=player.next_turn, at_ns=at_ns))
         while not player.has_ended:
-            self._complete(player, at_ns)
+            self._sessions.complete(player, at_ns)
         self._retire(player, at_ns)
 
     def _strand(self, out: list[Command]) -> None:
         """Skip every turn that waits for something that can never come; a closed block has nothing to say."""
         if self._is_closed:
             return
-        stranded = list(self._players.values())
-        self._over += self._players
-        self._players.clear()
-        self._waiters.clear()
-        for player in stranded:
+        for player in self._sessions.drop():
             out.extend(self._outgoing.skips(player.session, since=player.next_turn, at_ns=player.ready_ns))
             self._intake.ended(player.session.session, player.ready_ns)
         if self._intake.is_empty:
-            for session in self._parked.values():
+            for session in self._sessions.parked.values():
                 out.extend(self._outgoing.skips(session, since=0, at_ns=self._last_ns))
-            self._parked.clear()
+            self._sessions.parked.clear()
