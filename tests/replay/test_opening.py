@@ -6,7 +6,7 @@ from agentload.model.commands import Finish, Lost, Open, Opened, Started, Stoppe
 from agentload.model.plan import Plan
 from agentload.replay.dispatcher import Dispatcher
 from tests.replay.playing import START, S, one_block, play, took
-from tests.replay.test_dispatcher import talk
+from tests.replay.talks import talk
 
 
 def started(pairs: int, starts: tuple[int, ...]) -> Plan:

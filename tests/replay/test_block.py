@@ -1,0 +1,132 @@
+"""What a block sends, and when: under a load, a cap and a budget."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentload.model.commands import Ended, Event, Outcome, Send, Settle, Started, Stopped, Wake, Woke
+from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
+from agentload.model.plan import Recorded as AsRecorded
+from agentload.model.trace import TurnRef
+from agentload.replay.dispatcher import Dispatcher
+from tests.replay.playing import S, one_block, play, took
+from tests.replay.talks import instants, talk
+
+
+def test_a_retry_is_a_further_attempt_with_its_own_name() -> None:
+    def busy_once(send: Send, now: int) -> Outcome:
+        return Outcome(status="busy" if send.attempt == 0 else "ok", done_ns=now + S)
+
+    log = play(one_block((talk("s", 2),), load=Load(retries=1)), busy_once)
+    assert [(s.call.turn, s.attempt, s.retry_of) for s in log.sent] == [
+        (0, 0, None),
+        (0, 1, log.sent[0].request_id),
+        (1, 0, None),
+        (1, 1, log.sent[2].request_id),
+    ]
+    assert len({s.request_id for s in log.sent}) == 4
+
+
+def test_every_fixed_call_is_made_ready_before_it_is_sent() -> None:
+    log = play(one_block((talk("s", 3), talk("t", 2))))
+    assert sorted(log.prepared) == sorted(s.request_id for s in log.sent)
+
+
+def test_closed_loop_keeps_n_sessions_going_and_marks_the_drain() -> None:
+    log = play(one_block(tuple(talk(f"s{i}", 1) for i in range(4)), load=Load(arrivals=ClosedLoop(sessions=2))), took(1.0))
+    assert [at for *_, at in instants(log)] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_under_a_cap_a_call_is_released_when_a_slot_is_free() -> None:
+    log = play(one_block(tuple(talk(f"s{i}", 1) for i in range(3)), load=Load(max_in_flight=1)), took(1.0))
+    assert [(s.due_ns / S, s.released_ns / S) for s in log.sent] == [(0.0, 0.0), (0.0, 1.0), (0.0, 2.0)]
+
+
+def test_open_loop_starts_do_not_depend_on_the_server() -> None:
+    sessions = tuple(talk(f"s{i}", 1) for i in range(20))
+    load = Load(arrivals=OpenLoop(rate_per_s=5.0))
+    fast, slow = (play(one_block(sessions, load=load), took(t)) for t in (0.01, 60.0))
+    assert [s.due_ns for s in fast.sent] == [s.due_ns for s in slow.sent]
+
+
+def test_a_session_is_forgotten_once_when_its_play_is_over_and_not_before_its_last_attempt() -> None:
+    def busy_at_first(send: Send, now: int) -> Outcome:
+        return Outcome(status="busy" if send.call.turn == 1 and send.attempt == 0 else "ok", done_ns=now + S // 4)
+
+    sessions = (talk("long", 2), talk("short", 1), talk("stranded", 1, after=(TurnRef(session="nobody", turn=0),)))
+    log = play(one_block(sessions, load=Load(retries=1), arms=("a", "b")), busy_at_first)
+    assert [(arm, session, at_ns / S) for arm, session, at_ns in log.forgotten] == [
+        (arm, session, begun_s + after_s)
+        for arm, begun_s in (("a", 0.0), ("b", 2.75))
+        for session, after_s in (("short", 0.25), ("long", 2.75), ("stranded", 2.75))
+    ]
+
+
+def test_sessions_that_a_budget_or_a_stop_cut_off_are_forgotten_when_the_play_is_over() -> None:
+    sessions = (talk("s", 50), talk("t", 50))
+    spent = play(one_block(sessions, load=Load(budget=Budget(calls=3))), took(0.25))
+    stopped = play(one_block(sessions), took(0.25), inject={2: Stopped(at_ns=S // 4)})
+    for log in (spent, stopped):
+        assert sorted(session for _, session, _ in log.forgotten) == ["s", "t"]
+        assert {at_ns for *_, at_ns in log.forgotten} == {max(done.ended_ns for done in log.done)}
+
+
+@pytest.mark.parametrize("budget", [Budget(calls=3), Budget(seconds=2.5), Budget(tokens=30)])
+def test_a_spent_budget_releases_nothing_more(budget: Budget) -> None:
+    def counted(send: Send, now: int) -> Outcome:
+        return Outcome(status="ok", done_ns=now + S // 10, prompt_tokens=10, output_tokens=0)
+
+    log = play(one_block((talk("s", 50),), load=Load(budget=budget)), counted)
+    assert len(log.sent) == 3
+    assert log.skipped == []
+
+
+def test_a_share_of_streams_is_watched_to_be_cancelled_and_the_choice_is_equal_on_every_arm() -> None:
+    sessions = tuple(talk(f"s{i}", 1) for i in range(100))
+    log = play(one_block(sessions, load=Load(cancel_share=0.3), arms=("a", "b")))
+    by_arm = {arm: {s.call.session: s.watch for s in log.sent if s.arm == arm} for arm in "ab"}
+    assert by_arm["a"] == by_arm["b"]
+    assert 15 < sum(w is not None for w in by_arm["a"].values()) < 45
+
+
+def test_recorded_speed_scales_the_starts() -> None:
+    sessions = (talk("s", 1), talk("t", 1, start_s=8.0))
+    assert [at for *_, at in instants(play(one_block(sessions, load=Load(arrivals=AsRecorded(speed=4.0)))))] == [0.0, 2.0]
+
+
+def test_the_load_drains_from_the_first_end_that_nothing_replaces() -> None:
+    # Two long sessions that start at once are the whole load: nothing drains until one of them ends.
+    sessions = (talk("a", 4), talk("b", 8, start_s=0.5))
+    log = play(one_block(sessions), took(1.0))
+    tails = {(s.call.session, s.call.turn) for s in log.sent if s.tail}
+    assert tails == {("b", turn) for turn in range(4, 8)}
+    closed = play(one_block(tuple(talk(f"s{i}", 2) for i in range(4)), load=Load(arrivals=ClosedLoop(sessions=2))), took(1.0))
+    assert not any(s.tail for s in closed.sent)
+
+
+@pytest.mark.parametrize(("after", "is_whole"), [(0, False), (1, False), (2, True), (3, True)])
+def test_a_block_that_was_stopped_before_all_of_it_was_played_is_not_whole(after: int, *, is_whole: bool) -> None:
+    dispatcher = Dispatcher(one_block((talk("s", 2),)))
+    events: list[Event] = [Started(at_ns=0)]
+    now = 0
+    step = 0
+    while True:
+        event = events.pop(0)
+        commands = dispatcher.handle(event)
+        if step == after and not any(isinstance(command, Settle) for command in commands):
+            commands += dispatcher.handle(Stopped(at_ns=now))
+        step += 1
+        for command in commands:
+            match command:
+                case Send():
+                    now += S
+                    events.append(Ended(at_ns=now, request_id=command.request_id, outcome=Outcome(status="ok", done_ns=now)))
+                case Wake(at_ns=at_ns):
+                    now = at_ns
+                    events.append(Woke(at_ns=at_ns))
+                case Settle():
+                    (end,) = dispatcher.ended_plays()
+                    assert end.is_whole is is_whole
+                    return
+                case _:
+                    pass
