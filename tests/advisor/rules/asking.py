@@ -1,0 +1,37 @@
+"""Ask one rule about evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+
+from advisor.assess.whole import assess
+from advisor.case import Case
+from advisor.evidence import (
+    Evidence,
+    Telemetry,
+    WorkloadClass,
+)
+from advisor.policy import Policy
+from advisor.verdict import Finding
+from tests.advisor.worlds import Noise
+
+QUIET = Noise(call=0.04, wander=0.01, phi=0.2, block=0.003)
+
+
+def case(evidence: Evidence, policy: Policy | None = None) -> Case:
+    return assess(evidence, policy or Policy())
+
+
+def findings(rule: ModuleType, evidence: Evidence, policy: Policy | None = None) -> list[Finding]:
+    found = rule.check(case(evidence, policy))
+    return [] if found is None else [found] if isinstance(found, Finding) else list(found)
+
+
+def chat_class(**changes: object) -> WorkloadClass:
+    return replace(WorkloadClass(name="chat", gpu_time_share=1.0), **changes)  # type: ignore[arg-type]  # a test names the field
+
+
+def with_telemetry(evidence: Evidence, arm: str, telemetry: Telemetry) -> Evidence:
+    changed = tuple(replace(each, telemetry=telemetry) if each.arm == arm else each for each in evidence.observations)
+    return replace(evidence, observations=changed)

@@ -1,0 +1,100 @@
+"""Rules about what an arm does to answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.evidence import (
+    AccuracyBucket,
+    Evidence,
+)
+from advisor.rules import (
+    accuracy_drop,
+    garbage_answers,
+    multimodal_tokens,
+    same_question_twice,
+    systematic_shift,
+    untested_lengths,
+    worst_length,
+)
+from tests.advisor.cases import BF16, FP8, bare, compared
+from tests.advisor.rules.asking import chat_class, findings
+from tests.advisor.worlds import answers
+
+
+def test_a_drop_beyond_the_margin_blocks_and_a_small_one_does_not() -> None:
+    (found,) = findings(accuracy_drop, compared(effect=0.0, change=-0.1, discordance=0.14))
+    assert (found.kind, found.asks_for) == ("blocks", "avoid")
+    assert findings(accuracy_drop, compared(effect=0.0)) == []
+
+
+def test_a_loss_that_grows_with_length_is_named_with_its_worst_bucket() -> None:
+    rng = np.random.default_rng(1)
+    buckets = tuple(
+        answers(rng, arm="fp8", task="needle", context_tokens=8192.0 * 2**step, items=400, right=0.85, change=-0.03 * step, discordance=0.2)
+        for step in range(5)
+    )
+    (found,) = findings(worst_length, compared(effect=0.0, accuracy=buckets))
+    assert "needle at 128k" in found.message
+    assert "each time the context doubles" in found.message
+    flat = tuple(
+        answers(rng, arm="fp8", task="needle", context_tokens=c, items=3000, right=0.85, change=0.0, discordance=0.02)
+        for c in (8192.0, 65536.0)
+    )
+    assert findings(worst_length, compared(effect=0.0, accuracy=flat)) == []
+
+
+def _all_down(count: int) -> Evidence:
+    rng = np.random.default_rng(2)
+    lengths = [8192.0 * 2**step for step in range(count)]
+    return bare(
+        accuracy=tuple(
+            answers(rng, arm="fp8", task="mrcr", context_tokens=length, items=2000, right=0.8, change=-0.02, discordance=0.03)
+            for length in lengths
+        )
+    )
+
+
+def test_six_buckets_down_ask_for_calibration_five_do_not_and_calibrated_scales_are_not_asked_again() -> None:
+    (found,) = findings(systematic_shift, _all_down(6))
+    assert (found.asks_for, found.screening) == ("calibrate", True)
+    assert findings(systematic_shift, _all_down(5)) == []
+    assert findings(systematic_shift, replace(_all_down(6), arms=(BF16, replace(FP8, scales="calibrated")))) == []
+
+
+def test_images_need_answers_about_images() -> None:
+    (found,) = findings(multimodal_tokens, compared(effect=0.0, workloads=(chat_class(image_tokens_share=0.4),)))
+    assert (found.asks_for, found.need is not None) == ("test further", True)
+    own = compared(effect=0.0, workloads=(chat_class(image_tokens_share=0.4),))
+    assert findings(multimodal_tokens, replace(own, accuracy=tuple(replace(each, workload="chat") for each in own.accuracy))) == []
+    assert findings(multimodal_tokens, compared(effect=0.0, workloads=(chat_class(image_tokens_share=0.01),))) == []
+
+
+def test_lengths_that_nobody_asked_about_are_told_with_their_share() -> None:
+    lengths = np.concatenate([np.full(80, 20_000.0), np.full(20, 200_000.0)])
+    found = findings(untested_lengths, compared(effect=0.0, workloads=(chat_class(context_tokens=lengths),)))
+    assert [each.workload for each in found] == [None, "chat"]
+    assert "20.0% of the calls of chat are longer than 128k, up to 195k" in found[1].message
+    assert findings(untested_lengths, compared(effect=0.0)) == []
+
+
+def test_equal_servers_that_lose_more_than_they_win_are_suspect() -> None:
+    again = AccuracyBucket(arm="bf16", task="needle", context_tokens=8192.0, both=170, reference_only=20, arm_only=0, neither=10)
+    (found,) = findings(same_question_twice, bare(aa_accuracy=(again,)))
+    assert (found.kind, found.next_command) == ("opposes", "agentload probe --matrix --endpoints ENDPOINTS")
+    assert found.arm is None  # every arm is held against the reference: a doubt about it is one about each
+    (found,) = findings(same_question_twice, bare(aa_accuracy=(replace(again, arm="fp8"),)))
+    assert (found.kind, found.arm) == ("opposes", "fp8")
+    assert findings(same_question_twice, bare()) == []
+
+
+def test_more_garbage_than_on_the_reference_is_a_veto() -> None:
+    buckets = compared(effect=0.0).accuracy
+    clean = tuple(replace(each, garbage=1, reference_garbage=0) for each in buckets)
+    assert findings(garbage_answers, compared(effect=0.0, accuracy=clean)) == []
+    broken = (*clean[:-1], replace(clean[-1], garbage=60))
+    (found,) = findings(garbage_answers, compared(effect=0.0, accuracy=broken))
+    assert found.asks_for == "avoid"
+    assert found.message == "60 of 200 answers to needle at 128k are garbage on fp8, 0 on bf16."

@@ -1,0 +1,65 @@
+"""The table of known issues, and what it does to a deployment that one describes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from advisor.evidence import (
+    Deployment,
+    Gpu,
+    Model,
+)
+from advisor.issue_table import Issue, table, version
+from advisor.rules import (
+    known_issues,
+)
+from tests.advisor.cases import BF16, FP8, H100, bare, compared
+from tests.advisor.rules.asking import case, chat_class, findings
+
+
+def test_the_issue_table_is_dated_linked_and_free_of_repeats() -> None:
+    as_of, issues = table()
+    assert as_of == "2026-09"
+    assert len({each.id for each in issues}) == len(issues) >= 20
+    assert all(each.url.startswith("https://github.com/") for each in issues)
+
+
+@pytest.mark.parametrize("issue", table()[1], ids=lambda issue: issue.id)
+def test_an_issue_applies_to_the_deployment_it_describes_and_to_no_plain_llama(issue: Issue) -> None:
+    when = issue.when
+    gpu = Gpu(name=when.gpu or "H100-SXM", sm=when.sm[0] if when.sm else 90)
+    arm = replace(
+        FP8,
+        observed_dtype=when.dtype if when.dtype not in (None, "fp8") else "fp8_e4m3",
+        expected_dtype=when.expected or "fp8",
+        kernel=when.kernel or "NONE",
+        prefix_caching=when.prefix_caching,
+        flags=(f"--{when.flag}",) if when.flag else (),
+    )
+    model = Model(name=when.model or "other", head_dim=when.head_dim_from, attention="hybrid" if when.attention else "gqa")
+    running = when.version_from or when.version_at_most or "0.33.0"
+    described = bare(
+        arms=(BF16, arm),
+        model=model,
+        deployment=Deployment(gpu=gpu, version=running, tensor_parallel=1 + (when.tensor_parallel_above or 0)),
+        workloads=(chat_class(context_tokens=np.full(3, 1 + (when.context_above or 0.0))),),
+    )
+    assert known_issues.applies(issue, case(described), arm)
+    assert not known_issues.applies(issue, case(bare()), FP8)
+
+
+def test_the_hopper_kernel_before_its_fix_is_a_veto_until_answers_measured_here_are_good() -> None:
+    old = Deployment(gpu=H100, version="0.10.2")
+    found = findings(known_issues, bare(deployment=old))
+    assert [(each.kind, each.asks_for) for each in found] == [("blocks", "avoid")]
+    good = findings(known_issues, compared(effect=0.0, deployment=old, items=400, discordance=0.03))
+    assert [(each.kind, each.asks_for) for each in good] == [("informs", None)]
+    assert "measured here do not show it" in good[0].message
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("0.33.0", (0, 33, 0)), ("v0.19.1rc2.dev3", (0, 19, 1)), ("nightly", ())])
+def test_versions_are_read_by_their_leading_numbers(text: str, numbers: tuple[int, ...]) -> None:
+    assert version(text) == numbers

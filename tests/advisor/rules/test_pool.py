@@ -1,0 +1,62 @@
+"""Rules about the KV pool and what it is shared for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.evidence import (
+    PrefixBreak,
+    Probe,
+    Telemetry,
+)
+from advisor.rules import (
+    capacity_bound,
+    one_of_two,
+    pool_never_filled,
+    prefix_break,
+)
+from tests.advisor.cases import BF16, FP8, bare, compared
+from tests.advisor.rules.asking import chat_class, findings, with_telemetry
+
+
+def test_a_load_that_fills_the_pool_is_bound_by_it() -> None:
+    evidence = bare(workloads=(chat_class(working_set_tokens=400_000.0),))
+    server, chat = findings(capacity_bound, evidence)
+    assert (server.workload, chat.workload) == (None, "chat")
+    assert "95% of the pool of bf16" in chat.message
+    assert "2.00x the tokens" in chat.message
+    assert findings(capacity_bound, bare(workloads=(chat_class(working_set_tokens=40_000.0),))) == []
+
+
+def test_preemptions_say_that_the_pool_binds_whatever_the_sizes_say() -> None:
+    evidence = compared(effect=0.0, workloads=(chat_class(working_set_tokens=40_000.0),))
+    found = findings(capacity_bound, with_telemetry(evidence, "bf16", Telemetry(preemptions=12.0)))
+    assert [each.workload for each in found] == ["chat"]
+
+
+def test_a_prefix_break_names_the_segment_and_its_price() -> None:
+    small = PrefixBreak(workload="chat", segment="clock", position_tokens=120.0, calls=40, reprefilled_tokens=900.0)
+    large = PrefixBreak(workload="chat", segment="memory", position_tokens=3100.0, calls=40, reprefilled_tokens=52_000.0)
+    first, second = findings(prefix_break, bare(prefix_breaks=(small, large)))
+    assert "Segment 'memory', 3,100 tokens into the prompt of chat" in first.message
+    assert "52k tokens are computed again in each of 40 calls" in first.message
+    assert "'clock'" in second.message
+
+
+def test_of_two_features_that_exclude_each_other_the_better_is_kept() -> None:
+    alone = replace(FP8, prefix_caching=False)
+    (worse,) = findings(one_of_two, compared(effect=0.4, arms=(BF16, alone)))
+    assert (worse.kind, "keep prefix caching" in worse.message) == ("opposes", True)
+    (better,) = findings(one_of_two, compared(effect=-0.2, arms=(BF16, alone)))
+    assert (better.kind, "keep the cache dtype of fp8" in better.message) == ("supports", True)
+    crash = Probe(arm="fp8", prefix_caching=True, outcome="crash")
+    (untried,) = findings(one_of_two, bare(probes=(crash,)))
+    assert "ends in: crash" in untried.message
+    assert findings(one_of_two, compared(effect=-0.2)) == []
+
+
+def test_a_pool_that_stayed_empty_says_nothing_about_capacity() -> None:
+    seen = (("bf16", Telemetry(pool_filled_share=0.9)), ("fp8", Telemetry(pool_filled_share=0.1)))
+    (found,) = findings(pool_never_filled, bare(server=seen))
+    assert found.message.startswith("The KV pool was full for 10% of the run on fp8")
+    assert findings(pool_never_filled, bare(server=seen, workloads=(chat_class(working_set_tokens=1000.0),))) == []
