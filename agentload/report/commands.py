@@ -23,7 +23,7 @@ _PATIENCE: Final = ("--first-timeout", "--idle-timeout", "--total-timeout", "--o
 CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": (*_SERVERS, "--tokenizer", *_STAND_INS, *_LOAD, *_MEANS, *_PATIENCE, "--db"),
     "sweep": (*_SERVERS, *_STAND_INS, *_MEANS[:4], "--wait-cap", "--db"),
-    "eval": (*_SERVERS, "--tokenizer", "--db"),
+    "eval": (*_SERVERS, "--tokenizer", "--launch", "--logs", "--start-timeout", "--db"),
     "probe": _SERVERS,
     "calibrate": ("--model",),
 }

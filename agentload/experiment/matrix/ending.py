@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentload.errors import AgentloadError
 from agentload.experiment.matrix.parts import Matrix
-from agentload.experiment.matrix.past import begun, is_stored
+from agentload.experiment.matrix.past import begun
 from agentload.experiment.matrix.places import Places
 from agentload.experiment.matrix.plan import Part
 from agentload.experiment.matrix.play import Outcome
@@ -27,7 +27,7 @@ def ended(matrix: Matrix, outcome: Outcome, places: Places) -> tuple[Page, tuple
         missing += _missing(part, outcome)
         database = places.database(part.name)
         before = begun(database)
-        if before is None or not is_stored(database):
+        if before is None or not database.exists():
             continue
         report = places.report(part.name)
         link = f"{part.name}/{report.name}" if (report / "decision.md").exists() else None

@@ -22,9 +22,12 @@ _PREFIX: Final = re.compile(r"^(?:\([\w ]+pid=\d+\) *)?(?:(?:ERROR|WARNING|INFO)
 LONGEST: Final = 300
 
 
-def fault(endpoint: Endpoint, *, logs: Path, start_s: float, is_stopping: Callable[[], bool]) -> Fault | None:
-    """Start a server, ask it who it is, and end it; None where all is well."""
-    assert endpoint.launch is not None, endpoint.name
+def look_at(
+    endpoint: Endpoint, *, is_launched: bool, logs: Path, start_s: float, is_stopping: Callable[[], bool] = lambda: False
+) -> Fault | None:
+    """Ask a server who it is, started and ended for it where it does not run; None where all is well."""
+    if not is_launched or endpoint.launch is None:
+        return _asked(endpoint, launch="")
     launch = shlex.join(endpoint.launch.command)
     try:
         running = start(endpoint, logs=logs, start_s=start_s, is_stopping=is_stopping)
@@ -34,7 +37,7 @@ def fault(endpoint: Endpoint, *, logs: Path, start_s: float, is_stopping: Callab
     except LaunchError as error:
         return None if is_stopping() else Fault(launch=launch, said=error.message.partition("\n")[0])
     try:
-        return fault_of_served(endpoint, launch=launch)
+        return _asked(endpoint, launch=launch)
     finally:
         running.stop()
 
@@ -47,8 +50,13 @@ def last_words(log: str) -> str:
     return (causes or told or ["it said nothing"])[-1][:LONGEST]
 
 
-def fault_of_served(endpoint: Endpoint, *, launch: str = "") -> Fault | None:
-    """Ask a server that runs who it is; None where all is well."""
+def last_started(logs: Path) -> str | None:
+    """Name the server of a replay whose log is the newest."""
+    found = list(logs.glob("start-*/*.log"))
+    return max(found, key=lambda log: log.stat().st_mtime_ns).stem if found else None
+
+
+def _asked(endpoint: Endpoint, *, launch: str) -> Fault | None:
     try:
         identity = asyncio.run(identify(endpoint))
         served_model(endpoint, identity)

@@ -47,11 +47,6 @@ def begun(database: Path) -> Begun | None:
     return None
 
 
-def is_stored(database: Path) -> bool:
-    """Tell whether there is a database: it is made when the first pair is finished."""
-    return database.exists()
-
-
 def swept(database: Path, run: str, arms: int) -> int:
     """Count the pairs of a sweep of lengths that a run has."""
     with reading(database) as connection:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 import yaml
 
@@ -42,7 +43,7 @@ class Part:
         """Count its configurations times workloads."""
         return len(self.planned.arms) * len(self.planned.matrix.workloads)
 
-    def without(self, faulty: Mapping[str, str], traces: Mapping[str, Trace]) -> Part:
+    def without(self, faulty: Collection[str], traces: Mapping[str, Trace]) -> Part:
         """Return what is left when some arms do not start."""
         planned = replace(self.planned, arms=tuple(arm for arm in self.planned.arms if arm not in faulty))
         return _part(planned, self.left_out, self.notes, traces)
@@ -71,11 +72,13 @@ def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str,
     names = tuple(config.name for config in found.configs)
     if only is not None and only not in names:
         raise UsageError(f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}")
+    if served is not None and (unknown := [name for name in model.configs if name not in served]):
+        raise UsageError(f"{model.name}: its endpoints have no '{unknown[0]}'", hint=f"they have: {', '.join(served)}")
     if not names:
         raise UsageError(f"{model.name}: no configuration fits", hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out))
     # A part of a comparison is another comparison, and has a folder of its own.
     named = model if only is None else replace(model, name=f"{model.name}.{only}")
-    return _part(Planned(matrix, named, names, places), found.left_out, found.notes, traces)
+    return _part(Planned(matrix, named, names, places, _tokenizer(model)), found.left_out, found.notes, traces)
 
 
 def _part(planned: Planned, left_out: tuple[LeftOut, ...], notes: tuple[str, ...], traces: Mapping[str, Trace]) -> Part:
@@ -99,6 +102,16 @@ def _windows(model: Model) -> bool | None:
     except (ProfileError, ValueError):
         return None
     return any(group.kind == "sliding" for group in shape.groups)
+
+
+def _tokenizer(model: Model) -> str | None:
+    if model.serve is None or find_spec("tokenizers") is None:
+        return None
+    try:
+        beside = config_file(model.serve).with_name("tokenizer.json")
+    except ProfileError:
+        return None
+    return str(beside) if beside.is_file() else None
 
 
 def document(planned: Planned) -> dict[str, object] | None:

@@ -101,9 +101,9 @@ def arm_fields(given: Settings) -> dict[str, object]:
     return {field: given[name] for name, field in _FIELDS.items() if name in given}
 
 
-def grid(values: Mapping[str, Sequence[object]], where: str) -> Iterator[tuple[str, dict[str, object]]]:
+def grid(values: Settings, where: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield each combination of settings with a name that tells it from the others."""
-    lists = checked(dict(values), where)
+    lists = checked(values, where)
     for name, several in lists.items():
         if not isinstance(several, list | tuple) or not several:
             raise UsageError(f"{where}.{name} must be a list of values", hint=f"{name}: [64, 256]")

@@ -48,6 +48,8 @@ class Planned:
     model: Model
     arms: tuple[str, ...]
     places: Places
+    tokenizer: str | None = None
+    """The model's tokenizer.json, where it is on this machine: a server need not be started to count."""
 
     @property
     def is_launched(self) -> bool:
@@ -132,6 +134,7 @@ def _accuracy(planned: Planned) -> tuple[str, ...]:
         "--depths": wanted.depths,
         "--concurrency": wanted.concurrency,
         "--thinking": wanted.thinking or None,
+        "--tokenizer": planned.tokenizer,
     }
     seed = ("--seed", str(planned.matrix.measure.seed))
     return ("eval", *_common(planned, planned.endpoints()), *_options(asked), *_launch(planned, "accuracy"), *seed)

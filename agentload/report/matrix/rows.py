@@ -25,7 +25,7 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
     safe = next((each.safe for each in decision.server if each.arm == arm), None)
     right = next((each for each in of.right if each.arm == arm), None)
     found = next((each for each in of.held if (each.arm, each.workload) == (arm, workload)), None)
-    pool, acceptance = _figure(of, "pool_tokens", arm, None), _figure(of, "acceptance_rate", arm, None)
+    acceptance = _figure(of, "acceptance_rate", arm, None)
     return Row(
         model=of.model,
         config=arm,
@@ -36,7 +36,7 @@ def _row(of: Measured, arm: str, workload: str | None) -> Row:
         itl_p50_ms=_figure(of, "tpot_ms.p50", arm, workload),
         output_tokens_per_s=_figure(of, "output_tokens_per_s", arm, None) if workload is None else _rate(of, arm, workload),
         requests_per_s=_figure(of, "requests_per_s", arm, workload),
-        pool_tokens=None if pool is None else pool.value,
+        pool_tokens=of.evidence.arm(arm).pool_tokens,
         gpu_memory_bytes=dict(of.gpu_memory).get(arm),
         sessions_held=None if found is None else found.holds,
         sessions_broke=None if found is None else found.breaks,

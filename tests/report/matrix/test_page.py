@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from advisor.evidence import Kind
+from advisor.policy import Policy
+from agentload.evidence.capacity import Held
+from agentload.report.document import document
+from agentload.report.matrix.page import page
+from agentload.report.matrix.parts import Measured, Missing, Page, Right
+from agentload.report.matrix.write import html, markdown
+from agentload.report.matrix.write import json as as_json
+from tests.report import sample
+from tests.report.golden import assert_golden
+
+GIB = 1 << 30
+MISSING = (
+    Missing(model="chat", what="fp8-calibrated", why="the model names no calibrated checkpoint", is_failure=False),
+    Missing(model="chat", what="seqs64", why="ValueError: No common block size for 7", code=1),
+)
+
+
+def measured(model: str, kind: Kind = "measured") -> Measured:
+    decision, evidence = sample.decision(kind), sample.evidence(kind)
+    return Measured(
+        model=model,
+        document=document(decision, evidence, sample.facts(), policy=Policy()),
+        evidence=evidence,
+        held=(
+            Held(arm="bf16", workload="rag", holds=12, breaks=13),
+            Held(arm="fp8", workload="rag", holds=25, breaks=None),
+            Held(arm="fp8-skip-sw", workload="rag", holds=None, breaks=1),
+        ),
+        right=tuple(Right(arm=arm, right=right, asked=260) for arm, right in zip(sample.ARMS, (240, 236, 239), strict=True)),
+        gpu_memory=(("bf16", 73.4 * GIB), ("fp8", 73.5 * GIB)),
+        report=f"{model}/report",
+    )
+
+
+def made(*models: Measured) -> Page:
+    return page("Four models", models, MISSING)
+
+
+def test_the_page_reads_as_it_was_looked_at() -> None:
+    assert_golden("matrix.md", markdown(made(measured("chat"), measured("code"))))
+
+
+def test_each_row_is_a_model_a_workload_and_a_configuration() -> None:
+    found = made(measured("chat"))
+    assert len(found.rows) == 3 * (4 + 1)
+    assert [(row.workload, row.config) for row in found.rows[:4]] == [
+        ("code", "bf16"),
+        ("code", "fp8"),
+        ("code", "fp8-skip-sw"),
+        ("long_chat", "bf16"),
+    ]
+    assert (found.rows[0].verdict, found.rows[0].gpu_memory_bytes) == (None, 73.4 * GIB)
+    assert found.rows[2].gpu_memory_bytes is None
+    rag = {row.config: (row.sessions_held, row.sessions_broke) for row in found.rows if row.workload == "rag"}
+    assert rag == {"bf16": (12, 13), "fp8": (25, None), "fp8-skip-sw": (None, 1)}
+
+
+def test_the_four_lists_name_the_model_of_each_item() -> None:
+    found = made(measured("chat"), measured("code"))
+    (own,) = [each for each in measured("chat").document.lists if each.word == "use"]
+    (use,) = [each for each in found.lists if each.word == "use"]
+    assert use.heading == own.heading
+    assert use.items == tuple(f"{model}: {'; '.join(own.items)}" for model in ("chat", "code"))
+
+
+def test_what_was_measured_never_shares_a_table_with_what_was_not() -> None:
+    found = made(measured("chat"), measured("toy", "emulated"))
+    assert [table.title for table in found.tables] == [
+        "Record",
+        "Whole servers, all workloads",
+        "Record, emulated",
+        "Whole servers, all workloads, emulated",
+    ]
+    assert [{row[0].text for row in table.rows} for table in found.tables] == [{"chat"}, {"chat"}, {"toy"}, {"toy"}]
+    assert len(found.banners) == 2
+
+
+def test_what_nobody_asked_for_is_no_column_and_what_was_not_seen_is_said() -> None:
+    bare = replace(measured("chat"), held=(), right=(), gpu_memory=())
+    (record, _) = made(bare).tables
+    assert "sessions at once" not in record.columns
+    assert "answers right" not in record.columns
+    memory = record.columns.index("GPU memory")
+    assert {row[memory].text for row in record.rows} == {"not observed"}
+
+
+def test_without_a_model_the_page_says_what_is_missing() -> None:
+    told = markdown(made())
+    assert "No common block size for 7 (code 1)" in told
+    assert "Use a new setting for:** none" in told
+
+
+def test_names_of_models_are_shown_as_they_are() -> None:
+    told = html(made(replace(measured("chat"), model="<b>chat</b>")))
+    assert "<b>chat</b>" not in told
+    assert "&lt;b&gt;chat&lt;/b&gt;" in told
+
+
+@pytest.mark.parametrize("models", [(), (measured("chat"),)])
+def test_the_record_is_there_for_machines(models: tuple[Measured, ...]) -> None:
+    said = json.loads(as_json(made(*models)))
+    assert said["format"] == "agentload-matrix/1"
+    assert [each["what"] for each in said["missing"]] == ["fp8-calibrated", "seqs64"]
+    assert len(said["record"]) == 15 * len(models)
+    if models:
+        first = said["record"][0]
+        assert {"model", "workload", "config", "ttft_p50_ms", "itl_p50_ms", "output_tokens_per_s", "pool_tokens", "verdict"} <= first.keys()
+        assert (first["ttft_p95_ms"]["unit"], first["ttft_p50_ms"]) == ("ms", None)
