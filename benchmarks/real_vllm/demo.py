@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -72,8 +71,8 @@ FULL = Size(
     contexts="512..8k",  # a prompt of 8k takes half a minute on the one core that vLLM leaves its worker of two
     output=32,
     # Prompts of 1k to 4k, where a prompt of this model costs seconds and the dtype shows, and short ones with answers of hundreds.
-    rag=("sessions=3", "documents=0", "passages=12", "--ctx-scale", "0.7", "--seed", "3"),
-    reasoning=("sessions=3", "--ctx-scale", "0.2", "--seed", "3"),
+    rag=("sessions=2", "documents=0", "passages=12", "--ctx-scale", "0.8", "--seed", "3"),
+    reasoning=("sessions=2", "--ctx-scale", "0.2", "--seed", "3"),
 )
 QUICK = Size(
     hidden=256,
@@ -186,7 +185,7 @@ def _servers(endpoints: str, logs: Path) -> Iterator[None]:
                 sys.exit("error: the servers did not start")
             yield
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # not SIGINT, which shells have their background jobs ignore
             process.communicate(timeout=STOP_S)
 
 
