@@ -1,0 +1,106 @@
+"""How answers come and end: streamed or whole, in crumbs, with pings, with or without an end mark."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from agentload.live.target import Target
+from agentload.live.wire import Wire
+from agentload.model.commands import Limits
+from tests.live.calls import MS, one_call, request
+from tests.live.scripted import END, STREAM, Peer, good, serving
+
+pytestmark = pytest.mark.loopback
+WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
+
+
+async def test_an_answer_that_never_ends_is_over_soon_after_its_end_mark() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await peer.events(*good(3))
+        await peer.hang()
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        called = request(limits=Limits())
+        outcome = await wire.call(called)
+        waited_ns = time.monotonic_ns() - called.released_ns
+    assert (outcome.status, outcome.done_ns) == ("ok", outcome.last_ns)
+    assert waited_ns < 3_000 * MS
+
+
+async def test_an_answer_of_an_old_server_ends_with_its_connection() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        for payload in (WIRE / "transformers_chat.sse").read_bytes().split(b"\n\n"):
+            await peer.send(payload + b"\n\n")
+        peer.writer.close()
+
+    async with serving(answer) as server:
+        outcome = await one_call(server.url)
+    assert (outcome.status, outcome.token_rule, outcome.prompt_tokens) == ("ok", "usage", 9)
+
+
+async def test_a_missing_end_mark_truncates_once_the_server_is_known_to_send_them() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await peer.events(*(good(3) if peer.number == 2 else good(3)[:-1]))
+        await peer.send(END)
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        outcomes = [await wire.call(request(number)) for number in range(3)]
+    assert [outcome.status for outcome in outcomes] == ["ok", "ok", "truncated"]
+
+
+async def test_an_answer_that_is_not_streamed_is_read_whole() -> None:
+    async def answer(peer: Peer) -> None:
+        body = (WIRE / "vllm_chat.json").read_bytes()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        outcome = await wire.call(request(is_streamed=False, tokens=4))
+    assert (outcome.status, outcome.output_tokens, outcome.chunks, outcome.first_ns) == ("ok", 4, None, None)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+async def test_bytes_that_come_in_crumbs_say_the_same(size: int) -> None:
+    async def answer(peer: Peer) -> None:
+        events = b"".join(b"data: %b\n\n" % payload for payload in (b'{"choices":[{"delta":{"content":"\xc3\xa9"}}]}',) * 2)
+        finish = (
+            b'data: {"choices":[{"delta":{"content":"!"},"finish_reason":"length"}],"usage":{"completion_tokens":3}}\n\ndata: [DONE]\n\n'
+        )
+        stream = STREAM + b"%x\r\n%b\r\n" % (len(events + finish), events + finish) + END
+        for start in range(0, len(stream), size):
+            await peer.send(stream[start : start + size])
+            await asyncio.sleep(0)
+
+    async with serving(answer) as server:
+        outcome = await one_call(server.url)
+    assert (outcome.status, outcome.output_tokens, outcome.reply and outcome.reply.text) == ("ok", 3, "éé!")
+
+
+async def test_a_head_that_comes_long_before_the_first_token_does_not_start_the_idle_limit() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await asyncio.sleep(0.25)  # longer than the idle limit, shorter than the limit of the first byte
+        await peer.events(*good(3))
+        await peer.send(END)
+
+    async with serving(answer) as server:
+        outcome = await one_call(server.url)
+    assert outcome.status == "ok"
+
+
+async def test_pings_keep_a_stream_alive_and_are_no_tokens() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        for _ in range(3):
+            await peer.send(b"8\r\n: ping\n\n\r\n")
+            await asyncio.sleep(0.1)
+        await peer.events(*good(3))
+        await peer.send(END)
+
+    async with serving(answer) as server:
+        outcome = await one_call(server.url)
+    assert (outcome.status, outcome.output_tokens, len(outcome.chunks or ())) == ("ok", 3, 3)
