@@ -1,0 +1,81 @@
+"""What speaks for and against the figures."""
+
+from dataclasses import replace
+
+from advisor.evidence import Arm, ClientHealth, Deployment, Evidence
+from advisor.verdict import Gate
+from agentload.report.facts import Made, RunFacts, Served
+from agentload.report.parts import Check
+from tests.report import sample
+from tests.report.telling import made
+
+
+def checks(evidence: Evidence, facts: RunFacts | None = None) -> set[Check]:
+    return set(made(evidence=evidence, facts=facts).belief)
+
+
+def test_what_speaks_against_the_figures_is_said() -> None:
+    evidence = sample.evidence()
+    arms = (
+        replace(evidence.arms[0], kernel="FLASH_ATTN(FA3)"),
+        replace(evidence.arms[1], kernel="FLASHINFER", observed_dtype="bfloat16"),
+        evidence.arms[2],
+    )
+    poor = replace(
+        evidence,
+        arms=arms,
+        aa=(),
+        deployment=replace(evidence.deployment, swapped=False),
+        health=(ClientHealth(void_blocks=6, blocks=24, foreign_requests=3),),
+        server=tuple((arm, replace(figures, pool_filled_share=0.0)) for arm, figures in evidence.server),
+    )
+    servers = tuple(Served(arm=arm, steady=arm != "fp8") for arm in sample.ARMS)
+    facts = replace(sample.facts(), made=replace(sample.facts().made, servers=servers))
+    decision = sample.decision()
+    uncontrolled = replace(decision, changes=tuple(replace(each, floor=None) for each in decision.changes))
+    assert set(made(uncontrolled, poor, facts).belief) >= {
+        Check(state="bad", text="each arm stayed on its own machine: a difference may be the machine's"),
+        Check(state="bad", text="KV dtype is not what was asked: FP8 (bfloat16 for fp8_e4m3)"),
+        Check(state="bad", text="attention kernel differs: BF16 FLASH_ATTN(FA3), FP8 FLASHINFER, FP8 skip-SW FLASH_ATTN(FA3)"),
+        Check(state="bad", text="identity changed during the run: FP8"),
+        Check(state="bad", text="3 foreign requests on the servers"),
+        Check(state="bad", text="6 of 24 blocks void"),
+        Check(state="unknown", text="no A/A control run: the noise floor is not known"),
+        Check(state="unknown", text="KV pool never filled on BF16, FP8, FP8 skip-SW: nothing follows there for capacity"),
+    }
+
+
+def test_equal_servers_that_differ_by_more_than_any_margin_speak_against_the_figures() -> None:
+    decision = sample.decision()
+    wild = replace(decision, changes=tuple(replace(each, floor=0.19) for each in decision.changes))
+    assert Check(state="bad", text="A/A noise floor across machines ±19.0 % of turn time") in made(wild).belief
+
+
+def test_what_was_not_observed_is_never_told_as_fine() -> None:
+    evidence = replace(
+        sample.evidence(),
+        arms=tuple(Arm(name=name) for name in sample.ARMS),
+        deployment=Deployment(gpu=sample.evidence().deployment.gpu),
+        health=(),
+        server=(),
+    )
+    facts = RunFacts(made=Made(run="r", tool_version="0.1.0"))
+    fine = {check.text for check in checks(evidence, facts) if check.state == "ok"}
+    assert fine == {
+        "A/A noise floor across machines ±1.8 % of turn time",
+        "8 block pairs, 288 calls on the same bytes in each arm",
+        "2 of 3 physics and health gates passed, none failed",
+    }
+
+
+def test_a_failed_gate_is_told_with_what_it_saw() -> None:
+    gates = tuple(
+        Gate(name="steady", status="fail", arm="fp8", workload=name, message="the last third lies +9% from the first")
+        for name in ("code", "rag")
+    )
+    decision = replace(
+        sample.decision(), gates=gates, caveats=("steady: the last third lies +9% from the first.", "Each server was started once.")
+    )
+    told = made(decision)
+    assert Check(state="bad", text="failed gate: steady on FP8, code, the last third lies +9 % from the first; 1 more time") in told.belief
+    assert dict(told.asides)["Caveats"] == "Each server was started once"

@@ -1,0 +1,88 @@
+"""What a report says first: its headline and the four lists."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.evidence import Arm
+from agentload.report.facts import Made, RunFacts
+from tests.report import sample
+from tests.report.telling import CHOICE, chosen, made
+
+
+def test_the_headline_is_the_advisors_with_the_arms_named_as_people_do() -> None:
+    told = made(
+        chosen(CHOICE, arm="bf16", verdict="test further", headline="stay on bf16; test fp8-skip-sw further", runner_up="fp8-skip-sw")
+    )
+    assert (told.headline, told.tone) == ("stay on BF16; test FP8 skip-SW further", "muted")
+    assert made().headline == "canary FP8 skip-SW, then roll out"
+
+
+def test_the_headings_of_the_four_lists_are_the_lectures() -> None:
+    assert [listing.heading for listing in made().lists] == [
+        "Use FP8 KV-cache for",
+        "Avoid FP8 KV-cache for",
+        "Need calibration for",
+        "Need further testing for",
+    ]
+
+
+def test_every_class_is_in_exactly_the_lists_of_its_verdicts() -> None:
+    told = made()
+    assert {listing.word: listing.items for listing in told.lists} == {
+        "use": ("code, long_chat (FP8 skip-SW)",),
+        "avoid": ("rag (FP8)",),
+        "calibrate": ("code, long_chat (FP8)",),
+        "test further": (
+            "multimodal (FP8 skip-SW: +260 calls, 7 min)",
+            "multimodal (FP8: +260 calls, 7 min)",
+            "contexts above 128k (3 % of your calls, not tested: stay on BF16 or cap)",
+        ),
+    }
+    assert told.no_difference == ("rag (FP8 skip-SW)",)
+
+
+def test_a_verdict_that_all_classes_share_is_told_once() -> None:
+    decision = sample.decision()
+    same = tuple(replace(each, verdict="calibrate") if each.arm == "fp8" else each for each in decision.classes)
+    assert made(replace(decision, classes=same)).lists[2].items == ("FP8, the whole server",)
+
+
+def test_arms_that_are_not_about_fp8_give_the_headings_their_own_name() -> None:
+    evidence = replace(sample.evidence(), reference="old", arms=(Arm(name="old"), Arm(name="new")), server=(), sweeps=(), capacity=())
+    decision = replace(
+        chosen(CHOICE, arm="new", runner_up=None),
+        reference="old",
+        server=(replace(sample.verdict("fp8-skip-sw", None, "use"), arm="new"),),
+        classes=(),
+        itl=(),
+        ttft=(),
+        break_even=(),
+        changes=(),
+        accuracy=(),
+    )
+    told = made(decision, evidence, RunFacts(made=Made(run="r", tool_version="0.1.0")))
+    assert told.title == "new against old on"
+    assert told.lists[0].heading == "Use new for"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("measured", "Measured on real servers"), ("emulated", "Emulated:"), ("simulated", "Simulated:")]
+)
+def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
+    told = made(replace(sample.decision(), kind=kind))  # type: ignore[arg-type]  # one of the three
+    assert told.banner.startswith(words)
+    assert ("agentload replay" in repr(told.do_now[0])) == (kind != "measured")
+
+
+def test_verdicts_that_read_the_same_are_told_once() -> None:
+    decision = sample.decision()
+    alike = tuple(
+        replace(each, verdict="test further", reason="nobody looked", inequality=None, flips=(), needs=())
+        for each in (*decision.server, *decision.classes)
+        if each.workload != "rag" or each.arm == "fp8"
+    )
+    told = made(replace(decision, server=alike[:2], classes=alike[2:]))
+    places = "the whole server, code, long_chat"
+    title = f"FP8 skip-SW on {places}, multimodal; FP8 on {places}, rag, multimodal: test further"
+    assert [(reason.title, reason.message) for reason in told.verdicts] == [(title, "nobody looked")]

@@ -1,0 +1,26 @@
+"""Documents of the sample decision, with something of it changed."""
+
+from dataclasses import replace
+
+from advisor.evidence import Evidence
+from advisor.policy import Policy
+from advisor.verdict import Choice, Decision
+from agentload.report.document import document
+from agentload.report.facts import RunFacts
+from agentload.report.parts import Document
+from tests.report import sample
+
+POLICY = Policy()
+
+
+def made(
+    decision: Decision | None = None, evidence: Evidence | None = None, facts: RunFacts | None = None, policy: Policy = POLICY
+) -> Document:
+    return document(decision or sample.decision(), evidence or sample.evidence(), facts or sample.facts(), policy=policy)
+
+
+def chosen(choice: Choice, **changes: object) -> Decision:
+    return replace(sample.decision(), choice=replace(choice, **changes))  # type: ignore[arg-type]  # the field's own type, by name
+
+
+CHOICE = sample.decision().choice
