@@ -31,7 +31,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 TRACE = ("check", "degrade", "export", "fit", "import", "show")
 
 
-@pytest.mark.parametrize("verb", ["doctor", "ui", *(f"trace {verb}" for verb in TRACE)])
+@pytest.mark.parametrize("verb", ["doctor", "matrix", "ui", *(f"trace {verb}" for verb in TRACE)])
 def test_a_verbs_help_reads_as_agreed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert invoke(monkeypatch, *verb.split(), "--help") == 0

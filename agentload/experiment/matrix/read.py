@@ -7,19 +7,20 @@ import shlex
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import yaml
 
 from agentload.errors import AgentloadError, UsageError
-from agentload.experiment.matrix import known
+from agentload.experiment.matrix import form, known
 from agentload.experiment.matrix import settings as said
 from agentload.experiment.matrix.parts import Accuracy, Concurrency, Config, Contexts, Matrix, Measure, Model, Server, Workload
 from agentload.report.policy import parse as parse_policy
 from agentload.workloads import catalog
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
+SLO: Final = re.compile(r"(?:ttft|tpot|turn)=[\d.]+(?:, *(?:ttft|tpot|turn)=[\d.]+)*")
 SHOWN: Final = "agentload matrix --preset mini-lab prints a whole one"
 DEFAULT_CONFIGS: Final = ("bf16", "fp8", "fp8-skip-sw")
 
@@ -42,7 +43,7 @@ def parse(text: str, *, at: str) -> Matrix:
     except yaml.YAMLError as error:
         raise UsageError(f"{at}: not YAML: {' '.join(str(error).split())}", hint="quote values that hold ':' or '#'") from error
     try:
-        file = msgspec.convert(document, _File)
+        file = msgspec.convert(document, form.File)
     except msgspec.ValidationError as error:
         raise UsageError(f"{at}: {str(error).replace(' - at `$.', ', at `')}", hint=SHOWN) from error
     configs = tuple(_configs(file, at))
@@ -64,95 +65,7 @@ def parse(text: str, *, at: str) -> Matrix:
     )
 
 
-class _Strict(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
-    pass
-
-
-class _Snake(msgspec.Struct, forbid_unknown_fields=True):
-    pass
-
-
-class _Model(_Snake):
-    serve: str | None = None
-    endpoints: str | None = None
-    launch: bool = False
-    settings: dict[str, Any] = {}  # msgspec copies a default
-    calibrated: str | None = None
-    windows: bool | None = None
-    configs: list[str] | None = None
-    fields: dict[str, Any] = {}
-
-
-class _Workload(_Snake):
-    generate: str | None = None
-    trace: str | None = None
-    options: dict[str, Any] = {}
-    scale: float = 1.0
-    seed: int = 7
-
-
-class _Contexts(_Snake):
-    lengths: str
-    pairs: int = 3
-    output: int = 128
-
-
-class _Concurrency(_Snake):
-    seconds: float = 60.0
-    start: int = 4
-    slo: str | None = None
-    workloads: list[str] = []
-
-
-class _Accuracy(_Snake):
-    tasks: list[str] = []
-    contexts: str = "4k..32k"
-    items: int | None = None
-    depths: int = 10
-    concurrency: int = 8
-    thinking: int = 0
-
-
-class _Measure(_Snake):
-    pairs: int = 6
-    restarts: int | None = 3
-    sessions: int | None = 8
-    waits: dict[Literal["user", "tool", "schedule"], float] = {}
-    duration_s: float | None = None
-    max_calls: int | None = None
-    aa: bool = False
-    seed: int = 0
-    noise: bool = True
-    contexts: _Contexts | str | None = None
-    concurrency: _Concurrency | None = None
-    accuracy: _Accuracy | None = None
-    isolation: bool = False
-
-
-class _Server(_Snake):
-    command: str | list[str] = "vllm"
-    port: int = 8000
-    env: dict[str, str] = {}
-    settings: dict[str, Any] = {}
-    start_minutes: float = 2.0
-    start_timeout_s: float = 1800.0
-    gpu: str | None = None
-    gpus: int | None = None
-    price_per_hour: float | None = None
-
-
-class _File(_Snake):
-    models: dict[str, str | _Model]
-    workloads: dict[str, str | _Workload]
-    name: str = "matrix"
-    configs: list[str] | dict[str, dict[str, Any] | None] | None = None
-    grid: dict[str, Any] = {}
-    measure: _Measure = msgspec.field(default_factory=_Measure)
-    server: _Server = msgspec.field(default_factory=_Server)
-    policy: dict[str, Any] = {}
-
-
-def _configs(file: _File, at: str) -> Iterator[Config]:
+def _configs(file: form.File, at: str) -> Iterator[Config]:
     listed = file.configs if file.configs is not None else () if file.grid else DEFAULT_CONFIGS
     named: Mapping[str, Mapping[str, Any] | None] = listed if isinstance(listed, dict) else dict.fromkeys(listed)
     seen: set[str] = set()
@@ -185,9 +98,9 @@ def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
         yield known.config(name if base is None else f"{base}-{name}", base or "", chosen, where=f"{at}: grid")
 
 
-def _model(name: str, given: str | _Model, where: str, configs: tuple[Config, ...]) -> Model:
+def _model(name: str, given: str | form.Model, where: str, configs: tuple[Config, ...]) -> Model:
     _check_name(name, where)
-    each = _Model(serve=given) if isinstance(given, str) else given
+    each = form.Model(serve=given) if isinstance(given, str) else given
     if (each.serve is None) == (each.endpoints is None):
         raise UsageError(f"{where} needs either 'serve' or 'endpoints'", hint="serve: MODEL, or endpoints: arms.yaml or emulated:PROFILE")
     if each.endpoints is not None and (each.settings or each.calibrated):
@@ -212,9 +125,9 @@ def _model(name: str, given: str | _Model, where: str, configs: tuple[Config, ..
     )
 
 
-def _workload(name: str, given: str | _Workload, where: str) -> Workload:
+def _workload(name: str, given: str | form.Workload, where: str) -> Workload:
     _check_name(name, where)
-    each = _Workload(trace=given) if isinstance(given, str) else given
+    each = form.Workload(trace=given) if isinstance(given, str) else given
     if (each.generate is None) == (each.trace is None):
         raise UsageError(f"{where} needs either 'generate' or 'trace'", hint="generate: rag, or trace: traces/rag.jsonl")
     if each.trace is not None and (each.options or each.scale != 1):
@@ -227,11 +140,14 @@ def _workload(name: str, given: str | _Workload, where: str) -> Workload:
     return Workload(name=name, generate=each.generate, trace=each.trace, options=each.options, scale=each.scale, seed=each.seed)
 
 
-def _measure(given: _Measure, at: str, workloads: tuple[Workload, ...]) -> Measure:
+def _measure(given: form.Measure, at: str, workloads: tuple[Workload, ...]) -> Measure:
+    slo = None if given.concurrency is None else given.concurrency.slo
     wrong = {
         "pairs must be >= 1": given.pairs < 1,
         "restarts must be >= 1": given.restarts is not None and given.restarts < 1,
         "sessions must be >= 1": given.sessions is not None and given.sessions < 1,
+        "concurrency.slo is such as ttft=3000,tpot=50": given.concurrency is not None
+        and not SLO.fullmatch(given.concurrency.slo or "ttft=1"),
         "waits must not be negative": any(value < 0 for value in given.waits.values()),
     }
     if found := next((text for text, is_wrong in wrong.items() if is_wrong), None):
@@ -239,7 +155,6 @@ def _measure(given: _Measure, at: str, workloads: tuple[Workload, ...]) -> Measu
     searched, names = given.concurrency, (*(each.name for each in workloads), "mix")
     if searched is not None and (unknown := [name for name in searched.workloads if name not in names]):
         raise UsageError(f"{at}: measure.concurrency: no workload '{unknown[0]}'", hint=f"any of: {', '.join(names)}")
-    contexts = _Contexts(lengths=given.contexts) if isinstance(given.contexts, str) else given.contexts
     return Measure(
         pairs=given.pairs,
         restarts=None if given.restarts is None else min(given.restarts, given.pairs),
@@ -250,18 +165,40 @@ def _measure(given: _Measure, at: str, workloads: tuple[Workload, ...]) -> Measu
         aa=given.aa,
         seed=given.seed,
         noise=given.noise,
-        contexts=None if contexts is None else Contexts(**msgspec.structs.asdict(contexts)),
-        concurrency=None
-        if searched is None
-        else Concurrency(**msgspec.structs.asdict(searched) | {"workloads": tuple(searched.workloads)}),
-        accuracy=None
-        if given.accuracy is None
-        else Accuracy(**msgspec.structs.asdict(given.accuracy) | {"tasks": tuple(given.accuracy.tasks)}),
+        contexts=_contexts(given.contexts),
+        concurrency=_concurrency(searched),
+        accuracy=_accuracy(given.accuracy),
         isolation=given.isolation,
     )
 
 
-def _server(given: _Server, at: str) -> Server:
+def _contexts(given: form.Contexts | str | int | None) -> Contexts | None:
+    if given is None:
+        return None
+    each = given if isinstance(given, form.Contexts) else form.Contexts(lengths=given)
+    return Contexts(lengths=str(each.lengths), pairs=each.pairs, output=each.output)
+
+
+def _concurrency(given: form.Concurrency | None) -> Concurrency | None:
+    if given is None:
+        return None
+    return Concurrency(seconds=given.seconds, start=given.start, slo=given.slo, workloads=tuple(given.workloads))
+
+
+def _accuracy(given: form.Accuracy | None) -> Accuracy | None:
+    if given is None:
+        return None
+    return Accuracy(
+        tasks=tuple(given.tasks),
+        contexts=str(given.contexts),
+        items=given.items,
+        depths=given.depths,
+        concurrency=given.concurrency,
+        thinking=given.thinking,
+    )
+
+
+def _server(given: form.Server, at: str) -> Server:
     command = shlex.split(given.command) if isinstance(given.command, str) else given.command
     if not command:
         raise UsageError(f"{at}: server.command is empty", hint="command: vllm")

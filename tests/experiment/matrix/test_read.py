@@ -67,6 +67,7 @@ policy: {min_change: 0.05}
         (LEAST + "measures: {}", "unknown field `measures`", "preset"),
         (LEAST + "measure: {pairs: 0}", "measure: pairs must be >= 1", "preset"),
         (LEAST + "measure: {concurrency: {workloads: [chat]}}", "measure.concurrency: no workload 'chat'", "rag, mix"),
+        (LEAST + "measure: {concurrency: {slo: tptf=50}}", "concurrency.slo is such as ttft=3000,tpot=50", "preset"),
         (LEAST + "configs: [bf17]", "configs.bf17 has no settings", "did you mean bf16"),
         (LEAST + "configs: {few: {base: fp9}}", "no well-known configuration 'fp9'", "did you mean fp8"),
         (LEAST + "configs: {few: {max-num-seq: 8}}", "configs.few: vLLM has no setting 'max-num-seq'", "max-num-seqs"),
