@@ -225,7 +225,7 @@ async def closed(call: Call, load: Load) -> list[Measured]:
 
 async def opened(call: Call, load: Load) -> list[Measured]:
     """Start calls at a fixed rate, each at its own instant, whatever becomes of the others."""
-    from agentload.live.workers.timetable import Timetable
+    from agentload.live.timetable import Timetable
 
     assert load.rate is not None
     found: list[Measured] = []

@@ -57,11 +57,15 @@ class Exchange:
         self._deadline: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._tokens = 0
+        self._has_begun = False
         self._is_lingering = False
         self._is_eager = True
 
     def start(self, head: bytes, body: Sequence[bytes], *, expects: bool) -> None:
-        """Send the request and follow its answer."""
+        """Send the request and follow its answer; nothing where it was given up before."""
+        if self.ended.done():
+            return
+        self._has_begun = True
         if expects:
             self._unsent = body
             self._link.write([head])
@@ -217,10 +221,11 @@ class Exchange:
         for timer in (self._deadline, *self._timers):
             if timer is not None:
                 timer.cancel()
-        self._hub.leave(self._link.file)
-        sent_ns = self._link.sent_ns()
-        if sent_ns is not None and not self._unsent:
-            self._machine.sent(sent_ns)
+        if self._has_begun:
+            self._hub.leave(self._link.file)
+            sent_ns = self._link.sent_ns()
+            if sent_ns is not None and not self._unsent:
+                self._machine.sent(sent_ns)
         self.answer.close()
         if mistake is None:
             self.ended.set_result(None)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
@@ -19,6 +20,7 @@ from agentload.live.pump import Pump
 from agentload.live.raw import RawLog
 from agentload.live.stamps import Vigil
 from agentload.live.target import Target, head
+from agentload.live.timetable import Timetable
 from agentload.model.commands import Limits, Outcome, StampSource
 from agentload.replay.call import Asked, CallMachine, Halt
 from agentload.replay.gateway import deed
@@ -37,6 +39,7 @@ class WireRequest:
     body: Sequence[bytes] = field(repr=False)
     """Pieces of the body, sent as they are."""
     released_ns: int
+    """When it is sent; one that is handed over ahead waits for that instant."""
     limits: Limits = field(default_factory=Limits)
     asked: Asked = field(default_factory=Asked)
     path: str = "/chat/completions"
@@ -75,6 +78,7 @@ class Wire:
         self._unstamped_sends = 0
         self._hub = Hub()
         self._pump = Pump()
+        self._timetable = Timetable()
         self._loop = asyncio.get_running_loop()
         self._vigil = Vigil()
         self._beat_timer = self._loop.call_later(BEAT_S, self._beat)
@@ -139,6 +143,7 @@ class Wire:
             connections.close()
         self._hub.close()
         self._pump.close()
+        self._timetable.close()
         self._vigil.close()
 
     async def _call(self, arm: Connections, request: WireRequest, machine: CallMachine) -> Outcome:
@@ -224,7 +229,8 @@ class Wire:
                 cookies=arm.cookies(request.session),
                 expects=expects,
             )
-            exchange.start(lines, request.body, expects=expects)
+            # All is ready by now, so that nothing but the writing is left to the call's instant.
+            self._timetable.at(request.released_ns, partial(exchange.start, lines, request.body, expects=expects))
             try:
                 await exchange.ended
             except asyncio.CancelledError:

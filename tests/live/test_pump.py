@@ -1,7 +1,9 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from agentload.live.pump import DELAY_S, SHARE, SLICE, Pump
+from agentload.live.pump import SHARE, SLICE, Pump
+
+DELAY_S = 0.005
 
 
 @dataclass
@@ -24,7 +26,7 @@ class Reads:
 
 
 async def test_backlogs_are_worked_off_in_slices_in_the_order_of_their_beginning() -> None:
-    pump = Pump()
+    pump = Pump(delay_s=DELAY_S)
     steps: list[tuple[str, int]] = []
     for name, left in (("a", 3), ("b", SLICE + 5), ("c", 1)):
         pump.add(Reads(name, left, steps))
@@ -34,8 +36,19 @@ async def test_backlogs_are_worked_off_in_slices_in_the_order_of_their_beginning
     assert steps == [("a", 3), ("b", SLICE - 3), ("b", 8), ("c", 1)]
 
 
+async def test_what_arrives_while_a_backlog_waits_is_parsed_with_it() -> None:
+    pump = Pump(delay_s=DELAY_S)
+    reads = Reads("a", 1)
+    pump.add(reads)
+    await asyncio.sleep(0)
+    assert reads.steps == []
+    reads.left += 4
+    await asyncio.sleep(4 * DELAY_S)
+    assert reads.steps == [("a", 5)]
+
+
 async def test_other_work_of_the_loop_comes_between_two_slices() -> None:
-    pump = Pump()
+    pump = Pump(delay_s=DELAY_S)
     reads = Reads("a", 3 * SLICE)
     pump.add(reads)
     seen: list[int] = []
@@ -47,7 +60,7 @@ async def test_other_work_of_the_loop_comes_between_two_slices() -> None:
 
 
 async def test_slices_grow_with_a_backlog_that_outgrows_them() -> None:
-    pump = Pump()
+    pump = Pump(delay_s=DELAY_S)
     steps: list[tuple[str, int]] = []
     total = 2 * SLICE * SHARE
     for index in range(total):
@@ -61,7 +74,7 @@ async def test_slices_grow_with_a_backlog_that_outgrows_them() -> None:
 
 
 async def test_a_closed_pump_does_nothing_more() -> None:
-    pump = Pump()
+    pump = Pump(delay_s=DELAY_S)
     reads = Reads("a", 1)
     pump.add(reads)
     pump.close()

@@ -22,7 +22,6 @@ from agentload.live.station import station
 from agentload.live.workers.contexts import Contexts
 from agentload.live.workers.messages import Alive, Broken, Done, Order, Ready, Start, Streamed, Sync, Synced, Told
 from agentload.live.workers.pipe import Pipe, first, opened
-from agentload.live.workers.timetable import Timetable
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.store import journal
 
@@ -42,7 +41,6 @@ class Worker:
         self._writer = writer
         self._tasks = tasks
         self._contexts = Contexts()
-        self._timetable = Timetable()
         self._in_flight = 0
         self._monitor = Monitor(is_timing=lambda: self._in_flight > 0)
         tasks.create_task(self._monitor.beat())
@@ -63,10 +61,6 @@ class Worker:
             case Start():
                 raise AssertionError("a worker starts once, with its first message")
 
-    def close(self) -> None:
-        """Send nothing more."""
-        self._timetable.close()
-
     def _told(self, command: Prepare | Send, kept: int) -> None:
         call = command.call
         context = self._contexts.whole((command.arm, call.session), kept, call.context)
@@ -74,7 +68,7 @@ class Worker:
         if isinstance(whole, Prepare):
             self._recorder.prepare(whole)
         else:
-            self._timetable.at(whole.released_ns, lambda: self._send(whole))
+            self._send(whole)
 
     def _send(self, send: Send) -> None:
         self._in_flight += 1
@@ -116,7 +110,6 @@ async def work(sock: socket.socket, start: Start) -> None:
                 gc.freeze()
                 pipe.say(Ready())
                 await over.wait()
-                worker.close()
                 raise _OverError
     except* _OverError:
         pass

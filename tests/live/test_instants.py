@@ -1,0 +1,49 @@
+"""Calls that are handed to the wire ahead of their instant."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from agentload.live.target import Target
+from agentload.live.wire import Wire
+from tests.live.calls import MS, request
+from tests.live.scripted import Peer, serving
+
+pytestmark = pytest.mark.loopback
+
+
+async def good_answer(peer: Peer) -> None:
+    await peer.answer()
+
+
+async def test_a_call_leaves_at_its_instant_on_a_connection_that_was_opened_before() -> None:
+    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        released_ns = time.monotonic_ns() + 30 * MS
+        outcome = await wire.call(replace(request(), released_ns=released_ns))
+    assert outcome.status == "ok"
+    assert outcome.opened_ns is not None
+    assert outcome.sent_ns is not None
+    assert outcome.opened_ns < released_ns <= outcome.sent_ns
+
+
+async def test_a_call_that_is_cancelled_ahead_of_its_instant_never_leaves() -> None:
+    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        calling = asyncio.create_task(wire.call(replace(request(), released_ns=time.monotonic_ns() + 40 * MS)))
+        await asyncio.sleep(0.02)
+        wire.cancel("r0")
+        outcome = await calling
+        await asyncio.sleep(0.04)
+        assert server.requests == []
+    assert (outcome.status, outcome.sent_ns) == ("cancelled", None)
+
+
+async def test_a_wire_that_closes_ahead_of_an_instant_sends_nothing() -> None:
+    async with serving(good_answer) as server:
+        async with Wire([Target(arm="a", url=server.url)]) as wire:
+            calling = asyncio.create_task(wire.call(replace(request(), released_ns=time.monotonic_ns() + 40 * MS)))
+            await asyncio.sleep(0.02)
+        assert (await calling).status == "stopped"
+        await asyncio.sleep(0.04)
+        assert server.requests == []
