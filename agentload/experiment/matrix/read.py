@@ -146,8 +146,7 @@ def _measure(given: form.Measure, at: str, workloads: tuple[Workload, ...]) -> M
         "pairs must be >= 1": given.pairs < 1,
         "restarts must be >= 1": given.restarts is not None and given.restarts < 1,
         "sessions must be >= 1": given.sessions is not None and given.sessions < 1,
-        "concurrency.slo is such as ttft=3000,tpot=50": given.concurrency is not None
-        and not SLO.fullmatch(given.concurrency.slo or "ttft=1"),
+        "concurrency.slo is such as ttft=3000,tpot=50": slo is not None and not SLO.fullmatch(slo),
         "waits must not be negative": any(value < 0 for value in given.waits.values()),
     }
     if found := next((text for text, is_wrong in wrong.items() if is_wrong), None):

@@ -27,24 +27,24 @@ from tests.evidence import runs
 from tests.experiment.matrix.files import matrix, parts_of
 
 TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
-FULL = TOY + "measure: {pairs: 2, contexts: {lengths: 1k, pairs: 2}, accuracy: {items: 2}}\n"
+FULL = TOY + "measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}\n"
+SWEPT = FULL.replace("accuracy:", "contexts: {lengths: 1k, pairs: 2}, accuracy:")
 DONE = Ended(code=0, is_timed_out=False)
 
 
-def measured(database: Path, *rows: Row) -> None:
-    """Have a model's run hold a pair of blocks, and these rows."""
-    folder = journal_folder(database, "r1")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "leg001.journal"
+def written(database: Path, *rows: Row) -> Path:
+    path = journal_folder(database, "r1") / "leg001.journal"
+    path.parent.mkdir(parents=True, exist_ok=True)
     with Writer(path) as journal:
-        for row in rows or (
-            runs.run(),
-            runs.leg(),
-            *(runs.arm(name, place) for place, name in enumerate(runs.ARMS)),
-            *runs.pair_of_blocks(),
-        ):
+        for row in rows:
             journal.append(row)
-    load([path], database)
+    return path
+
+
+def measured(database: Path) -> None:
+    """Begin the run of a model, as a replay does; that there is a database means that a pair is finished."""
+    written(database, runs.run(), runs.leg(), *(runs.arm(name, place) for place, name in enumerate(runs.ARMS)))
+    database.touch()
 
 
 @dataclass
@@ -80,8 +80,8 @@ def failing(_: Path) -> Ended:
 def test_steps_are_run_in_order_and_all_behind_the_replay_join_its_run(tmp_path: Path) -> None:
     verbs = Verbs()
     outcome = played(FULL, tmp_path, verbs)
-    assert verbs.names == ["replay", "sweep", "eval", "report"]
-    assert [arguments[-2:] for arguments in verbs.typed] == [("--seed", "0"), ("--into", "r1"), ("--into", "r1"), ("--run", "r1")]
+    assert verbs.names == ["replay", "eval", "report"]
+    assert [arguments[-2:] for arguments in verbs.typed] == [("--seed", "0"), ("--into", "r1"), ("--run", "r1")]
     assert {done.outcome for done in outcome.state.steps.values()} == {"done"}
     assert (tmp_path / "out/traces/rag.jsonl").exists()
 
@@ -117,23 +117,28 @@ def test_a_sweep_that_was_cut_short_is_asked_for_the_pairs_that_are_left(tmp_pat
             for place, name in enumerate(runs.ARMS)
             for row in (runs.block(name, 9, 900 + 200 * place), runs.call(name, 9, 901 + 200 * place, workload=CONTEXT_SWEEP))
         )
-        measured(database, *rows)
+        database.unlink()
+        load([written(database, *rows)], database)
         return Ended(code=130, is_timed_out=True)
 
-    played(FULL, tmp_path, Verbs({"sweep": half}))
+    def begun(database: Path) -> Ended:
+        load([written(database, runs.run(), runs.leg(), *(runs.arm(name, place) for place, name in enumerate(runs.ARMS)))], database)
+        return DONE
+
+    played(SWEPT, tmp_path, Verbs({"sweep": half, "replay": begun}))
     verbs = Verbs()
-    played(FULL, tmp_path, verbs)
+    played(SWEPT, tmp_path, verbs)
     assert verbs.names == ["sweep", "report"]
     assert verbs.typed[0][-4:] == ("--pairs", "1", "--into", "r1")
 
 
 def test_what_fails_is_written_down_and_the_others_go_on(tmp_path: Path) -> None:
-    verbs = Verbs({"sweep": failing})
-    outcome = played(FULL.replace("models: {", "models: {other: {endpoints: 'emulated:llama-3.1-8b-h100/bf16'}, "), tmp_path, verbs)
-    assert verbs.names == ["replay", "sweep", "eval", "report"] * 2
-    assert outcome.state.steps["toy/context"].said == "error: it broke; hint: mend it"
+    verbs = Verbs({"eval": failing})
+    outcome = played(FULL.replace("models: {", "models: {other: {endpoints: 'emulated:gpt-oss-20b-h100/bf16+fp8'}, "), tmp_path, verbs)
+    assert verbs.names == ["replay", "eval", "report"] * 2
+    assert outcome.state.steps["toy/accuracy"].said == "error: it broke; hint: mend it"
     page, _ = ended(matrix(FULL), outcome, Places(tmp_path / "out"))
-    assert [(each.model, each.what) for each in page.missing] == [("other", "context"), ("toy", "context")]
+    assert [(each.model, each.what) for each in page.missing if each.what != "decision"] == [("other", "accuracy"), ("toy", "accuracy")]
     assert page.missing[0].is_failure
 
 
@@ -182,7 +187,7 @@ def test_ctrl_c_is_passed_on_and_the_rest_is_left_for_the_next_time(tmp_path: Pa
     assert (verbs.names, caught.value.hint) == (["replay"], GO_ON)
     verbs = Verbs()
     played(FULL, tmp_path, verbs)
-    assert verbs.names == ["replay", "sweep", "eval", "report"]
+    assert verbs.names == ["replay", "eval", "report"]
 
 
 def test_two_at_once_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
@@ -191,7 +196,7 @@ def test_two_at_once_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
 
 
 def test_a_budget_is_divided_by_what_the_steps_were_expected_to_take(tmp_path: Path) -> None:
-    (part,) = parts_of(FULL, tmp_path)
+    (part,) = parts_of(SWEPT, tmp_path)
     pace = Pace(minutes=10, is_done=lambda step: step.kind == "context")
     minutes = {step.kind: part.estimates[step.name].minutes for step in part.steps}
     whole = minutes["replay"] + minutes["accuracy"]  # what is done needs no more
