@@ -47,6 +47,12 @@ class Identity:
     gateway: str | None = None
     """What stands between us and the server, where its answers tell."""
 
+    @property
+    def cache_block(self) -> int | None:
+        """Return the tokens of a block of the prefix cache, where the server says."""
+        said = str(self.facts()["block_size"])
+        return int(said) if said.isdecimal() and int(said) > 0 else None
+
     def facts(self) -> dict[str, object]:
         """Return what identifies the configuration, in the names that evidence reads."""
         config, log = self.cache_config, self.log

@@ -35,9 +35,19 @@ def new_run_id() -> str:
 
 
 def run_row(
-    plan: Plan, *, kind: Kind, name: str, trace_hash: str, model: str | None, created_ns: int, command: str, settings: Mapping[str, object]
+    plan: Plan,
+    *,
+    kind: Kind,
+    name: str,
+    trace_hash: str,
+    model: str | None,
+    created_ns: int,
+    command: str,
+    settings: Mapping[str, object],
+    cache_block: int | None = None,
 ) -> RunRow:
-    """Describe a run."""
+    """Describe a run; *cache_block* are the tokens of a block of the servers' prefix cache."""
+    ideal = ideal_hit_rates(plan, block=cache_block)
     return RunRow(
         run_id=plan.run,
         kind=kind,
@@ -51,7 +61,7 @@ def run_row(
         version=__version__,
         command=command,
         options=json.dumps(
-            {**settings, **conditions(plan), "ideal_hit_rates": ideal_hit_rates(plan), "source": _source(plan.header)},
+            {**settings, **conditions(plan), "ideal_hit_rates": ideal, "source": _source(plan.header)},
             sort_keys=True,
         ),
     )

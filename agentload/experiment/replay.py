@@ -265,6 +265,7 @@ class Leg:
                 created_ns=time.time_ns(),
                 command=replay.command,
                 settings={**replay.settings, "lengths": "words" if counted is None else counted.exact, "caveats": caveats},
+                cache_block=identities[plan.arms[0]].cache_block,
             )
             rows += [
                 described,

@@ -12,9 +12,10 @@ BLOCK: Final = 16
 
 
 class IdealCache:
-    """A prefix cache without bounds, told of the sessions one after the other."""
+    """A prefix cache without bounds, told of the sessions one after the other; *block* are the tokens of one of its blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, block: int = BLOCK) -> None:
+        self._block = block
         self._known: set[int] = set()
         self._longest: dict[int, int] = {}
 
@@ -25,7 +26,7 @@ class IdealCache:
             added = chain.turn(index)
             total = sum(place.tokens for place in chain.places)
             known = total - sum(place.tokens for place in added) + self._told(added)
-            yield total, known // BLOCK * BLOCK
+            yield total, known // self._block * self._block
 
     def _told(self, added: Sequence[Place]) -> int:
         known, unbroken = 0, True

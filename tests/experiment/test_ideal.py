@@ -33,3 +33,8 @@ def trace(sessions: int) -> Trace:
 def test_the_ideal_is_what_an_empty_cache_of_each_pair_could_find(sessions: int, pairs: int, cache: Cache, rate: float) -> None:
     made = plan(trace(sessions), ["a", "b"], run="r", pairs=pairs, cache=cache)
     assert ideal_hit_rates(made) == {"chat": pytest.approx(rate)}
+
+
+@pytest.mark.parametrize(("block", "rate"), [(None, 320 / 800), (128, 256 / 800), (512, 0.0)])
+def test_a_cache_of_larger_blocks_finds_less(block: int | None, rate: float) -> None:
+    assert ideal_hit_rates(plan(trace(1), ["a"], run="r", pairs=1), block=block) == {"chat": pytest.approx(rate)}
