@@ -102,7 +102,7 @@ def main() -> None:
     size = QUICK if given.quick else FULL
     names = given.models.split(",")
     began = time.monotonic()
-    arms = [len(MODELS[name]) for name in names]
+    arms = [len(MODELS[name]) + (not given.no_aa) for name in names]  # what a set takes goes by them
     for place, name in enumerate(names):
         until = began + 60 * given.minutes * sum(arms[: place + 1]) / sum(arms)
         _measure(Model(name=name, work=given.work, size=size, vllm=vllm, has_control=not given.no_aa), until=until)
