@@ -55,9 +55,10 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
         if count([{"role": "user", "content": "also"}], None) is None:
             return None
         # Texts that are not drawn are estimated: a request for each would hold up the loop that stamps answers.
-        return calibrate(count)
+        measured = calibrate(count)
     except _AbsentError:
         return None
+    return measured if measured.tokens_a_word > 0 else None  # else a stand-in that says the same of every request
 
 
 def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
