@@ -100,13 +100,17 @@ def main() -> None:
             "error: AGENTLOAD_VLLM names no vllm executable\nhint: AGENTLOAD_VLLM=/path/to/bin/vllm make demo-vllm (its CPU build will do)"
         )
     size = QUICK if given.quick else FULL
-    names = given.models.split(",")
+    models = [Model(name=name, work=given.work, size=size, vllm=vllm, has_control=not given.no_aa) for name in given.models.split(",")]
     began = time.monotonic()
-    arms = [len(MODELS[name]) + (not given.no_aa) for name in names]  # what a set takes goes by them
-    for place, name in enumerate(names):
-        until = began + 60 * given.minutes * sum(arms[: place + 1]) / sum(arms)
-        _measure(Model(name=name, work=given.work, size=size, vllm=vllm, has_control=not given.no_aa), until=until)
-        _report(name, given.work, given.out)
+    longest_s = dict.fromkeys(models, 0.0)
+    for _ in range(size.sets):
+        for model in models:  # in turn, so that each has what the time allows
+            since = time.monotonic()
+            if since + longest_s[model] <= began + 60 * given.minutes:
+                _one_set_more(model)
+            longest_s[model] = max(longest_s[model], time.monotonic() - since)
+    for model in models:
+        _report(model.name, given.work, given.out)
     print(f"\n{(time.monotonic() - began) / 60:.0f} minutes; reports in {given.out}")
 
 
@@ -144,30 +148,24 @@ class Model:
         return (runs[0][0] if runs else None), len(pairs) - swept, swept
 
 
-def _measure(model: Model, *, until: float) -> None:
+def _one_set_more(model: Model) -> None:
+    """Start a model's servers, play what a set is, and end them; nothing where all of it was played."""
     size, endpoints = model.size, _arms_file(model.name, model.work, model.size, model.vllm)
     traces = [_trace(workload, options, model.work) for workload, options in (("rag", size.rag), ("reasoning", size.reasoning))]
-    longest_s = 0.0
-    for _ in range(2 * size.sets):  # one that failed is tried again
-        run, replayed, swept = model.played()
-        if min(replayed, swept) >= size.sets:
-            return
-        if time.monotonic() + longest_s > until:
-            print(f"\n{model.name}: no time is left for another set of servers; it has {min(replayed, swept)} of {size.sets}")
-            return
-        began = time.monotonic()
-        with _servers(endpoints, model.work / model.name / "logs"):
-            common = ["--endpoints", endpoints, "--db", str(model.database)]
-            if replayed < size.sets:
-                control = ["--aa", "bf16"] if model.has_control else []
-                again = ["--resume", run] if run else []
-                wanted = ["--pairs", str(replayed + 1), "--sessions", "2", "--wait-cap", "user=0.5"]
-                _agentload(["replay", *traces, *common, *wanted, *control, *again])
-            run, _, _ = model.played()
-            if swept < size.sets and run:
-                wanted = ["--context", size.contexts, "--output", str(size.output), "--pairs", "1", "--into", run]
-                _agentload(["sweep", *common, *wanted])
-        longest_s = max(longest_s, time.monotonic() - began)
+    run, replayed, swept = model.played()
+    if min(replayed, swept) >= size.sets:
+        return
+    with _servers(endpoints, model.work / model.name / "logs"):
+        common = ["--endpoints", endpoints, "--db", str(model.database)]
+        if replayed < size.sets:
+            control = ["--aa", "bf16"] if model.has_control else []
+            again = ["--resume", run] if run else []
+            wanted = ["--pairs", str(replayed + 1), "--sessions", "2", "--wait-cap", "user=0.5"]
+            _agentload(["replay", *traces, *common, *wanted, *control, *again])
+        run, _, _ = model.played()
+        if swept < size.sets and run:
+            wanted = ["--context", size.contexts, "--output", str(size.output), "--pairs", "1", "--into", run]
+            _agentload(["sweep", *common, *wanted])
 
 
 @contextmanager
