@@ -21,6 +21,8 @@ class Request:
     output_tokens: int
     answer: str | None = None
     """Identity under which later contexts may hold what this call generates; None: nobody will."""
+    prompt_tokens: int | None = None
+    """Tokens of the context; None: they are to be counted."""
 
 
 @dataclass(frozen=True, slots=True)

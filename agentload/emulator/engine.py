@@ -40,7 +40,7 @@ class Engine:
         """Send a call at an instant that the engine has been advanced to."""
         self._axis.start(at_ns)
         scheduler = self._scheduler
-        prompt = sum(map(_run_tokens, request.content))
+        prompt = sum(map(_run_tokens, request.content)) if request.prompt_tokens is None else request.prompt_tokens
         refusal = self._refusal(prompt, request.output_tokens)
         if refusal:
             scheduler.out.append(Rejected(request.id, at_ns, refusal))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from agentload.model.check import Check
+from agentload.model.record import record
 from agentload.model.stamps import Stamps
 from agentload.model.trace import Segment
 
@@ -57,7 +58,7 @@ class Watch:
     view: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Call:
     """One turn with its whole context, ready to be sent to any arm."""
 
@@ -78,7 +79,7 @@ class Call:
     """It only tells the server what came before: no evidence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Send:
     """Send this attempt of a call now."""
 
@@ -131,7 +132,7 @@ class Skip:
     send: Send
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Wake:
     """Send Woke at this instant; a later Wake replaces an earlier one."""
 
@@ -170,7 +171,7 @@ class Reply:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Outcome:
     """How one attempt ended. Absent is None, never 0."""
 
@@ -212,7 +213,7 @@ class Started:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Woke:
     """The instant of the last Wake has come."""
 
@@ -228,7 +229,7 @@ class Chunks:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ended:
     """An attempt is over, for whatever reason."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from agentload.model.commands import StampSource, Status, TokenRule
+from agentload.model.record import record
 from agentload.model.stamps import Stamps
 
 Kind: TypeAlias = Literal["measured", "emulated", "simulated"]
@@ -105,7 +106,7 @@ class BlockRow:
     """Where the arm's server ran meanwhile."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallRow:
     """One attempt of one call."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from operator import sub
+
+from agentload.model.record import record
 
 US = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Stamps:
     """Chunk arrivals of one call: the first in ns, the others as µs gaps, with the tokens that each chunk carried."""
 

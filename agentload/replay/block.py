@@ -8,7 +8,6 @@ it: processing late never moves the schedule.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from agentload.model.commands import Call, Command, Ended, Forget, Send, Status
@@ -90,7 +89,11 @@ class BlockPlay:
             self._strand(out)
             if self._intake.is_empty:
                 break
-        out.extend(self._forgotten())
+        if self.is_over:
+            self._sessions.drop()
+        if self._sessions.over:
+            out.extend(Forget(arm=self.play.arm, session=session) for session in self._sessions.over)
+            self._sessions.over.clear()
         return out
 
     def ended(self, event: Ended) -> None:
@@ -124,14 +127,6 @@ class BlockPlay:
         if due_ns is None or (start_ns is not None and start_ns < due_ns):
             return start_ns
         return due_ns
-
-    def _forgotten(self) -> Iterator[Forget]:
-        """Say of which sessions nothing more will be sent: those that have ended, and all when the play is over."""
-        if self.is_over:
-            self._sessions.drop()
-        for session in self._sessions.over:
-            yield Forget(arm=self.play.arm, session=session)
-        self._sessions.over.clear()
 
     def _begin_sessions(self, now_ns: int, out: list[Command]) -> None:
         for session, start_ns in self._intake.take(now_ns):

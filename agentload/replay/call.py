@@ -8,10 +8,10 @@ did, what the HTTP status says, what the body says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from agentload.model.commands import Limits, Outcome, Reply, StampSource, Status
+from agentload.model.record import record
 from agentload.model.stamps import Stamps, stamps
 from agentload.replay.garbage import garbage
 from agentload.replay.sse import Parsed
@@ -23,7 +23,7 @@ Halt: TypeAlias = Literal["cancelled", "stopped"]
 BUSY = frozenset({429, 503})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Asked:
     """What was asked of the server, as far as its answer is judged by it."""
 

@@ -154,17 +154,21 @@ class Dispatcher:
         return tuple(out)
 
     def _settle_or_wake(self, now_ns: int, out: list[Command]) -> None:
-        over = [p for p in self._playing.values() if p.is_over]
-        for playing in over:
-            if all(end.play != playing.play for end in self._ends):
-                self._ends.append(self._end(playing, now_ns))
-        if len(over) == len(self._playing):
+        is_over, wake_ns = True, None
+        for playing in self._playing.values():
+            if playing.is_over:
+                if all(end.play != playing.play for end in self._ends):
+                    self._ends.append(self._end(playing, now_ns))
+                continue
+            is_over, at_ns = False, playing.next_ns()
+            if at_ns is not None and (wake_ns is None or at_ns < wake_ns):
+                wake_ns = at_ns
+        if is_over:
             assert self._round is not None
             self._is_settling = True
             following = None if self._is_stopped or not self._rounds else self._rounds[0].index
             out.append(Settle(round=self._round.index, next_round=following))
             return
-        wake_ns = min((at for p in self._playing.values() if (at := p.next_ns()) is not None), default=None)
         if wake_ns is not None and wake_ns != self._wake_ns:
             self._wake_ns = wake_ns
             out.append(Wake(at_ns=wake_ns))

@@ -15,9 +15,11 @@ _NOISE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
 
 def garbage(text: str) -> str | None:
     """Say what is wrong with an answer's text; None when nothing is."""
+    if not text:
+        return None
     if (unit := _unit(text)) is not None:
         return f"repetition: nothing but {unit!r}"
-    if text and not text[-1].isspace() and len(text) - len(text.rstrip(text[-1])) >= RUN_CHARS:
+    if not text[-1].isspace() and len(text) - len(text.rstrip(text[-1])) >= RUN_CHARS:
         return f"repetition: ends with {RUN_CHARS} and more of {text[-1]!r}"
     if len(text) >= NOISE_CHARS and (noise := len(_NOISE.findall(text))) >= NOISE_SHARE * len(text):
         return f"unprintable: {noise} of {len(text)} characters"

@@ -80,9 +80,11 @@ class Player:
             if spec.keep is not None and spec.keep < len(base):
                 base = base[: spec.keep]
                 tokens = sum(segment.tokens for segment in base)
-            added = tuple(self._filled(segment, turn, reply_of) for segment in spec.add)
-            self._context = base + added
-            self._context_tokens = tokens + sum(segment.tokens for segment in added)
+            added = [self._filled(segment, turn, reply_of) for segment in spec.add]
+            for segment in added:
+                tokens += segment.tokens
+            self._context = base + tuple(added)
+            self._context_tokens = tokens
             self._built = turn
         return Call(
             session=self.session.session,

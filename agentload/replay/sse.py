@@ -10,6 +10,7 @@ from operator import eq
 import msgspec
 
 from agentload.model.commands import TokenRule
+from agentload.model.record import record
 from agentload.replay.counting import Chunk, Kind, Shows, counted
 from agentload.replay.fault import Fault, fault
 from agentload.replay.framing import Framing
@@ -24,7 +25,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Parsed:
     """What an answer said. `stamps_ns` and `tokens` have one entry a chunk that carried tokens."""
 

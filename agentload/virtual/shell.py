@@ -100,19 +100,23 @@ class Shell:
         """Yield the rows of the run in the order in which they come about."""
         self._tell(Started(at_ns=0))
         while True:
-            yield from self._rows
-            self._rows.clear()
+            if self._rows:
+                yield from self._rows
+                self._rows.clear()
             if self._is_finished:
                 return
             self._next()
 
     def _next(self) -> None:
+        limits, flights = self._limits, self._flights
+        while limits and limits[0][2] not in flights:  # mostly a call is over long before its limit
+            heapq.heappop(limits)
         at_ns, arm = None, ""
         for name, engine in self._engines.items():
             next_ns = engine.next_ns()
             if next_ns is not None and (at_ns is None or next_ns < at_ns):
                 at_ns, arm = next_ns, name
-        limit_ns = self._limits[0][0] if self._limits else None
+        limit_ns = limits[0][0] if limits else None
         wake_ns = self._wake_ns
         if at_ns is not None and (limit_ns is None or at_ns <= limit_ns) and (wake_ns is None or at_ns <= wake_ns):
             self._sample(at_ns)
@@ -159,9 +163,7 @@ class Shell:
 
     def _check_limit(self) -> None:
         limit_ns, _, name = heapq.heappop(self._limits)
-        flight = self._flights.get(name)
-        if flight is None:
-            return
+        flight = self._flights[name]
         if flight.machine.expired(limit_ns):
             self._engine(flight.send, limit_ns).abort(name, limit_ns)
             self._end(flight, limit_ns)
@@ -179,8 +181,9 @@ class Shell:
         if answer is None:
             outcome = flight.machine.outcome()
         else:
-            is_whole = _tokens_wanted(send) == send.call.output
-            outcome = flight.machine.outcome(_parsed(answer, text=flight.text, is_whole=is_whole), chunks=packed(answer))
+            tokens = _tokens_wanted(send)
+            parsed = _parsed(answer, tokens, text=flight.text, is_whole=tokens == send.call.output)
+            outcome = flight.machine.outcome(parsed, chunks=packed(answer))
         outcome = outcome if error is None else replace(outcome, error=error)
         del self._flights[send.request_id]
         self._rows.append(row(send, outcome, run_id=self._plan.run, leg=self._leg))
@@ -231,7 +234,8 @@ class Shell:
         self._flights[send.request_id] = _Flight(send, machine, text)
         self._watch_limit(send.request_id, machine)
         said = live_key(text) if text else None
-        self._engine(send, now_ns).submit(Request(send.request_id, self._contents.runs(send), tokens, said), now_ns)
+        request = Request(send.request_id, self._contents.runs(send), tokens, said, prompt_tokens=send.call.context_tokens)
+        self._engine(send, now_ns).submit(request, now_ns)
 
     def _watch_limit(self, name: str, machine: CallMachine) -> None:
         deadline_ns = machine.deadline_ns()
@@ -274,16 +278,16 @@ def _tokens_wanted(send: Send) -> int:
     return send.call.output if limit is None else min(limit, send.call.output)
 
 
-def _parsed(done: Finished, *, text: str, is_whole: bool) -> Parsed:
-    count = int(done.token_counts.sum())
+def _parsed(done: Finished, tokens: int, *, text: str, is_whole: bool) -> Parsed:
+    first_ns = int(done.token_ns[0])
     return Parsed(
-        stamps_ns=(int(done.token_ns[0]), int(done.token_ns[-1])),
+        stamps_ns=(first_ns, int(done.token_ns[-1])),
         tokens=(1, 1),
         token_rule="token_ids",
-        first_answer_ns=int(done.token_ns[0]),
+        first_answer_ns=first_ns,
         prompt_tokens=done.prompt_tokens,
         cached_tokens=done.cached_tokens,
-        output_tokens=count,
+        output_tokens=tokens,
         text=text,
         finish_reason="length" if is_whole else None,
         has_end_mark=is_whole,
