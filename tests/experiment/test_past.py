@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import PlanError
-from agentload.experiment.past import Past, check_resumed, past
+from agentload.experiment.past import Past, check_resumed, lasted_s, past
 from agentload.experiment.plan import plan
 from agentload.experiment.record import run_row
 from agentload.experiment.starts import with_starts
-from agentload.model.plan import ClosedLoop, Load, OpenLoop, Plan, WaitScale
+from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop, Plan, WaitScale
 from agentload.model.rows import BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
 from agentload.store import journal
@@ -134,6 +134,12 @@ def test_a_pair_that_is_whole_under_one_salt_is_done(tmp_path: Path) -> None:
 def test_a_run_goes_on_only_as_it_began(tmp_path: Path, now: Plan, says: str) -> None:
     assert refused(tmp_path, began := planned(), began) is None
     assert refused(tmp_path, began, now) == (says, "resume with what it began with: agentload replay t")
+
+
+def test_a_run_tells_how_long_its_blocks_may_last_for_those_who_go_on_with_it(tmp_path: Path) -> None:
+    assert lasted_s(tmp_path / "x.duckdb", "r") is None
+    kept(tmp_path, [described(planned(load=replace(LOAD, budget=Budget(seconds=4800.0))))])
+    assert lasted_s(tmp_path / "x.duckdb", "r") == 4800.0
 
 
 def refused(folder: Path, began: Plan, now: Plan) -> tuple[str, str | None] | None:
