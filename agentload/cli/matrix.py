@@ -60,7 +60,7 @@ def run(
     if minutes is not None and minutes <= 0:
         raise UsageError(f"--minutes must be positive, got {minutes:g}")
     matrix = read_matrix(file)
-    places = Places(out or file.with_suffix(""))
+    places = Places(out or _beside(file))
     traces = traces_of(matrix)
     if dry_run:
         found = parts(matrix, places, traces, only=only)
@@ -80,6 +80,10 @@ def run(
             f"{len(failed)} of it failed: {', '.join(f'{each.model}/{each.what}' for each in failed)}",
             hint=f"{paths[0]} says why; the same command tries again what can be mended",
         )
+
+
+def _beside(file: Path) -> Path:
+    return file.with_suffix("") if file.suffix else file.with_name(f"{file.name}.matrix")
 
 
 def _told(text: str) -> None:

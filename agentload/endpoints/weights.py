@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 from agentload.errors import ProfileError
+from agentload.kvmath.config import model_shape
 
 
 def config_file(model: str) -> Path:
@@ -20,6 +22,15 @@ def config_file(model: str) -> Path:
     if not found:
         raise ProfileError(f"no config.json of '{model}' here", hint=f"hf download {model} config.json, or name the file")
     return found[-1]
+
+
+def has_windows(model: str) -> bool | None:
+    """Tell whether a model has sliding-window layers; None where its config is not here, or of a shape that nobody knows."""
+    try:
+        shape = model_shape(json.loads(config_file(model).read_text(encoding="utf-8")), name=model)
+    except (ProfileError, ValueError):
+        return None
+    return any(group.kind == "sliding" for group in shape.groups)
 
 
 def _cache() -> Path:

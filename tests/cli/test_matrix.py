@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -145,3 +147,53 @@ def test_killed_between_steps_and_in_their_middle_it_goes_on_and_plays_nothing_t
             ("bf16", 6),
             ("fp8", 6),
         ]
+
+
+FAKE = """#!/bin/sh
+# Stands for `vllm serve MODEL --port P --kv-cache-dtype D …`
+while [ $# -gt 0 ]; do
+  case $1 in
+    --port) port=$2 ;;
+    --kv-cache-dtype) case $2 in fp8) arm=fp8 ;; *) arm=bf16 ;; esac ;;
+    --block-size) echo "ValueError: No common block size for $2"; exit 3 ;;
+  esac
+  shift
+done
+exec AGENTLOAD emulate llama-3.1-8b-h100/$arm --port $port
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.loopback
+def test_servers_that_the_matrix_starts_take_turns_and_one_that_crashes_on_its_flags_is_told_with_its_code(tmp_path: Path) -> None:
+    server = tmp_path / "vllm"
+    server.write_text(FAKE.replace("AGENTLOAD", str(Path(sys.executable).with_name("agentload"))))
+    server.chmod(0o755)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = tmp_path / "m.yaml"
+    path.write_text(f"""
+models: {{toy: {{serve: llama-3.1-8b}}}}
+configs: {{bf16: , broken: {{base: fp8, block-size: 7}}, fp8: }}
+workloads: {{short: {{generate: short_chat, options: {{sessions: 2}}, scale: 0.3}}}}
+measure: {{pairs: 1, sessions: 2, waits: {{user: 0.1}}, accuracy: {{items: 2, contexts: 2k, tasks: [needle]}}}}
+server: {{command: {server}, port: {port}}}
+""")
+    done = agentload("matrix", path, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "error: 1 of it failed: toy/broken" in done.stderr
+    said = json.loads((tmp_path / "m/matrix.json").read_text())
+    assert said["missing"] == [
+        {"model": "toy", "what": "broken", "why": "ValueError: No common block size for 7", "code": 3, "is_failure": True}
+    ]
+    assert [(row["config"], row["workload"], row["kind"], row["answers_asked"]) for row in said["record"]] == [
+        (arm, workload, "emulated", 2) for workload in ("short", None) for arm in ("bf16", "fp8")
+    ]
+    # The server that was started last before the replay gave up is the only one that was tried on its own.
+    assert [line for line in done.stderr.splitlines() if "does its server start" in line] == ["toy/broken: does its server start?"]
+    again = agentload("matrix", path, cwd=tmp_path)
+    assert "broken" not in again.stderr.replace("toy/broken\n", "")  # it is known, and told once more at the end
+    assert [line for line in again.stderr.splitlines() if line.startswith("[")] == [
+        "[3/3] toy/report on bf16, fp8; about 1 min left in all"
+    ]

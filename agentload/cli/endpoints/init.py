@@ -20,9 +20,8 @@ import yaml
 
 from agentload.endpoints.commands import RECIPES, planned
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.weights import config_file
-from agentload.errors import ProfileError, UsageError
-from agentload.kvmath.config import model_shape
+from agentload.endpoints.weights import has_windows
+from agentload.errors import UsageError
 
 
 def run(
@@ -33,7 +32,7 @@ def run(
     vllm: Annotated[str, typer.Option(help="The vllm executable.")] = "vllm",
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
-    text = _text(planned(model, has_windows=_has_windows(model), vllm=vllm, length=max_model_len), model)
+    text = _text(planned(model, has_windows=has_windows(model), vllm=vllm, length=max_model_len), model)
     if str(out) == "-":
         print(text, end="")
         return
@@ -42,14 +41,6 @@ def run(
     out.write_text(text, encoding="utf-8")
     print(f"wrote {out}; next, on one GPU: agentload replay rag --endpoints {out} --launch --dry-run", file=sys.stderr)
     print(f"with a GPU for each arm (CUDA_VISIBLE_DEVICES in its launch): agentload launch {out}", file=sys.stderr)
-
-
-def _has_windows(model: str) -> bool | None:
-    try:
-        shape = model_shape(json.loads(config_file(model).read_text(encoding="utf-8")), name=model)
-    except (ProfileError, ValueError):
-        return None
-    return any(group.kind == "sliding" for group in shape.groups)
 
 
 def _text(arms: tuple[Endpoint, ...], model: str) -> str:

@@ -17,6 +17,7 @@ from typing import IO, Final
 DRAIN_S: Final = 300.0
 """From the first request to stop until the second, and as long again until it is killed: what is in flight may be a long answer."""
 LOOK_S: Final = 0.2
+INTERRUPTED: Final = 130
 PROGRAM: Final = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
 
 
@@ -73,16 +74,7 @@ def run(arguments: Sequence[str], *, said: Path, until: float, stops: Stops, tol
     It has a process group of its own, so that Ctrl-C reaches us alone and is passed on once.
     """
     said.parent.mkdir(parents=True, exist_ok=True)
-    with said.open("a", encoding="utf-8") as file:
-        process = subprocess.Popen(
-            [*PROGRAM, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            process_group=0,
-        )
+    with said.open("a", encoding="utf-8") as file, _started(arguments) as process:
         assert process.stdout is not None, "a pipe"
         assert process.stderr is not None, "a pipe"
         heard, quiet = _Heard(told), _Heard(lambda _: None)
@@ -95,7 +87,21 @@ def run(arguments: Sequence[str], *, said: Path, until: float, stops: Stops, tol
         is_timed_out = _wait(process, until, stops)
         for each in listeners:
             each.join(timeout=10)
-    return Ended(code=process.returncode, is_timed_out=is_timed_out, error="; ".join(heard.errors) or None)
+    # Asked before it could listen, it ends of the signal itself.
+    code = INTERRUPTED if process.returncode == -signal.SIGINT else process.returncode
+    return Ended(code=code, is_timed_out=is_timed_out, error="; ".join(heard.errors) or None)
+
+
+def _started(arguments: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        process_group=0,
+    )
 
 
 def _wait(process: subprocess.Popen[str], until: float, stops: Stops) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -10,7 +9,7 @@ from importlib.util import find_spec
 import yaml
 
 from agentload.endpoints.read import EMULATED, Emulated, read
-from agentload.endpoints.weights import config_file
+from agentload.endpoints.weights import config_file, has_windows
 from agentload.errors import ProfileError, UsageError
 from agentload.experiment.arms import arms_of
 from agentload.experiment.matrix.arms import Fitting, arms_document, chosen, fitting, is_folder
@@ -19,7 +18,6 @@ from agentload.experiment.matrix.parts import LeftOut, Matrix, Model
 from agentload.experiment.matrix.places import Places
 from agentload.experiment.matrix.steps import Planned, Step, steps
 from agentload.experiment.matrix.traces import has_sessions, trace_of
-from agentload.kvmath.config import model_shape
 from agentload.model.trace import Trace
 
 
@@ -95,13 +93,7 @@ def _served(model: Model) -> tuple[str, ...] | None:
 
 
 def _windows(model: Model) -> bool | None:
-    if model.windows is not None or model.serve is None:
-        return model.windows
-    try:
-        shape = model_shape(json.loads(config_file(model.serve).read_text(encoding="utf-8")), name=model.serve)
-    except (ProfileError, ValueError):
-        return None
-    return any(group.kind == "sliding" for group in shape.groups)
+    return model.windows if model.windows is not None or model.serve is None else has_windows(model.serve)
 
 
 def _tokenizer(model: Model) -> str | None:

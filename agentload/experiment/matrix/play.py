@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from agentload.errors import InterruptError
 from agentload.experiment.matrix import child
-from agentload.experiment.matrix.child import Ended, Stops
+from agentload.experiment.matrix.child import INTERRUPTED, Ended, Stops
 from agentload.experiment.matrix.faults import last_started, look_at
 from agentload.experiment.matrix.files import endpoints_of, lay_out
 from agentload.experiment.matrix.pace import Pace
@@ -137,7 +137,7 @@ class _Playing:
         self._pace.spent(seconds, expected_minutes=self._parts[place].estimates[step.name].minutes)
         self._note(step, _done(step, ended, seconds))
         self._heed(step.key)
-        return ended.code in {0, 130}
+        return ended.code in {0, INTERRUPTED}
 
     def _look(self, part: Part) -> list[str]:
         """Find the servers that keep a replay from beginning; the one that was started last is the first to be suspected."""
@@ -193,7 +193,7 @@ def _done(step: Step, ended: Ended, seconds: float) -> Done:
     match ended.code:
         case 0:
             return replace(made, outcome="done")
-        case 130:
+        case code if code == INTERRUPTED:
             return replace(made, outcome="stopped", said="its share of the time was over" if ended.is_timed_out else "it was asked to stop")
         case code:
             return replace(made, said=ended.error or f"ended with code {code}")
