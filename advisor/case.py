@@ -122,8 +122,18 @@ class Case:
 
     def evaluation(self, items: int | None = None, *, to_tokens: float | None = None) -> str:
         """Return the command that asks paired questions, and adds the answers to this run where it has calls to stand beside."""
-        into = self.evidence.run if self.evidence.observations else None
-        return commands.evaluate(items, to_tokens=to_tokens, into=into)
+        return commands.evaluate(items, to_tokens=to_tokens, into=self._joined())
+
+    def search(self) -> str:
+        """Return the command that searches what one GPU carries, and adds it to this run likewise."""
+        return commands.fill_pool(into=self._joined())
+
+    def context_sweep(self) -> str:
+        """Return the command that measures latencies against context, and adds them to this run likewise."""
+        return commands.context_sweep(longest=self.evidence.deployment.max_model_len, into=self._joined())
+
+    def _joined(self) -> str | None:
+        return self.evidence.run if self.evidence.observations else None
 
     def line(self, arm: str, users: int | None = None) -> ItlLine | None:
         """Return the token latency line of *arm*, at *users* or at the smallest batch."""

@@ -6,6 +6,7 @@ import math
 
 _REPLAY = "agentload replay TRACE --endpoints ENDPOINTS"
 _SHORTEST = 4  # thousand tokens, and doubled from there
+_LONGEST = 128  # thousand tokens, where nothing tells what agents send
 SWAP_PAIRS = 6  # three a half: with fewer, the machine cannot be taken out of the difference
 
 
@@ -34,23 +35,23 @@ def control(arm: str) -> str:
     return f"{_REPLAY} --aa {arm}"
 
 
-def fill_pool() -> str:
-    """Return the command that searches the agents one GPU carries, in long primed runs."""
-    return "agentload sweep --concurrency --endpoints ENDPOINTS"
+def fill_pool(*, into: str | None = None) -> str:
+    """Return the command that searches the agents one GPU carries, in long primed runs, and adds what it finds to the run *into*."""
+    return f"agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS{_beside(into)}"
 
 
-def context_sweep() -> str:
-    """Return the command that measures token latency against context."""
-    return "agentload sweep --context 1k..128k --endpoints ENDPOINTS"
+def context_sweep(*, longest: int | None = None, into: str | None = None) -> str:
+    """Return the command that measures token latency against context, up to the *longest* that servers take, beside the run *into*."""
+    last = _LONGEST if longest is None else max(2, longest // 1024)
+    return f"agentload sweep --context 1k..{last}k --endpoints ENDPOINTS{_beside(into)}"
 
 
 def evaluate(items: int | None = None, *, to_tokens: float | None = None, into: str | None = None) -> str:
     """Return the command that asks paired questions, *items* in all, and adds the answers to the run *into*."""
-    longest = 128 if to_tokens is None else math.ceil(to_tokens / 1024)
+    longest = _LONGEST if to_tokens is None else math.ceil(to_tokens / 1024)
     lengths = f"{min(_SHORTEST, longest // 2)}k..{longest}k" if longest > 1 else "1k"
     count = "" if items is None else f" --items {items}"
-    beside = "" if into is None else f" --into {into}"
-    return f"agentload eval --endpoints ENDPOINTS --contexts {lengths}{count}{beside}"
+    return f"agentload eval --endpoints ENDPOINTS --contexts {lengths}{count}{_beside(into)}"
 
 
 def probe() -> str:
@@ -66,3 +67,7 @@ def calibrate() -> str:
 def launch(flags: str) -> str:
     """Return the command that prints how to start one more arm."""
     return f"agentload launch --print --model MODEL  # one more arm: {flags}"
+
+
+def _beside(run: str | None) -> str:
+    return "" if run is None else f" --into {run}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.legs import machines
@@ -47,7 +47,7 @@ def _judged(case: Case, arm: str, mine: Estimate, theirs: Estimate) -> Leg:
     elif ratio.is_within(gain):
         state = "equal"
     told = f"{mine.value:.0f} agents per GPU for {theirs.value:.0f} on {reference} ({words.change(ratio)})"
-    need = Need(what=f"finer steps of the capacity search on {reference} and {arm}", command=commands.fill_pool())
+    need = Need(what=f"finer steps of the capacity search on {reference} and {arm}", command=case.search())
     return Leg(name="capacity", state=state, estimate=ratio, margin=gain, reason=told, needs=(need,) if state == "unclear" else ())
 
 
@@ -75,6 +75,6 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     need = Need(
         what=f"long primed runs that fill the KV pool, {reference} and {arm}",
         minutes=_fill_minutes(case, workload),
-        command=commands.fill_pool(),
+        command=case.search(),
     )
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=(need,))

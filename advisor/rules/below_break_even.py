@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor import commands, words
+from advisor import words
 from advisor.assess.reach import contexts
 from advisor.case import Case
 from advisor.estimate import Estimate
@@ -17,7 +17,7 @@ from advisor.verdict import BreakEven, Finding, Inequality
 NEEDS = frozenset({"break_even", "evidence.workloads.batch"})
 
 
-def _finding(found: BreakEven, workload: WorkloadClass, typical: float) -> Finding | None:
+def _finding(case: Case, found: BreakEven, workload: WorkloadClass, typical: float) -> Finding | None:
     assert workload.batch is not None
     held = workload.batch * typical
     bound = Estimate(
@@ -53,7 +53,7 @@ def _finding(found: BreakEven, workload: WorkloadClass, typical: float) -> Findi
             holds=None if side is None else ahead,
         ),
         flips=f"contexts of {words.tokens(high / workload.batch)} each at this batch" if side == "below" and np.isfinite(high) else None,
-        next_command=commands.context_sweep() if side is None else None,
+        next_command=case.context_sweep() if side is None else None,
         leg="pays",
     )
 
@@ -69,7 +69,7 @@ def check(case: Case) -> tuple[Finding, ...]:
             lengths = contexts(case.evidence, workload.name)
             if workload.batch is None or lengths is None or not lengths.size:
                 continue
-            found = _finding(sets[-1], workload, float(np.median(lengths)))
+            found = _finding(case, sets[-1], workload, float(np.median(lengths)))
             if found is not None:
                 out.append(found)
     return tuple(out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from advisor import commands
 from advisor.case import Case
 from advisor.verdict import Finding
 
@@ -29,7 +28,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     workload=room.workload,
                     message=f"The pool limits this load ({room.reason}); {arm.name} holds {ratio:.2f}x the tokens of {reference.name}."
                     + ("" if known else " What that is worth shows only in long runs that fill the pool."),
-                    next_command=None if known else commands.fill_pool(),
+                    next_command=None if known else case.search(),
                     leg="capacity",
                 )
             )

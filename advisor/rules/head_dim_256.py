@@ -6,7 +6,7 @@ speaks for SM90 only, and a measured prefill time outranks it.
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.dtypes import is_fp8
 from advisor.sources import BLOG, KERNELS
@@ -42,7 +42,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     kind="opposes",
                     arm=arm.name,
                     message=f"{published}; prefill was not measured here.",
-                    next_command=commands.context_sweep(),
+                    next_command=case.context_sweep(),
                     source=f"{BLOG}; {KERNELS}",
                     leg="pays",
                     prior=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from advisor import commands
 from advisor.case import Case
 from advisor.verdict import Finding
 
@@ -22,7 +21,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 + ": kernels switch with length, so do not extrapolate."
             ),
             estimates=(line.slope_ms_per_token, line.theil_sen_slope),
-            next_command=commands.context_sweep(),
+            next_command=case.context_sweep(),
             leg="validity",
         )
         for line in case.itl

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from advisor import commands
 from advisor.case import Case
 from advisor.verdict import Finding
 
@@ -22,6 +21,6 @@ def check(case: Case) -> Finding | None:
         kind="informs",
         message=f"The KV pool was full for {told}: no statement on capacity follows from this run.",
         flips="long primed runs that keep the pool full",
-        next_command=commands.fill_pool(),
+        next_command=case.search(),
         leg="capacity",
     )

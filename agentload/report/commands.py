@@ -28,6 +28,8 @@ CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "calibrate": ("--model",),
 }
 """By verb, the options of a run's own command that a suggested one takes over."""
+_ONLY_WITH: Final = {("sweep", "--wait-cap"): "--concurrency"}
+"""Options that mean nothing, and are refused, where another is not given."""
 FLAGS: Final = frozenset(
     f"--{name}"
     for name in (
@@ -60,6 +62,7 @@ def completed(command: str, made: Made, *, played: int = 0) -> str:
             more = ceil(more / began) * began  # as many on each machine
         command = command.replace(f"--pairs {wanted}", f"--pairs {more}")
     words = {"TRACE": shlex.join(made.traces) or "TRACE", "ENDPOINTS": _value(typed, "--endpoints") or "ENDPOINTS"}
+    words["TRACES"] = shlex.quote(",".join(made.traces)) if made.traces else "TRACES"
     words["MODEL"] = _value(typed, "--model") or "MODEL"
     filled = " ".join(words.get(word, word) for word in command.split(" "))
     return " ".join((filled, *_missing(filled, typed, made)))
@@ -69,7 +72,8 @@ def _missing(command: str, typed: Typed, made: Made) -> Iterator[str]:
     verb = _verb(command)
     says, had = ({option for option, _ in options} for options in (_options(command), typed))
     for option, value in typed:
-        if option in CARRIED.get(verb, ()) and option not in says:
+        needed = _ONLY_WITH.get((verb, option))
+        if option in CARRIED.get(verb, ()) and option not in says and (needed is None or needed in says):
             yield option if value is None else f"{option} {value}"
     joins = {"--into", "--resume"} & says
     if _adds_pairs(command, made):

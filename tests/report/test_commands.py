@@ -3,9 +3,11 @@
 from dataclasses import replace
 from importlib import import_module
 
+import pytest
 import typer
 from typer.main import get_command
 
+from advisor import commands
 from agentload.report.commands import CARRIED, FLAGS, completed
 from agentload.report.facts import Made
 
@@ -96,3 +98,30 @@ def test_every_option_that_is_carried_over_exists_and_none_of_a_replay_is_forgot
     assert options("replay").keys() - set(CARRIED["replay"]) == OF_ONE_RUN
     for verb in CARRIED:
         assert {name for name, is_flag in options(verb).items() if is_flag} <= FLAGS, verb
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        commands.more_pairs(8),
+        commands.more_restarts(4),
+        commands.control("bf16"),
+        commands.fill_pool(into="r"),
+        commands.context_sweep(longest=8192, into="r"),
+        commands.evaluate(90, into="r"),
+    ],
+)
+def test_no_option_is_carried_into_a_command_that_would_refuse_it(asked: str) -> None:
+    typed = "agentload replay rag --endpoints arms.yaml --pairs 4 --launch --restarts 2 --logs l --sessions 4 --wait-cap user=5 --aa bf16"
+    command = completed(asked, made(typed))
+    verb, *words = command.removeprefix("agentload ").split()
+    given = {word.removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
+    needs = import_module(f"agentload.cli.{verb}").NEEDS
+    assert [option for option in given if option in needs and not given & set(needs[option])] == []
+
+
+def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -> None:
+    run = replace(made("agentload replay rag chat --endpoints arms.yaml --wait-cap user=5"), traces=("rag", "chat"))
+    joined = "--endpoints arms.yaml --into r"
+    assert completed(commands.fill_pool(into="r"), run) == f"agentload sweep --concurrency --trace rag,chat {joined} --wait-cap user=5"
+    assert completed(commands.context_sweep(longest=8192, into="r"), run) == f"agentload sweep --context 1k..8k {joined}"
