@@ -25,6 +25,8 @@ PATIENCE: Final = aiohttp.ClientTimeout(total=5)
 FROM_LOG: Final = json.dumps({"source": "log"})
 REFUSALS: Final = frozenset({403, 404, 405})
 """Answers that will hardly be another one at the next look."""
+SPARED_LOOKS: Final = 2
+"""How many looks go by until a page is asked for again that was refused once."""
 RENEW_S: Final = 300.0
 
 
@@ -72,7 +74,7 @@ class Watch:
         self._every_s = every_s
         self._gpus = gpus or Gpus()
         self._pages: list[_Page] = []
-        self._refusals = Refusals(first_s=2 * every_s)
+        self._refusals = Refusals(first_s=SPARED_LOOKS * every_s)
         self._seen: set[str] = set()
         self._notice = notice
         self._headers: dict[str, Mapping[str, str]] = {}
