@@ -102,7 +102,7 @@ async def test_a_server_that_only_its_log_describes_keeps_its_facts_from_block_t
         if "x-request-id" in peer.request.headers:
             with started[-1].open("a") as log:
                 log.write(WORKING)
-            await asyncio.sleep(0.03)  # time for a look at the log
+            await asyncio.sleep(0.05)  # time for a look at the log
         await answer(peer)
 
     async with serving(works) as server:
