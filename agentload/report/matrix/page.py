@@ -70,13 +70,15 @@ Column = tuple[str, Callable[[Measured, Row], Cell]]
 
 def _tables(found: Sequence[Found], kind: Kind) -> Iterator[Table]:
     told = "" if kind == "measured" else f", {kind}"
-    yield _table(f"Record{told}", found, (("workload", _workload), *_LATENCIES, *_SERVER, ("verdict", _verdict)), is_server=False)
-    yield _table(f"Whole servers, all workloads{told}", found, (*_RATES, *_SERVER, *_COSTS, ("verdict", _verdict)), is_server=True)
+    yield _table(f"Record{told}", found, (*_LATENCIES, *_SERVER), is_server=False)
+    yield _table(f"Whole servers, all workloads{told}", found, (*_RATES, *_SERVER, *_COSTS), is_server=True)
 
 
 def _table(title: str, found: Sequence[Found], columns: Sequence[Column], *, is_server: bool) -> Table:
     chosen = [(of, row) for of, own in found for row in own if (row.workload is None) == is_server]
-    made = [(name, [cell(of, row) for of, row in chosen]) for name, cell in (("model", _model), ("configuration", _config), *columns)]
+    named: tuple[Column, ...] = (("model", _model), *(() if is_server else (("workload", _workload),)), ("configuration", _config))
+    # What to do stands first: a record is wide.
+    made = [(name, [cell(of, row) for of, row in chosen]) for name, cell in (*named, ("verdict", _verdict), *columns)]
     # What nobody asked for is no column; what was asked for and not seen is one.
     kept = [(name, cells) for name, cells in made if any(cell is not ABSENT for cell in cells)]
     return Table(

@@ -16,6 +16,8 @@ from agentload.report.formats.md import environment as markdown_environment
 from agentload.report.matrix.parts import Page
 
 FORMAT: Final = "agentload-matrix/1"
+WIDE: Final = "body { max-width: 100rem; }\n"
+"""A record has many columns."""
 
 
 def write(page: Page, folder: Path) -> tuple[Path, ...]:
@@ -40,8 +42,9 @@ def html(page: Page) -> str:
         loader=PackageLoader("agentload.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"tied": tied}
+    styled = style() + WIDE
     # Our own style sheet, not a reader's words.
-    return environment.get_template("matrix.html.j2").render(page=page, style=Markup(style()), policy=security_policy())  # noqa: S704
+    return environment.get_template("matrix.html.j2").render(page=page, style=Markup(styled), policy=security_policy(styled=styled))  # noqa: S704
 
 
 def json(page: Page) -> str:
