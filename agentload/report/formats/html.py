@@ -50,7 +50,8 @@ def script() -> str:
 
 def security_policy(*, styled: str | None = None) -> str:
     """Return a content security policy that runs exactly our script and fetches nothing: names and errors in a report come from outside."""
-    return f"default-src 'none'; img-src data:; style-src {_hash(styled or style())}; script-src {_hash(script())}; base-uri 'none'; form-action 'none'"
+    ours = f"style-src {_hash(styled or style())}; script-src {_hash(script())}"
+    return f"default-src 'none'; img-src data:; {ours}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:
