@@ -49,4 +49,6 @@ def _missing(part: Part, outcome: Outcome) -> Iterator[Missing]:
     for step in part.steps:
         done = outcome.state.steps.get(step.key)
         if done is not None and done.outcome != "done":
-            yield Missing(model=part.name, what=step.name, why=done.said or done.outcome, code=done.code)
+            is_failure = done.outcome == "failed"  # what was stopped goes on the next time
+            code = done.code if is_failure else None
+            yield Missing(model=part.name, what=step.name, why=done.said or done.outcome, code=code, is_failure=is_failure)

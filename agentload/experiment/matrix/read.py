@@ -16,6 +16,7 @@ from agentload.errors import AgentloadError, UsageError
 from agentload.experiment.matrix import form, known
 from agentload.experiment.matrix import settings as said
 from agentload.experiment.matrix.parts import Accuracy, Concurrency, Config, Contexts, Matrix, Measure, Model, Server, Workload
+from agentload.experiment.matrix.steps import MIX
 from agentload.report.policy import parse as parse_policy
 from agentload.workloads import catalog
 
@@ -127,6 +128,8 @@ def _model(name: str, given: str | form.Model, where: str, configs: tuple[Config
 
 def _workload(name: str, given: str | form.Workload, where: str) -> Workload:
     _check_name(name, where)
+    if name == MIX:
+        raise UsageError(f"{where}: '{MIX}' stands for all workloads at once", hint="another name")
     each = form.Workload(trace=given) if isinstance(given, str) else given
     if (each.generate is None) == (each.trace is None):
         raise UsageError(f"{where} needs either 'generate' or 'trace'", hint="generate: rag, or trace: traces/rag.jsonl")
@@ -151,7 +154,7 @@ def _measure(given: form.Measure, at: str, workloads: tuple[Workload, ...]) -> M
     }
     if found := next((text for text, is_wrong in wrong.items() if is_wrong), None):
         raise UsageError(f"{at}: measure: {found}", hint=SHOWN)
-    searched, names = given.concurrency, (*(each.name for each in workloads), "mix")
+    searched, names = given.concurrency, (*(each.name for each in workloads), MIX)
     if searched is not None and (unknown := [name for name in searched.workloads if name not in names]):
         raise UsageError(f"{at}: measure.concurrency: no workload '{unknown[0]}'", hint=f"any of: {', '.join(names)}")
     return Measure(

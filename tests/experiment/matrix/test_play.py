@@ -104,6 +104,8 @@ def test_a_replay_that_was_stopped_goes_on_with_its_run(tmp_path: Path) -> None:
     outcome = played(FULL, tmp_path, Verbs({"replay": stopped}))
     assert outcome.state.steps["toy/replay"].outcome == "stopped"
     assert outcome.state.steps["toy/accuracy"].outcome == "done"  # decided on what is there
+    page, _ = ended(matrix(FULL), outcome, Places(tmp_path / "out"))
+    assert ("replay", False) in [(each.what, each.is_failure) for each in page.missing]
     verbs = Verbs()
     played(FULL, tmp_path, verbs)
     assert verbs.names == ["replay", "report"]

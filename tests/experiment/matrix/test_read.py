@@ -83,6 +83,7 @@ policy: {min_change: 0.05}
             "'launch' is for the servers of an arms file",
             "",
         ),
+        ("models: {a: m}\nworkloads: {mix: rag}", "workloads.mix: 'mix' stands for all workloads at once", "another name"),
         ("models: {a: m}\nworkloads: {rag: {generate: rug}}", "workloads.rag: no workload 'rug'", "did you mean rag"),
         ("models: {a: m}\nworkloads: {rag: {generate: rag, options: {passage: 3}}}", "has no option 'passage'", "passages"),
         ("models: {a: m}\nworkloads: {rag: {trace: rag, scale: 2}}", "options and scale are those of a generator", "generate"),
