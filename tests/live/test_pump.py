@@ -60,7 +60,7 @@ async def test_other_work_of_the_loop_comes_between_two_slices() -> None:
 
 
 async def test_slices_grow_with_a_backlog_that_outgrows_them() -> None:
-    pump = Pump(delay_s=DELAY_S)
+    pump = Pump(delay_s=0)
     steps: list[tuple[str, int]] = []
     total = 2 * SLICE * SHARE
     for index in range(total):
