@@ -11,6 +11,7 @@ from typing import Protocol, assert_never
 from agentload.live.alarm import Alarm
 from agentload.live.health import Health, Monitor
 from agentload.live.recorder import Called
+from agentload.live.sweeping import swept_rarely
 from agentload.live.wire import WireFacts
 from agentload.model.commands import (
     Cancel,
@@ -138,10 +139,11 @@ class Runner:
 
     async def play(self) -> Health:
         """Play the plan to its end, or to the end of what is in flight after `stop`."""
+        with swept_rarely():
+            return await self._play()
+
+    async def _play(self) -> Health:
         self._alarm = Alarm(self._woke)
-        # What lives as long as the run need not be looked at each time memory is swept: a sweep stops the loop.
-        gc.collect()
-        gc.freeze()
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -154,7 +156,6 @@ class Runner:
                 for task in watching:
                     task.cancel()
         finally:
-            gc.unfreeze()
             self._alarm.close()
             self._flush()
         return self._monitor.health(self._caller.facts(), workers=self._caller.workers())
@@ -219,6 +220,7 @@ class Runner:
 
     async def _settle(self, command: Settle) -> None:
         self._flush()
+        gc.collect()  # nothing is timed now
         await self._caller.sync()  # before a block is said to be whole, its calls are
         void = await self._barrier(command, self._dispatcher.ended_plays())
         self._tell(Settled(at_ns=time.monotonic_ns(), void=() if self._is_stopping else void))

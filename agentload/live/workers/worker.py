@@ -19,6 +19,7 @@ from agentload.errors import AgentloadError, first_of
 from agentload.live.health import Monitor
 from agentload.live.recorder import Recorder
 from agentload.live.station import station
+from agentload.live.sweeping import swept_rarely
 from agentload.live.workers.contexts import Contexts
 from agentload.live.workers.messages import Alive, Broken, Done, Order, Ready, Start, Streamed, Sync, Synced, Told
 from agentload.live.workers.pipe import Pipe, first, opened
@@ -83,6 +84,7 @@ class Worker:
         self._pipe.say(Done(request_id=name, outcome=outcome, chunks=called.chunks, prompt_hash=called.row.prompt_hash))
 
     async def _sync(self) -> None:
+        gc.collect()  # between blocks: nothing is timed now
         self._writer.sync()
         self._pipe.say(Synced(health=self._monitor.health(self._recorder.facts())))
 
@@ -105,11 +107,9 @@ async def work(sock: socket.socket, start: Start) -> None:
         with journal.Writer(start.journal) as writer:
             async with station(start.job, writer.append) as recorder, asyncio.TaskGroup() as tasks:
                 worker = Worker(pipe, recorder, writer, tasks)
-                # What lives as long as the run need not be looked at each time memory is swept: a sweep stops the loop.
-                gc.collect()
-                gc.freeze()
-                pipe.say(Ready())
-                await over.wait()
+                with swept_rarely():
+                    pipe.say(Ready())
+                    await over.wait()
                 raise _OverError
     except* _OverError:
         pass
