@@ -69,9 +69,9 @@ FULL = Size(
     layers=12,
     sets=3,
     contexts="512..8k",  # a prompt of 8k takes half a minute on the one core that vLLM leaves its worker of two
-    output=64,
+    output=32,
     # Prompts of 1k to 4k, where a prompt of this model costs seconds and the dtype shows, and short ones with answers of hundreds.
-    rag=("sessions=2", "documents=0", "passages=12", "--ctx-scale", "0.8", "--seed", "3"),
+    rag=("sessions=2", "documents=0", "passages=12", "--ctx-scale", "0.7", "--seed", "3"),
     reasoning=("sessions=2", "--ctx-scale", "0.2", "--seed", "3"),
 )
 QUICK = Size(
