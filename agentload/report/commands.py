@@ -65,16 +65,18 @@ def completed(command: str, made: Made, *, played: int = 0) -> str:
     words["TRACES"] = shlex.quote(",".join(made.traces)) if made.traces else "TRACES"
     words["MODEL"] = _value(typed, "--model") or "MODEL"
     filled = " ".join(words.get(word, word) for word in command.split(" "))
-    return " ".join((filled, *_missing(filled, typed, made)))
+    return " ".join((filled, *_missing(filled, typed, made, played=played)))
 
 
-def _missing(command: str, typed: Typed, made: Made) -> Iterator[str]:
+def _missing(command: str, typed: Typed, made: Made, *, played: int) -> Iterator[str]:
     verb = _verb(command)
     says, had = ({option for option, _ in options} for options in (_options(command), typed))
     for option, value in typed:
         needed = _ONLY_WITH.get((verb, option))
         if option in CARRIED.get(verb, ()) and option not in says and (needed is None or needed in says):
-            yield option if value is None else f"{option} {value}"
+            # A run that has grown since has more pairs than were typed.
+            carried = str(max(int(value or 0), played)) if option == "--pairs" else value
+            yield option if carried is None else f"{option} {carried}"
     joins = {"--into", "--resume"} & says
     if _adds_pairs(command, made):
         joins = {"--resume"}

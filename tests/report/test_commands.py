@@ -47,6 +47,12 @@ def test_what_changes_the_plan_is_a_run_of_its_own() -> None:
     assert completed("agentload replay TRACE --endpoints ENDPOINTS --pairs 8", run).endswith(" --pairs 8 --resume r --db d.duckdb")
 
 
+def test_another_run_has_as_many_pairs_as_one_that_has_grown() -> None:
+    run = made("agentload replay rag --endpoints arms.yaml --pairs 1")
+    asked = commands.control("bf16")
+    assert completed(asked, run, played=3) == "agentload replay rag --endpoints arms.yaml --aa bf16 --pairs 3"
+
+
 def test_a_run_whose_arms_changed_machines_is_given_as_many_pairs_on_each() -> None:
     command = "agentload replay rag --endpoints arms.yaml --pairs {} --design parallel --swap"
     run = replace(made(command.format(6)), options='{"pairs": 6}')
