@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ SERVER = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(st
 def has_ended(pid: str) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.fixture(autouse=True)
+def unignored() -> Iterator[None]:
+    """Under `nohup` a verb stays as it is, and so would these."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
