@@ -1,7 +1,7 @@
 """Decide between KV-cache configurations on a real vLLM, without a GPU: two random models, all their arms started again and again.
 
 A model of llama's shape and one of gpt_oss's, 12 layers and 1,024 wide, are served as BF16, FP8 and, where there are windows, FP8 that
-skips them, side by side: a server that is idle costs nothing, and starting one takes longer than what it is asked. On each set of servers
+skips them, side by side: a server that is idle takes no CPU, and starting one takes half a minute. On each set of servers
 a RAG and a reasoning trace are replayed once on every arm and contexts from 512 tokens to the window are swept; then the set is ended and
 started anew. What is measured is real; what the models say is not.
 
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/demo-vllm"), help="folder for models, logs and databases")
     parser.add_argument("--minutes", type=float, default=45.0, help="no set of servers is begun that would last longer")
     parser.add_argument("--quick", action="store_true", help="tiny models: does it work?")
-    parser.add_argument("--no-aa", action="store_true", help="play no control of BF16: a sixth less time, and no noise floor")
+    parser.add_argument("--no-aa", action="store_true", help="play no control of BF16: less time, and no noise floor")
     parser.add_argument("--models", default=",".join(MODELS), help="llama,gpt_oss")
     given = parser.parse_args()
     vllm = os.environ.get("AGENTLOAD_VLLM")
