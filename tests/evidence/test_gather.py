@@ -1,17 +1,17 @@
 import random
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from advisor.evidence import AccuracyBucket, Calls, ClientHealth, Evidence, Telemetry
+from advisor.evidence import Calls, ClientHealth, Evidence, Telemetry
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
 from agentload.model.controls import control_of
-from agentload.model.rows import AnswerRow, Row, SampleRow
+from agentload.model.rows import Row, SampleRow
 from agentload.model.stamps import stamps
 from tests.evidence.runs import ARMS, MS, NEVER_SENT, S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
 
@@ -296,61 +296,6 @@ def test_prompts_that_are_not_as_long_as_asked_are_told(tmp_path: Path) -> None:
     assert evidence(tmp_path, rows).notes == (
         "rag on bf16: the server counts prompts 3.1% longer than asked (median of 1 calls): give the served model's own tokenizer",
     )
-
-
-def test_answers_are_paired_item_by_item(tmp_path: Path) -> None:
-    def answer(name: str, item: str, *, right: bool | None, repetition: int = 0) -> AnswerRow:
-        return AnswerRow(
-            run_id="r1",
-            arm=name,
-            task="needle",
-            item=item,
-            context_tokens=4000,
-            depth=None,
-            repetition=repetition,
-            score=None if right is None else float(right),
-            right=right,
-            answer="",
-        )
-
-    given = {"bf16": "rrrww?", "fp8": "rrwrwr"}
-    rows = [
-        answer(name, f"i{k}", right={"r": True, "w": False, "?": None}[mark])
-        for name, marks in given.items()
-        for k, mark in enumerate(marks)
-    ]
-    rows += [answer(name, "i0", right=True, repetition=1) for name in ARMS]
-    (bucket,) = evidence(tmp_path, [*pair_of_blocks(), *rows]).accuracy
-    counted = replace(bucket, reference_scores=None, arm_scores=None, clusters=None)
-    assert [getattr(counted, each.name) for each in fields(AccuracyBucket)] == [
-        getattr(AccuracyBucket(arm="fp8", task="needle", context_tokens=4000.0, both=3, reference_only=1, arm_only=1, neither=1), each.name)
-        for each in fields(AccuracyBucket)
-    ]
-    assert bucket.clusters is not None
-    assert bucket.arm_scores is not None
-    assert (bucket.clusters.tolist(), bucket.arm_scores.tolist()) == ([1, 1, 2, 3, 4, 5], [1, 1, 1, 0, 1, 0])
-
-
-def test_an_arm_that_was_asked_twice_is_held_against_itself(tmp_path: Path) -> None:
-    def answer(arm: str, item: str, *, right: bool) -> AnswerRow:
-        return AnswerRow(
-            run_id="r1",
-            arm=arm,
-            task="needle",
-            item=item,
-            context_tokens=4000,
-            depth=None,
-            repetition=0,
-            score=float(right),
-            right=right,
-            answer="",
-        )
-
-    given = {"bf16": "rrw", "fp8": "rrr", "fp8@aa": "rwr"}
-    rows = [answer(arm, f"i{k}", right=mark == "r") for arm, marks in given.items() for k, mark in enumerate(marks)]
-    found = evidence(tmp_path, [*pair_of_blocks(), *rows])
-    assert [(each.arm, each.both, each.reference_only, each.arm_only) for each in found.accuracy] == [("fp8", 2, 0, 1)]
-    assert [(each.arm, each.both, each.reference_only, each.arm_only) for each in found.aa_accuracy] == [("fp8", 2, 1, 0)]
 
 
 @pytest.mark.parametrize(
