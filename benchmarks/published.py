@@ -19,8 +19,8 @@ from advisor.verdict import Decision
 from agentload.builtin import names
 from agentload.errors import ProfileError
 from agentload.experiment.arms import arms_of
-from agentload.experiment.contexts import WORKLOAD, sweep
-from agentload.experiment.plan import plan
+from agentload.experiment.layout.contexts import WORKLOAD, sweep
+from agentload.experiment.layout.plan import plan
 from agentload.experiment.simulate import Simulation, quiet, store
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.profile import ArmProfile

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from random import Random
 
 from agentload.experiment.arms import arms_of
-from agentload.experiment.plan import plan
+from agentload.experiment.layout.plan import plan
 from agentload.model.rows import CallRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.virtual.shell import Shell

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from agentload.cli._dry import about
 from agentload.cli._table import table
-from agentload.experiment.eval import Asked, Eval, Leg
-from agentload.experiment.eval_cost import Cost
-from agentload.experiment.eval_plan import Question
-from agentload.experiment.eval_summary import Summary
+from agentload.experiment.asking.cost import Cost
+from agentload.experiment.asking.eval import Asked, Eval, Leg
+from agentload.experiment.asking.plan import Question
+from agentload.experiment.asking.summary import Summary
 from agentload.model.rows import AnswerRow
 
 PLAIN_S = 10.0

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from agentload.cli._progress import Progress
 from agentload.errors import InterruptError
-from agentload.experiment.cost import cost
-from agentload.experiment.moves import Stage, exchanged, is_over, stages
-from agentload.experiment.past import Past, past
-from agentload.experiment.record import resume_command
-from agentload.experiment.replay import Leg, Played, Replay
+from agentload.experiment.layout.cost import cost
+from agentload.experiment.legs.moves import Stage, exchanged, is_over, stages
+from agentload.experiment.legs.past import Past, past
+from agentload.experiment.legs.record import resume_command
+from agentload.experiment.legs.replay import Leg, Played, Replay
 
 
 def played(replay: Replay, progress: Progress) -> Played:

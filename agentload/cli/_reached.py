@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated
-from agentload.experiment.emulated import emulated
+from agentload.experiment.legs.emulated import emulated
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from agentload.errors import UsageError
-from agentload.experiment.eval_calibration import Strategy, sampled, script
+from agentload.experiment.asking.calibration import Strategy, sampled, script
 from agentload.experiment.load_traces import load_traces
 
 # Below this, most of what is calibrated on would be drawn words.

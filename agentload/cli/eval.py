@@ -33,16 +33,16 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.kept import kept
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError, UsageError
-from agentload.experiment.control import with_control
-from agentload.experiment.emulated import emulated
-from agentload.experiment.eval import Asked, Eval
-from agentload.experiment.eval_cost import cost
-from agentload.experiment.eval_lengths import described, from_tokenizer, measured
-from agentload.experiment.eval_plan import DEFAULT_TASKS, Asking, asking, contexts
-from agentload.experiment.eval_source import Generated, Supplied, digest, generated, supplied
-from agentload.experiment.eval_summary import summarise
-from agentload.experiment.record import new_run_id, resume_command, typed_command
-from agentload.experiment.relay import Launching
+from agentload.experiment.asking.cost import cost
+from agentload.experiment.asking.eval import Asked, Eval
+from agentload.experiment.asking.lengths import described, from_tokenizer, measured
+from agentload.experiment.asking.plan import DEFAULT_TASKS, Asking, asking, contexts
+from agentload.experiment.asking.source import Generated, Supplied, digest, generated, supplied
+from agentload.experiment.asking.summary import summarise
+from agentload.experiment.legs.control import with_control
+from agentload.experiment.legs.emulated import emulated
+from agentload.experiment.legs.record import new_run_id, resume_command, typed_command
+from agentload.experiment.legs.relay import Launching
 from agentload.prompts.tokenizer import Tokenizer
 
 NEEDS: Final = dict.fromkeys(("logs", "start_timeout"), ("launch",))

@@ -33,7 +33,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import launched
 from agentload.endpoints.manifests import compose, kubernetes
 from agentload.errors import InterruptError, LaunchError, UsageError
-from agentload.experiment.prime import primed
+from agentload.experiment.legs.prime import primed
 
 FILE = Path("endpoints.yaml")
 LOOK_S = 0.5

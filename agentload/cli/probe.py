@@ -36,8 +36,8 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all, served_model
 from agentload.endpoints.read import read
 from agentload.errors import GateError
-from agentload.experiment.isolation import Cell, combinations, isolated, rows
-from agentload.experiment.keep import keep
+from agentload.experiment.search.isolation import Cell, combinations, isolated, rows
+from agentload.experiment.search.keep import keep
 
 NEEDS: Final = {**dict.fromkeys(("graphs", "into", "logs", "start_timeout"), ("matrix",)), "db": ("into",)}
 _ON: Final = {True: "on", False: "off", None: "–"}

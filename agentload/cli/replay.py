@@ -39,18 +39,18 @@ from agentload.cli._reached import reached
 from agentload.endpoints.places import beginnings
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError, UsageError
-from agentload.experiment.control import with_control
-from agentload.experiment.cost import cost
+from agentload.experiment.layout.cost import cost
+from agentload.experiment.layout.long_run import long_run
+from agentload.experiment.layout.plan import plan
+from agentload.experiment.layout.starts import with_starts
+from agentload.experiment.legs.control import with_control
+from agentload.experiment.legs.past import blocks_of, lasted_s
+from agentload.experiment.legs.pools import pools
+from agentload.experiment.legs.record import new_run_id, resume_command, typed_command
+from agentload.experiment.legs.replay import Played, Replay
+from agentload.experiment.legs.vigil import OnDead
 from agentload.experiment.load_traces import load_traces
-from agentload.experiment.long_run import long_run
-from agentload.experiment.past import blocks_of, lasted_s
-from agentload.experiment.plan import plan
-from agentload.experiment.pools import pools
-from agentload.experiment.record import new_run_id, resume_command, typed_command
-from agentload.experiment.replay import Played, Replay
-from agentload.experiment.starts import with_starts
 from agentload.experiment.summary import summarise
-from agentload.experiment.vigil import OnDead
 from agentload.live.raw import Which
 from agentload.model.commands import Limits
 from agentload.model.plan import Load

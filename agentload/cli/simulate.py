@@ -34,13 +34,13 @@ from agentload.cli._found import describe
 from agentload.cli._output import print_json
 from agentload.errors import UsageError
 from agentload.experiment.arms import arms_of
-from agentload.experiment.find import What, rows
-from agentload.experiment.find import find as search
-from agentload.experiment.keep import keep
+from agentload.experiment.layout.long_run import long_run
+from agentload.experiment.layout.plan import plan
+from agentload.experiment.legs.record import typed_command
 from agentload.experiment.load_traces import load_traces
-from agentload.experiment.long_run import long_run
-from agentload.experiment.plan import plan
-from agentload.experiment.record import typed_command
+from agentload.experiment.search.find import What, rows
+from agentload.experiment.search.find import find as search
+from agentload.experiment.search.keep import keep
 from agentload.experiment.simulate import Simulation, quiet, run_id, store
 from agentload.experiment.summary import summarise
 from agentload.kvmath.pool import pool_of

@@ -36,19 +36,19 @@ from agentload.endpoints.identity import identify_all
 from agentload.endpoints.kept import kept
 from agentload.endpoints.read import read
 from agentload.errors import InterruptError, PlanError, UsageError
-from agentload.experiment.beside import beside, taken
-from agentload.experiment.capacity import Found, Limits
-from agentload.experiment.contexts import lengths, sweep
-from agentload.experiment.cost import cost
-from agentload.experiment.crowd import Crowd
-from agentload.experiment.find import rows
-from agentload.experiment.keep import keep
+from agentload.experiment.layout.contexts import lengths, sweep
+from agentload.experiment.layout.cost import cost
+from agentload.experiment.layout.plan import plan
+from agentload.experiment.layout.starts import with_starts
+from agentload.experiment.legs.record import new_run_id, typed_command
+from agentload.experiment.legs.relay import Launching
+from agentload.experiment.legs.replay import Replay
 from agentload.experiment.load_traces import load_traces
-from agentload.experiment.plan import plan
-from agentload.experiment.record import new_run_id, typed_command
-from agentload.experiment.relay import Launching
-from agentload.experiment.replay import Replay
-from agentload.experiment.starts import with_starts
+from agentload.experiment.search.beside import beside, taken
+from agentload.experiment.search.capacity import Found, Limits
+from agentload.experiment.search.crowd import Crowd
+from agentload.experiment.search.find import rows
+from agentload.experiment.search.keep import keep
 from agentload.experiment.summary import summarise
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import ClosedLoop, Load

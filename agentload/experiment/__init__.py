@@ -1,1 +1,1 @@
-"""Plans of experiments: which sessions each arm plays, in which order."""
+"""Experiments, from a verb to its rows: laid out (`layout`), played leg by leg (`legs`), asked (`asking`), searched (`search`), or all of it (`matrix`)."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentload.builtin import HERE, find
 from agentload.errors import UsageError
-from agentload.experiment.merge import merged
+from agentload.experiment.layout.merge import merged
 from agentload.model.trace import Trace
 from agentload.tracefile.reader import digest, read
 

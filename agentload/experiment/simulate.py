@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentload.endpoints.identity import Identity
-from agentload.experiment.record import run_row
+from agentload.experiment.legs.record import run_row
 from agentload.kvmath.pool import pool_of
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise

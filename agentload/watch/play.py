@@ -15,12 +15,12 @@ from typing import Final
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import AgentloadError, EndpointError, first_of
-from agentload.experiment.control import with_control
-from agentload.experiment.cost import cost
-from agentload.experiment.emulated import emulated
+from agentload.experiment.layout.cost import cost
+from agentload.experiment.layout.plan import plan
+from agentload.experiment.legs.control import with_control
+from agentload.experiment.legs.emulated import emulated
+from agentload.experiment.legs.replay import Leg, Played, Replay
 from agentload.experiment.load_traces import load_traces
-from agentload.experiment.plan import plan
-from agentload.experiment.replay import Leg, Played, Replay
 from agentload.model.controls import copied
 from agentload.watch.job import Job
 from agentload.watch.limits import HOUR_S, Limit, cut, limit, usd_per_hour

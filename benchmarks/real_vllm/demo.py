@@ -25,7 +25,7 @@ from pathlib import Path
 import duckdb
 import yaml
 
-from agentload.experiment.beside import FIRST as BESIDE
+from agentload.experiment.search.beside import FIRST as BESIDE
 from agentload.prompts.words import WORDS
 from agentload.store.database import reading
 

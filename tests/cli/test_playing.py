@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentload.cli._playing import warned
-from agentload.experiment.replay import Played
+from agentload.experiment.legs.replay import Played
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 

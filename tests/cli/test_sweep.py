@@ -7,10 +7,10 @@ import pytest
 from agentload.cli import replay, sweep
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.gather import gather
-from agentload.experiment import contexts
+from agentload.experiment.layout import contexts
 from agentload.store.database import reading
 from agentload.tracefile.writer import write
-from tests.experiment.test_plan import session, trace
+from tests.experiment.layout.test_plan import session, trace
 
 
 @pytest.mark.loopback

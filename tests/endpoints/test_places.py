@@ -10,8 +10,8 @@ from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.places import beginnings, on
 from agentload.errors import EndpointError
-from agentload.experiment.moves import Stage, is_exchanged, stages
-from agentload.experiment.plan import plan
+from agentload.experiment.layout.plan import plan
+from agentload.experiment.legs.moves import Stage, is_exchanged, stages
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 
 

@@ -7,7 +7,7 @@ import pytest
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.urls import checked_url, masked, socket_of, without_user
 from agentload.errors import EndpointError
-from agentload.experiment.record import typed_command
+from agentload.experiment.legs.record import typed_command
 from agentload.live.address import address
 
 

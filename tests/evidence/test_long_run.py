@@ -12,9 +12,9 @@ from advisor.evidence import Evidence
 from advisor.policy import Policy
 from agentload.evidence.gather import gather
 from agentload.experiment.arms import arms_of
-from agentload.experiment.capacity import Limits
-from agentload.experiment.long_run import long_run
-from agentload.experiment.plan import plan
+from agentload.experiment.layout.long_run import long_run
+from agentload.experiment.layout.plan import plan
+from agentload.experiment.search.capacity import Limits
 from agentload.experiment.simulate import Simulation, quiet, store
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.model.plan import Budget, Load

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.experiment.plan import plan
-from agentload.experiment.relay import Launching
-from agentload.experiment.replay import Leg, Replay
-from agentload.experiment.starts import with_starts
+from agentload.experiment.layout.plan import plan
+from agentload.experiment.layout.starts import with_starts
+from agentload.experiment.legs.relay import Launching
+from agentload.experiment.legs.replay import Leg, Replay
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn

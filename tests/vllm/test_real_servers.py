@@ -23,9 +23,9 @@ from agentload.endpoints.identity import identify, identify_all
 from agentload.endpoints.launch import Running, launched
 from agentload.errors import EndpointError
 from agentload.evidence.gather import gather
-from agentload.experiment.contexts import sweep as swept
-from agentload.experiment.plan import plan
-from agentload.experiment.replay import Leg, Replay
+from agentload.experiment.layout.contexts import sweep as swept
+from agentload.experiment.layout.plan import plan
+from agentload.experiment.legs.replay import Leg, Replay
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
 from agentload.live.body import Sampling, chat

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentload.experiment.arms import arms_of
+from agentload.experiment.layout.plan import plan
 from agentload.experiment.load_traces import load_traces
-from agentload.experiment.plan import plan
 from agentload.experiment.simulate import Simulation
 from agentload.model.controls import control_of
 from agentload.model.plan import ClosedLoop, Load

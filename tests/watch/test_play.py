@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.experiment.replay import Played
+from agentload.experiment.legs.replay import Played
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.watch.play import outcome

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, assert_never
 
-from agentload.experiment import eval_cost
-from agentload.experiment.contexts import lengths, sweep
-from agentload.experiment.cost import Cost, cost
-from agentload.experiment.eval_plan import DEFAULT_TASKS, asking, contexts
-from agentload.experiment.eval_source import Generated
+from agentload.experiment.asking import cost as asking_cost
+from agentload.experiment.asking.plan import DEFAULT_TASKS, asking, contexts
+from agentload.experiment.asking.source import Generated
+from agentload.experiment.layout.contexts import lengths, sweep
+from agentload.experiment.layout.cost import Cost, cost
+from agentload.experiment.layout.merge import merged
+from agentload.experiment.layout.plan import plan
+from agentload.experiment.layout.starts import starts_of, with_starts
 from agentload.experiment.matrix.parts import Accuracy, Measure, Server
 from agentload.experiment.matrix.steps import Planned, Step
-from agentload.experiment.merge import merged
-from agentload.experiment.plan import plan
-from agentload.experiment.starts import starts_of, with_starts
 from agentload.model.controls import control_of
 from agentload.model.plan import Budget, ClosedLoop, Load, Plan, Recorded, WaitScale
 from agentload.model.trace import Trace
@@ -95,7 +95,7 @@ def _played(found: Cost, starts: int) -> tuple[int, int, float]:
 
 
 @cache
-def _asked(wanted: Accuracy, seed: int, arms: int) -> eval_cost.Cost:
+def _asked(wanted: Accuracy, seed: int, arms: int) -> asking_cost.Cost:
     made = asking(
         tasks=wanted.tasks or DEFAULT_TASKS,
         contexts=contexts(wanted.contexts),
@@ -104,7 +104,7 @@ def _asked(wanted: Accuracy, seed: int, arms: int) -> eval_cost.Cost:
         repetitions=1,
         seed=seed,
     )
-    return eval_cost.cost(Generated(asking=made), arms=arms, concurrency=wanted.concurrency, thinking_tokens=wanted.thinking)
+    return asking_cost.cost(Generated(asking=made), arms=arms, concurrency=wanted.concurrency, thinking_tokens=wanted.thinking)
 
 
 def _usd(server: Server, minutes: float) -> float | None:

@@ -1,0 +1,292 @@
+"""Ask every arm the same questions, grade what they say, write it down, load it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Final, Literal, Protocol
+
+from agentload.ask.asker import Answered, Asker, Failed
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
+from agentload.errors import EndpointError, StoreError
+from agentload.experiment.asking.past import Asked as AskedOf
+from agentload.experiment.asking.past import Past, asked_of, check_joined, check_resumed, past, replies
+from agentload.experiment.asking.plan import Question
+from agentload.experiment.asking.record import described_run, fingerprints
+from agentload.experiment.asking.signals import failure, signals
+from agentload.experiment.legs.record import leg_row, resume_command
+from agentload.experiment.legs.relay import Launching, Relay
+from agentload.model.controls import copied, is_control
+from agentload.model.rows import AnswerRow, LegRow, Row
+from agentload.store import journal
+from agentload.store.database import reading
+from agentload.store.loader import load
+from agentload.store.places import journal_folder, journals
+from agentload.tasks.item import Grade, Item
+
+FAILURES: Final = 16
+"""So many failures of one arm in a row, none answered in between, end the leg: nothing but failures would follow."""
+
+
+class Questions(Protocol):
+    """Where items and grades come from: the tasks of the catalog, or a file of the user's."""
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return what is asked, in order."""
+
+    def item(self, question: Question) -> Item:
+        """Return the item of a question."""
+
+    def grade(self, answer: str, question: Question, item: Item) -> Grade:
+        """Grade an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eval:
+    """Everything that an evaluation needs."""
+
+    run: str
+    asked: Questions
+    endpoints: tuple[Endpoint, ...]
+    database: Path
+    seed: int
+    command: str
+    options: Mapping[str, object]
+    concurrency: int = 8
+    thinking_tokens: int = 0
+    """Room for thinking on top of each answer's cap."""
+    goes_on: Literal["new", "resume", "join"] = "new"
+    """Join: add the answers to a run of another verb, on the same arms."""
+    launching: Launching | None = None
+    """Start the servers in turn, and ask each all of its questions; None: they run all the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How a leg went."""
+
+    run_id: str
+    answered: int
+    failed: int
+    left: int
+    """Questions that were not asked."""
+    load_error: str | None = None
+
+
+Listener = Callable[[Question, str, AnswerRow], None]
+
+
+class Leg:
+    """One process's part of an evaluation; `stop` may be called from a signal handler."""
+
+    def __init__(self, evaluation: Eval, *, listener: Listener = lambda *_: None, notice: Callable[[str], None] = lambda _: None) -> None:
+        self._eval = evaluation
+        self._listener = listener
+        self._notice = notice
+        self._stops = asyncio.Event()
+        self._failures: Counter[str] = Counter()
+        self._dead: str | None = None
+        self._counts: Counter[str] = Counter()
+        self._said: dict[AskedOf, Answered] = {}
+        """What the reference answered, where it does not run beside the others."""
+
+    def stop(self) -> None:
+        """Ask nothing more; what is in flight comes to its end."""
+        self._stops.set()
+
+    async def play(self) -> Asked:
+        """Ask all that is left. Raises EndpointError when an arm has stopped answering; what was answered is stored."""
+        made = self._eval
+        if made.database.exists():
+            with reading(made.database):  # one that cannot take the rows is better known now than after an hour
+                pass
+        async with AsyncExitStack() as stack:
+            relay = None if made.launching is None else await stack.enter_async_context(self._relay(made.launching))
+            identities = await self._identities(relay)
+            before = self._before(identities)
+            folder = journal_folder(made.database, made.run)
+            folder.mkdir(parents=True, exist_ok=True)
+            leg = leg_row(made.run, before.legs + 1)
+            name = f"{'answers' if made.goes_on == 'join' else 'leg'}{leg.leg:03}.journal"
+            writer = stack.enter_context(journal.Writer(folder / name))
+            for row in self._opening(leg, before, identities):
+                writer.append(row)
+            writer.flush()
+            if relay is None:
+                left = await self._ask_all(made.endpoints, self._open(before, identities), identities, writer)
+            else:
+                left = await self._ask_in_turn(relay, writer)
+            ended: LegRow = replace(leg, ended_ns=time.monotonic_ns(), status="failed" if self._dead else "stopped" if left else "done")
+            if made.goes_on != "join":
+                writer.append(ended)
+        error = await self._load()
+        if self._dead is not None:
+            raise EndpointError(
+                f"{self._dead} failed {FAILURES} questions in a row; what was answered is stored",
+                hint=f"go on with: {resume_command(made.run)}",
+            )
+        return Asked(run_id=made.run, answered=self._counts["answered"], failed=self._counts["failed"], left=left, load_error=error)
+
+    def _relay(self, launching: Launching) -> Relay:
+        endpoints = {e.name: e for e in self._eval.endpoints}
+        return Relay(endpoints, launching, is_stopping=self._stops.is_set, notice=self._notice)
+
+    async def _identities(self, relay: Relay | None) -> dict[str, Identity]:
+        """Ask every server who it is; of those that are started in turn, the first to be asked comes last, and stays.
+
+        A run that is joined has met them: nothing is started twice for it.
+        """
+        made = self._eval
+        if relay is None:
+            return dict(zip((e.name for e in made.endpoints), await identify_all(made.endpoints), strict=True))
+        if made.goes_on == "join":
+            return {}
+        met = {e.name: await relay.meet(e.name) for e in reversed(made.endpoints) if not is_control(e.name)}
+        return {e.name: met[copied(e.name)] for e in made.endpoints}
+
+    async def _ask_in_turn(self, relay: Relay, writer: journal.Writer) -> int:
+        """Start one server after the other and ask it all that it has not answered."""
+        made, left = self._eval, 0
+        for endpoint in made.endpoints:
+            before = past(made.database, made.run, (endpoint.name,))
+            if not self._open(before, {}):
+                continue
+            if not self._stops.is_set():
+                identities = {endpoint.name: (await relay.up(endpoint.name)).identity}
+                self._before(identities)
+                self._said = self._said or replies(made.database, made.run, made.endpoints[0].name)
+                left += await self._ask_all((endpoint,), self._open(before, identities), identities, writer)
+                writer.flush()
+            else:
+                left += len(self._open(before, {}))
+        return left
+
+    def _before(self, identities: Mapping[str, Identity]) -> Past:
+        made = self._eval
+        arms = tuple(e.name for e in made.endpoints)
+        before = past(made.database, made.run, arms)
+        match made.goes_on:
+            case "resume":
+                check_resumed(before, run_id=made.run, options=self._options(), seed=made.seed, database=made.database)
+            case "join":
+                kind = kind_of(identities) if identities else None
+                check_joined(before, run_id=made.run, arms=arms, kind=kind, database=made.database)
+            case "new":
+                pass
+        return before
+
+    def _open(self, before: Past, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
+        """Return the questions that are left and that every arm has room for."""
+        said = [each.max_model_len for each in identities.values()] + [e.expect.get("max_model_len") for e in self._eval.endpoints]
+        longest = min((length for length in said if isinstance(length, int)), default=None)
+        asked = self._eval.asked.questions()
+        fit = [each for each in asked if longest is None or each.context <= longest]
+        if len(fit) < len(asked) and identities:
+            self._notice(
+                f"{len(asked) - len(fit):,} questions are longer than {longest:,} tokens, the shortest window of the arms: left out"
+            )
+        return tuple(each for each in fit if asked_of(each) not in before.answered)
+
+    async def _ask_all(
+        self, served: Sequence[Endpoint], questions: tuple[Question, ...], identities: Mapping[str, Identity], writer: journal.Writer
+    ) -> int:
+        made = self._eval
+        waiting: Iterator[Question] = iter(questions)
+        async with AsyncExitStack() as open_:
+            askers = {e.name: await open_.enter_async_context(Asker(e, served_model(e, identities[e.name]))) for e in served}
+
+            async def work() -> None:
+                while not self._stops.is_set() and (question := next(waiting, None)) is not None:
+                    for row in await self._ask(question, askers):
+                        writer.append(row)
+                    writer.flush_if_due(time.monotonic_ns())
+
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for _ in range(made.concurrency):
+                        tasks.create_task(work())
+            except* StoreError as group:  # all workers write to one journal: the first refusal tells all
+                raise group.exceptions[0] from None
+        return sum(1 for _ in waiting)
+
+    async def _ask(self, question: Question, askers: Mapping[str, Asker]) -> list[AnswerRow]:
+        made = self._eval
+        item = made.asked.item(question)
+        # The order of the arms is drawn, so that none is always asked with a warmer machine.
+        order = sorted(askers, key=lambda arm: Random(f"{made.seed} {question} {arm}").random())
+        replies: dict[str, Answered | Failed] = {}
+        for arm in order:
+            replies[arm] = await askers[arm].ask(
+                item.messages,
+                tools=item.tools,
+                output_tokens=item.output_tokens + made.thinking_tokens,
+                seed=made.seed + question.repetition,
+                request_id=self._request_id(question, arm),
+            )
+            self._watch(arm, replies[arm])
+        reference = made.endpoints[0].name
+        theirs = replies.get(reference) or self._said.get(asked_of(question))
+        if made.launching is not None and reference in askers and isinstance(theirs, Answered):
+            self._said[asked_of(question)] = theirs  # the others are asked when it runs no more
+        rows = [self._row(question, item, arm, replies[arm], None if arm == reference else theirs) for arm in askers]
+        for row in rows:
+            self._counts["failed" if row.right is None else "answered"] += 1
+            self._listener(question, row.arm, row)
+        return rows
+
+    def _row(self, question: Question, item: Item, arm: str, reply: Answered | Failed, theirs: Answered | Failed | None) -> AnswerRow:
+        grade = self._eval.asked.grade(reply.text, question, item) if isinstance(reply, Answered) else None
+        compared = theirs if isinstance(theirs, Answered) else None
+        return AnswerRow(
+            run_id=self._eval.run,
+            arm=arm,
+            task=question.task,
+            item=question.item,
+            context_tokens=question.context,
+            depth=question.depth,
+            repetition=question.repetition,
+            score=None if grade is None else grade.score,
+            right=None if grade is None else grade.right,
+            answer=reply.text if isinstance(reply, Answered) else None,
+            request_id=self._request_id(question, arm),
+            signals=signals(reply, compared) if isinstance(reply, Answered) else failure(reply),
+        )
+
+    def _request_id(self, question: Question, arm: str) -> str:
+        return f"{self._eval.run}.{arm}.{question.task}.{question.context}.{question.item}.{question.repetition}"
+
+    def _watch(self, arm: str, reply: Answered | Failed) -> None:
+        self._failures[arm] = self._failures[arm] + 1 if isinstance(reply, Failed) else 0
+        if self._failures[arm] >= FAILURES and self._dead is None:
+            self._dead = arm
+            self.stop()
+
+    def _options(self) -> str:
+        return json.dumps(dict(self._eval.options), sort_keys=True)
+
+    def _opening(self, leg: LegRow, before: Past, identities: Mapping[str, Identity]) -> list[Row]:
+        made = self._eval
+        if made.goes_on == "join":
+            return []
+        described = (
+            ()
+            if before.run is not None
+            else described_run(made.run, made.endpoints, identities, seed=made.seed, command=made.command, options=self._options())
+        )
+        return [leg, *described, *fingerprints(made.run, leg.leg, identities)]
+
+    async def _load(self) -> str | None:
+        try:
+            await asyncio.to_thread(load, journals(self._eval.database, self._eval.run), self._eval.database)
+        except StoreError as error:
+            self._notice(f"not loaded yet: {error.message}")
+            return error.message
+        return None

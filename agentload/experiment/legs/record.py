@@ -1,0 +1,124 @@
+"""What is written down about a run before and after it is played."""
+
+from __future__ import annotations
+
+import json
+import platform
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from agentload import __version__
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import Identity
+from agentload.endpoints.urls import without_user
+from agentload.experiment.layout.ideal import ideal_hit_rates
+from agentload.experiment.layout.starts import starts_of
+from agentload.experiment.legs.geometry import geometry
+from agentload.model.plan import Plan
+from agentload.model.rows import ArmRow, Kind, LegRow, RunRow
+from agentload.model.trace import Header
+from agentload.replay.stretches import stretches, where
+
+RESUMABLE = frozenset({"replay", "eval"})
+"""Verbs with a `--resume`; the others begin anew when they are called again."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def new_run_id() -> str:
+    """Name a run by its wall clock and some randomness: sorted by name is sorted by time."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def run_row(
+    plan: Plan,
+    *,
+    kind: Kind,
+    name: str,
+    trace_hash: str,
+    model: str | None,
+    created_ns: int,
+    command: str,
+    settings: Mapping[str, object],
+    cache_block: int | None = None,
+) -> RunRow:
+    """Describe a run; *cache_block* are the tokens of a block of the servers' prefix cache."""
+    ideal = ideal_hit_rates(plan, block=cache_block)
+    return RunRow(
+        run_id=plan.run,
+        kind=kind,
+        name=name,
+        created_ns=created_ns,
+        trace_name=plan.header.name,
+        trace_hash=trace_hash,
+        model=model,
+        design=plan.design,
+        seed=plan.seed,
+        version=__version__,
+        command=command,
+        options=json.dumps(
+            {**settings, **conditions(plan), "ideal_hit_rates": ideal, "source": _source(plan.header)},
+            sort_keys=True,
+        ),
+    )
+
+
+def _source(header: Header) -> dict[str, object]:
+    return {name: json.loads(said) for name, said in header.source}
+
+
+def leg_row(run_id: str, leg: int) -> LegRow:
+    """Describe this process as a leg of a run, anchored now."""
+    boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
+    return LegRow(run_id=run_id, leg=leg, host=platform.node(), boot_id=boot_id, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+
+
+def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity: Identity) -> ArmRow:
+    """Describe one live arm; no header and no key is kept."""
+    return ArmRow(
+        run_id=run_id,
+        arm=endpoint.name,
+        position=position,
+        url=endpoint.shown_url,
+        model=model,
+        machine=endpoint.machine,
+        profile=endpoint.profile or identity.emulated,
+        expected=json.dumps(dict(endpoint.expect), sort_keys=True) if endpoint.expect else None,
+        gpu=endpoint.gpu,
+        gpus=endpoint.gpus,
+        usd_per_gpu_hour=endpoint.price_per_hour,
+        tensor_parallel=endpoint.tensor_parallel,
+        data_parallel=endpoint.data_parallel,
+        shape=geometry(endpoint, model, identity),
+    )
+
+
+def typed_command() -> str:
+    """Return the command line as the user typed it, without passwords of URLs."""
+    return without_user(shlex.join(["agentload", *sys.argv[1:]]))
+
+
+def resume_command(run_id: str) -> str:
+    """Return the command line that goes on with a run: as it was typed, with `--resume` where its verb has that."""
+    typed = sys.argv[1:]
+    is_resumed = any(each.partition("=")[0] in {"--resume", "--into"} for each in typed)  # a run that is joined goes on by itself
+    return f"{typed_command()} --resume {run_id}" if {*typed[:1]} & RESUMABLE and not is_resumed else typed_command()
+
+
+def conditions(plan: Plan) -> dict[str, object]:
+    """Return what every leg of a run must have in common for its pairs to be compared, as JSON has it."""
+    load = plan.load
+    described = {**asdict(load), "arrivals": {"kind": type(load.arrivals).__name__, **asdict(load.arrivals)}}
+    starts = starts_of(plan)
+    machines = [dict(where(stretch)) for stretch in stretches(plan.rounds)]
+    return {
+        "load": described,
+        "cache": plan.cache,
+        "rounds": len(plan.rounds),
+        **({"starts": starts} if starts else {}),
+        **({"machines": machines} if len(machines) > 1 else {}),
+    }
