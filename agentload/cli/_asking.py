@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from agentload.cli._dry import about
+from agentload.cli._output import transient
 from agentload.cli._table import table
 from agentload.experiment.asking.cost import Cost
 from agentload.experiment.asking.eval import Asked, Eval, Leg
@@ -18,7 +19,6 @@ from agentload.experiment.asking.summary import Summary
 from agentload.model.rows import AnswerRow
 
 PLAIN_S = 10.0
-CLEAR = "\r\x1b[K"
 
 
 class Progress:
@@ -36,15 +36,14 @@ class Progress:
         self._done[cell] += 1
         self._failed += row.right is None
         if sys.stderr.isatty():
-            print(CLEAR + self._line(cell), end="", file=sys.stderr, flush=True)
+            transient(self._line(cell))
         elif time.monotonic() - self._told_at >= PLAIN_S:
             self._told_at = time.monotonic()
             print(self._line(cell), file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Leave the line that was drawn."""
-        if sys.stderr.isatty():
-            print(CLEAR, end="", file=sys.stderr, flush=True)
+        transient("")
 
     def _line(self, cell: tuple[str, int]) -> str:
         ready = sum(self._done[each] >= total for each, total in self._totals.items())

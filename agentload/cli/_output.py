@@ -1,4 +1,4 @@
-"""Print results for machines."""
+"""Print results for machines, and what is only for somebody who watches."""
 
 import sys
 
@@ -12,3 +12,9 @@ def print_json(value: object) -> None:
     """
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     sys.stdout.write(text.decode() + "\n")
+
+
+def transient(line: str) -> None:
+    """Draw a line of progress on a terminal in the place of the one before; an empty one takes it away."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)

@@ -47,7 +47,7 @@ def run(
     truth: Annotated[
         Path | None, typer.Option(help="File for what really happened: arrival and emission instants of every request.")
     ] = None,
-    faults: Annotated[Path | None, typer.Option(help="YAML file of what goes wrong (see docs/emulate.md).")] = None,
+    faults: Annotated[Path | None, typer.Option(help="YAML file of what goes wrong (see docs/serving.md).")] = None,
     seconds: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.", min=0)] = None,
     api_key: Annotated[str | None, typer.Option(help="Key that clients must send.")] = None,
 ) -> None:

@@ -31,7 +31,7 @@ import typer
 from agentload import __version__
 from agentload.cli import _load as opt
 from agentload.cli._found import describe
-from agentload.cli._output import print_json
+from agentload.cli._output import print_json, transient
 from agentload.errors import UsageError
 from agentload.experiment.arms import arms_of
 from agentload.experiment.layout.long_run import long_run
@@ -120,7 +120,8 @@ def run(
         slowness=slowness,
     )
     started = time.monotonic()
-    store(simulation, db, told=_counter())
+    store(simulation, db, told=lambda rows: transient(f"{rows:,} rows"))
+    transient("")
     summary = summarise(db, name)
     if json:
         print_json(summary)
@@ -135,11 +136,3 @@ def _machines(text: str | None, *, arms: int, is_named: bool) -> dict[str, float
     if found and len(found) != arms:
         raise UsageError(f"{arms} arms need as many machines, got {len(found)}", hint="--arms bf16,fp8 --machines m1=1,m2=1.08")
     return found
-
-
-def _counter() -> opt.Told:
-    def told(rows: int) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{rows:,} rows", end="", file=sys.stderr, flush=True)
-
-    return told

@@ -15,13 +15,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from agentload.builtin import find
 from agentload.cli._output import print_json
 from agentload.cli._table import table
+from agentload.cli.trace._files import opened
 from agentload.cli.trace._lines import counted
 from agentload.model.trace import Trace
 from agentload.report.format import number, significant
-from agentload.tracefile import read
 from agentload.tracefile.check import Report, check
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
@@ -41,8 +40,7 @@ def run(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on notes too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    source = trace if trace == "-" else find("traces", trace)
-    found = read(source, lenient=lenient)
+    found = opened(trace, lenient=lenient)
     report = check(found)
     checked = _Checked(report=report, targets=() if report.problem_count else _targets(found))
     if json:

@@ -16,15 +16,15 @@ from typing import Annotated
 import msgspec
 import typer
 
+from agentload.cli.trace._files import opened, write_trace
 from agentload.degrade import breaks, sample, split, waits
 from agentload.errors import UsageError
 from agentload.model.trace import Session, Trace
-from agentload.tracefile import read, write
 
 
 def run(
     *,
-    trace: Annotated[str, typer.Argument(help="A trace file, or - for stdin.")],
+    trace: Annotated[str, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")],
     out: Annotated[str, typer.Option("--out", "-o", help="A file, compressed if it ends in .zst, or - for stdout.")] = "-",
     sample: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, help="Keep this share of the sessions, each with its sub-agents.")
@@ -46,10 +46,10 @@ def run(
     given = {name: value for name, value in asked.items() if value is not None}
     if not given:
         raise UsageError("nothing to degrade", hint="agentload trace degrade TRACE --break 0.1 -o FILE")
-    found = read(trace)
+    found = opened(trace)
     said = msgspec.json.encode(given | {"behind": behind, "seed": seed}).decode()
     header = replace(found.header, source=(*found.header.source, ("degraded", said)))
-    write(out, Trace(header=header, sessions=_Degraded(found, given, behind, seed)))
+    write_trace(out, Trace(header=header, sessions=_Degraded(found, given, behind, seed)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 
 from agentload.cli._production import fetched, is_url
+from agentload.cli.trace._options import named
 from agentload.cli.trace._summary import described
 from agentload.errors import TraceError, UsageError
 from agentload.importers.conversion import conversion
@@ -37,7 +38,7 @@ def run(
         raise UsageError("--prometheus is given once or twice")
     if watch and not is_url(prometheus[-1]):
         raise UsageError("--for reads a URL again, and a file stays what it is", hint="--prometheus EARLIER --prometheus LATER")
-    options = dict(_option(text) for text in given or [])
+    options = named(given or [], hint="agentload trace import prometheus")
     with tempfile.TemporaryDirectory(prefix="agentload-") as folder:
         paths = [fetched(source, Path(folder) / f"{number}.prom") for number, source in enumerate(prometheus)]
         if watch:
@@ -49,10 +50,3 @@ def run(
         except TraceError as error:  # which names our copy of what a URL answered
             raise TraceError(error.message.replace(str(paths[-1]), prometheus[-1]), hint=error.hint) from error
         print(described(made.summary, texts=None), file=sys.stderr)
-
-
-def _option(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"'{text}' is no option of the form NAME=VALUE", hint="agentload trace import prometheus")
-    return name.replace("-", "_"), value

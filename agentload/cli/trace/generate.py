@@ -14,9 +14,8 @@ from typing import Annotated
 
 import typer
 
-from agentload.cli._output import print_json
-from agentload.errors import UsageError
-from agentload.tracefile import write
+from agentload.cli.trace._files import write_trace
+from agentload.cli.trace._options import describe, list_all, named
 from agentload.workloads import catalog
 
 
@@ -31,38 +30,9 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
 ) -> None:
     if workload is None:
-        _list_workloads(json)
+        list_all([catalog.workload(name) for name in catalog.names()], json=json)
     elif options:
-        _list_options(catalog.workload(workload), json)
+        describe(catalog.workload(workload), json=json)
     else:
-        write(out, catalog.trace(workload, seed=seed, options=_parsed(given or []), ctx_scale=ctx_scale))
-
-
-def _parsed(given: list[str]) -> dict[str, str]:
-    options = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"'{text}' is no option of the form NAME=VALUE", hint="agentload trace generate WORKLOAD --options")
-        options[name.replace("-", "_")] = value
-    return options
-
-
-def _list_workloads(json: bool) -> None:  # noqa: FBT001  # the verb's own flag
-    made = [catalog.workload(name) for name in catalog.names()]
-    if json:
-        print_json([{"name": each.name, "help": each.help} for each in made])
-        return
-    width = max(len(each.name) for each in made)
-    for each in made:
-        print(f"{each.name:<{width}}  {each.help.splitlines()[0]}")
-
-
-def _list_options(made: catalog.Workload, json: bool) -> None:  # noqa: FBT001  # the verb's own flag
-    if json:
-        print_json([{"name": option.name, "default": option.default} for option in made.options])
-        return
-    print(made.help, end="\n\n")
-    width = max(len(option.name) for option in made.options)
-    for option in made.options:
-        print(f"{option.name:<{width}}  {option.default}")
+        wanted = named(given or [], hint="agentload trace generate WORKLOAD --options")
+        write_trace(out, catalog.trace(workload, seed=seed, options=wanted, ctx_scale=ctx_scale))

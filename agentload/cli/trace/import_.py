@@ -21,6 +21,7 @@ from typing import Annotated
 import typer
 
 from agentload.cli._output import print_json
+from agentload.cli.trace._options import describe, list_all
 from agentload.cli.trace._summary import described
 from agentload.errors import UsageError
 from agentload.importers import catalog
@@ -47,8 +48,11 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON to stdout.")] = False,
 ) -> None:
     name, paths, options = _sorted(given or [])
-    if not paths:
-        _list_formats(name, json)
+    if not paths and name is None:
+        list_all([catalog.importer(each) for each in catalog.names()], json=json)
+        return
+    if not paths and name is not None:
+        describe(catalog.importer(name), json=json)
         return
     if lenient and strict:
         raise UsageError("--lenient and --strict exclude each other")
@@ -97,25 +101,3 @@ def _sorted(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:
         else:
             paths.append(Path(text))
     return name, paths, options
-
-
-def _list_formats(name: str | None, json: bool) -> None:  # noqa: FBT001  # the verb's own flag
-    found = [catalog.importer(each) for each in ([name] if name else catalog.names())]
-    if json:
-        print_json(
-            [
-                {
-                    "name": each.name,
-                    "help": each.help,
-                    "options": {option.name: option.default for option in each.options},
-                    "licence": each.licence,
-                }
-                for each in found
-            ]
-        )
-        return
-    width = max(len(each.name) for each in found)
-    for each in found:
-        print(each.help if name else f"{each.name:<{width}}  {each.help.splitlines()[0]}")
-        if name:
-            print("", *(f"{option.name}={option.default}" for option in each.options), sep="\n")

@@ -16,13 +16,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from agentload.builtin import find
 from agentload.cli._output import print_json
 from agentload.cli._production import Against, compared
 from agentload.cli.trace._against import beside
+from agentload.cli.trace._files import opened
 from agentload.cli.trace._lines import lines
 from agentload.cli.trace._seen import look
-from agentload.tracefile import read
 
 
 def run(
@@ -35,8 +34,7 @@ def run(
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    source = trace if trace == "-" else find("traces", trace)
-    seen = look(read(source, lenient=lenient), profile=profile, pools=pool or ())
+    seen = look(opened(trace, lenient=lenient), profile=profile, pools=pool or ())
     if html is not None:
         from agentload.cli.trace._page import page
 

@@ -85,7 +85,7 @@ def test_words_are_kept_beside_the_trace_and_that_is_said(tmp_path: Path, run: R
         (["import", "--lenient", "--strict", "{m}"], "error: --lenient and --strict exclude each other\n"),
         (["import", "monkake", "{m}"], "error: no format 'monkake'\nhint: did you mean mooncake?\n"),
         (["import", "mooncake", "{m}", "blok=4"], "error: 'mooncake' has no option 'blok'\nhint: did you mean block?\n"),
-        (["export", "mooncake", "{m}", "4"], "error: '4' is no option of the form NAME=VALUE\nhint: agentload trace export FORMAT\n"),
+        (["export", "mooncake", "{m}", "4"], "error: '4' is no option of the form NAME=VALUE\nhint: agentload trace export mooncake\n"),
         (
             ["export", "mooncake", "{m}", "--text", "{m}"],
             "error: --text: 'mooncake' holds no words\nhint: agentload trace export FORMAT TRACE without --text\n",
@@ -103,11 +103,17 @@ def test_formats_and_their_options_are_listed(run: Run) -> None:
     code, out, _ = run("import")
     assert (code, "openclaw  " in out, "weka  " in out) == (0, True, True)
     _, out, _ = run("import", "weka")
-    assert out.endswith("\nblock=64\nevery_s=0.0\n")
+    assert out.endswith("\nblock    64\nevery_s  0.0\n")
     _, out, _ = run("import", "weka", "--json")
-    assert json.loads(out)[0]["options"] == {"block": 64, "every_s": 0.0}
+    assert json.loads(out)["options"] == {"block": 64, "every_s": 0.0}
     assert "vllm-multi-turn  " in run("export")[1]
-    assert run("export", "mooncake")[1].endswith("\nblock=0\ns_per_token=0.02\nsessions=flat\n")
+    assert run("export", "mooncake")[1].endswith("\nblock        0\ns_per_token  0.02\nsessions     flat\n")
+
+
+@pytest.mark.parametrize("verb", [("export", "mooncake", "rag"), ("degrade", "rag", "--cap", "1")])
+def test_a_shipped_trace_is_known_by_its_name(run: Run, verb: tuple[str, ...]) -> None:
+    code, out, err = run(*verb)
+    assert (code, err, out.count("\n") > 10) == (0, "", True)
 
 
 def test_what_was_imported_can_be_degraded_and_exported_through_pipes(tmp_path: Path) -> None:
