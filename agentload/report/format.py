@@ -79,9 +79,16 @@ def spread(estimate: Estimate | None, print_number: PrintNumber, *, factor: floa
         return f"{_without_zeros(print_number(value, _places(value)))}{unit}"
     ends = [abs(value - end) for end in (low, high) if end is not None]
     places = decimals(sum(ends) / len(ends)) if any(ends) else _places(value)
-    left = f"({MINUS}∞" if low is None else f"[{print_number(low, places)}"
-    right = "∞)" if high is None else f"{print_number(high, places)}]"
+    left = f"({MINUS}∞" if low is None else f"[{_bound(low, print_number, places)}"
+    right = "∞)" if high is None else f"{_bound(high, print_number, places)}]"
     return f"{print_number(value, places)}{unit} {left}, {right}"
+
+
+def _bound(value: float, print_number: PrintNumber, places: int) -> str:
+    """Print an end of an interval: what is not zero is not printed as zero, so that nobody reads a bound that was not found."""
+    if value and print_number is not whole and round(value, places) == 0:
+        places = -math.floor(math.log10(abs(value)))
+    return print_number(value, places)
 
 
 def _places(value: float) -> int:

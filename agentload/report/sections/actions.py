@@ -51,13 +51,18 @@ def do_now(view: View) -> tuple[Step, ...]:
     return (*steps, *_settling(view), *_calibrating(view))
 
 
+def but_for_counts(command: str) -> str:
+    """Return what commands that differ in a count alone have in common."""
+    return re.sub(r"\d+", "N", command)
+
+
 def _settling(view: View) -> Iterator[Step]:
     """Yield what settles the open questions; of commands that differ in a count alone, the largest settles all."""
     focus = labels.arm(view.focus)
     by_command: dict[str, list[Need]] = {}
     for need in view.decision.needs:
         if need.command:
-            by_command.setdefault(re.sub(r"\d+", "N", need.command), []).append(need)
+            by_command.setdefault(but_for_counts(need.command), []).append(need)
     for needs in sorted(by_command.values(), key=lambda each: not any(focus in view.told(need.what) for need in each)):
         largest = max(needs, key=lambda need: (need.pairs or 0, need.calls or 0, need.minutes or 0.0))
         what = "; ".join(dict.fromkeys(view.told(sentence(need)) for need in needs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from advisor.dtypes import canonical
 from advisor.verdict import Gate
@@ -10,6 +11,9 @@ from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Check, State
 from agentload.report.sections.view import View
+
+FEW_PAIRS: Final = 5
+"""Below, the factor of a 95 % interval is more than half as large again as with many."""
 
 
 def belief(view: View) -> tuple[Check, ...]:
@@ -107,7 +111,8 @@ def _pairs(view: View) -> Iterable[Check]:
     if changes:
         fewest = min(changes, key=lambda each: each.pairs)
         yield Check(
-            state="ok", text=f"{say.plural(fewest.pairs, 'block pair')}, {say.plural(fewest.calls, 'call')} on the same bytes in each arm"
+            state="ok" if fewest.pairs >= FEW_PAIRS else "unknown",
+            text=f"{say.plural(fewest.pairs, 'block pair')}, {say.plural(fewest.calls, 'call')} on the same bytes in each arm",
         )
 
 
@@ -139,6 +144,9 @@ def _gates(view: View) -> Iterable[Check]:
         yield Check(state="bad", text=f"failed gate: {name} on {_where(first)}, {view.told(first.message)}{more}")
     if gates and not failed:
         yield Check(state="ok" if passed else "unknown", text=f"{passed} of {len(gates)} physics and health gates passed, none failed")
+    unseen = {gate.name for gate in gates} - {gate.name for gate in gates if gate.status != "not observed"}
+    if unseen:
+        yield Check(state="unknown", text=f"not observed: {', '.join(sorted(name.replace('_', ' ') for name in unseen))}")
 
 
 def _where(gate: Gate) -> str:

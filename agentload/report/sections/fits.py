@@ -18,7 +18,7 @@ def break_evens(view: View) -> Table:
         title="Break-even",
         columns=("arm", "in KV tokens of the batch", "in tokens of one request", "published, for comparison"),
         rows=tuple(_break_even_row(each) for each in view.decision.break_even),
-        note="From these lengths on the arm is ahead of the reference; the interval is a Fieller set.",
+        note="The length at which the lines cross; inside the interval, a Fieller set, the arms cannot be told apart.",
     )
 
 
@@ -41,8 +41,11 @@ def break_even(each: BreakEven) -> str:
             return "ahead nowhere"
         case "unclear":
             return "not settled: neither arm is shown to be ahead"
+        case "bounded" | "half-line" if each.tokens is not None:
+            return f"ahead {each.ahead} {say.token_range(each.tokens, each.low, each.high)}"
         case "bounded" | "half-line":
-            return say.token_range(each.tokens, each.low, each.high)
+            shown = each.high if each.ahead == "above" else each.low
+            return "not settled" if shown is None else f"ahead {each.ahead} {say.tokens(shown)}"
 
 
 def lines(view: View) -> Table:

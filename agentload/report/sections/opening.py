@@ -25,7 +25,7 @@ BANNERS: Final[dict[Kind, str]] = {
 def where(view: View) -> str:
     """Name hardware and engine, as far as they are known."""
     deployment = view.evidence.deployment
-    name = "" if deployment.gpu.name == UNKNOWN_GPU else deployment.gpu.name
+    name = deployment.gpu.name if deployment.gpu.name != UNKNOWN_GPU else UNKNOWN_GPU if view.decision.kind == "measured" else ""
     gpus = f"{deployment.gpus_per_replica} × {name}" if name and deployment.gpus_per_replica > 1 else name
     machines = f"{len(deployment.machines)} machines" if len(deployment.machines) > 1 else ""
     engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(deployment.engine, deployment.engine)

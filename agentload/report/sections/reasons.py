@@ -10,6 +10,7 @@ from advisor.verdict import ArmVerdict, Finding, Inequality, Need, Weight
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Reason, Step, Tone
+from agentload.report.sections.actions import but_for_counts, do_now
 from agentload.report.sections.costs import sentence
 from agentload.report.sections.screens import words
 from agentload.report.sections.view import View
@@ -25,9 +26,10 @@ def verdicts(view: View) -> tuple[Reason, ...]:
     order = {name: index for index, name in enumerate(view.workloads)}
     classes = sorted(view.decision.classes, key=lambda each: (order.get(each.workload or "", len(order)), each.arm != view.focus))
     server = sorted(view.decision.server, key=lambda each: each.arm != view.focus)
+    known = _known(view)
     same: dict[Reason, list[ArmVerdict]] = {}
     for each in (*server, *classes):
-        same.setdefault(_verdict(view, each), []).append(each)
+        same.setdefault(_verdict(view, each, known), []).append(each)
     return tuple(replace(reason, title=f"{_where(each)}: {reason.title}") for reason, each in same.items())
 
 
@@ -42,7 +44,12 @@ def _where(verdicts: Sequence[ArmVerdict]) -> str:
     return "; ".join(f"{' and '.join(names)} on {', '.join(places)}" for places, names in arms.items())
 
 
-def _verdict(view: View, each: ArmVerdict) -> Reason:
+def _known(view: View) -> frozenset[str]:
+    """Return what is to be done now anyway."""
+    return frozenset(but_for_counts(step.command) for step in do_now(view) if step.command is not None)
+
+
+def _verdict(view: View, each: ArmVerdict, known: frozenset[str]) -> Reason:
     # Of several commands the first: what the legs ask for comes before what the rules do.
     need = next((need for need in each.needs if need.command), None)
     return Reason(
@@ -52,16 +59,17 @@ def _verdict(view: View, each: ArmVerdict) -> Reason:
         message=view.told(each.reason),
         inequality=inequality(view, each.inequality),
         flips=view.told("; ".join(each.flips)) or None,
-        next=_step(view, need, None) if need is not None else None,
+        next=_step(view, need, None, known),
     )
 
 
 def findings(view: View) -> tuple[Reason, ...]:
     """Tell every finding, those that block first."""
-    return tuple(_finding(view, each) for each in sorted(view.decision.findings, key=lambda each: _ORDER.index(each.kind)))
+    known = _known(view)
+    return tuple(_finding(view, each, known) for each in sorted(view.decision.findings, key=lambda each: _ORDER.index(each.kind)))
 
 
-def _finding(view: View, each: Finding) -> Reason:
+def _finding(view: View, each: Finding, known: frozenset[str]) -> Reason:
     marks = (("published figures, not this run", each.prior), ("screening, unadjusted", each.screening))
     return Reason(
         title=f"{labels.arm(each.arm) if each.arm else 'All arms'} on {each.workload or 'the whole server'}",
@@ -71,15 +79,19 @@ def _finding(view: View, each: Finding) -> Reason:
         inequality=inequality(view, each.inequality),
         flips=view.told(each.flips) if each.flips else None,
         source=each.source,
-        next=_step(view, each.need, each.next_command),
+        next=_step(view, each.need, each.next_command, known),
     )
 
 
-def _step(view: View, need: Need | None, command: str | None) -> Step | None:
+def _step(view: View, need: Need | None, command: str | None, known: frozenset[str]) -> Step | None:
+    """Say what settles it; a command that stands under what to do now is not repeated."""
     command = command or (need.command if need else None)
+    command = view.typed(command) if command else None
+    if command is not None and but_for_counts(command) in known:
+        command = None
     if need is None and command is None:
         return None
-    return Step(text=view.told(sentence(need)) if need else "", command=view.typed(command) if command else None)
+    return Step(text=view.told(sentence(need)) if need else "", command=command)
 
 
 def inequality(view: View, each: Inequality | None) -> str | None:

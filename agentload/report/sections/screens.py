@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from advisor.verdict import ArmVerdict, BucketResult, LegState
@@ -129,26 +130,35 @@ def classes(view: View) -> Table | None:
         return None
     challengers = view.arms[1:]
     focus = labels.arm(view.focus)
-    shown = {part for name in view.workloads if (part := _part(view, name)) is not None} or {"p95"}
-    part = shown.pop() if len(shown) == 1 else None
+    ttft, first_token = _first_token(view)
     columns = (
         "class (share of GPU time)",
         *(f"{labels.arm(arm)} turn time" for arm in challengers),
-        f"{focus} TTFT {part}" if part else f"{focus} TTFT",
+        f"{focus} {ttft}",
         f"verdict for {focus}",
     )
-    rows = tuple(_class_row(view, name, is_mixed=part is None) for name in view.workloads)
+    rows = tuple(_class_row(view, name, first_token) for name in view.workloads)
     return Table(title="By workload class", columns=columns, rows=rows)
 
 
-def _class_row(view: View, workload: str, *, is_mixed: bool) -> tuple[Cell, ...]:
+def _first_token(view: View) -> tuple[str, Callable[[View, str], Cell]]:
+    """Say of the first token how it stands against its limit; where none was agreed, how it changed."""
+    agreed = any((slo := view.policy.slo(name)) is not None and slo.ttft_ms is not None for name in view.workloads)
+    if not agreed and any(view.change("ttft_ms", view.focus, name) for name in view.workloads):
+        return "first token", lambda view, name: _change(view, "ttft_ms", view.focus, name)
+    shown = {part for name in view.workloads if (part := _part(view, name)) is not None} or {"p95"}
+    part = shown.pop() if len(shown) == 1 else None
+    return f"TTFT {part}" if part else "TTFT", partial(_ttft, is_mixed=part is None)
+
+
+def _class_row(view: View, workload: str, first_token: Callable[[View, str], Cell]) -> tuple[Cell, ...]:
     share = next(each.gpu_time_share for each in view.evidence.workloads if each.name == workload)
     name = f"{workload} {say.percent(share)}" if share is not None else workload
     verdict = view.verdict(view.focus, workload)
     return (
         Cell(text=name),
-        *(_class_turn_time(view, arm, workload) for arm in view.arms[1:]),
-        _ttft(view, workload, is_mixed=is_mixed),
+        *(_change(view, "turn_ms", arm, workload) for arm in view.arms[1:]),
+        first_token(view, workload),
         ABSENT if verdict is None else Cell(text=f"{words(verdict)}{need(verdict)}", tone=labels.VERDICT_TONES[verdict.verdict]),
     )
 
@@ -172,8 +182,8 @@ def _ttft(view: View, workload: str, *, is_mixed: bool) -> Cell:
     return Cell(text=f"{text} (SLO {say.duration(slo.ttft_ms)})", tone="bad" if found.estimate.is_above(slo.ttft_ms) else "plain")
 
 
-def _class_turn_time(view: View, arm: str, workload: str) -> Cell:
-    change = view.change("turn_ms", arm, workload)
+def _change(view: View, metric: str, arm: str, workload: str) -> Cell:
+    change = view.change(metric, arm, workload)
     if change is not None:
         return Cell(text=say.change(change.relative))
     calls = view.evidence.calls(workload, arm)

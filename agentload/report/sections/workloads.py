@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
-from advisor.verdict import Figure
+from advisor.verdict import Change, Figure
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Axis, Band, Chart, Plot, Rule, Series
@@ -24,7 +24,7 @@ FIGURES: Final[dict[str, tuple[str, float | None]]] = {
     "tpot_ms": ("token latency", None),
     "gap_ms": ("gap between chunks", None),
     "turn_ms": ("turn time", None),
-    "queue_wait_p95_ms": ("wait in the queue, p95", None),
+    "phase_ms": ("mean by the server's clock", None),
     "within_slo": ("turns within the SLO", None),
     "dropped_share": ("turns that failed", None),
     "output_tokens_per_s": ("output tokens per second", 1),
@@ -32,6 +32,7 @@ FIGURES: Final[dict[str, tuple[str, float | None]]] = {
     "goodput_per_s": ("requests within the SLO per second", 1),
     "hit_rate": ("cached prompt share", None),
     "ideal_hit_rate": ("cached prompt share, unbounded cache", None),
+    "external_hit_rate": ("cached share of what was asked of the cache outside", None),
     "acceptance_rate": ("accepted draft tokens", None),
     "pool_tokens": ("KV pool, tokens", None),
     "page_bytes": ("KV page, KiB", 1 / 1024),
@@ -40,26 +41,29 @@ FIGURES: Final[dict[str, tuple[str, float | None]]] = {
     "preemptions": ("preemptions", 1),
     "running_max": ("running requests, most", 1),
     "waiting_max": ("waiting requests, most", 1),
+    "rejections": ("requests declined, queue full", 1),
     "max_concurrency": ("largest concurrency, as the server says", 1),
     "usd_per_turn": ("cost of 1,000 turns, USD", 1_000),
     "usd_per_mtok": ("cost of a million output tokens, USD", 1),
     "joule_per_token": ("energy of an output token, J", 1),
     "watts": ("power, W", 1),
+    "power_capped_share": ("time at the power limit", None),
+    "throttled_share": ("time slowed by heat or a brake", None),
 }
 """What a reader calls a figure, and by what it is multiplied where its name says the unit; the order is the table's."""
 
 
 def workload(view: View, name: str) -> Group:
     """Show one class; with the charts a reader asks for when a verdict surprises."""
-    tables = tuple(table for table in (_figures(view, name),) if table.rows)
+    tables = tuple(table for table in (_changes(view, name), _figures(view, name)) if table.rows)
     return Group(title=f"Class: {name}", charts=tuple(_charts(view, name)), tables=tables)
 
 
 def server(view: View) -> Group | None:
     """Show the figures of the whole server."""
-    table = _figures(view, None)
+    tables = tuple(table for table in (_changes(view, None), _figures(view, None)) if table.rows)
     charts = tuple(plot for plot in (_pairs(view, None),) if plot is not None)
-    return Group(title="Whole server", charts=charts, tables=(table,)) if table.rows or charts else None
+    return Group(title="Whole server", charts=charts, tables=tables) if tables or charts else None
 
 
 def _charts(view: View, name: str) -> Iterable[Chart]:
@@ -114,6 +118,27 @@ def _pairs(view: View, name: str | None) -> Plot | None:
         bands=(Band(axis="y", low=low, high=high, label="", slot=slots[focus.arm]),),
         rules=(Rule(axis="y", at=0.0, label="no change"),),
     )
+
+
+def _changes(view: View, name: str | None) -> Table:
+    """List what an arm changes, pair by pair, beside what two equal servers may differ by."""
+    rows = tuple(
+        (
+            Cell(text=words),
+            *(Cell(text=say.change(each.relative)) if each is not None else Cell(text=say.ABSENT, tone="muted") for each in changes),
+            Cell(text=_floor(changes), tone="muted"),
+        )
+        for metric, words in METRICS
+        if any(changes := [view.change(metric, arm, name) for arm in view.arms[1:]])
+    )
+    against = labels.arm(view.evidence.reference)
+    columns = ("", *(labels.arm(arm) for arm in view.arms[1:]), "A/A, cannot rule out")
+    return Table(title=f"Changes of {name or 'the whole server'} against {against}, pair by pair", columns=columns, rows=rows)
+
+
+def _floor(changes: Sequence[Change | None]) -> str:
+    floors = [each.floor for each in changes if each is not None and each.floor is not None]
+    return f"±{say.number(100 * max(floors), 1)} %" if floors else say.ABSENT
 
 
 def _figures(view: View, name: str | None) -> Table:

@@ -94,6 +94,16 @@ def test_too_few_sessions_for_a_p95_show_the_median_and_the_heading_says_which_i
     assert (by_class["rag"], by_class["code"]) == cells
 
 
+def test_where_no_limit_was_agreed_the_first_token_shows_how_it_changed() -> None:
+    decision = sample.decision()
+    moved = [replace(each, metric="ttft_ms") for each in decision.changes if each.arm == "fp8-skip-sw" and each.workload == "rag"]
+    told = made(replace(decision, changes=(*decision.changes, *moved)))
+    assert told.classes is not None
+    assert told.classes.columns[3] == "FP8 skip-SW first token"
+    by_class = {row[0].text.split()[0]: row[3].text for row in told.classes.rows}
+    assert by_class["rag"] == "+1.0 % [−1.9, +3.9]"
+
+
 def test_graded_answers_count_in_part() -> None:
     scores = np.array([1.0, 0.5, 0.0, 0.7])
     graded = tuple(
