@@ -10,8 +10,8 @@ from typing import Final
 _POOL: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY: Final = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.,]+)x")
 _MEMORY: Final = re.compile(r"Available KV cache memory: ([\d.]+) GiB")
-# `Using FLASH_ATTN attention backend out of potential backends: [...]`, `Using FLASHINFER backend.` when it was forced.
-_BACKEND: Final = re.compile(r"Using ([A-Z][A-Z0-9_]+) (?:attention )?backend\b")
+# `Using FLASH_ATTN attention backend out of potential backends: [...]`; of a forced one CUDA prints the enum's member, CPU its name.
+_BACKEND: Final = re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention )?backend\b")
 _FLASH: Final = re.compile(r"Using FlashAttention version (\d+)")
 _DTYPE: Final = re.compile(r"Using (\S+) data type to store kv cache")
 _BLOCK: Final = re.compile(r"Setting attention block size to (\d+) tokens")
@@ -31,9 +31,12 @@ _SETTINGS: Final = {
     "enable_prefix_caching": "prefix_caching",
 }
 _WORK: Final = re.compile(
-    r"Avg prompt throughput: ([\d.]+) tokens/s, Avg generation throughput: ([\d.]+) tokens/s, "
-    r"Running: (\d+) reqs, Waiting: (\d+) reqs,(?: Preemptions: (\d+),)?.*?KV cache usage: ([\d.]+)%(?:, Prefix cache hit rate: ([\d.]+)%)?"
+    r"(?:Engine (\d+): )?Avg prompt throughput: ([\d.]+) tokens/s, Avg generation throughput: ([\d.]+) tokens/s, "
+    # Between the two may stand what was deferred and what is fetched.
+    r"Running: (\d+) reqs, Waiting: (\d+) reqs,(?:.*? Preemptions: (\d+),)?.*?"
+    r"KV cache usage: ([\d.]+)%(?:, Prefix cache hit rate: ([\d.]+)%)?"
 )
+_PROCESS: Final = re.compile(r"^\((\w+)")
 _WARNINGS: Final = (
     "uncalibrated q_scale",
     "Using KV cache scaling factor 1.0",
@@ -50,7 +53,9 @@ class StartUp:
 
     version: str | None = None
     pool_tokens: int | None = None
+    """Of all its engines together."""
     max_concurrency: float | None = None
+    """Of all its engines together."""
     concurrency_tokens: int | None = None
     """Length of the requests that `max_concurrency` counts."""
     kv_memory_gib: float | None = None
@@ -75,6 +80,8 @@ class Work:
     waiting: int
     kv_usage: float
     """1 is full."""
+    engine: str | None = None
+    """Which of several, where the line names it."""
     preemptions: int | None = None
     """Since the line before; a line without them has seen none, or is of a version that does not tell."""
     prefix_hit_rate: float | None = None
@@ -83,22 +90,31 @@ class Work:
 def start_up(lines: Iterable[str]) -> StartUp:
     """Read what a server decided at its last start: a later line wins over an earlier one."""
     found: dict[str, str] = {}
+    pools: dict[str, int] = {}
+    concurrent: dict[str, float] = {}
     warnings: dict[str, None] = {}
     settings: dict[str, str] = {}
     for line in lines:
+        # Each engine of a server writes a line of its own pool; the server itself says its version first.
+        if (match := _VERSION.search(line)) and match[1]:
+            pools.clear()
+            concurrent.clear()
+        process = match[1] if (match := _PROCESS.search(line)) else ""
+        if match := _POOL.search(line):
+            pools[process] = int(_plain(match[1]))
         for name, pattern in _FACTS:
             if match := pattern.search(line):
                 found[name] = next(group for group in match.groups() if group is not None)
         if match := _CONFIG.search(line):
             settings = {_SETTINGS[name]: value.strip("'") for name, value in _SETTING.findall(match[1]) if name in _SETTINGS}
         if match := _CONCURRENCY.search(line):
-            found["concurrency_tokens"], found["max_concurrency"] = match.groups()
+            found["concurrency_tokens"], concurrent[process] = match[1], float(_plain(match[2]))
         if any(mark in line for mark in _WARNINGS):
             warnings[_PREFIX.sub("", line.strip())] = None
     return StartUp(
         version=found.get("version"),
-        pool_tokens=_whole(found.get("pool_tokens")),
-        max_concurrency=_number(found.get("max_concurrency")),
+        pool_tokens=sum(pools.values()) or None,
+        max_concurrency=sum(concurrent.values()) or None,
         concurrency_tokens=_whole(found.get("concurrency_tokens")),
         kv_memory_gib=_number(found.get("kv_memory_gib")),
         attention_backend=found.get("attention_backend"),
@@ -115,8 +131,9 @@ def work(lines: Iterable[str]) -> Iterator[Work]:
     """Yield what the periodic lines say, in their order."""
     for line in lines:
         if match := _WORK.search(line):
-            prompt, output, running, waiting, preemptions, usage, hits = match.groups()
+            engine, prompt, output, running, waiting, preemptions, usage, hits = match.groups()
             yield Work(
+                engine=engine,
                 prompt_tokens_per_s=float(prompt),
                 output_tokens_per_s=float(output),
                 running=int(running),
@@ -129,7 +146,6 @@ def work(lines: Iterable[str]) -> Iterator[Work]:
 
 _FACTS: Final = (
     ("version", _VERSION),
-    ("pool_tokens", _POOL),
     ("kv_memory_gib", _MEMORY),
     ("attention_backend", _BACKEND),
     ("flash_version", _FLASH),
@@ -140,8 +156,12 @@ _FACTS: Final = (
 
 
 def _number(text: str | None) -> float | None:
-    return None if text is None else float(text.replace(",", ""))
+    return None if text is None else float(_plain(text))
 
 
 def _whole(text: str | None) -> int | None:
-    return None if text is None else int(text.replace(",", ""))
+    return None if text is None else int(_plain(text))
+
+
+def _plain(text: str) -> str:
+    return text.replace(",", "")

@@ -117,9 +117,8 @@ class Watch:
 
             with contextlib.suppress(ValueError):  # half a page, or no exposition at all: nothing was observed
                 scraped = joined([parse(text) for text in page.texts])
-                yield from (row(name, value) for name, value in scraped.values.items())
-            # Of several lines between two looks the last stands for them: a sample is one a name and instant.
-            yield from (row(name, value, FROM_LOG) for name, value in dict(page.logged).items())
+                yield from (row(name, value) for name, value in scraped.samples())
+            yield from (row(name, value, FROM_LOG) for name, value in page.logged)
             with contextlib.suppress(ValueError):
                 told = of_page(page.gpu_text) if page.gpu_text is not None else iter(page.gpus)
                 yield from (row(each.name, each.value, each.labels) for each in told if each.is_of(own))

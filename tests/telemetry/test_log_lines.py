@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agentload.telemetry.log_lines import StartUp, Work, start_up, work
 
 CPU = """\
@@ -28,6 +30,9 @@ INFO 11-21 08:34:45 [loggers.py:335] Engine 000: Avg prompt throughput: 1745.6 t
 tokens/s, Running: 3 reqs, Waiting: 1 reqs, CPU KV cache usage: 12.5%, Prefix cache hit rate: 26.0%
 INFO 1-2 3:04 [loggers.py:1] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 9.1 tokens/s, Running: 16 reqs, \
 Waiting: 0 reqs, Preemptions: 15, GPU KV cache usage: 99.0%
+INFO 1-2 3:04 [loggers.py:1] Engine 001: Avg prompt throughput: 5.0 tokens/s, Avg generation throughput: 9.1 tokens/s, Running: 9 reqs, \
+Waiting: 5 reqs, Deferred: 2 reqs, KV fetch: 0 waiting to start, 1 in progress, 0 completed waiting, Preemptions: 4, \
+GPU KV cache usage: 99.0%, Prefix cache hit rate: 3.0%, External prefix cache hit rate: 50.0%
 """
 
 
@@ -76,12 +81,49 @@ def test_older_lines_and_kernels_are_read_and_a_repeated_warning_is_kept_once() 
     )
 
 
-def test_a_forced_backend_and_a_later_start_win() -> None:
-    assert start_up(["Using FLASH_ATTN attention backend out of …", "Using FLASHINFER backend."]).attention_backend == "FLASHINFER"
+FORCED = (
+    # CUDA prints the member of an enum, CPU its name; other choices of kernels are none of the attention's.
+    ("INFO 11-20 12:40:34 [cuda.py:446] Using AttentionBackendEnum.FLASHINFER backend.", "FLASHINFER"),
+    ("INFO 11-20 12:40:34 [cpu.py:175] Using CPU_MLA backend.", "CPU_MLA"),
+    ("INFO 11-20 12:40:34 [selector.py:106] Using TRTLLM_RAGGED MLA prefill backend.", "FLASH_ATTN"),
+    ("INFO 11-20 12:40:34 [unquantized.py:245] Using TRITON Unquantized MoE LoRA backend", "FLASH_ATTN"),
+)
+
+
+@pytest.mark.parametrize(("line", "backend"), FORCED)
+def test_a_forced_backend_wins_over_an_earlier_start(line: str, backend: str) -> None:
+    assert start_up(["Using FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN'].", line]).attention_backend == backend
+
+
+def test_the_pools_of_a_servers_engines_are_one_and_a_later_start_has_its_own() -> None:
+    two = [
+        "(APIServer pid=1) INFO 11-20 12:40:33 [api_utils.py:347]   version 0.32.0",
+        *(
+            f"(EngineCore_DP{rank} pid={7 + rank}) INFO 11-20 12:40:47 [kv_cache_utils.py:2327] GPU KV cache size: {tokens} tokens, "
+            "Maximum concurrency for 8,192 tokens per request: 12.50x"
+            for rank, tokens in enumerate(("102,400", "102,000"))
+        ),
+    ]
+    assert [(found.pool_tokens, found.max_concurrency) for found in (start_up(two), start_up([*two, *two[:2]]))] == [
+        (204_400, 25.0),
+        (102_400, 12.5),
+    ]
 
 
 def test_periodic_lines_say_how_busy_the_server_was() -> None:
     assert tuple(work(PERIODIC.splitlines())) == (
-        Work(prompt_tokens_per_s=1745.6, output_tokens_per_s=82.4, running=3, waiting=1, kv_usage=0.125, prefix_hit_rate=0.26),
-        Work(prompt_tokens_per_s=0.0, output_tokens_per_s=9.1, running=16, waiting=0, kv_usage=0.99, preemptions=15),
+        Work(
+            engine="000", prompt_tokens_per_s=1745.6, output_tokens_per_s=82.4, running=3, waiting=1, kv_usage=0.125, prefix_hit_rate=0.26
+        ),
+        Work(engine="000", prompt_tokens_per_s=0.0, output_tokens_per_s=9.1, running=16, waiting=0, kv_usage=0.99, preemptions=15),
+        Work(
+            engine="001",
+            prompt_tokens_per_s=5.0,
+            output_tokens_per_s=9.1,
+            running=9,
+            waiting=5,
+            kv_usage=0.99,
+            preemptions=4,
+            prefix_hit_rate=0.03,
+        ),
     )

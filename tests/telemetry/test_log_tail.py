@@ -52,6 +52,22 @@ def test_a_log_that_was_begun_anew_is_read_from_its_start_and_one_that_is_gone_t
     assert list(tail.values()) == []
 
 
+def test_engines_that_write_lines_of_their_own_are_one_server(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.touch()
+    tail = LogTail(str(log))
+    second = (
+        BUSY.replace("Engine 000", "Engine 001").replace("91.5%", "50.0%").replace("Preemptions: 2", "Deferred: 1 reqs, Preemptions: 3")
+    )
+    with log.open("a") as file:
+        file.write(BUSY + second)
+    added = {name: 2 * value for name, value in SEEN.items() if name not in {"kv_usage", "prefix_hit_rate"}}
+    assert dict(tail.values()) == added | {"kv_usage": 0.915, "preemptions": 5.0}
+    with log.open("a") as file:
+        file.write(second.replace("Running: 3", "Running: 1"))
+    assert dict(tail.values()) == added | {"kv_usage": 0.915, "preemptions": 8.0, "running": 4.0}
+
+
 @pytest.mark.loopback
 async def test_the_log_stands_in_where_metrics_are_closed_and_only_there(tmp_path: Path) -> None:
     seen, enough = 0, asyncio.Event()
