@@ -12,9 +12,8 @@ import typer
 from agentload.cli._table import table
 from agentload.endpoints.urls import without_user
 from agentload.errors import EndpointError, TraceError, UsageError
-from agentload.importers.parts import metrics
-from agentload.importers.parts.likeness import Likeness
-from agentload.importers.parts.metrics import Metrics
+from agentload.exposition.likeness import Likeness
+from agentload.exposition.scrape import Scrape, parse
 from agentload.report.production import shown
 
 Against = Annotated[str | None, typer.Option(help="Compare with production: prometheus=URL or prometheus=FILE, a /metrics text.")]
@@ -23,12 +22,12 @@ _LONGEST: Final = 1 << 28
 _HINT: Final = "curl SERVER/metrics > FILE"
 
 
-def asked(against: str | None) -> Metrics | None:
+def asked(against: str | None) -> Scrape | None:
     """Read what `--against` names, if it was given."""
     return None if against is None else production(against)
 
 
-def production(against: str) -> Metrics:
+def production(against: str) -> Scrape:
     """Read what `prometheus=URL|FILE` names."""
     kind, _, place = against.partition("=")
     if kind != "prometheus" or not place:
@@ -37,7 +36,7 @@ def production(against: str) -> Metrics:
         )
     with tempfile.TemporaryDirectory(prefix="agentload-") as folder:
         told = _read(fetched(place, Path(folder) / "metrics"), place)
-    if told.histogram(metrics.PROMPT) is None:
+    if told.histogram("prompt_tokens") is None:
         raise TraceError(f"{place}: no request has ended yet, or it is no vLLM or SGLang", hint=f"{_HINT}, after some load")
     return told
 
@@ -63,9 +62,9 @@ def fetched(source: str, into: Path) -> Path:
     return path
 
 
-def _read(path: Path, source: str) -> Metrics:
+def _read(path: Path, source: str) -> Scrape:
     try:
-        return metrics.read(path.read_text(encoding="utf-8", errors="replace"))
+        return parse(path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         raise TraceError(f"{source}: {error.strerror}", hint=_HINT) from error
     except ValueError as error:

@@ -17,8 +17,8 @@ from agentload.endpoints.settings import settings
 from agentload.endpoints.urls import without_user
 from agentload.errors import EndpointError
 from agentload.replay.gateway import gateway
+from agentload.exposition.scrape import Scrape, joined, parse
 from agentload.telemetry.log_lines import StartUp, start_up
-from agentload.telemetry.prometheus import Scrape, joined, parse
 from agentload.telemetry.reach import plain
 
 TIMEOUT = aiohttp.ClientTimeout(total=10)

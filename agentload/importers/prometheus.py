@@ -18,10 +18,11 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from agentload.errors import TraceError
-from agentload.importers.parts import metrics
+from agentload.exposition.histogram import Histogram
+from agentload.exposition.names import HISTOGRAMS
+from agentload.exposition.scrape import Scrape, parse
 from agentload.importers.parts.files import head
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.metrics import Histogram, Metrics
 from agentload.importers.parts.options import Count, Positive, Seconds
 from agentload.model.trace import Segment, Session, Turn
 
@@ -38,7 +39,7 @@ def sniff(head: Head) -> float:
     """Look for the histogram of prompts."""
     return (
         0.95
-        if any(f"{name}_bucket" in head.text or f"# TYPE {name} " in head.text for name in metrics.PROMPT)
+        if any(f"{name}_bucket" in head.text or f"# TYPE {name} " in head.text for name in HISTOGRAMS["prompt_tokens"])
         else (0.6 if "# TYPE vllm:" in head.text or "# TYPE sglang:" in head.text else 0.0)
     )
 
@@ -54,7 +55,7 @@ def sessions(
 ) -> Iterator[Session]:
     """Yield sessions with `requests` calls together."""
     found, seconds = _told(intake)
-    prompts, outputs = found.histogram(metrics.PROMPT), found.histogram(metrics.OUTPUT)
+    prompts, outputs = found.histogram("prompt_tokens"), found.histogram("output_tokens")
     if prompts is None or outputs is None:
         when = "has ended yet" if len(intake.files) == 1 else "ended between the texts"
         raise TraceError(
@@ -88,13 +89,13 @@ def sessions(
         start_s += rng.expovariate(rate)
 
 
-def _told(intake: Intake) -> tuple[Metrics, float | None]:
+def _told(intake: Intake) -> tuple[Scrape, float | None]:
     """Return what the texts tell, and over how many seconds."""
     read = []
     for path in intake.files:
         text = head(path, _LONGEST).decode("utf-8", "replace")
         try:
-            read.append((path.stat().st_mtime, metrics.read(text)))
+            read.append((path.stat().st_mtime, parse(text)))
         except ValueError as error:
             intake.notes.skip(str(path), "no metrics text")
             del error
@@ -104,7 +105,7 @@ def _told(intake: Intake) -> tuple[Metrics, float | None]:
     (first_s, first), (last_s, last) = read[0], read[-1]
     if len(read) > 1:
         return last.minus(first), last_s - first_s
-    started = last.values.get(metrics.STARTED)
+    started = last.values.get("process_start_s")
     return last, None if started is None else last_s - started
 
 

@@ -16,7 +16,7 @@ from agentload.builtin import find
 from agentload.emulator import profile as profiles
 from agentload.errors import AgentloadError
 from agentload.evidence.gather import gather
-from agentload.importers.parts.metrics import Metrics
+from agentload.exposition.scrape import Scrape
 from agentload.model.profile import ArmProfile, Price, Profile
 from agentload.model.rows import VerdictRow
 from agentload.report.document import document
@@ -39,7 +39,7 @@ def advise(
     setting: Setting,
     reference: str | None = None,
     profile: str | None = None,
-    production: Metrics | None = None,
+    production: Scrape | None = None,
 ) -> Document:
     """Decide on a run (None: the one stored last) and return the document.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import Decision
-from agentload.importers.parts.likeness import Likeness
+from agentload.exposition.likeness import Likeness
 from agentload.report.facts import RunFacts
 from agentload.report.parts import Document, Group
 from agentload.report.sections import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentload.importers.parts.metrics import Metrics
+from agentload.exposition.scrape import Scrape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,5 +81,5 @@ class RunFacts:
     made: Made
     timelines: tuple[Timeline, ...] = ()
     retrieval: tuple[Retrieval, ...] = ()
-    production: Metrics | None = None
+    production: Scrape | None = None
     """What a server in production tells of its load; None when no one was asked."""

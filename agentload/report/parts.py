@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from advisor.evidence import Kind
 from advisor.policy import Policy
 from advisor.verdict import Decision
-from agentload.importers.parts.likeness import Likeness
+from agentload.exposition.likeness import Likeness
 from agentload.report.charts.spec import Chart
 from agentload.report.facts import Made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from agentload.importers.parts.likeness import Likeness, Unit
+from agentload.exposition.likeness import Likeness, Unit
 from agentload.report import format as say
 
 

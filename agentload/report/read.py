@@ -13,7 +13,7 @@ from typing import Any, Final
 import duckdb
 
 from agentload.errors import StoreError
-from agentload.importers.parts.metrics import Metrics
+from agentload.exposition.scrape import Scrape
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
 from agentload.report.origin import origin
 from agentload.store.database import reading
@@ -42,7 +42,7 @@ LENGTHS: Final = 10
 """As many columns as a heat map can label; more lengths than this are gathered at powers of two."""
 
 
-def facts(database: Path, run: str, *, production: Metrics | None = None) -> RunFacts:
+def facts(database: Path, run: str, *, production: Scrape | None = None) -> RunFacts:
     """Read the facts of a run, with what production tells beside them; raise `StoreError` if the database has no such run."""
     with reading(database) as connection:
         return RunFacts(

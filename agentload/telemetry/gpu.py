@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-from prometheus_client.parser import text_string_to_metric_families
+from agentload.exposition.page import samples
 
 # What exporters call it: our name and the factor to our unit. DCGM's memory is in MiB, its clocks in MHz.
 EXPORTED: Final[Mapping[str, tuple[str, float]]] = {
@@ -54,17 +54,16 @@ class GpuSample:
 def of_page(text: str) -> Iterator[GpuSample]:
     """Yield what the page of an exporter, or of a Prometheus that federates it, says of each GPU. Raises ValueError for another page."""
     told: set[tuple[str, str]] = set()
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if (found := EXPORTED.get(sample.name)) is None:
+    for sample in samples(text):
+        if (found := EXPORTED.get(sample.name)) is None:
+            continue
+        (name, factor), gpu, instance = found, sample.labels.get("gpu", "0"), sample.labels.get("GPU_I_ID") or None
+        if instance is not None and name not in OF_AN_INSTANCE:
+            if (gpu, name) in told:
                 continue
-            (name, factor), gpu, instance = found, sample.labels.get("gpu", "0"), sample.labels.get("GPU_I_ID") or None
-            if instance is not None and name not in OF_AN_INSTANCE:
-                if (gpu, name) in told:
-                    continue
-                told.add((gpu, name))
-                instance = WHOLE
-            yield GpuSample(gpu=gpu, name=name, value=sample.value * factor, instance=instance)
+            told.add((gpu, name))
+            instance = WHOLE
+        yield GpuSample(gpu=gpu, name=name, value=sample.value * factor, instance=instance)
 
 
 class Gpus:

@@ -14,10 +14,10 @@ from typing import Final
 import aiohttp
 
 from agentload.errors import AgentloadError
+from agentload.exposition.scrape import joined, parse
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
 from agentload.telemetry.log_tail import LogTail
-from agentload.telemetry.prometheus import joined, parse
 from agentload.telemetry.reach import Reach, plain, shown
 from agentload.telemetry.refusals import Refusals
 

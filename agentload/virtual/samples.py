@@ -10,7 +10,7 @@ from agentload.model.rows import SampleRow
 
 
 def values(gauges: Gauges) -> dict[str, float]:
-    """Name the gauges as `telemetry.prometheus` names those of a server."""
+    """Name the gauges as `exposition` names those of a server."""
     return {
         "running": gauges.running,
         "waiting": gauges.waiting,

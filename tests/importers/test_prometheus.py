@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from agentload.errors import TraceError
+from agentload.exposition.names import HISTOGRAMS
 from agentload.importers.conversion import conversion
-from agentload.importers.parts.metrics import OUTPUT, PROMPT, Histogram, Metrics, read
 from agentload.importers.parts.summary import Summary
 from agentload.model.trace import Session
 from tests.importers.importing import KEY, assert_ordered, imported, lengths, written
+
+PROMPT, OUTPUT = HISTOGRAMS["prompt_tokens"][0], HISTOGRAMS["output_tokens"][0]
 
 
 def text(
@@ -19,7 +21,7 @@ def text(
 ) -> str:
     """Write metrics as vLLM does: cumulative buckets by engine."""
     lines = ["# TYPE process_start_time_seconds gauge", f"process_start_time_seconds {started}"]
-    for name, counts, average in ((PROMPT[0], prompts, mean[0]), (OUTPUT[0], outputs, mean[1])):
+    for name, counts, average in ((PROMPT, prompts, mean[0]), (OUTPUT, outputs, mean[1])):
         lines.append(f"# TYPE {name} histogram")
         for engine in range(engines):
             label = f'engine="{engine}",model_name="m"'
@@ -79,23 +81,6 @@ def test_the_rate_is_the_requests_since_the_start_or_between_two_texts(tmp_path:
     assert abs((sessions[-1].start_s or 0) / 200 - 1) < 0.1
 
 
-def test_engines_are_added_up_and_a_difference_is_what_came_between() -> None:
-    one, two = read(CHAT), read(text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=0.6, engines=2))
-    told = two.histogram(PROMPT)
-    assert told == Histogram(bounds=(100.0, 1_000.0, 10_000.0, float("inf")), counts=(40.0, 100.0, 60.0, 0.0), total=360_000.0)
-    assert two.minus(one).histogram(PROMPT) == one.histogram(PROMPT)
-    assert two.minus(one).cached_share == pytest.approx(0.6)
-    restarted = read(text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=0.6, started=5_000.0))
-    assert restarted.minus(one) == restarted
-
-
-def test_a_quantile_of_a_histogram_lies_between_two_bounds() -> None:
-    told = read(CHAT).histogram(PROMPT)
-    assert told is not None
-    assert [told.bucket(share) for share in (0.1, 0.5, 0.9)] == [(0.0, 100.0), (100.0, 1_000.0), (1_000.0, 10_000.0)]
-    assert told.mean == 1_800.0
-
-
 @pytest.mark.parametrize(
     ("content", "what"),
     [
@@ -107,8 +92,3 @@ def test_a_quantile_of_a_histogram_lies_between_two_bounds() -> None:
 def test_what_tells_nothing_is_refused(tmp_path: Path, content: str, what: str) -> None:
     with pytest.raises(TraceError, match=what):
         imported(tmp_path, {"m.prom": content}, "prometheus")
-
-
-def test_without_a_cache_nothing_is_shared() -> None:
-    assert Metrics().cached_share is None
-    assert Metrics(values={"vllm:prefix_cache_queries_total": 0.0, "vllm:prefix_cache_hits_total": 0.0}).cached_share is None

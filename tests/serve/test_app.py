@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, AuthenticationError
 
 from agentload.prompts import images
 from agentload.serve.server import Options, Running
-from agentload.telemetry.prometheus import parse
+from agentload.exposition.scrape import parse
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import Json, event, text
 from tests.serve.serving import served

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from agentload.serve.server import Options
-from agentload.telemetry.prometheus import parse
+from agentload.exposition.scrape import parse
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import Json, event, text
 from tests.serve.serving import served

@@ -12,7 +12,7 @@ from agentload.serve.histogram import Histogram, token_bounds
 from agentload.serve.http_metrics import HttpMetrics
 from agentload.serve.metrics import EngineMetrics, registry
 from agentload.serve.tally import Tally
-from agentload.telemetry.prometheus import parse
+from agentload.exposition.scrape import parse
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import lines
 

@@ -1,7 +1,7 @@
 """Hold a trace against production."""
 
 from agentload.cli._production import production
-from agentload.importers.parts.likeness import Figures, Likeness, Spread, likeness
+from agentload.exposition.likeness import Figures, Likeness, Spread, likeness
 from agentload.tracefile.overview import SHARES, Overview, Summary
 
 _SHOWN = (0.5, 0.9, 0.99)

@@ -12,7 +12,7 @@ import numpy as np
 from advisor.evidence import Kind
 from advisor.policy import Policy
 from advisor.verdict import Decision
-from agentload.importers.parts.likeness import Likeness
+from agentload.exposition.likeness import Likeness
 from agentload.report.facts import Made
 from agentload.report.parts import Answer, Check, Document, Rollout, Step
 

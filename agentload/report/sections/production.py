@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from advisor.evidence import Calls, Floats
-from agentload.importers.parts.likeness import Figures, Level, Likeness, Spread, likeness
+from agentload.exposition.likeness import Figures, Level, Likeness, Spread, likeness
 from agentload.report import labels
 from agentload.report.parts import Cell, Check, Group, Table, Tone
 from agentload.report.production import shown

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from agentload.importers.parts.metrics import HITS, KV_USAGE, OUTPUT, PROMPT, QUERIES, RUNNING, TTFT, Histogram, Metrics
+from agentload.exposition.histogram import Histogram
+from agentload.exposition.scrape import Scrape
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
 from tests.report.samples.measured import ARMS, LENGTHS
 
@@ -54,13 +55,13 @@ def facts() -> RunFacts:
             for column, length in enumerate(LENGTHS)
             for depth in (0.0, 0.25, 0.5, 0.75, 1.0)
         ),
-        production=Metrics(
+        production=Scrape(
             histograms={
-                PROMPT[0]: histogram({10e3: 15, 20e3: 30, 50e3: 42, 100e3: 10, 200e3: 3}, mean=26_000),
-                OUTPUT[0]: histogram({100: 5, 200: 20, 500: 30, 1_000: 35, np.inf: 10}, mean=620),
-                TTFT[0]: histogram({0.1: 10, 0.25: 45, 0.5: 30, 1.0: 15}, mean=0.28),
+                "prompt_tokens": histogram({10e3: 15, 20e3: 30, 50e3: 42, 100e3: 10, 200e3: 3}, mean=26_000),
+                "output_tokens": histogram({100: 5, 200: 20, 500: 30, 1_000: 35, np.inf: 10}, mean=620),
+                "ttft_s": histogram({0.1: 10, 0.25: 45, 0.5: 30, 1.0: 15}, mean=0.28),
             },
-            values={QUERIES[0]: 1e9, HITS[0]: 0.71e9, RUNNING[0]: 9.0, KV_USAGE[0]: 0.55},
+            values={"prefix_queries": 1e9, "prefix_hits": 0.71e9, "running": 9.0, "kv_usage": 0.55},
         ),
     )
 

@@ -1,7 +1,7 @@
 """A trace and a run are held against what a server's metrics tell of production."""
 
-from agentload.importers.parts.likeness import Figures, Level, Likeness, Spread, likeness
-from agentload.importers.parts.metrics import Metrics, read
+from agentload.exposition.likeness import Figures, Level, Likeness, Spread, likeness
+from agentload.exposition.scrape import Scrape, parse
 from tests.importers.test_prometheus import CHAT
 
 TRACE = Figures(
@@ -26,7 +26,7 @@ vllm:time_to_first_token_seconds_count 100
 
 
 def test_quantiles_are_alike_and_means_are_alike_within_a_quarter() -> None:
-    assert list(likeness(TRACE, read(CHAT))) == [
+    assert list(likeness(TRACE, parse(CHAT))) == [
         Likeness(what="prompt tokens mean", unit="tokens", ours=2_000.0, low=1_800.0, high=1_800.0, verdict="alike"),
         Likeness(what="prompt tokens q50", unit="tokens", ours=900.0, low=100.0, high=1_000.0, verdict="alike"),
         Likeness(what="prompt tokens q90", unit="tokens", ours=20_000.0, low=1_000.0, high=10_000.0, verdict="more"),
@@ -44,7 +44,7 @@ def test_a_runs_first_tokens_batch_and_pool_are_compared_too() -> None:
         running=Level(low=3.0, middle=8.0, high=12.0),
         kv_usage=Level(low=0.2, middle=0.5, high=0.8),
     )
-    assert list(likeness(run, read(BUSY))) == [
+    assert list(likeness(run, parse(BUSY))) == [
         Likeness(what="time to first token mean", unit="seconds", ours=0.45, low=0.4, high=0.4, verdict="alike"),
         Likeness(what="time to first token q50", unit="seconds", ours=0.7, low=0.0, high=0.5, verdict="more"),
         Likeness(what="requests at once", unit="requests", ours=8.0, low=9.0, high=9.0, verdict="alike"),
@@ -53,11 +53,11 @@ def test_a_runs_first_tokens_batch_and_pool_are_compared_too() -> None:
 
 
 def test_an_idle_moment_tells_nothing_of_the_load() -> None:
-    idle = read(BUSY.replace("} 5", "} 0").replace("} 4\n", "} 0\n").replace("} 0.9", "} 0.0").replace("} 0.4", "} 0.0"))
+    idle = parse(BUSY.replace("} 5", "} 0").replace("} 4\n", "} 0\n").replace("} 0.9", "} 0.0").replace("} 0.4", "} 0.0"))
     level = Level(low=3.0, middle=8.0, high=12.0)
     assert list(likeness(Figures(running=level, kv_usage=level), idle)) == []
 
 
 def test_what_one_side_does_not_know_is_not_compared() -> None:
-    assert list(likeness(TRACE, Metrics())) == []
-    assert list(likeness(Figures(), read(CHAT + BUSY))) == []
+    assert list(likeness(TRACE, Scrape())) == []
+    assert list(likeness(Figures(), parse(CHAT + BUSY))) == []

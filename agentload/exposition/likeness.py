@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from agentload.importers.parts.metrics import KV_USAGE, OUTPUT, PROMPT, RUNNING, TTFT, Histogram, Metrics
+from agentload.exposition.histogram import Histogram
+from agentload.exposition.scrape import Scrape
 
 _ALIKE: Final = 1.25
 """Judgement: what lies within a quarter of production's is alike. Its quantiles are known to a bucket, often of a factor of 2."""
@@ -60,18 +61,18 @@ class Likeness:
     """Of ours: alike, or more or less than production has."""
 
 
-def likeness(ours: Figures, told: Metrics) -> Iterator[Likeness]:
+def likeness(ours: Figures, told: Scrape) -> Iterator[Likeness]:
     """Compare all that both sides know."""
-    yield from _spread("prompt", "tokens", ours.prompt, told.histogram(PROMPT))
-    yield from _spread("output", "tokens", ours.output, told.histogram(OUTPUT))
+    yield from _spread("prompt", "tokens", ours.prompt, told.histogram("prompt_tokens"))
+    yield from _spread("output", "tokens", ours.output, told.histogram("output_tokens"))
     cached = told.cached_share
     if cached is not None and ours.cached is not None:
         verdict = _placed(ours.cached, cached - _POINTS, cached + _POINTS)
         yield Likeness(what="cached share of prompts", unit="share", ours=ours.cached, low=cached, high=cached, verdict=verdict)
-    yield from _spread("time to first token", "seconds", ours.ttft_s, told.histogram(TTFT))
-    if told.value(RUNNING):  # an idle moment tells nothing of the load
-        yield from _level("requests at once", "requests", ours.running, told.value(RUNNING))
-        yield from _level("KV pool in use", "share", ours.kv_usage, told.value(KV_USAGE))
+    yield from _spread("time to first token", "seconds", ours.ttft_s, told.histogram("ttft_s"))
+    if running := told.values.get("running"):  # an idle moment tells nothing of the load
+        yield from _level("requests at once", "requests", ours.running, running)
+        yield from _level("KV pool in use", "share", ours.kv_usage, told.values.get("kv_usage"))
 
 
 def _spread(name: str, unit: Unit, ours: Spread | None, histogram: Histogram | None) -> Iterator[Likeness]:
