@@ -13,10 +13,12 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.replay.garbage import garbage
 
 PROMPTS: Final = 8
 TOKENS: Final = 512
-OUTPUT: Final = 8
+OUTPUT: Final = 24  # tokens: enough to tell one that is repeated without end
+ENOUGH: Final = 4  # prompts: on fewer, chance alone parts two sound caches of a model that is in doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,8 @@ class Agreement:
     whole: int
     """Prompts whose whole short answer is the same."""
     failed: int
+    wrong: str | None = None
+    """What shows that the cache is broken; None: nothing does."""
 
 
 async def agreement(
@@ -61,11 +65,17 @@ async def answers(
 
 def compared(arm: str, base: Sequence[Streamed | None], own: Sequence[Streamed | None]) -> Agreement:
     """Count the prompts on which an arm says what the reference says."""
-    pairs = [(tokens_of(one), tokens_of(other)) for one, other in zip(base, own, strict=True) if one is not None and other is not None]
+    both = [(one, other) for one, other in zip(base, own, strict=True) if one is not None and other is not None]
+    pairs = [(tokens_of(one), tokens_of(other)) for one, other in both]
+    first_token = sum(one[:1] == other[:1] for one, other in pairs)
+    # What the reference says is the model: a random one repeats itself, whatever its cache.
+    garbled = next((found for one, other in both if (found := garbage(other.text)) and garbage(one.text) is None), None)
+    strange = "no first token is that of the reference" if len(pairs) >= ENOUGH and first_token == 0 else None
     return Agreement(
         arm=arm,
         prompts=len(pairs),
-        first_token=sum(one[:1] == other[:1] for one, other in pairs),
+        first_token=first_token,
         whole=sum(one == other for one, other in pairs),
         failed=len(base) - len(pairs),
+        wrong=garbled or strange,
     )

@@ -37,7 +37,9 @@ class Plain:
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self._model = model
         # Greedy answers are compared with each other, whatever the arms file draws by.
-        self._extra = {name: value for name, value in endpoint.extra_body.items() if name != "temperature"}
+        own = {name: value for name, value in endpoint.extra_body.items() if name != "temperature"}
+        ours = {"ignore_eos": endpoint.force_lengths, "return_token_ids": endpoint.counting == "token_ids"}
+        self._extra = {**{name: True for name, is_asked in ours.items() if is_asked}, **own}
         self._secrets = endpoint.secrets()
         self._client = client(endpoint, timeout_s=TIMEOUT_S, retries=0)
 
@@ -51,9 +53,8 @@ class Plain:
         """Ask greedily for *output_tokens* tokens."""
         import openai
 
-        extra = {"ignore_eos": True, "return_token_ids": True, **self._extra}
         wanted: dict[str, Any] = {"model": self._model, "messages": messages, "temperature": 0, "max_tokens": output_tokens}
-        wanted |= {"stream": True, "stream_options": {"include_usage": True}, "extra_body": extra}
+        wanted |= {"stream": True, "stream_options": {"include_usage": True}, "extra_body": self._extra}
         text, ids, first_ms, usage = "", list[int](), None, None
         began = time.monotonic()
         try:
@@ -61,13 +62,15 @@ class Plain:
                 usage = chunk.usage or usage
                 for choice in chunk.choices:
                     ids += getattr(choice, "token_ids", None) or []
-                    text += choice.delta.content or ""
+                    text += choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
                     if first_ms is None and (ids or text):
                         first_ms = (time.monotonic() - began) * 1e3
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
         except openai.OpenAIError as error:
             return Failed(error=told(error, self._secrets))
+        if first_ms is None and not (usage and usage.completion_tokens):  # llama.cpp's way to say that a prompt is too long
+            return Failed(error="the answer holds no token")
         details = usage.prompt_tokens_details if usage else None
         return Streamed(
             text=text,

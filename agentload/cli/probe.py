@@ -1,7 +1,8 @@
 """Try what a comparison rests on: does the prefix cache answer, does the cache's dtype do what it should.
 
-Each arm gets one long prompt twice: the second must come from the prefix cache, by its usage and by the server's counters. Then every
-arm answers the same short prompts greedily: how many first tokens agree with the first arm's tells a shifted cache from a broken one.
+Each arm gets one long prompt twice: the second must come from the prefix cache, by its usage or by the server's counters. One more prompt
+goes to all arms in turn: none may find it in the cache of another. Then every arm answers the same short prompts greedily: how many first
+tokens agree with those of the arm whose cache has 16 bits tells a shifted cache from a broken one.
 
 With --matrix every arm of an arms file is launched without and with prefix caching, and with --graphs each eager and with CUDA graphs: a
 feature that works alone may crash, answer garbage or miss its cache beside another.
@@ -17,23 +18,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from agentload.ask.agree import Agreement, agreement
-from agentload.ask.reuse import Reuse, reuse
+from agentload.ask.probes import Probed, probed, short
+from agentload.ask.reuse import Verdict
 from agentload.cli._launching import LOGS, START_S, launchable
 from agentload.cli._load import existing_run
 from agentload.cli._output import print_json
 from agentload.cli._reached import reached
 from agentload.cli._table import table
-from agentload.endpoints.agreement import agreement as identities_agree
-from agentload.endpoints.counting import tokenizer
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.identity import identify_all, served_model
 from agentload.endpoints.read import read
 from agentload.errors import GateError
 from agentload.experiment.search.isolation import Cell, combinations, isolated, rows
@@ -41,15 +38,13 @@ from agentload.experiment.search.keep import keep
 
 NEEDS: Final = {**dict.fromkeys(("graphs", "into", "logs", "start_timeout"), ("matrix",)), "db": ("into",)}
 _ON: Final = {True: "on", False: "off", None: "–"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
-    """What the probes found."""
-
-    reuse: tuple[Reuse, ...]
-    agreement: tuple[Agreement, ...]
-    caveats: tuple[str, ...]
+_CACHE: Final[Mapping[Verdict, str]] = {
+    "hit": "another arm's",
+    "no hit": "its own",
+    "off": "off",
+    "not told": "not told",
+    "failed": "failed",
+}
 
 
 def run(
@@ -59,7 +54,7 @@ def run(
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
     tokens: Annotated[int, typer.Option(help="Length of the prompt that is sent twice.")] = 2048,
     prompts: Annotated[int, typer.Option(help="How many prompts the arms must agree on.")] = 8,
-    gate: Annotated[bool, typer.Option("--gate", help="Exit with 3 unless every prefix cache that is on answers.")] = False,
+    gate: Annotated[bool, typer.Option("--gate", help="Exit with 3 if an arm is not fit for a comparison.")] = False,
     matrix: Annotated[bool, typer.Option("--matrix", help="Launch each arm without and with prefix caching, one at a time.")] = False,
     graphs: Annotated[bool, typer.Option("--graphs", help="--matrix: and each of them eager and with CUDA graphs.")] = False,
     into: Annotated[str | None, typer.Option(help="--matrix: keep what was found beside this run, for its report.")] = None,
@@ -68,6 +63,8 @@ def run(
     start_timeout: Annotated[float, typer.Option(help="--matrix: seconds until a server must be healthy.")] = START_S,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
+    for caveat in short(tokens):
+        _told(f"caveat: {caveat}")
     if matrix:
         arms = launchable(read(endpoints, model=model, key_env=api_key_env), option="--matrix")
         run_id = None if into is None else existing_run(db, into)
@@ -82,22 +79,10 @@ def run(
             raise GateError(f"{len(bad)} of {len(cells)} combinations are not fit for use", hint=f"the servers' logs: {logs}")
         return
     with reached(read(endpoints, model=model, key_env=api_key_env), noise=True, seed=0) as arms:
-        found = asyncio.run(_probed(arms, tokens, prompts))
-    print_json(found) if json else _print(found, arms[0].name)
-    misses = [each.arm for each in found.reuse if each.verdict in {"no hit", "failed"}]
-    if gate and misses:
-        raise GateError(f"no prefix reuse on {', '.join(misses)}", hint="see --enable-prefix-caching of the server, and its log")
-
-
-async def _probed(arms: tuple[Endpoint, ...], tokens: int, prompts: int) -> Probed:
-    identities = await identify_all(arms)
-    models = [served_model(arm, identity) for arm, identity in zip(arms, identities, strict=True)]
-    said = identities_agree(arms, {arm.name: identity for arm, identity in zip(arms, identities, strict=True)})
-    counted = await tokenizer(arms[0], models[0])
-    # One after the other: on one machine they would share its GPU or its cores.
-    reused = [await reuse(arm, name, tokenizer=counted, tokens=tokens) for arm, name in zip(arms, models, strict=True)]
-    agreed = await agreement(arms[0], arms[1:], models, tokenizer=counted, prompts=prompts)
-    return Probed(reuse=tuple(reused), agreement=agreed, caveats=said.caveats())
+        found = asyncio.run(probed(arms, tokens=tokens, prompts=prompts))
+    print_json(found) if json else _print(found)
+    if gate and (troubles := tuple(found.troubles())):
+        raise GateError("; ".join(troubles), hint="see --enable-prefix-caching and --kv-cache-dtype of the servers, and their logs")
 
 
 def _told(text: str) -> None:
@@ -122,16 +107,18 @@ def _print_matrix(cells: tuple[Cell, ...]) -> None:
         print(line)
 
 
-def _print(found: Probed, reference: str) -> None:
-    for caveat in found.caveats:
-        print(f"caveat: {caveat}", file=sys.stderr)
-    for line in table(("arm", "prefix reuse", "what was seen"), [(each.arm, each.verdict, each.detail()) for each in found.reuse]):
+def _print(found: Probed) -> None:
+    for caveat in (*found.mismatches, *found.caveats):
+        _told(f"caveat: {caveat}")
+    caches = {each.arm: _CACHE[each.verdict] for each in found.crossed}
+    rows = [(each.arm, each.verdict, caches.get(each.arm, "–"), each.detail()) for each in found.reuse]
+    for line in table(("arm", "prefix reuse", "cache", "what was seen"), rows):
         print(line)
     if found.agreement:
         print()
-        rows = [
-            (each.arm, f"{each.first_token} of {each.prompts}", f"{each.whole} of {each.prompts}", str(each.failed))
+        cells = [
+            (each.arm, f"{each.first_token} of {each.prompts}", f"{each.whole} of {each.prompts}", str(each.failed), each.wrong or "–")
             for each in found.agreement
         ]
-        for line in table(("arm", f"first token as {reference}", "whole answer", "failed"), rows):
+        for line in table(("arm", f"first token as {found.reference}", "whole answer", "failed", "what is wrong"), cells):
             print(line)

@@ -6,16 +6,16 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from agentload.endpoints.endpoint import Launch
 from agentload.endpoints.expectations import EXPECTABLE
+from agentload.endpoints.keys import holds_key, keys_in_body, keys_in_environment, keys_in_headers
 from agentload.endpoints.urls import checked_url, without_user
 from agentload.errors import EndpointError
+from agentload.replay.counting import Counting
 
-_SECRET: Final = re.compile(r"\b(sk-|hf_|Bearer\s)\S{8,}")
 _GPU: Final = re.compile(r"\d+(/\d+)?")
-_KEY_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"})
 
 Reader: TypeAlias = Callable[[object, str], object]
 """Takes the value and where it stands; raises EndpointError."""
@@ -56,6 +56,12 @@ def _policy(value: object, where: str) -> str:
     return str(value)
 
 
+def _counting(value: object, where: str) -> str:
+    if value not in get_args(Counting):
+        raise EndpointError(f"{where} is {', '.join(get_args(Counting))}, got {value!r}", hint="counting: usage")
+    return str(value)
+
+
 def _proxy(value: object, where: str) -> str:
     url = checked_url(value, where)
     if without_user(url) != url:
@@ -90,13 +96,22 @@ def _texts(value: object, where: str) -> dict[str, str]:
     return {key: str(each) for key, each in _mapping(value, where).items()}
 
 
+def _body(value: object, where: str) -> dict[str, object]:
+    found = _mapping(value, where)
+    if (name := next(keys_in_body(found), None)) is not None:
+        raise EndpointError(
+            f"{where}.{name} holds a key",
+            hint="header_env: {HEADER: VARIABLE}, or in the gateway itself, so that it is in no file",
+        )
+    return found
+
+
 def _headers(value: object, where: str) -> dict[str, str]:
     found = _texts(value, where)
-    for name, each in found.items():
-        if name.lower() in _KEY_HEADERS or _SECRET.search(each):
-            raise EndpointError(
-                f"{where}.{name} holds a key", hint=f"key_env: VARIABLE, or header_env: {{{name}: VARIABLE}}, so that it is in no file"
-            )
+    if (name := next(keys_in_headers(found), None)) is not None:
+        raise EndpointError(
+            f"{where}.{name} holds a key", hint=f"key_env: VARIABLE, or header_env: {{{name}: VARIABLE}}, so that it is in no file"
+        )
     return found
 
 
@@ -122,8 +137,10 @@ def _launch(value: object, where: str) -> Launch:
     if not isinstance(value, list) or not value or not isinstance(env, dict):
         raise EndpointError(f"{where} has no command", hint="launch: vllm serve MODEL --port 8000")
     made = Launch(command=tuple(str(word) for word in value), env={str(key): str(each) for key, each in env.items()})
-    if any(_SECRET.search(word) for word in (*made.command, *made.env.values())):
+    if holds_key(made.command):
         raise EndpointError(f"{where} holds a key", hint="servers inherit your environment: export VLLM_API_KEY=… before you launch")
+    if (name := next(keys_in_environment(made.env), None)) is not None:
+        raise EndpointError(f"{where}.env.{name} holds a key", hint=f"servers inherit your environment: export {name}=… before you launch")
     return made
 
 
@@ -135,8 +152,9 @@ _READERS: Final[Mapping[str, Reader]] = {
     "key_command": _text,
     "headers": _headers,
     "header_env": _texts,
-    "extra_body": _mapping,
+    "extra_body": _body,
     "force_lengths": _truth,
+    "counting": _counting,
     "ca_file": _text,
     "client_certificate": _text,
     "client_key": _text,

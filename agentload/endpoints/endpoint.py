@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from agentload.endpoints.urls import without_user
+from agentload.endpoints.urls import without_credentials
 from agentload.errors import EndpointError
+from agentload.replay.counting import Counting
 
 KEY_COMMAND_S: Final = 30.0
 SECRET_CHARS: Final = 6  # a shorter header value is no secret, and would be found in any text
@@ -46,6 +47,8 @@ class Endpoint:
     extra_body: Mapping[str, object] = field(default_factory=dict)
     force_lengths: bool = True
     """Make the server answer as long as the trace says (`ignore_eos`); off for servers that refuse the field."""
+    counting: Counting = "token_ids"
+    """What the server is asked to count tokens by; `usage` for servers that refuse fields which OpenAI's API does not have."""
     ca_file: str | None = None
     client_certificate: str | None = None
     client_key: str | None = None
@@ -101,8 +104,8 @@ class Endpoint:
 
     @property
     def shown_url(self) -> str:
-        """Return the URL without a name and password in it."""
-        return without_user(self.url)
+        """Return the URL without name, password and query."""
+        return without_credentials(self.url)
 
     @property
     def own_gpus(self) -> frozenset[str]:

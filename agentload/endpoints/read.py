@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.urls import checked_url, without_user
+from agentload.endpoints.urls import checked_url, without_credentials
 from agentload.errors import EndpointError
 
 EXAMPLE = "--endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1"
@@ -46,7 +46,7 @@ def _inline(part: str, position: int) -> Endpoint:
     if not mark or "://" in name:
         name, url = (f"arm{position + 1}", part)
     if not url:
-        raise EndpointError(f"endpoint {position + 1} is empty: '{without_user(part)}'", hint=EXAMPLE)
+        raise EndpointError(f"endpoint {position + 1} is empty: '{without_credentials(part)}'", hint=EXAMPLE)
     return Endpoint(name=name, url=checked_url(url, name))
 
 

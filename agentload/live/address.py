@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from agentload.endpoints.urls import without_user
+from agentload.endpoints.urls import without_credentials
 from agentload.errors import EndpointError
 
 PORTS = {"http": 80, "https": 443}
@@ -40,12 +40,12 @@ def address(url: str) -> Address:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise EndpointError(f"'{without_user(url)}' is no URL: {error}", hint="write it as http://HOST:PORT/v1") from error
+        raise EndpointError(f"'{without_credentials(url)}' is no URL: {error}", hint="write it as http://HOST:PORT/v1") from error
     path = parts.path.rstrip("/")
     if parts.scheme == "http+unix" and parts.netloc:
         return Address(scheme="http", host="localhost", port=PORTS["http"], path=path, socket=unquote(parts.netloc))
     if parts.scheme not in PORTS or not parts.hostname:
-        raise EndpointError(f"'{without_user(url)}' is not the URL of an HTTP server", hint="write it as http://HOST:PORT/v1")
+        raise EndpointError(f"'{without_credentials(url)}' is not the URL of an HTTP server", hint="write it as http://HOST:PORT/v1")
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
     user = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return Address(scheme=scheme, host=parts.hostname, port=port or PORTS[scheme], path=path, user=user)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 import msgspec
 
-Counting: TypeAlias = Literal["token_ids", "running_usage", "usage"]
-"""What the server is asked to count by: ids with each chunk, usage with each chunk, or usage at the end."""
+from agentload.replay.counting import Counting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

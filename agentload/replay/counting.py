@@ -15,6 +15,8 @@ import msgspec
 
 from agentload.model.commands import TokenRule
 
+Counting: TypeAlias = Literal["token_ids", "running_usage", "usage"]
+"""What the server is asked to count by: ids with each chunk, usage with each chunk, or usage at the end."""
 Kind: TypeAlias = Literal["answer", "thinking", "unknown"]
 Shows: TypeAlias = Literal[
     "text",  # text or a tool call: a token for certain

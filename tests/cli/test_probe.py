@@ -19,10 +19,14 @@ def test_a_prefix_cache_that_works_answers_the_second_of_two_equal_prompts(capsy
         ("bf16", "hit", 2048, 2032, 2032.0),
         ("fp8", "hit", 2048, 2032, 2032.0),
     ]
+    assert [(each["arm"], each["verdict"]) for each in found["crossed"]] == [("fp8", "no hit")]
+    assert (found["reference"], found["caveats"]) == ("bf16", [])
     assert [(each["arm"], each["prompts"], each["failed"]) for each in found["agreement"]] == [("fp8", 2, 0)]
 
 
 def test_a_prompt_that_is_too_short_for_one_block_is_no_hit_and_fails_the_gate(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(GateError, match="no prefix reuse on bf16"):
         probe.run(endpoints="emulated:llama-3.1-8b-h100/bf16", tokens=8, prompts=1, gate=True)
-    assert "no hit" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "no hit" in said.out
+    assert "a prompt of 8 tokens may be no whole block" in said.err

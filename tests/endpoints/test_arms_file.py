@@ -73,6 +73,10 @@ def test_the_model_of_the_command_line_wins(tmp_path: Path) -> None:
         ("headers: {Cookie: abcdefghijkl}", "headers.Cookie holds a key"),
         ("proxy: http://me:abcdefghijkl@proxy:3128", "proxy holds a password"),
         ("launch: vllm serve M --api-key sk-abcdefghijkl", "launch holds a key"),
+        ("launch: vllm serve M --api-key abcdefghijkl", "launch holds a key"),
+        ("launch: {command: vllm serve M, env: {VLLM_API_KEY: abcdefghijkl}}", "launch.env.VLLM_API_KEY holds a key"),
+        ("extra_body: {user_config: {api_key: abcdefghijkl}}", "extra_body.user_config.api_key holds a key"),
+        ("counting: words", "token_ids, running_usage, usage, got 'words'"),
         ("connections: many", "session, pool or call, got 'many'"),
         ("gpu_ids: [a]", "list of GPU numbers"),
         ("force_lengths: 1", "true or false"),
@@ -108,6 +112,7 @@ expect_bytes: 65536
 replica_headers: [X-Served-By]
 header_env: {X-Api-Key: TEAM_KEY}
 force_lengths: false
+counting: usage
 tokenizer: /models/M
 config: /models/M
 client_certificate: /tls/me.pem
@@ -128,7 +133,8 @@ def test_every_way_to_reach_a_server_is_a_field_and_an_arms_own_way_wins_over_th
     (tmp_path / "e.yaml").write_text(OPTIONS)
     a, b = read_file(tmp_path / "e.yaml")
     assert (a.connections, a.idle_s, a.expect_bytes, a.replica_headers) == ("pool", 2.0, 65536, ("X-Served-By",))
-    assert (a.header_env, a.force_lengths, a.tokenizer, a.config) == ({"X-Api-Key": "TEAM_KEY"}, False, "/models/M", "/models/M")
+    assert (a.header_env, a.force_lengths, a.counting) == ({"X-Api-Key": "TEAM_KEY"}, False, "usage")
+    assert (a.tokenizer, a.config) == ("/models/M", "/models/M")
     assert (a.client_certificate, a.client_key, a.proxy_env, a.key_env) == ("/tls/me.pem", "/tls/me.key", "PROXY", "KEY")
     assert (b.key_env, b.key_command, b.proxy_env, b.proxy) == (None, "cat /run/token", None, "http://proxy:3128")
     assert (sorted(a.own_gpus), sorted(b.own_gpus)) == (["0", "1/7"], ["2", "3"])

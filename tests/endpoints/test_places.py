@@ -130,7 +130,19 @@ def test_whoever_goes_to_another_address_shows_what_that_asks_for_and_asks_as_be
     moved, kept = on(first, "m2", (first, second)), on(second, "m1", (first, second))
     assert moved == replace(second, name="a")
     assert kept == replace(first, name="b")
-    of_the_arm = {"name", "model", "aliases", "extra_body", "force_lengths", "connections", "tokenizer", "config", "profile", "expect"}
+    of_the_arm = {
+        "name",
+        "model",
+        "aliases",
+        "extra_body",
+        "force_lengths",
+        "counting",
+        "connections",
+        "tokenizer",
+        "config",
+        "profile",
+        "expect",
+    }
     of_the_arm |= {"gpus", "tensor_parallel", "data_parallel", "launch"}
     assert {each.name for each in fields(Endpoint)} == of_the_address.keys() | of_the_arm | {"machine", "places"}
     settled = {name: object() for name in of_the_arm - {"name"}}

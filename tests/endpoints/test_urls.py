@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.urls import checked_url, masked, socket_of, without_user
+from agentload.endpoints.urls import checked_url, masked, socket_of, without_credentials, without_user
 from agentload.errors import EndpointError
 from agentload.experiment.legs.record import typed_command
 from agentload.live.address import address
@@ -16,21 +16,33 @@ from agentload.live.address import address
     [
         ("http://me:secret@host:8000/v1", "http://***@host:8000/v1"),
         ("a=https://me:se%40cret@h/v1,b=http://other/v1", "a=https://***@h/v1,b=http://other/v1"),
-        ("http://me:se@cr@et@host:8000/v1, http://h?mail=me@host", "http://***@host:8000/v1, http://h?mail=me@host"),
+        ("http://me:se@cr@et@host:8000/v1, http://h/me@host", "http://***@host:8000/v1, http://h/me@host"),
         ("cannot reach http://token@h/v1/models: refused", "cannot reach http://***@h/v1/models: refused"),
-        ("http://h/v1?mail=me@host", "http://h/v1?mail=me@host"),
         ("http+unix://%2Frun%2Fs.sock/v1", "http+unix://%2Frun%2Fs.sock/v1"),
     ],
 )
 def test_a_password_in_a_url_is_never_shown(text: str, shown: str) -> None:
     assert without_user(text) == shown
+    assert without_credentials(text) == shown
     assert masked(f"{text} key-of-ours", ("key-of-ours",)) == f"{shown} ***"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no metrics at http://me:secret@h/metrics?token=secret: 403", "no metrics at http://***@h/metrics?*** 403"),
+        ("--production 'http://h:9090/federate?match[]=x&token=secret' --db a", "--production 'http://h:9090/federate?***' --db a"),
+        ("is it up? try: curl http://h/v1", "is it up? try: curl http://h/v1"),
+    ],
+)
+def test_what_a_url_asks_for_is_not_shown_either_as_it_may_be_a_token(text: str, shown: str) -> None:
+    assert without_credentials(text) == shown
 
 
 def test_the_stored_command_has_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["agentload", "replay", "rag", "--endpoints", "a=http://me:secret@h/v1"])
     assert typed_command() == "agentload replay rag --endpoints a=http://***@h/v1"
-    assert Endpoint(name="a", url="http://me:secret@h/v1").shown_url == "http://***@h/v1"
+    assert Endpoint(name="a", url="http://me:secret@h/v1?token=secret").shown_url == "http://***@h/v1?***"
 
 
 def test_a_url_of_another_scheme_is_refused_without_its_password() -> None:

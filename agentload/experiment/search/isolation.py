@@ -159,7 +159,7 @@ def _outcome(each: Combination, reused: Reuse | None, said: Sequence[Streamed | 
         return "crash", detail if code is None else f"ended with code {code}; {detail}"
     if (wrong := next((found for answer in said if answer and (found := garbage(answer.text))), None)) is not None:
         return "garbage", wrong
-    if each.prefix_caching and reused.verdict != "hit":
+    if each.prefix_caching and reused.verdict in {"no hit", "off"}:
         return "no hits", f"prefix caching is off by the server's word; {detail}" if reused.verdict == "off" else detail
     return "ok", detail if reused.is_same else f"the same prompt had two answers; {detail}"
 

@@ -72,6 +72,7 @@ arms:
   header_env: {{url: {url}, header_env: {{X-Api-Key: TEAM_KEY}}}}
   header: {{url: {url}, headers: {{X-Team: tobeornottobe}}}}
   in_url: {{url: {with_password}}}
+  in_query: {{url: {url}, metrics: "{url}/metrics?token=queryword"}}
 """
 
 
@@ -79,7 +80,9 @@ async def test_what_authorises_us_is_nowhere_in_what_a_run_leaves_behind(tmp_pat
     async with serving(echo) as server:
         with_password = server.url.replace("http://", "http://me:open.sesame@")
         left = await left_behind(tmp_path, ARMS.format(url=server.url, with_password=with_password), monkeypatch)
-    assert [secret for secret in (*SECRETS.values(), "bWU6b3Blbi5zZXNhbWU") if secret in left] == []  # base64 of me:open.sesame
+    assert [
+        secret for secret in (*SECRETS.values(), "queryword", "bWU6b3Blbi5zZXNhbWU") if secret in left
+    ] == []  # base64 of me:open.sesame
 
 
 async def test_a_proxys_password_is_in_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

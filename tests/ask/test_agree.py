@@ -1,0 +1,40 @@
+"""How an arm's answers compare with the reference's: a cache may shift some, a broken one shifts all or writes garbage."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentload.ask.agree import Agreement, compared
+from agentload.ask.plain import Streamed
+
+
+def said(text: str, *ids: int) -> Streamed:
+    return Streamed(text=text, ttft_ms=None, prompt_tokens=None, cached_tokens=None, token_ids=ids)
+
+
+SOUND = [said(f"word{number} and more", number, 1, 2) for number in range(4)]
+SHIFTED = [said("word0 and other", 0, 1, 3), *(said("other", 9, 9) for _ in range(3))]
+STRANGE = [said("other", 9, 9)] * 4
+LOOP = said("!" * 24, *[5] * 24)
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "found"),
+    [
+        (SOUND, SOUND, Agreement(arm="a", prompts=4, first_token=4, whole=4, failed=0)),
+        (SOUND, SHIFTED, Agreement(arm="a", prompts=4, first_token=1, whole=0, failed=0)),
+        (
+            SOUND,
+            STRANGE,
+            Agreement(arm="a", prompts=4, first_token=0, whole=0, failed=0, wrong="no first token is that of the reference"),
+        ),
+        (SOUND[:3], STRANGE[:3], Agreement(arm="a", prompts=3, first_token=0, whole=0, failed=0)),  # too few to tell
+        (SOUND, [None, *SOUND[1:]], Agreement(arm="a", prompts=3, first_token=3, whole=3, failed=1)),
+        (SOUND, [*SOUND[:3], LOOP], Agreement(arm="a", prompts=4, first_token=3, whole=3, failed=0, wrong="repetition: nothing but '!'")),
+        ([*SOUND[:3], LOOP], [*SOUND[:3], LOOP], Agreement(arm="a", prompts=4, first_token=4, whole=4, failed=0)),  # the model is so
+    ],
+)
+def test_a_cache_that_shifts_answers_is_told_from_one_that_is_broken(
+    base: list[Streamed | None], own: list[Streamed | None], found: Agreement
+) -> None:
+    assert compared("a", base, own) == found
