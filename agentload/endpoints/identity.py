@@ -36,6 +36,8 @@ class Identity:
     counters: Mapping[str, float] = field(default_factory=dict)
     """What /metrics counts, by our names; a server that has just become idle may still be behind."""
     replicas: int = 1
+    engines: int = 1
+    """How many, each with a pool of its own, of all replicas; the pool is theirs together."""
     """How many answered with their metrics."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Further settings of /server_info, where it is open."""
@@ -63,9 +65,12 @@ class Identity:
             "kv_cache_dtype": config.get("cache_dtype") or log.kv_cache_dtype or log.settings.get("kv_cache_dtype"),
             "skip_layers": config.get("kv_cache_dtype_skip_layers"),
             "prefix_caching": config.get("enable_prefix_caching") or log.settings.get("prefix_caching"),
-            "block_size": config.get("block_size") or log.block_tokens,
-            "pool_tokens": config.get("kv_cache_size_tokens") or log.pool_tokens,
-            "max_concurrency": config.get("kv_cache_max_concurrency") or log.max_concurrency,
+            # With skipped layers FP8 blocks grow until their pages match the others: hits come in these.
+            "block_size": _said(config, "effective_attention_block_size") or _said(config, "block_size") or log.block_tokens,
+            "pool_tokens": _said(config, "kv_cache_size_tokens") or log.pool_tokens or self.counters.get("pool_tokens"),
+            "pool_blocks": _said(config, "num_gpu_blocks"),
+            "engines": self.engines,
+            "max_concurrency": _said(config, "kv_cache_max_concurrency") or log.max_concurrency,
             "gpu_memory_utilization": config.get("gpu_memory_utilization"),
             "attention_backend": config.get("attention_backend") or self.settings.get("attention_backend") or log.attention_backend,
             "flash_version": self.settings.get("flash_attention") or log.flash_version,
@@ -106,7 +111,8 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         emulated=str(version["emulated"]) if version and "emulated" in version else None,
         max_model_len=length if isinstance(length, int) else None,
         cache_config=scrape.cache_config,
-        counters=scrape.values,
+        engines=scrape.engines,
+        counters=dict(scrape.samples()),
         replicas=len(scrapes) or 1,
         settings=decided,
         log=log,
@@ -148,6 +154,10 @@ def _without_facts(settings: Mapping[str, str]) -> dict[str, str]:
 def _one_configuration(endpoint: Endpoint, scrapes: tuple[Scrape, ...]) -> None:
     for name in ("cache_dtype", "kv_cache_dtype_skip_layers", "enable_prefix_caching"):
         seen = sorted({scrape.cache_config[name] for scrape in scrapes if name in scrape.cache_config})
+def _said(labels: Mapping[str, str], name: str) -> str | None:
+    return None if labels.get(name) in {None, "", "None"} else labels[name]
+
+
         if len(seen) > 1:
             raise EndpointError(
                 f"{endpoint.name}: replicas behind one URL differ in {name}: {', '.join(seen)}", hint="give each configuration an arm"

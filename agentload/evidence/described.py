@@ -32,8 +32,8 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         prefix_caching=values.truth(facts.get("prefix_caching")),
         kv_bytes_per_token=_kv_bytes(server, profile),
         page_bytes=_page_bytes(profile),
-        pool_tokens=values.number(facts.get("pool_tokens")),
-        expected_pool_tokens=_expected_pool(profile),
+        pool_tokens=values.number(facts.get("pool_tokens")) or _pool_of_blocks(server, profile),
+        expected_pool_tokens=_expected_pool(profile, values.count(facts.get("engines")) or 1),
         max_concurrency=values.number(facts.get("max_concurrency")),
         machine=server.machine,
     )
@@ -127,11 +127,21 @@ def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu
     )
 
 
-def _expected_pool(profile: ArmProfile | None) -> float | None:
+def _pool_of_blocks(server: Server, profile: ArmProfile | None) -> float | None:
+    """Return the pool that an older server counts in blocks alone: tokens, where every layer keeps all of them."""
+    shape = server.shape or (profile.model if profile else None)
+    blocks, block = values.number(server.facts.get("pool_blocks")), values.number(server.facts.get("block_size"))
+    if blocks is None or block is None or shape is None or any(group.kind not in {"full", "mla"} for group in shape.groups):
+        return None
+    return blocks * block
+
+
+def _expected_pool(profile: ArmProfile | None, engines: int) -> float | None:
+    """Return the tokens that fit beside the weights, each engine having a pool of its own."""
     if profile is None:
         return None
     try:
-        return float(pool_of(profile).tokens)
+        return float(pool_of(profile).tokens * engines)
     except ProfileError:  # its weights are unknown: nothing to hold the server against
         return None
 

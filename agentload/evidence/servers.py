@@ -1,9 +1,9 @@
 """What a run's rows say of the arms' servers: what each said of itself, and what the arms file says of it.
 
 Keys of `fingerprints.facts` that are read (all optional): version, models, max_model_len, kv_cache_dtype, skip_layers, prefix_caching,
-pool_tokens, max_concurrency, attention_backend, process_start_s, replicas, settings (tensor_parallel, data_parallel, quantization).
-Numbers and truth values may be text, as in a metric's labels. Keys of `arms.expected`: kv_cache_dtype, skip_layers, prefix_caching,
-backend, version, max_model_len.
+pool_tokens, pool_blocks, block_size, engines, max_concurrency, attention_backend, flash_version, process_start_s, replicas, settings
+(tensor_parallel, data_parallel, quantization). Numbers and truth values may be text, as in a metric's labels.
+Keys of `arms.expected`: kv_cache_dtype, skip_layers, prefix_caching, backend, version, max_model_len.
 """
 
 from __future__ import annotations

@@ -1,8 +1,64 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 from agentload.endpoints.identity import Identity
+from agentload.exposition.scrape import joined, parse
+from agentload.telemetry.log_lines import start_up
+
+RECORDED: Final = Path(__file__).parent.parent / "serve" / "recorded"
+OLD: Final = """vllm:cache_config_info{block_size="16",cache_dtype="auto",calculate_kv_scales="False",cpu_offload_gb="0",\
+enable_prefix_caching="True",gpu_memory_utilization="0.9",is_attention_free="False",num_cpu_blocks="2048",num_gpu_blocks="27174",num_gpu_blocks_override="None",\
+sliding_window="None",swap_space="4"} 1.0
+"""
+
+
+def identity(*pages: str) -> Identity:
+    found = joined([parse(page) for page in pages])
+    return Identity(models=("m",), cache_config=found.cache_config, engines=found.engines, counters=found.values)
+
+
+def told(found: Identity, *names: str) -> tuple[object, ...]:
+    return tuple(found.facts()[name] for name in names)
+
+
+RECORDINGS: Final = (
+    ("cache_config_e-auto", ("auto", "[]", "True", 128, "524288", "4096", "64.0", 1)),
+    ("cache_config_e-bf16", ("bfloat16", "[]", "True", 128, "524288", "4096", "64.0", 1)),
+    # A skipping server's blocks hold twice the tokens of those it was started with.
+    ("cache_config_g3-fp8skip", ("fp8", "['sliding_window']", "True", 256, "979691", "16384", "119.5912408759124", 1)),
+    ("cache_config_goss-fp8skip", ("fp8", "['sliding_window']", "True", 256, "1342177", "8192", "163.84", 1)),
+)
+
+
+@pytest.mark.parametrize(("page", "facts"), RECORDINGS)
+def test_a_recorded_configuration_is_read(page: str, facts: tuple[object, ...]) -> None:
+    found = identity((RECORDED / f"{page}.txt").read_text())
+    dtype, skipped, prefix_caching, block, *pool = facts
+    assert told(found, "kv_cache_dtype", "skip_layers", "prefix_caching") == (dtype, skipped, prefix_caching)
+    assert told(found, "pool_tokens", "pool_blocks", "max_concurrency", "engines") == tuple(pool)
+    assert found.cache_block == block
+
+
+def test_an_older_server_counts_its_pool_in_blocks() -> None:
+    facts = ("kv_cache_dtype", "skip_layers", "prefix_caching", "block_size", "pool_tokens", "pool_blocks", "max_concurrency")
+    assert told(identity(OLD), *facts) == ("auto", None, "True", "16", None, "27174", None)
+
+
+def test_the_pool_is_that_of_all_engines_of_all_replicas() -> None:
+    page = (RECORDED / "cache_config_e-auto.txt").read_text()
+    two = page + page.replace('engine="0"', 'engine="1"')
+    assert told(identity(two), "pool_tokens", "max_concurrency", "engines", "replicas") == ("1048576", "128.0", 2, 1)
+    assert told(identity(two, page), "pool_tokens", "max_concurrency", "engines") == ("1572864", "192.0", 3)
+
+
+def test_a_log_and_sglangs_metrics_stand_in_for_the_pool() -> None:
+    line = "(EngineCore pid=7) INFO [kv_cache_utils.py:2327] GPU KV cache size: 4,096 tokens"
+    assert told(Identity(models=("m",), log=start_up([line])), "pool_tokens") == (4096,)
+    assert told(identity('sglang:max_total_num_tokens{tp_rank="0"} 8192\n'), "pool_tokens") == (8192.0,)
 
 
 @pytest.mark.parametrize(("said", "tokens"), [({"block_size": "128"}, 128), ({"block_size": "None"}, None), ({}, None)])

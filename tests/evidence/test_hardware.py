@@ -92,6 +92,35 @@ def test_the_power_of_a_split_gpu_is_nobodys_alone(tmp_path: Path) -> None:
     assert "bf16: its GPU is split (MIG), and what one part of it draws is not told: energy is not known" in evidence.notes
 
 
+def reasons(name: str, at_s: float, bits: int, gpu: str = "0") -> SampleRow:
+    return replace(power(name, at_s, float(bits), gpu), name="gpu_throttle_reasons")
+
+
+def test_a_gpu_is_slowed_by_heat_or_a_brake_and_not_by_idling_and_the_slowest_counts(tmp_path: Path) -> None:
+    rows = [
+        *pair_of_blocks(),
+        *(reasons("bf16", at, bits, "0") for at, bits in ((10, 0), (30, 0x1), (60, 0x4), (90, 0x4 | 0x20))),
+        *(reasons("bf16", at, bits, "1") for at, bits in ((10, 0x40), (30, 0x1), (60, 0x8), (90, 0))),
+        reasons("bf16", 250, 0x40),  # the other arm plays
+    ]
+    evidence = found(tmp_path, rows)
+    server = dict(evidence.server)
+    assert (server["bf16"].throttled_share, server["bf16"].power_capped_share) == (0.5, 0.5)
+    assert (server["fp8"].throttled_share, server["fp8"].power_capped_share) == (None, None)
+    assert [(gate.arm, gate.status) for gate in throttled.check(evidence, Policy())] == [("bf16", "fail")]
+
+
+WINDOWED = json.dumps(asdict(model_shape(LLAMA | {"model_type": "mistral", "sliding_window": 4096, "head_dim": 128}, name="mistral")))
+
+
+@pytest.mark.parametrize(("shape", "pool"), [(SHAPE, 434_784.0), (WINDOWED, None), (None, None)])
+def test_blocks_of_an_older_server_are_tokens_only_where_every_layer_keeps_all_of_them(
+    tmp_path: Path, shape: str | None, pool: float | None
+) -> None:
+    evidence = found(tmp_path, [fingerprint("bf16", block_size="16", pool_blocks="27174"), *pair_of_blocks()], shape=shape)
+    assert evidence.arm("bf16").pool_tokens == pool
+
+
 def test_an_emulated_run_has_no_gpu_to_miss(tmp_path: Path) -> None:
     assert not any("GPU power" in note for note in found(tmp_path, pair_of_blocks(), kind="emulated").notes)
 
