@@ -59,8 +59,18 @@ def _behind(name: str, gateway: str) -> str:
     return f"{name}: {gateway} stands between us and the server: its time is in every latency, and what it does to calls voids blocks"
 
 
-def _unseen(endpoint: Endpoint) -> str:
-    where = ", ".join(without_user(url) for url in endpoint.metrics_urls)
-    if endpoint.log is not None:
-        return f"{endpoint.name}: no metrics at {where}: its log stands in for load and KV usage, requests of others are not seen"
-    return f"{endpoint.name}: no metrics at {where}: KV usage, preemptions and requests of others are not seen"
+def _unseen(endpoint: Endpoint, identity: Identity) -> Iterator[str]:
+    name, where = endpoint.name, ", ".join(without_credentials(url) for url in endpoint.metrics_urls)
+    if not identity.models:
+        yield f"{name}: it lists no models: that it serves '{endpoint.model}' was not checked"
+    if not identity.counters.keys() - {"process_start_s"}:
+        if endpoint.log is not None:
+            yield f"{name}: no metrics at {where}: its log stands in for load and KV usage, requests of others are not seen"
+        else:
+            yield f"{name}: no metrics at {where}: KV usage, preemptions and requests of others are not seen"
+    elif "requests_done" not in identity.counters:
+        yield f"{name}: no count of finished requests at {where}: requests of others are not seen"
+    if (between := identity.gateway) is not None:
+        yield f"{name}: {between} stands between us and the server: its time is in every latency, and what it does to calls voids blocks"
+    if identity.gpus_unseen is not None:
+        yield f"{name}: {identity.gpus_unseen}: what its GPUs draw, and whether they are slowed, is not seen"

@@ -12,6 +12,7 @@ from typing import Literal
 import aiohttp
 
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.gpus import silence
 from agentload.endpoints.reach import reach
 from agentload.endpoints.settings import settings
 from agentload.endpoints.urls import without_user
@@ -48,6 +49,8 @@ class Identity:
     """The profile and arm that a stand-in plays; None: a real server, or one that does not tell."""
     gateway: str | None = None
     """What stands between us and the server, where its answers tell."""
+    gpus_unseen: str | None = None
+    """Why the exporter that the arm names says nothing of its GPUs; None: it does, or none is named."""
 
     @property
     def cache_block(self) -> int | None:
@@ -105,6 +108,7 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
             log = await asyncio.to_thread(_log, endpoint, missing)
     served = tuple(str(entry["id"]) for entry in listing)
     length = next((entry.get("max_model_len") for entry in listing if entry["id"] == endpoint.model or endpoint.model is None), None)
+    unseen = await silence(endpoint) if known is None else known.gpus_unseen
     return Identity(
         models=served,
         version=str(version["version"]) if version and "version" in version else None,
@@ -119,6 +123,7 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         missing=tuple(missing),
         gateway=between,
     )
+        gpus_unseen=unseen,
 
 
 async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
@@ -244,7 +249,9 @@ async def _scrape(session: aiohttp.ClientSession, url: str, missing: list[str]) 
         async with session.get(plain(url)) as response:
             if response.status == 200:
                 return parse(await response.text())
-            missing.append(f"{without_user(url)}: {response.status}")
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        missing.append(f"{without_user(url)}: {type(error).__name__}")
+            missing.append(f"{without_credentials(url)}: {response.status}")
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        missing.append(f"{without_credentials(url)}: {type(error).__name__}")
+    except ValueError:
+        missing.append(f"{without_credentials(url)}: no metrics text, a web page perhaps")
     return None

@@ -20,6 +20,11 @@ def reach(endpoint: Endpoint) -> Reach:
     return Reach(headers=endpoint.request_headers(), tls=trusted(endpoint), proxy=proxy(endpoint), socket=socket_of(endpoint.url))
 
 
+def exporter(endpoint: Endpoint) -> Reach:
+    """Return how the exporter is spoken to that says what the arm's GPUs do: with the arm's TLS files, and without its key."""
+    return Reach(tls=trusted(endpoint))
+
+
 def trusted(endpoint: Endpoint) -> ssl.SSLContext | None:
     """Return what TLS connections trust and show; None where the arms file names no file. Raises EndpointError naming the arm."""
     if endpoint.ca_file is None and endpoint.client_certificate is None:

@@ -43,6 +43,7 @@ class Source:
     """File of the server's log: stands in where its metrics do not answer."""
     gpu_url: str | None = None
     """Of an exporter that says what its GPUs do."""
+    gpu_reach: Reach = field(default_factory=Reach)
     gpu_ids: frozenset[str] = frozenset()
     """Which GPUs are the arm's; empty: all."""
     is_here: bool = False
@@ -86,14 +87,14 @@ class Watch:
         """Fetch until cancelled. A page that is refused is asked for less and less often."""
         async with AsyncExitStack() as stack:
             sessions = {arm: await stack.enter_async_context(source.reach.session(PATIENCE)) for arm, source in self._sources.items()}
-            exporters = await stack.enter_async_context(Reach().session(PATIENCE))
+            exporters = {arm: await stack.enter_async_context(source.gpu_reach.session(PATIENCE)) for arm, source in self._sources.items()}
             renewed_s = time.monotonic()
             while True:
                 await asyncio.sleep(self._every_s)
                 if time.monotonic() - renewed_s > RENEW_S:
                     renewed_s = time.monotonic()
                     await self._renew()
-                await asyncio.gather(*(self._look(sessions[arm], exporters, arm, source) for arm, source in self._sources.items()))
+                await asyncio.gather(*(self._look(sessions[arm], exporters[arm], arm, source) for arm, source in self._sources.items()))
 
     async def _renew(self) -> None:
         for arm, source in self._sources.items():
@@ -123,14 +124,14 @@ class Watch:
                 told = of_page(page.gpu_text) if page.gpu_text is not None else iter(page.gpus)
                 yield from (row(each.name, each.value, each.labels) for each in told if each.is_of(own))
 
-    async def _look(self, session: aiohttp.ClientSession, exporters: aiohttp.ClientSession, arm: str, source: Source) -> None:
+    async def _look(self, session: aiohttp.ClientSession, exporter: aiohttp.ClientSession, arm: str, source: Source) -> None:
         headers = self._headers.get(arm, {})
         texts = await asyncio.gather(*(self._text(session, arm, url, headers) for url in source.urls))
         # Counters of some replicas alone would seem to run backwards: all of them, or none.
         whole = tuple(text for text in texts if text is not None) if None not in texts else ()
         tail = self._tails.get(arm)
         logged = await asyncio.to_thread(lambda: tuple(tail.values())) if tail is not None and not whole else ()
-        gpu_text = None if source.gpu_url is None else await self._text(exporters, arm, source.gpu_url, {})
+        gpu_text = None if source.gpu_url is None else await self._text(exporter, arm, source.gpu_url, {})
         asks_here = source.is_here and source.gpu_url is None and self._gpus.count
         # A driver may take milliseconds: not on the loop that stamps answers.
         gpus = await asyncio.to_thread(lambda: tuple(self._gpus.samples())) if asks_here else ()

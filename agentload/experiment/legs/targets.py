@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.reach import proxy, reach
+from agentload.endpoints.reach import exporter, proxy, reach
 from agentload.live.caller import Speech
 from agentload.live.target import Target
 from agentload.live.tls import context
@@ -55,3 +55,4 @@ def source(endpoint: Endpoint) -> Source:
         gpu_ids=endpoint.own_gpus,
         is_here=endpoint.profile is None and (urlsplit(endpoint.url).hostname in HERE or endpoint.url.startswith("http+unix")),
     )
+        gpu_reach=exporter(endpoint),
