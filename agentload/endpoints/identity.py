@@ -17,8 +17,8 @@ from agentload.endpoints.reach import reach
 from agentload.endpoints.settings import settings
 from agentload.endpoints.urls import without_user
 from agentload.errors import EndpointError
-from agentload.replay.gateway import gateway
 from agentload.exposition.scrape import Scrape, joined, parse
+from agentload.replay.gateway import gateway
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import plain
 
@@ -34,11 +34,11 @@ class Identity:
     version: str | None = None
     max_model_len: int | None = None
     cache_config: Mapping[str, str] = field(default_factory=dict)
+    engines: int = 1
+    """How many, each with a pool of its own, of all replicas; the pool is theirs together."""
     counters: Mapping[str, float] = field(default_factory=dict)
     """What /metrics counts, by our names; a server that has just become idle may still be behind."""
     replicas: int = 1
-    engines: int = 1
-    """How many, each with a pool of its own, of all replicas; the pool is theirs together."""
     """How many answered with their metrics."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Further settings of /server_info, where it is open."""
@@ -47,10 +47,10 @@ class Identity:
     """Sources that did not answer, with the reason."""
     emulated: str | None = None
     """The profile and arm that a stand-in plays; None: a real server, or one that does not tell."""
-    gateway: str | None = None
-    """What stands between us and the server, where its answers tell."""
     gpus_unseen: str | None = None
     """Why the exporter that the arm names says nothing of its GPUs; None: it does, or none is named."""
+    gateway: str | None = None
+    """What stands between us and the server, where its answers tell."""
 
     @property
     def cache_block(self) -> int | None:
@@ -106,9 +106,9 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
             # Open in development mode alone: its absence is no news.
             decided = settings(await _optional_json(session, f"{endpoint.root}/server_info?config_format=json", [], patience=HOPE) or {})
             log = await asyncio.to_thread(_log, endpoint, missing)
+    unseen = await silence(endpoint) if known is None else known.gpus_unseen
     served = tuple(str(entry["id"]) for entry in listing)
     length = next((entry.get("max_model_len") for entry in listing if entry["id"] == endpoint.model or endpoint.model is None), None)
-    unseen = await silence(endpoint) if known is None else known.gpus_unseen
     return Identity(
         models=served,
         version=str(version["version"]) if version and "version" in version else None,
@@ -121,9 +121,9 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         settings=decided,
         log=log,
         missing=tuple(missing),
+        gpus_unseen=unseen,
         gateway=between,
     )
-        gpus_unseen=unseen,
 
 
 async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
@@ -152,6 +152,10 @@ def served_model(endpoint: Endpoint, identity: Identity) -> str:
     return endpoint.model
 
 
+def _said(labels: Mapping[str, str], name: str) -> str | None:
+    return None if labels.get(name) in {None, "", "None"} else labels[name]
+
+
 def _without_facts(settings: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if name not in {"kv_cache_dtype", "prefix_caching"}}
 
@@ -159,10 +163,6 @@ def _without_facts(settings: Mapping[str, str]) -> dict[str, str]:
 def _one_configuration(endpoint: Endpoint, scrapes: tuple[Scrape, ...]) -> None:
     for name in ("cache_dtype", "kv_cache_dtype_skip_layers", "enable_prefix_caching"):
         seen = sorted({scrape.cache_config[name] for scrape in scrapes if name in scrape.cache_config})
-def _said(labels: Mapping[str, str], name: str) -> str | None:
-    return None if labels.get(name) in {None, "", "None"} else labels[name]
-
-
         if len(seen) > 1:
             raise EndpointError(
                 f"{endpoint.name}: replicas behind one URL differ in {name}: {', '.join(seen)}", hint="give each configuration an arm"

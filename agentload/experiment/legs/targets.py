@@ -52,7 +52,7 @@ def source(endpoint: Endpoint) -> Source:
         renewed=endpoint.request_headers if endpoint.key_command is not None else None,
         log=endpoint.log,
         gpu_url=endpoint.gpu_metrics,
+        gpu_reach=exporter(endpoint),
         gpu_ids=endpoint.own_gpus,
         is_here=endpoint.profile is None and (urlsplit(endpoint.url).hostname in HERE or endpoint.url.startswith("http+unix")),
     )
-        gpu_reach=exporter(endpoint),
