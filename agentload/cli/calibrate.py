@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from agentload.endpoints.commands import CALIBRATED_IN, calibrated_name
 from agentload.errors import UsageError
 from agentload.experiment.asking.calibration import Strategy, sampled, script
 from agentload.experiment.load_traces import load_traces
@@ -27,7 +28,7 @@ def run(
     traces: Annotated[list[str], typer.Argument(help="Trace files, or names of shipped traces.")],
     *,
     model: Annotated[str, typer.Option(help="Model to calibrate: a name of the Hugging Face hub, or a folder.")],
-    out: Annotated[Path, typer.Option(help="Folder for the script and its prompts.")] = Path("calibrate"),
+    out: Annotated[Path, typer.Option(help="Folder for the script and its prompts.")] = Path(CALIBRATED_IN),
     prompts: Annotated[int, typer.Option(help="How many prompts to draw from the trace's calls.")] = 512,
     strategy: Annotated[
         str, typer.Option(help="tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and later).")
@@ -44,7 +45,7 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     with (out / "prompts.jsonl").open("wb") as file:
         file.writelines(sample.lines())
-    name = f"{model.rstrip('/').rpartition('/')[2]}-fp8-kv-{chosen.replace('_', '-')}"
+    name = calibrated_name(model, chosen)
     text = script(sample, model=model, strategy=chosen, prompts="prompts.jsonl", output=name, trace=", ".join(traces))
     (out / "calibrate.py").write_text(text, encoding="utf-8")
     if sample.literal_share < LITERAL_WANTED:

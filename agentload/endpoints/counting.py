@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 
 from agentload.endpoints.endpoint import Endpoint
@@ -74,7 +75,7 @@ def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
         if error.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
             return None
         raise _AbsentError from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise _AbsentError from error
     if not isinstance(counted, dict) or not isinstance(counted.get("count"), int):
         raise _AbsentError

@@ -18,12 +18,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.reach import opener
-from agentload.errors import LaunchError
+from agentload.endpoints.sharing import check_apart
+from agentload.endpoints.urls import masked
+from agentload.errors import EndpointError, LaunchError
 from agentload.telemetry.reach import plain
 
 START_S: Final = 1800.0  # a large checkpoint takes its time
@@ -74,11 +77,13 @@ class Running:
 
     def stop(self, *, patience_s: float = STOP_S) -> tuple[int, ...]:
         """End the server; return the processes that had to be killed. Raises LaunchError when one cannot be ended."""
-        if self.process.poll() is None:
-            self.process.terminate()  # the API server first: it takes its engines along when it can
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience_s)
-        killed = self._killed()
+        try:
+            if self.process.poll() is None:
+                self.process.terminate()  # the API server first: it takes its engines along when it can
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(patience_s)
+        finally:  # also where a second Ctrl-C ends the wait
+            killed = self._killed()
         until = time.monotonic() + GONE_S
         while left := self.survivors():
             if time.monotonic() > until:
@@ -102,7 +107,7 @@ def start(endpoint: Endpoint, *, logs: Path, start_s: float = START_S, is_stoppi
     """Start the server of one arm and return when it is healthy. Raises LaunchError, with the end of its log, when it is not."""
     if endpoint.launch is None:
         raise LaunchError(f"{endpoint.name}: the arms file has no 'launch'", hint="launch: vllm serve MODEL --port 8000")
-    if is_healthy(endpoint):
+    if _is_taken(endpoint):
         raise LaunchError(f"{endpoint.name}: something answers at {endpoint.root} already", hint="stop it, or choose another port")
     running = _spawned(endpoint.name, endpoint.launch, logs)
     try:
@@ -118,6 +123,7 @@ def launched(
     endpoints: Sequence[Endpoint], *, logs: Path, start_s: float = START_S, notice: Callable[[str], None] = lambda _: None
 ) -> Iterator[Mapping[str, Running]]:
     """Run the servers of all arms side by side for as long as the block lasts."""
+    check_apart(endpoints)
     with ExitStack() as stack:
         servers: dict[str, Running] = {}
         # One after the other: two that measure free memory at once take each other's for their own.
@@ -137,19 +143,32 @@ def _ended(running: Running, notice: Callable[[str], None]) -> None:
 
 
 def _spawned(arm: str, launch: Launch, logs: Path) -> Running:
-    logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{arm}.log"
     mark = secrets.token_hex(8)
-    environment = {**os.environ, **launch.env, MARK: mark}
-    try:
-        with log.open("wb") as text:
+    with _opened(log, arm) as text:
+        try:
             # A group of its own, so that Ctrl-C in the terminal reaches us alone and we end it in order.
             process = subprocess.Popen(
-                launch.command, stdin=subprocess.DEVNULL, stdout=text, stderr=subprocess.STDOUT, env=environment, process_group=0
+                launch.command,
+                stdin=subprocess.DEVNULL,
+                stdout=text,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **launch.env, MARK: mark},
+                process_group=0,
             )
-    except OSError as error:
-        raise LaunchError(f"{arm}: cannot start '{launch.command[0]}': {error.strerror}", hint="is it installed and in PATH?") from error
+        except OSError as error:
+            raise LaunchError(
+                f"{arm}: cannot start '{launch.command[0]}': {error.strerror}", hint="is it installed and in PATH?"
+            ) from error
     return Running(arm=arm, process=process, mark=mark, log=log)
+
+
+def _opened(log: Path, arm: str) -> BinaryIO:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return log.open("wb")
+    except OSError as error:
+        raise LaunchError(f"{arm}: cannot write its log {log}: {error.strerror}", hint="--logs FOLDER names another place") from error
 
 
 def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Callable[[], bool]) -> None:
@@ -157,22 +176,38 @@ def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Ca
         code = running.process.poll()
         if code is not None:
             raise EndedError(
-                code, f"{running.arm}: the server ended with code {code}:\n{_tail(running.log)}", hint=f"all of it: {running.log}"
+                code, f"{running.arm}: the server ended with code {code}:\n{_tail(running.log, endpoint)}", hint=f"all of it: {running.log}"
             )
         if is_stopping():
             raise LaunchError(f"{running.arm}: stopped while it was starting")
         if time.monotonic() > until:
-            raise LaunchError(f"{running.arm}: not healthy in time:\n{_tail(running.log)}", hint=f"all of it: {running.log}")
+            raise LaunchError(f"{running.arm}: not healthy in time:\n{_tail(running.log, endpoint)}", hint=f"all of it: {running.log}")
         time.sleep(LOOK_S)
 
 
 def is_healthy(endpoint: Endpoint) -> bool:
     """Tell whether the server says that it is healthy; one without /health is when it answers at all."""
+    with suppress(HTTPException):
+        return _health(endpoint)
+    return False
+
+
+def _is_taken(endpoint: Endpoint) -> bool:
+    """Tell whether a server of some kind has the port, one that speaks no HTTP included."""
+    with suppress(HTTPException):
+        return _health(endpoint)
+    return True
+
+
+def _health(endpoint: Endpoint) -> bool:
+    """Ask the server for its health. Raises HTTPException when what answers speaks something else."""
     try:
         with opener(endpoint).open(plain(f"{endpoint.root}/health"), timeout=5):
             return True
     except urllib.error.HTTPError as error:
         return error.code == HTTPStatus.NOT_FOUND
+    except HTTPException:  # one of them is an OSError too
+        raise
     except (OSError, ValueError):
         return False
 
@@ -193,5 +228,8 @@ def _is_marked(pid: int, mark: str) -> bool:
     return False
 
 
-def _tail(log: Path) -> str:
-    return log.read_bytes()[-LOG_TAIL:].decode(errors="replace").strip()
+def _tail(log: Path, endpoint: Endpoint) -> str:
+    said = log.read_bytes()[-LOG_TAIL:].decode(errors="replace").strip()
+    with suppress(EndpointError):  # no key to be had is another error than this
+        said = masked(said, endpoint.secrets())
+    return said

@@ -5,68 +5,90 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 import yaml
 
-from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.container import CACHE, WEIGHTS, Container, container
+from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import LaunchError
-from agentload.kvmath.vllm import CURRENT
+from agentload.kvmath.vllm import TRIED
 
-IMAGE: Final = "vllm/vllm-openai:v{version}"
-CACHE: Final = "/cache"  # where the container has the hub's files
+STORAGE: Final = "200Gi"
+HUB: Final = "agentload-hub"
 START_S: Final = 1800
+BY_NAME: Final = "by-name"
+"""Profile of services that start only when they are named."""
+_LABEL: Final = re.compile(r"(NVIDIA|Tesla|Quadro|GRID)-[A-Za-z0-9._-]+")
+"""How GPU feature discovery labels nodes, as in NVIDIA-H100-80GB-HBM3; people say H100."""
+_IMAGES: Final = f"# Images are of vLLM {TRIED}, which this was tried with, where an arm expects no other release.\n"
+COMPOSE: Final = f"""\
+{_IMAGES}# On one GPU: docker compose up ARM, one at a time. Arms with GPUs of their own (gpu_ids, CUDA_VISIBLE_DEVICES) run side by side.
+"""
+KUBERNETES: Final = f"""\
+{_IMAGES}# Models that ask for a token: kubectl create secret generic {HUB} --from-literal=HF_TOKEN=...
+"""
 
 
 def compose(arms: Sequence[Endpoint]) -> str:
     """Return a compose file with a service an arm."""
-    services = {arm.name: _service(arm, launch) for arm, launch in _launches(arms)}
-    return yaml.safe_dump({"services": services}, sort_keys=False, width=1000)
+    services = {arm.name: _service(made) for arm, made in _containers(arms)}
+    return COMPOSE + yaml.safe_dump({"services": services}, sort_keys=False, width=1000)
 
 
 def kubernetes(arms: Sequence[Endpoint]) -> str:
-    """Return a deployment and a service an arm."""
-    documents = [document for arm, launch in _launches(arms) for document in (_deployment(arm, launch), _exposed(arm))]
-    return yaml.safe_dump_all(documents, sort_keys=False, width=1000)
+    """Return a claim for the model's files, a deployment and a service an arm."""
+    documents = [each for arm, made in _containers(arms) for each in (_claim(arm), _deployment(arm, made), _exposed(arm, made))]
+    return KUBERNETES + yaml.safe_dump_all(documents, sort_keys=False, width=1000)
 
 
-def _launches(arms: Sequence[Endpoint]) -> list[tuple[Endpoint, Launch]]:
-    found = [(arm, arm.launch) for arm in arms if arm.launch is not None]
+def _containers(arms: Sequence[Endpoint]) -> list[tuple[Endpoint, Container]]:
+    found = [(arm, container(arm, arm.launch)) for arm in arms if arm.launch is not None]
     if not found:
         raise LaunchError("no arm of the file has a 'launch'", hint="launch: vllm serve MODEL --port 8000")
     return found
 
 
-def _service(arm: Endpoint, launch: Launch) -> dict[str, object]:
-    port = _port(arm)
-    devices = [{"driver": "nvidia", "count": arm.gpus or 1, "capabilities": ["gpu"]}]
+def _service(made: Container) -> dict[str, object]:
+    device: dict[str, object] = {"driver": "nvidia", "capabilities": ["gpu"]}
+    device |= {"device_ids": list(made.gpu_ids)} if made.gpu_ids else {"count": made.gpus}
     return {
-        "image": _image(arm),
-        "command": _arguments(launch),
-        "environment": {"HF_HOME": CACHE, **launch.env},
-        "ports": [f"{port}:{port}"],
+        "image": made.image,
+        **_started(made, program="entrypoint", arguments="command"),
+        "environment": dict(made.environment),
+        "ports": [f"{made.port}:{made.port}"],
         "ipc": "host",
-        "volumes": [f"~/.cache/huggingface:{CACHE}"],
-        "deploy": {"resources": {"reservations": {"devices": devices}}},
+        "volumes": [f"~/.cache/huggingface:{CACHE}", *([f"{made.folder}:{WEIGHTS}:ro"] if made.folder else [])],
+        "deploy": {"resources": {"reservations": {"devices": [device]}}},
+        # Docker counts from the first GPU for each of them, so those that name none do not start together.
+        **({} if made.gpu_ids else {"profiles": [BY_NAME]}),
     }
 
 
-def _deployment(arm: Endpoint, launch: Launch) -> dict[str, object]:
-    name, port = _label(arm.name), _port(arm)
-    probe: Mapping[str, object] = {"httpGet": {"path": "/health", "port": port}, "periodSeconds": 5}
-    container = {
+def _deployment(arm: Endpoint, made: Container) -> dict[str, object]:
+    name = _label(arm.name)
+    probe: Mapping[str, object] = {"httpGet": {"path": "/health", "port": made.port}, "periodSeconds": 5}
+    volumes: list[dict[str, object]] = [
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        {"name": "cache", "persistentVolumeClaim": {"claimName": name}},
+    ]
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "cache", "mountPath": CACHE}]  # noqa: S108  # where NCCL wants room
+    if made.folder is not None:
+        volumes.append({"name": "weights", "hostPath": {"path": made.folder, "type": "Directory"}})
+        mounts.append({"name": "weights", "mountPath": WEIGHTS})
+    vllm = {
         "name": "vllm",
-        "image": _image(arm),
-        "args": _arguments(launch),
-        "env": [{"name": key, "value": value} for key, value in launch.env.items()],
-        "ports": [{"containerPort": port}],
-        "resources": {"limits": {"nvidia.com/gpu": arm.gpus or 1}},
+        "image": made.image,
+        **_started(made, program="command", arguments="args"),
+        "env": [{"name": key, "value": value} for key, value in made.environment.items()],
+        "envFrom": [{"secretRef": {"name": HUB, "optional": True}}],
+        "ports": [{"containerPort": made.port}],
+        "resources": {"limits": {"nvidia.com/gpu": made.gpus}},
         "startupProbe": {**probe, "failureThreshold": START_S // 5},
         "readinessProbe": dict(probe),
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108  # the container's, where NCCL wants room
+        "volumeMounts": mounts,
     }
-    spec: dict[str, object] = {"containers": [container], "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}
-    if arm.gpu is not None:
+    spec: dict[str, object] = {"containers": [vllm], "volumes": volumes}
+    if arm.gpu is not None and _LABEL.fullmatch(arm.gpu):
         spec["nodeSelector"] = {"nvidia.com/gpu.product": arm.gpu}
     return {
         "apiVersion": "apps/v1",
@@ -81,24 +103,19 @@ def _deployment(arm: Endpoint, launch: Launch) -> dict[str, object]:
     }
 
 
-def _exposed(arm: Endpoint) -> dict[str, object]:
+def _claim(arm: Endpoint) -> dict[str, object]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": STORAGE}}}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": _label(arm.name)}, "spec": spec}
+
+
+def _exposed(arm: Endpoint, made: Container) -> dict[str, object]:
     name = _label(arm.name)
-    spec = {"selector": {"app": name}, "ports": [{"port": _port(arm)}]}
+    spec = {"selector": {"app": name}, "ports": [{"port": made.port}]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
 
-def _arguments(launch: Launch) -> list[str]:
-    """Return what the image's own command, `vllm serve`, is given."""
-    words = list(launch.command)
-    return words[words.index("serve") + 1 :] if "serve" in words else words
-
-
-def _image(arm: Endpoint) -> str:
-    return IMAGE.format(version=arm.expect.get("version", CURRENT))
-
-
-def _port(arm: Endpoint) -> int:
-    return urlsplit(arm.url).port or 8000
+def _started(made: Container, *, program: str, arguments: str) -> dict[str, object]:
+    return {program: list(made.program)} if made.program else {arguments: list(made.arguments)}
 
 
 def _label(name: str) -> str:

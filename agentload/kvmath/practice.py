@@ -15,7 +15,7 @@ from agentload.kvmath.applied import Subject
 
 Validity: TypeAlias = Literal["holds", "default", "outdated", "wrong"]
 """Holds; holds and is what a server does unasked; names or flags have changed; never was so, or no longer is."""
-CURRENT: Final = f"vLLM {vllm.CURRENT}"
+CURRENT: Final = f"vLLM {vllm.READ}"
 GUIDE: Final = "Rafay Token Factory, KV cache best practices"
 ARTICLE: Final = "an article on FP8 and prefix caching"
 
@@ -94,7 +94,7 @@ RULES: Final = (
         published="enable or verify chunked prefill",
         source=f"{GUIDE}, 3",
         today="default",
-        because=f"on in {CURRENT}; --max-num-batched-tokens is the size of a step: 16384 from 160 GB, 8192 from 70 GB, else 2048",
+        because=f"on in {CURRENT}; --max-num-batched-tokens is the size of a step: 16384 from 160 GB, 8192 from 70, 2048 below and on A100",
         here=applied.steps,
     ),
     Rule(

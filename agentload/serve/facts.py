@@ -9,12 +9,13 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from agentload.kvmath.pool import Pool
+from agentload.kvmath.vllm import TRIED
 from agentload.model.profile import ArmProfile, KvDtype
 
 # The names under which vLLM's `--kv-cache-dtype` knows them.
 _DTYPES: Final[dict[KvDtype, str]] = {"bf16": "bfloat16", "fp16": "float16"}
 # What a profile that names no version gets: the version whose wire this room speaks.
-_VERSION: Final = "0.32.0"
+_VERSION: Final = TRIED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

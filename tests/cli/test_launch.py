@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from agentload.cli import launch
-from agentload.errors import InterruptError, LaunchError
+from agentload.errors import GateError, InterruptError, LaunchError
 
 pytestmark = pytest.mark.loopback
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("agentload.endpoints.launch.LOOK_S", 0.02)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -35,6 +36,8 @@ def test_a_command_runs_while_the_servers_do_and_its_failure_is_told(file: Path,
     assert printed.err.splitlines()[-1].startswith("a: stopped")
     with pytest.raises(LaunchError, match="'false' ended with code 1"):
         launch.run(endpoints=file, command=["false"], logs=file.parent)
+    with pytest.raises(GateError, match="'sh' did not meet its gate"):
+        launch.run(endpoints=file, command=["sh", "-c", "exit 3"], logs=file.parent)
 
 
 # Says when it runs, notes SIGTERM, and takes its time to end.
@@ -49,9 +52,10 @@ pathlib.Path(sys.argv[1]).write_text(" ".join(said))
 """
 
 
-@pytest.mark.parametrize(("number", "noted"), [(signal.SIGINT, "end"), (signal.SIGTERM, "term end")])
+@pytest.mark.parametrize(("number", "noted"), [(signal.SIGINT, "end"), (signal.SIGHUP, "end"), (signal.SIGTERM, "term end")])
 def test_a_command_that_is_asked_to_stop_ends_in_its_own_time(tmp_path: Path, number: signal.Signals, noted: str) -> None:
     note = tmp_path / "note"
+    before = signal.signal(number, signal.default_int_handler)  # also where the tests run under nohup
 
     def ask() -> None:
         for _ in range(1000):
@@ -62,8 +66,11 @@ def test_a_command_that_is_asked_to_stop_ends_in_its_own_time(tmp_path: Path, nu
 
     asking = threading.Thread(target=ask)
     asking.start()
-    with pytest.raises(InterruptError, match="was stopped"):
-        launch.finished([sys.executable, "-c", PATIENT, str(note)])
+    try:
+        with pytest.raises(InterruptError, match="was stopped"):
+            launch.finished([sys.executable, "-c", PATIENT, str(note)])
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
     asking.join()
     assert note.read_text() == noted
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

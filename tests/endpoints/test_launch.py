@@ -10,12 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from agentload.endpoints import launch
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.kept import kept
-from agentload.endpoints.launch import Running, launched, start
+from agentload.endpoints.launch import Running, is_healthy, launched, start
 from agentload.errors import LaunchError
 
 pytestmark = pytest.mark.loopback
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "LOOK_S", 0.02)
+
 
 # A server with an engine that would outlive it: in a session of its own, or in the server's group with an environment that tells nothing,
 # as vLLM's engines have. The server heeds SIGTERM unless told not to.
@@ -95,13 +102,50 @@ def test_a_server_that_dies_at_its_start_is_told_with_its_log(tmp_path: Path) ->
 
 
 def test_a_server_that_is_never_healthy_is_stopped(tmp_path: Path) -> None:
-    sleeps = Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=(sys.executable, "-c", "import time; time.sleep(60)")))
-    before = threading.active_count()
-    began = time.monotonic()
+    sleeps = Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("sh", "-c", "echo $$; exec sleep 60")))
     with pytest.raises(LaunchError, match="not healthy in time"):
         start(sleeps, logs=tmp_path, start_s=0.3)
-    assert time.monotonic() - began < 10
-    assert threading.active_count() == before
+    assert stat(int((tmp_path / "a.log").read_text()))[0] == "Z"
+
+
+def test_a_second_ctrl_c_while_a_server_takes_its_time_to_end_kills_it(tmp_path: Path) -> None:
+    running = start(arm("stubborn"), logs=tmp_path)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            running.stop()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    until = time.monotonic() + 5
+    while running.survivors() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert running.survivors() == ()
+
+
+def test_a_port_that_speaks_no_http_is_taken_and_never_healthy(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there:
+
+        def greet() -> None:
+            for _ in range(2):
+                peer, _ = there.accept()
+                peer.recv(4096)
+                peer.sendall(b"SSH-2.0-other\r\n")
+                peer.close()
+
+        greeting = threading.Thread(target=greet, daemon=True)
+        greeting.start()
+        other = Endpoint(name="a", url=f"http://127.0.0.1:{there.getsockname()[1]}/v1", launch=Launch(command=("true",)))
+        assert not is_healthy(other)
+        with pytest.raises(LaunchError, match="something answers at"):
+            start(other, logs=tmp_path)
+        greeting.join()
+
+
+def test_a_log_that_cannot_be_written_is_not_blamed_on_the_command(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(LaunchError, match="a: cannot write its log"):
+        start(Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("true",))), logs=tmp_path / "logs")
 
 
 def test_a_port_that_is_taken_and_a_command_that_is_missing_are_told_before_anything_starts(tmp_path: Path) -> None:

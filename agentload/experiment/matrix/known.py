@@ -10,13 +10,11 @@ from agentload.endpoints.commands import RECIPES
 from agentload.errors import UsageError
 from agentload.experiment.matrix.parts import Config, Settings
 
-CALIBRATED: Final = "fp8-calibrated"
-_OF_RECIPES: Final[Mapping[str, Settings]] = {
+WELL_KNOWN: Final[Mapping[str, Settings]] = {
     recipe.arm: {flag.removeprefix("--"): value for flag, value in zip(recipe.flags[::2], recipe.flags[1::2], strict=True)}
     for recipe in RECIPES
 }
-WELL_KNOWN: Final[Mapping[str, Settings]] = {**_OF_RECIPES, CALIBRATED: _OF_RECIPES["fp8"]}
-_WINDOWED: Final = frozenset(recipe.arm for recipe in RECIPES if recipe.needs_windows)
+_BY_NAME: Final = {recipe.arm: recipe for recipe in RECIPES}
 
 
 def config(name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str) -> Config:
@@ -27,4 +25,11 @@ def config(name: str, base: str | None, given: Settings, *, only: tuple[str, ...
         known = f"did you mean {near[0]}?" if near else f"one of: {', '.join(WELL_KNOWN)}"
         raise UsageError(f"{where}: no well-known configuration '{base}'", hint=known)
     merged = {**WELL_KNOWN.get(of, {}), **given}
-    return Config(name=name, settings=merged, only=only, needs_windows=of in _WINDOWED, is_calibrated=of == CALIBRATED)
+    recipe = _BY_NAME.get(of)
+    return Config(
+        name=name,
+        settings=merged,
+        only=only,
+        needs_windows=recipe is not None and recipe.needs_windows,
+        is_calibrated=recipe is not None and recipe.is_calibrated,
+    )

@@ -13,6 +13,7 @@ from typing import Final
 
 from agentload.errors import UsageError
 from agentload.experiment.matrix.parts import Settings
+from agentload.kvmath.vllm import TRIED
 
 OURS: Final = frozenset({"port", "host", "uds", "served-model-name"})
 SHORT: Final[Mapping[str, str]] = {
@@ -45,8 +46,9 @@ _FIELDS: Final[Mapping[str, str]] = {"tensor-parallel-size": "tensor_parallel", 
 
 @cache
 def known() -> frozenset[str]:
-    """Return the settings that vLLM 0.32 takes."""
-    return frozenset((resources.files(__package__ or "") / "vllm_settings.txt").read_text(encoding="utf-8").split())
+    """Return the settings that the vLLM of `TRIED` takes; the first line of their list says so too."""
+    listed = (resources.files(__package__ or "") / "vllm_settings.txt").read_text(encoding="utf-8")
+    return frozenset(line for line in listed.splitlines() if not line.startswith("#"))
 
 
 def checked(given: Settings, where: str) -> dict[str, object]:
@@ -62,7 +64,7 @@ def checked(given: Settings, where: str) -> dict[str, object]:
             near = get_close_matches(setting, known(), n=2, cutoff=0.6)
             meant = f"did you mean {' or '.join(near)}? " if near else ""
             raise UsageError(
-                f"{where}: vLLM has no setting '{name}'", hint=f"{meant}one that is newer than 0.32 goes into args: [--name, value]"
+                f"{where}: vLLM has no setting '{name}'", hint=f"{meant}one that is newer than {TRIED} goes into args: [--name, value]"
             )
         if value is None:
             raise UsageError(f"{where}: '{name}' has no value", hint=f"{name}: true for a flag that takes none")

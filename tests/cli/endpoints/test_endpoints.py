@@ -9,7 +9,8 @@ import pytest
 from agentload.cli import launch
 from agentload.cli.endpoints import check, init
 from agentload.endpoints.arms_file import read_file
-from agentload.endpoints.commands import planned
+from agentload.endpoints.commands import Pins, planned
+from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError, GateError, UsageError
 from agentload.experiment.arms import arms_of
 from agentload.serve.processes import Servers, start
@@ -21,22 +22,52 @@ def servers() -> Iterator[Servers]:
         yield running
 
 
+CALIBRATED = "fp8-calibrated"
+PLAIN = {"num_hidden_layers": 4, "num_attention_heads": 4, "hidden_size": 256, "max_position_embeddings": 8192}
+
+
+def written(arms: tuple[Endpoint, ...]) -> list[tuple[object, ...]]:
+    return [(arm.name, arm.url, arm.expect, arm.launch) for arm in arms]
+
+
 def test_the_file_that_init_writes_reads_back_as_what_launch_would_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     init.run(model="org/M", out=tmp_path / "e.yaml", max_model_len=8192)
-    assert [(arm.name, arm.url, arm.expect, arm.launch) for arm in read_file(tmp_path / "e.yaml")] == [
-        (arm.name, arm.url, arm.expect, arm.launch) for arm in planned("org/M", length=8192)
-    ]
+    would = planned("org/M", pins=Pins(max_model_len=8192))
+    assert written(read_file(tmp_path / "e.yaml")) == written(tuple(arm for arm in would if arm.name != CALIBRATED))
     with pytest.raises(UsageError, match="exists"):
         init.run(model="org/M", out=tmp_path / "e.yaml")
     launch.run(endpoints=tmp_path / "e.yaml", print_=True, only="fp8")
     assert "vllm serve org/M --port 8001 --max-model-len 8192 --kv-cache-dtype fp8" in capsys.readouterr().out
 
 
+def test_calibrated_weights_are_an_arm_once_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    init.run(model="org/M", out=Path("e.yaml"))
+    assert "  # fp8-calibrated:\n" in Path("e.yaml").read_text()
+    Path("calibrate/M-fp8-kv-tensor").mkdir(parents=True)
+    init.run(model="org/M", out=Path("e.yaml"), force=True)
+    assert written(read_file(Path("e.yaml"))) == written(planned("org/M"))
+
+
+def test_a_folder_with_a_space_in_its_name_is_served_whole(tmp_path: Path) -> None:
+    init.run(model="./my models/llama", out=tmp_path / "e.yaml")
+    first = read_file(tmp_path / "e.yaml")[0].launch
+    assert first is not None
+    assert first.command[:3] == ("vllm", "serve", "./my models/llama")
+
+
 def test_a_model_whose_config_is_here_and_has_no_windows_gets_no_arm_that_skips_them(tmp_path: Path) -> None:
-    config = {"num_hidden_layers": 4, "num_attention_heads": 4, "hidden_size": 256, "max_position_embeddings": 8192}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(PLAIN))
     init.run(model=str(tmp_path), out=tmp_path / "e.yaml")
     assert [arm.name for arm in read_file(tmp_path / "e.yaml")] == ["bf16", "fp8", "bf16-same-backend"]
+
+
+def test_launch_prints_no_arm_that_skips_windows_where_the_model_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(PLAIN))
+    launch.run(print_=True, model=str(tmp_path), max_model_len=4096, batched_tokens=2048)
+    printed = capsys.readouterr().out
+    assert "sliding_window" not in printed
+    assert printed.count("--max-model-len 4096 --max-num-batched-tokens 2048") == 4
 
 
 @pytest.mark.loopback
@@ -66,8 +97,23 @@ def test_launch_prints_a_plan_without_an_arms_file_and_refuses_unknown_forms(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     launch.run(print_=True)
-    assert capsys.readouterr().out.count("vllm serve MODEL") == 4
+    printed = capsys.readouterr().out
+    assert printed.count("vllm serve MODEL") == 4
+    assert "vllm serve ./calibrate/MODEL-fp8-kv-tensor" in printed
     with pytest.raises(UsageError, match="--format"):
         launch.run(print_=True, format_="helm")
     with pytest.raises(EndpointError, match="no such file"):
         launch.run()
+
+
+def test_launch_prints_the_file_that_is_here_unless_a_model_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("endpoints.yaml").write_text("arms: {a: {url: 'http://127.0.0.1:9/v1'}}")
+    launch.run(print_=True)
+    assert "started elsewhere" in capsys.readouterr().out
+    launch.run(print_=True, model="org/M")
+    assert "vllm serve org/M" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="both an arms file and --model"):
+        launch.run(endpoints=Path("endpoints.yaml"), print_=True, model="org/M")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from importlib import resources
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from agentload.errors import UsageError
 from agentload.experiment.matrix.settings import OURS, arm_fields, checked, expected, grid, known, words
+from agentload.kvmath.vllm import TRIED
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,12 @@ def test_a_setting_that_vllm_does_not_take_is_refused_with_the_nearest(settings:
         checked(settings, "x")
     assert caught.value.message == error
     assert hint in (caught.value.hint or "")
+
+
+def test_the_list_of_settings_is_that_of_the_release_that_was_tried() -> None:
+    listed = resources.files("agentload.experiment.matrix") / "vllm_settings.txt"
+    assert listed.read_text(encoding="utf-8").splitlines()[0].split(":")[0] == f"# vllm {TRIED}"
+    assert not [name for name in known() if " " in name or "#" in name]
 
 
 def test_a_server_must_say_what_it_was_set_to() -> None:

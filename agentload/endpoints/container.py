@@ -1,0 +1,91 @@
+"""What a container of an arm runs: which image, which words, what it is given of the machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.sharing import VISIBLE
+from agentload.kvmath.vllm import TRIED
+
+IMAGE: Final = "vllm/vllm-openai:v{version}"
+CACHE: Final = "/cache"
+"""Where the container has the hub's files."""
+WEIGHTS: Final = "/weights"
+"""Where it has a folder of this machine that is served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One arm's server, as something that starts containers must know it."""
+
+    image: str
+    program: tuple[str, ...]
+    """In place of the image's own, which is `vllm serve`; () leaves that."""
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    port: int
+    gpus: int
+    gpu_ids: tuple[str, ...]
+    """() where the arm names none, or a part of one."""
+    folder: str | None
+    """Of this machine, to be served."""
+
+
+def container(arm: Endpoint, launch: Launch) -> Container:
+    """Turn the launch of an arm into what a container runs."""
+    own = () if any("/" in each for each in arm.own_gpus) else tuple(sorted(arm.own_gpus))  # Docker numbers parts in its own way
+    served = _served(launch.command)
+    folder = _folder(served[0]) if served else None
+    program, arguments = (_program(launch.command), ()) if served is None else ((), _arguments(served, folder))
+    return Container(
+        image=_image(arm),
+        program=program,
+        arguments=arguments,
+        # It sees the GPUs that it was given, and counts them from 0.
+        environment={"HF_HOME": CACHE} | {name: value for name, value in launch.env.items() if name not in VISIBLE},
+        port=urlsplit(arm.url).port or 8000,
+        gpus=arm.gpus or len(own) or (arm.tensor_parallel or 1) * (arm.data_parallel or 1),
+        gpu_ids=own,
+        folder=folder,
+    )
+
+
+def _served(words: Sequence[str]) -> tuple[str, ...] | None:
+    """Return what follows `vllm serve`; None for any other command."""
+    at = next((at for at, word in enumerate(words) if word == "serve" and at and Path(words[at - 1]).name == "vllm"), None)
+    return None if at is None or at + 1 == len(words) else tuple(words[at + 1 :])
+
+
+def _program(words: Sequence[str]) -> tuple[str, ...]:
+    # The image's Python has one name.
+    return ("python3" if re.fullmatch(r"python[\d.]*", Path(words[0]).name) else words[0], *words[1:])
+
+
+def _arguments(served: tuple[str, ...], folder: str | None) -> tuple[str, ...]:
+    model, *rest = served
+    if "--host" in rest:  # the container's own address is another
+        at = rest.index("--host")
+        rest = rest[:at] + rest[at + 2 :]
+    if folder is None:
+        return (model, *rest)
+    return (WEIGHTS, *(() if "--served-model-name" in rest else ("--served-model-name", model)), *rest)
+
+
+def _folder(model: str) -> str | None:
+    """Return the folder that is served, where it is one: it is spelled as a path, or is there."""
+    path = Path(model).expanduser()
+    return str(path.absolute()) if model.startswith((".", "/", "~")) or path.is_dir() else None
+
+
+def _image(arm: Endpoint) -> str:
+    """Name the image of the release that the arm expects; where it expects none, of the one that was tried."""
+    found = re.match(r"\d+\.\d+(\.\d+)?(?=$|\+)", str(arm.expect.get("version", "")).removeprefix("v"))
+    if found is None or f"{TRIED}.".startswith(f"{found[0]}."):
+        return IMAGE.format(version=TRIED)
+    return IMAGE.format(version=found[0] if found[1] else f"{found[0]}.0")
