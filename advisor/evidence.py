@@ -28,6 +28,7 @@ __all__ = [
     "Kind",
     "Model",
     "Observation",
+    "Phase",
     "PrefixBreak",
     "Prior",
     "Probe",
@@ -41,6 +42,15 @@ Kind = Literal["measured", "emulated", "simulated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """Hold what a request took in one phase by the server's own clock."""
+
+    name: str  # queue, prefill, decode, first-token, token, answer
+    mean_ms: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
     """Hold figures taken from the server's own samples, for one workload on one arm (workload None: whole server)."""
 
@@ -51,12 +61,16 @@ class Telemetry:
     hit_rate: float | None = None  # cached prompt tokens / prompt tokens, measured
     ideal_hit_rate: float | None = None  # the same with an unbounded cache and the same bytes
     impossible_hits: float | None = None  # cached tokens where the salt rules any hit out
-    queue_wait_p95_ms: float | None = None
     running_max: float | None = None
     waiting_max: float | None = None
     fill_minutes: float | None = None  # time this load needs to fill the pool, when the plan could tell
+    external_hit_rate: float | None = None  # of what was asked of a cache outside the server (KV offload, other servers)
+    rejections: float | None = None  # requests that the server declined because its queue was full
+    phases: tuple[Phase, ...] = ()
     acceptance_rate: float | None = None  # speculative decoding
     watts: float | None = None  # mean draw of the replica's GPUs
+    throttled_share: float | None = None  # of the time, of the GPU that was slowed most: by heat, or by a brake of the hardware
+    power_capped_share: float | None = None  # of the time, at the limit of its power: slower than its clocks, as its maker means it to be
     sent_tokens: float | None = None  # prompts and answers of all that was sent to the server, whether or not it is evidence
 
 

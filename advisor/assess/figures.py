@@ -124,16 +124,21 @@ def _telemetry(figures: Telemetry) -> Iterator[tuple[str, Estimate]]:
         "preemptions": "count",
         "hit_rate": "share",
         "ideal_hit_rate": "share",
-        "queue_wait_p95_ms": "ms",
+        "external_hit_rate": "share",
+        "rejections": "count",
         "running_max": "requests",
         "waiting_max": "requests",
         "acceptance_rate": "share",
         "watts": "W",
+        "throttled_share": "share",
+        "power_capped_share": "share",
     }
     for name, unit in units.items():
         value = getattr(figures, name)
         if value is not None:
             yield name, _counted(value, unit=unit, method="server's own samples")
+    for phase in figures.phases:
+        yield f"phase_ms.{phase.name}", _counted(phase.mean_ms, unit="ms", method="server's own histograms", n=phase.count)
 
 
 def _facts(arm: Arm) -> Iterator[tuple[str, Estimate]]:

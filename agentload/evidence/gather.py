@@ -12,10 +12,11 @@ from typing import cast
 import duckdb
 import polars as pl
 
-from advisor.evidence import Evidence, Kind, Observation, WorkloadClass
+from advisor.evidence import Evidence, Kind, Observation, Telemetry, WorkloadClass
 from agentload.errors import EvidenceError
 from agentload.evidence import (
     accuracy,
+    clocks,
     described,
     health,
     long_run,
@@ -73,12 +74,14 @@ def gather(
     counted = observations.counted(frame, played)
     told = notes.notes(played, counted)
     swept, counted = sweeps.parted(counted)
+    loaded = sweeps.without(played, swept, counted)
     answers, same_answers = accuracy.accuracy(connection, run_id, names, first)
     if not counted.height and not answers:
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
     profile = profiles.get(first) or next(iter(profiles.values()), None)
     shared = described.deployment(arms, first, profile, price)
-    drawn = power.power(connection, run_id, [each for each in arms if not is_control(each.arm)], played)
+    drawn = power.power(connection, run_id, [each for each in arms if not is_control(each.arm)], loaded)
+    slowed = clocks.clocks(connection, run_id, loaded)
     where = machines.machines(arms, played)
     compared = tuple(
         replace(described.described(each, profiles.get(each.arm)), machine=where.only.get(each.arm))
@@ -87,7 +90,7 @@ def gather(
     )
     # The first call behind a priming one is meant to find its context.
     is_cold = run.is_cold and not frame["prime"].any()
-    server = dict(telemetry.of_servers(connection, run_id, names, played, counted, is_cold=is_cold))
+    server = dict(telemetry.of_servers(connection, run_id, names, loaded, counted, is_cold=is_cold))
     points = list(capacity(connection, run_id, names, counted["workload"].unique().to_list()))
     unfilled: tuple[str, ...] = ()
     if run.long_run is not None:
@@ -105,7 +108,7 @@ def gather(
         workloads=_workloads(counted, first),
         observations=_observations(counted, names, where.names, ideal_hit_rates or run.ideal_hit_rates),
         sweeps=sweeps.sweeps(swept, names),
-        server=tuple((arm, replace(figures, watts=drawn.watts.get(arm))) for arm, figures in server.items()),
+        server=tuple((arm, _with_gpus(figures, drawn.watts.get(arm), slowed.get(arm))) for arm, figures in server.items()),
         accuracy=answers,
         aa_accuracy=same_answers,
         aa=controls(counted, where.names),
@@ -115,6 +118,11 @@ def gather(
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
         notes=(*run.caveats, *unfilled, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),
     )
+
+
+def _with_gpus(figures: Telemetry, watts: float | None, found: clocks.Clocks | None) -> Telemetry:
+    found = found or clocks.Clocks()
+    return replace(figures, watts=watts, throttled_share=found.slowed, power_capped_share=found.capped)
 
 
 def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:

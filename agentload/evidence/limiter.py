@@ -10,9 +10,10 @@ import polars as pl
 
 from agentload.evidence.plays import Play
 
-# A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever counts requests of a key.
+# A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever counts requests of a key: in an answer's head,
+# or in a stream whose head said 200 (`replay.call` puts its code before what it said).
 _QUERY: Final = """
-SELECT c.arm, count(*) FILTER (c.http_status = 429) / count(*)
+SELECT c.arm, count(*) FILTER (c.http_status = 429 OR (c.status = 'busy' AND starts_with(c.error, '429 '))) / count(*)
 FROM calls_row AS c JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.until_ns
 WHERE c.run_id = $run AND c.http_status IS NOT NULL GROUP BY ALL
 """

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.evidence import Floats, Sweep
+from agentload.evidence.plays import Play
 from agentload.model.apart import CONTEXT_SWEEP
 
 
@@ -16,6 +17,12 @@ def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     is_swept = pl.col("workload").eq(CONTEXT_SWEEP)
     swept, others = counted.filter(is_swept), counted.filter(~is_swept)
     return swept, others if others.height else swept
+
+
+def without(plays: Sequence[Play], swept: pl.DataFrame, counted: pl.DataFrame) -> tuple[Play, ...]:
+    """Leave out the plays of a context sweep: its calls ran alone in a cold cache, and say nothing of a server under load."""
+    alone = set(swept["play"]) - set(counted["play"])
+    return tuple(play for play in plays if play.number not in alone)
 
 
 def sweeps(swept: pl.DataFrame, arms: Sequence[str]) -> tuple[Sweep, ...]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import duckdb
 import polars as pl
 
-from advisor.evidence import Telemetry
+from advisor.evidence import Phase, Telemetry
 from agentload.evidence.plays import Play
 from agentload.evidence.rows import total
 from agentload.model.controls import control_of
 
 FULL: Final = 0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
+PHASES: Final[Mapping[str, str]] = {
+    "queue": "queue_s", "prefill": "prefill_s", "decode": "decode_s", "first-token": "ttft_s", "token": "itl_s", "answer": "e2e_s",
+}  # fmt: skip
+"""Histograms of samples, by the phase of a request that each times."""
 
 # An arm idles while the other one plays: gauges count inside plays alone, counters where a play lies between two samples.
 _QUERY: Final = """
@@ -51,18 +55,21 @@ def of_servers(
         own = {name: figures for (of, name), figures in samples.items() if of == arm}
         seconds = sum((play.ended_ns or play.started_ns) - play.started_ns for play in kept if play.arm == arm) / 1e9
         calls = rows.filter(pl.col("arm") == arm)
-        queries, hits = _counted(own, "prefix_queries"), _counted(own, "prefix_hits")
-        drafts, accepted = _counted(own, "draft_tokens"), _counted(own, "accepted_tokens")
+        told = hit_rate(calls)
         figures = Telemetry(
             peak_kv_usage=_highest(own, "kv_usage"),
             pool_filled_share=own["kv_usage"][1] or 0.0 if "kv_usage" in own else None,
             preemptions=_counted(own, "preemptions"),
             minutes=seconds / 60,
-            hit_rate=hits / queries if queries and hits is not None else hit_rate(calls),
+            # Samples begin and end beside the blocks; what was said of each call is of the calls that count.
+            hit_rate=told if told is not None else _ratio(own, "prefix_hits", "prefix_queries"),
+            external_hit_rate=_ratio(own, "external_hits", "external_queries"),
+            rejections=_counted(own, "rejections"),
+            phases=tuple(_phases(own)),
             impossible_hits=_impossible_hits(calls) if is_cold else None,
             running_max=_highest(own, "running"),
             waiting_max=_highest(own, "waiting"),
-            acceptance_rate=accepted / drafts if drafts and accepted is not None else None,
+            acceptance_rate=_ratio(own, "accepted_tokens", "draft_tokens"),
             sent_tokens=sent.get(arm, 0.0) + sent.get(control_of(arm), 0.0),
         )
         out.append((arm, figures))
@@ -107,6 +114,18 @@ def _highest(samples: Mapping[str, _Figures], name: str) -> float | None:
 
 def _counted(samples: Mapping[str, _Figures], name: str) -> float | None:
     return samples[name][2] if name in samples else None
+
+
+def _ratio(samples: Mapping[str, _Figures], part: str, whole: str) -> float | None:
+    some, all_ = _counted(samples, part), _counted(samples, whole)
+    return some / all_ if all_ and some is not None else None
+
+
+def _phases(samples: Mapping[str, _Figures]) -> Iterator[Phase]:
+    for name, histogram in PHASES.items():
+        mean_s, count = _ratio(samples, f"{histogram}_sum", f"{histogram}_count"), _counted(samples, f"{histogram}_count")
+        if mean_s is not None and count:
+            yield Phase(name=name, mean_ms=1e3 * mean_s, count=round(count))
 
 
 def hit_rate(rows: pl.DataFrame) -> float | None:

@@ -20,6 +20,7 @@ from advisor.gates import (
     limiter,
     pool_size,
     steady,
+    throttled,
 )
 from advisor.policy import Policy
 from tests.advisor.cases import BF16, FP8, bare, compared, observed, sweeps
@@ -50,6 +51,7 @@ def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
         "limiter",
         "pool_size",
         "steady",
+        "throttled",
     ]
     assert all(plugins.first_sentence(each).endswith(".") for each in found)
 
@@ -187,3 +189,27 @@ def test_more_than_one_call_in_a_hundred_answered_429_is_the_limiters_latency(sh
     assert _statuses(limiter, evidence) == said
     spoiled = {what for gate in limiter.check(evidence, Policy()) for what in gate.spoils}
     assert spoiled == ({"ttft", "itl", "turn", "capacity"} if said == ["fail"] else set())
+
+
+@pytest.mark.parametrize(
+    ("figures", "status", "message"),
+    [
+        (Telemetry(throttled_share=0.0), "pass", "GPUs were slowed by heat or a brake for 0.0% of the time"),
+        (
+            Telemetry(throttled_share=0.02, power_capped_share=0.4),
+            "pass",
+            "GPUs were slowed by heat or a brake for 2.0% of the time, at the power limit for 40%",
+        ),
+        (
+            Telemetry(throttled_share=0.3),
+            "fail",
+            "a GPU was slowed by heat or a brake for 30.0% of the time: its cooling was measured, not the arm",
+        ),
+        (Telemetry(), "not observed", "no GPU said whether it was slowed: `gpu_metrics` names an exporter"),
+    ],
+)
+def test_a_gpu_that_was_slowed_for_long_is_not_the_arm(figures: Telemetry, status: str, message: str) -> None:
+    evidence = bare(kind="measured", server=(("fp8", figures),))
+    (gate,) = throttled.check(evidence, Policy())
+    assert (gate.status, gate.message, bool(gate.spoils)) == (status, message, status == "fail")
+    assert throttled.check(replace(evidence, kind="emulated"), Policy()) == ()

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.evidence import Calls, ClientHealth, Evidence, Telemetry
+from advisor.evidence import Calls, ClientHealth, Evidence, Phase, Telemetry
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
+from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.controls import control_of
 from agentload.model.rows import Row, SampleRow
 from agentload.model.stamps import stamps
@@ -216,13 +217,22 @@ def test_samples_count_only_while_the_arm_was_played(tmp_path: Path) -> None:
         return SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=round(at_s * S), name=name, value=value)
 
     rows = [
-        *pair_of_blocks(),
+        block("bf16", 0, 0),
+        call("bf16", 0, 1, cached_tokens=None),  # a server that does not say it of each call
+        *OTHER,
         # The pool is full for 25 of the block's 100 seconds, and again while the other arm plays.
         *(sample(at, "kv_usage", value) for at, value in ((0, 0.2), (50, 0.97), (75, 0.5), (250, 1.0))),
         # The server started again between 60 s and 120 s; what others did later is not ours.
         *(sample(at, "preemptions", value) for at, value in ((0, 5), (60, 8), (120, 2), (300, 90))),
         *(sample(at, "prefix_queries", value) for at, value in ((0, 0), (100, 400))),
         *(sample(at, "prefix_hits", value) for at, value in ((0, 0), (100, 100))),
+        *(sample(at, "external_queries", value) for at, value in ((0, 10), (100, 90))),
+        *(sample(at, "external_hits", value) for at, value in ((0, 10), (100, 50))),
+        *(sample(at, "rejections", value) for at, value in ((0, 1), (100, 4))),
+        *(sample(at, "queue_s_sum", value) for at, value in ((0, 7.0), (100, 8.0))),
+        *(sample(at, "queue_s_count", value) for at, value in ((0, 10), (100, 14))),
+        *(sample(at, "prefill_s_sum", value) for at, value in ((0, 7.0), (100, 7.0))),
+        *(sample(at, "prefill_s_count", value) for at, value in ((0, 10), (100, 10))),  # none in this time
     ]
     assert dict(evidence(tmp_path, rows).server)["bf16"] == Telemetry(
         peak_kv_usage=0.97,
@@ -230,9 +240,36 @@ def test_samples_count_only_while_the_arm_was_played(tmp_path: Path) -> None:
         preemptions=5.0,
         minutes=100 / 60,
         hit_rate=0.25,
-        impossible_hits=0.0,
+        external_hit_rate=0.5,
+        rejections=3.0,
+        phases=(Phase(name="queue", mean_ms=250.0, count=4),),
         sent_tokens=1005.0,
     )
+
+
+def test_what_was_said_of_each_call_wins_over_counters_that_begin_and_end_beside_the_blocks(tmp_path: Path) -> None:
+    counters = (("prefix_queries", 0, 0), ("prefix_queries", 100, 4000), ("prefix_hits", 0, 0), ("prefix_hits", 100, 2000))
+    samples = [SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=at * S, name=name, value=float(value)) for name, at, value in counters]
+    rows = [block("bf16", 0, 0), call("bf16", 0, 1, cached_tokens=300), *OTHER, *samples]
+    figures = evidence(tmp_path, rows).telemetry(None, "bf16")
+    assert figures is not None
+    assert figures.hit_rate == 0.3
+
+
+def test_a_context_sweep_is_no_load_on_the_server(tmp_path: Path) -> None:
+    def samples(at_s: float, **values: float) -> list[SampleRow]:
+        return [SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=round(at_s * S), name=name, value=value) for name, value in values.items()]
+
+    swept: list[Row] = [block(name, 1, at) for name, at in (("bf16", 400), ("fp8", 600))]
+    swept += [call(name, 1, at, workload=CONTEXT_SWEEP, cached_tokens=0) for name, at in (("bf16", 401), ("fp8", 601))]
+    seen = [*samples(50, kv_usage=0.3, running=2, gpu_power_w=300), *samples(450, kv_usage=0.9, running=1, gpu_power_w=100)]
+    (tmp_path / "alone").mkdir()
+    beside = evidence(tmp_path, [*pair_of_blocks(), *swept, *seen]).telemetry(None, "bf16")
+    alone = evidence(tmp_path / "alone", [*swept, *seen]).telemetry(None, "bf16")
+    assert beside is not None
+    assert alone is not None
+    assert (beside.peak_kv_usage, beside.running_max, beside.minutes, beside.watts) == (0.3, 2.0, 100 / 60, 300.0)
+    assert (alone.peak_kv_usage, alone.minutes, alone.watts) == (0.9, 100 / 60, 100.0)
 
 
 def test_all_that_was_sent_to_a_server_went_through_its_cache_evidence_or_not(tmp_path: Path) -> None:

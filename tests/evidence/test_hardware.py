@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.evidence import Evidence
-from advisor.gates import compute_floor
+from advisor.gates import compute_floor, throttled
 from advisor.policy import Policy
 from agentload.evidence.gather import gather
 from agentload.kvmath.config import model_shape

@@ -1,0 +1,50 @@
+"""For how long the GPUs of each arm were slowed while it was played, by their own reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import polars as pl
+
+from agentload.evidence.plays import Play
+
+# Bits of NVML's clocks event reasons (nvml.h), which DCGM hands on.
+SLOWED: Final = 0x8 | 0x20 | 0x40 | 0x80  # hardware slowdown, heat by software, heat by hardware, power brake
+CAPPED: Final = 0x4  # the limit of its power
+
+# A step waits for the slowest GPU: the one that was slowed most counts.
+_QUERY: Final = """
+WITH each_gpu AS (
+    SELECT s.arm, s.labels,
+        avg((s.value::BIGINT & $slowed <> 0)::INTEGER) AS slowed, avg((s.value::BIGINT & $capped <> 0)::INTEGER) AS capped
+    FROM samples AS s JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns AND p.until_ns
+    WHERE s.run_id = $run AND s.name = 'gpu_throttle_reasons' GROUP BY ALL
+)
+SELECT arm, max(slowed), max(capped) FROM each_gpu GROUP BY arm
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Shares of the time under load."""
+
+    slowed: float | None = None
+    capped: float | None = None
+
+
+def clocks(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[str, Clocks]:
+    """Read by arm how long its GPUs were slowed in the plays that count; an arm whose GPUs say nothing is left out."""
+    table = pl.DataFrame(
+        [(play.leg, play.arm, play.started_ns, play.ended_ns) for play in plays if play.left_out is None],
+        schema={"leg": pl.Int64, "arm": pl.String, "started_ns": pl.Int64, "until_ns": pl.Int64},
+        orient="row",
+    )
+    connection.register("plays", table)
+    try:
+        rows = connection.execute(_QUERY, {"run": run_id, "slowed": SLOWED, "capped": CAPPED}).fetchall()
+    finally:
+        connection.unregister("plays")
+    return {arm: Clocks(slowed=slowed, capped=capped) for arm, slowed, capped in rows}
