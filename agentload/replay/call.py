@@ -179,7 +179,8 @@ class CallMachine:
         if is_refusal:
             return ("busy" if code in BUSY else "http_error"), _said(parsed) or f"HTTP {code}"
         if parsed.fault is not None:
-            return ("busy" if parsed.fault.code in BUSY else "stream_error"), parsed.fault.text
+            # The answer's head said 200: which refusal it was stands here alone.
+            return ("busy", f"{parsed.fault.code} {parsed.fault.text}") if parsed.fault.code in BUSY else ("stream_error", parsed.fault.text)
         if parsed.unreadable is not None:
             return "unreadable", parsed.unreadable
         if not is_complete:

@@ -133,7 +133,7 @@ FAILURES: list[tuple[Callable[[Peer], Awaitable[None]], Status, str | None]] = [
     (ends_without_a_finish_reason, "truncated", "the answer has no finish_reason"),
     (answers_nothing, "truncated", "the answer has no finish_reason"),
     (fails_in_band, "stream_error", "InternalServerError: engine died"),
-    (is_full_in_band, "busy", "Service Unavailable: queue full"),
+    (is_full_in_band, "busy", "503 Service Unavailable: queue full"),
     (is_full, "busy", "error: {}"),
     (refuses_the_prompt, "http_error", "BadRequestError: too long"),
     (redirects_elsewhere, "http_error", "HTTP 307"),

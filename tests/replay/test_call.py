@@ -162,7 +162,7 @@ def test_a_whole_answer_stays_whole_when_the_connection_misbehaves_after_it(happ
 ANSWERS: list[tuple[dict[str, object], Status, str | None]] = [
     ({}, "ok", None),
     ({"fault": Fault(kind="E", message="broken", code=500)}, "stream_error", "E: broken"),
-    ({"fault": Fault(kind="E", message="full", code=503)}, "busy", "E: full"),
+    ({"fault": Fault(kind="E", message="full", code=503)}, "busy", "503 E: full"),
     ({"unreadable": "no JSON"}, "unreadable", "no JSON"),
     ({"finish_reason": None}, "truncated", "the answer has no finish_reason"),
     ({"has_end_mark": False}, "truncated", "the answer has no end mark"),
