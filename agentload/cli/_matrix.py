@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from agentload.cli._dry import about
 from agentload.cli._table import table
 from agentload.experiment.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
+from agentload.experiment.matrix.described import LeftOut, Matrix
 from agentload.experiment.matrix.estimate import Estimate
-from agentload.experiment.matrix.parts import LeftOut, Matrix
-from agentload.experiment.matrix.plan import Part
+from agentload.experiment.matrix.parts import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

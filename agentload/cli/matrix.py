@@ -27,8 +27,8 @@ from agentload.cli._matrix import dry, printed
 from agentload.cli._output import print_json
 from agentload.errors import AgentloadError, UsageError
 from agentload.experiment.matrix.ending import ended
+from agentload.experiment.matrix.parts import parts, traces_of
 from agentload.experiment.matrix.places import Places
-from agentload.experiment.matrix.plan import parts, traces_of
 from agentload.experiment.matrix.play import play
 from agentload.experiment.matrix.preset import preset_text
 from agentload.experiment.matrix.read import read_matrix
@@ -66,15 +66,16 @@ def run(
         found = parts(matrix, places, traces, only=only)
         print_json(dry(found)) if json else print(printed(matrix, found))
         return
-    outcome = play(matrix, places, traces, only=only, minutes=minutes, told=_told)
-    made, paths = ended(matrix, outcome, places)
+    played = play(matrix, places, traces, only=only, minutes=minutes, told=_told)
+    made, paths = ended(matrix, played, places, traces)
     if json:
         print(paths[-1].read_text(encoding="utf-8"), end="")
     else:
         for each in made.models:
             print(f"{each.model}: {each.headline}")
         print(*paths, sep="\n")
-    failed = [each for each in made.missing if each.is_failure]
+    names = {part.name for part in played.parts}
+    failed = [each for each in made.missing if each.is_failure and each.model in names]
     if failed:
         raise AgentloadError(
             f"{len(failed)} of it failed: {', '.join(f'{each.model}/{each.what}' for each in failed)}",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentload.endpoints.commands import COMMON
-from agentload.experiment.matrix.parts import Config, LeftOut, Model, Server
-from agentload.experiment.matrix.settings import arm_fields, expected, words
+from agentload.experiment.matrix.described import Config, LeftOut, Model, Server
+from agentload.experiment.matrix.settings import arm_fields, expected, gpus, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def _wanted(model: Model, configs: Sequence[Config], served: Sequence[str] | Non
     by_name = {config.name: config for config in configs}
     if served is None:
         return [by_name[name] for name in model.configs] if model.configs else configs
-    return [by_name.get(name, Config(name=name)) for name in served if not model.configs or name in model.configs]
+    return [by_name.get(name, Config(name=name)) for name in model.configs or served]
 
 
 def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bool) -> str | None:  # noqa: FBT001  # a fact, or none
@@ -69,13 +69,19 @@ def arms_document(model: Model, configs: Sequence[Config], server: Server, *, is
     return {**shared, "arms": {config.name: _arm(config, model, server, served) for config in configs}}
 
 
+def settings_of(config: Config, model: Model, server: Server) -> dict[str, object]:
+    """Return the settings of one server."""
+    return {**server.settings, **model.settings, **config.settings}
+
+
 def _arm(config: Config, model: Model, server: Server, served: str) -> dict[str, object]:
-    given = {**server.settings, **model.settings, **config.settings}
+    given = settings_of(config, model, server)
     weights = model.calibrated if config.is_calibrated else model.serve
     told = ("--served-model-name", served) if weights != served else ()
     command = (*server.command, "serve", str(weights), "--port", str(server.port), *told, *words(given), *COMMON)
     launch: dict[str, object] = {"command": list(command)} | ({"env": dict(server.env)} if server.env else {})
-    entry: dict[str, object] = {"url": f"http://127.0.0.1:{server.port}/v1", **arm_fields(given), "launch": launch}
+    split = {"gpus": count} if server.gpus is None and (count := gpus(given)) > 1 else {}
+    entry: dict[str, object] = {"url": f"http://127.0.0.1:{server.port}/v1", **arm_fields(given), **split, "launch": launch}
     return entry | ({"expect": expect} if (expect := expected(given)) else {})
 
 

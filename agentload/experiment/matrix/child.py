@@ -18,7 +18,7 @@ DRAIN_S: Final = 300.0
 """From the first request to stop until the second, and as long again until it is killed: what is in flight may be a long answer."""
 LOOK_S: Final = 0.2
 INTERRUPTED: Final = 130
-PROGRAM: Final = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
+PROGRAM: Final = (sys.executable, "-m", "agentload")
 
 
 @dataclass(slots=True)
@@ -68,13 +68,14 @@ class _Heard:
                 self.told(line.rstrip())
 
 
-def run(arguments: Sequence[str], *, said: Path, until: float, stops: Stops, told: Callable[[str], None]) -> Ended:
+def run(arguments: Sequence[str], *, said: Path, until: float, stops: Stops, told: Callable[[str], None], lock: int | None = None) -> Ended:
     """Run `agentload ARGUMENTS` and return how it ended; from the instant *until* on, or when we are asked, it is asked to stop.
 
-    It has a process group of its own, so that Ctrl-C reaches us alone and is passed on once.
+    It has a process group of its own, so that Ctrl-C reaches us alone and is passed on once. It has *lock* open as well:
+    should we be killed, what it locks is held until the verb has ended too.
     """
     said.parent.mkdir(parents=True, exist_ok=True)
-    with said.open("a", encoding="utf-8") as file, _started(arguments) as process:
+    with said.open("a", encoding="utf-8") as file, _started(arguments, lock) as process:
         assert process.stdout is not None, "a pipe"
         assert process.stderr is not None, "a pipe"
         heard, quiet = _Heard(told), _Heard(lambda _: None)
@@ -92,7 +93,7 @@ def run(arguments: Sequence[str], *, said: Path, until: float, stops: Stops, tol
     return Ended(code=code, is_timed_out=is_timed_out, error="; ".join(heard.errors) or None)
 
 
-def _started(arguments: Sequence[str]) -> subprocess.Popen[str]:
+def _started(arguments: Sequence[str], lock: int | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,
@@ -101,6 +102,7 @@ def _started(arguments: Sequence[str]) -> subprocess.Popen[str]:
         text=True,
         errors="replace",
         process_group=0,
+        pass_fds=() if lock is None else (lock,),
     )
 
 

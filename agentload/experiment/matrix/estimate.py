@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import fmean
 from typing import Final, assert_never
 
 from agentload.experiment.asking import cost as asking_cost
-from agentload.experiment.asking.plan import DEFAULT_TASKS, asking, contexts
+from agentload.experiment.asking.plan import DEFAULT_TASKS, asking
 from agentload.experiment.asking.source import Generated
-from agentload.experiment.layout.contexts import lengths, sweep
+from agentload.experiment.layout.contexts import SMALLEST, sweep
 from agentload.experiment.layout.cost import Cost, cost
+from agentload.experiment.layout.lengths import lengths
 from agentload.experiment.layout.merge import merged
 from agentload.experiment.layout.plan import plan
 from agentload.experiment.layout.starts import starts_of, with_starts
-from agentload.experiment.matrix.parts import Accuracy, Measure, Server
+from agentload.experiment.matrix.arms import settings_of
+from agentload.experiment.matrix.described import Accuracy, Measure
+from agentload.experiment.matrix.settings import gpus
 from agentload.experiment.matrix.steps import Planned, Step
 from agentload.model.controls import control_of
 from agentload.model.plan import Budget, ClosedLoop, Load, Plan, Recorded, WaitScale
@@ -44,7 +48,7 @@ def estimates(planned: Planned, steps: Sequence[Step], traces: Mapping[str, Trac
         calls, starts, minutes = _taken(planned, step, traces)
         starts = starts if planned.is_launched else 0
         minutes += starts * server.start_minutes
-        found[step.name] = Estimate(calls=calls, starts=starts, minutes=minutes, usd=_usd(server, minutes) if planned.is_launched else None)
+        found[step.name] = Estimate(calls=calls, starts=starts, minutes=minutes, usd=_usd(planned, step, minutes))
     return found
 
 
@@ -57,7 +61,8 @@ def _taken(planned: Planned, step: Step, traces: Mapping[str, Trace]) -> tuple[i
         case "context":
             assert measure.contexts is not None, step.key
             wanted = measure.contexts
-            swept = sweep(lengths(wanted.lengths), pairs=wanted.pairs, output=wanted.output, seed=measure.seed)
+            contexts = lengths(wanted.lengths, option="contexts", least=SMALLEST)
+            swept = sweep(contexts, pairs=wanted.pairs, output=wanted.output, seed=measure.seed)
             made = plan(swept, step.arms, run="", seed=measure.seed, pairs=wanted.pairs, load=Load(arrivals=ClosedLoop(sessions=1)))
             return _played(cost(made), wanted.pairs * arms + arms - 1)
         case "concurrency":
@@ -68,7 +73,8 @@ def _taken(planned: Planned, step: Step, traces: Mapping[str, Trace]) -> tuple[i
             at_once = 1 if planned.is_launched else arms
             asked = _asked(measure.accuracy, measure.seed, at_once)
             rounds = arms // at_once
-            return asked.questions * rounds, arms, asked.minutes * rounds
+            # Without a tokenizer here the reference is started to count, before it is asked.
+            return asked.questions * rounds, arms + (planned.tokenizer is None), asked.minutes * rounds
         case "isolation":
             return None, 2 * arms, 2 * arms * PROBE_MINUTES
         case "report":
@@ -98,7 +104,7 @@ def _played(found: Cost, starts: int) -> tuple[int, int, float]:
 def _asked(wanted: Accuracy, seed: int, arms: int) -> asking_cost.Cost:
     made = asking(
         tasks=wanted.tasks or DEFAULT_TASKS,
-        contexts=contexts(wanted.contexts),
+        contexts=lengths(wanted.contexts, option="contexts"),
         depths=wanted.depths,
         items=wanted.items,
         repetitions=1,
@@ -107,5 +113,12 @@ def _asked(wanted: Accuracy, seed: int, arms: int) -> asking_cost.Cost:
     return asking_cost.cost(Generated(asking=made), arms=arms, concurrency=wanted.concurrency, thinking_tokens=wanted.thinking)
 
 
-def _usd(server: Server, minutes: float) -> float | None:
-    return None if server.price_per_hour is None else server.price_per_hour * (server.gpus or 1) * minutes / 60
+def _usd(planned: Planned, step: Step, minutes: float) -> float | None:
+    server = planned.matrix.server
+    if server.price_per_hour is None or not planned.is_launched:
+        return None
+    configs = [config for config in planned.matrix.configs if config.name in step.arms]
+    counts = [gpus(settings_of(config, planned.model, server)) for config in configs]
+    # Which of them takes how long is not known here.
+    paid = server.gpus or (fmean(counts) if counts else 1)
+    return server.price_per_hour * paid * minutes / 60

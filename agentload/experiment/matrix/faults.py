@@ -1,10 +1,9 @@
-"""Try the servers of a model one by one: which of them do not start, and what do they say?"""
+"""Try the servers of a model one by one: which of them do not start, or are not what they should be, and what do they say?"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -12,12 +11,13 @@ from typing import Final
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
-from agentload.endpoints.launch import EndedError, start
+from agentload.endpoints.launch import EndedError
 from agentload.errors import EndpointError, LaunchError
+from agentload.experiment.legs.relay import Launching, Relay
 from agentload.experiment.matrix.state import Fault
 
 _CAUSE: Final = re.compile(r"(?:\w*(?:Error|Exception)|error): ?\S")
-_ECHO: Final = re.compile(r"Engine core initialization failed|See root cause")  # vLLM's API server, of its engine's error
+_ECHO: Final = re.compile(r"Engine core initialization failed|See root cause|EngineDeadError")  # vLLM's API server, of its engine's error
 _PREFIX: Final = re.compile(r"^(?:\([\w ]+pid=\d+\) *)?(?:(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] *)?")
 LONGEST: Final = 300
 
@@ -25,21 +25,36 @@ LONGEST: Final = 300
 def look_at(
     endpoint: Endpoint, *, is_launched: bool, logs: Path, start_s: float, is_stopping: Callable[[], bool] = lambda: False
 ) -> Fault | None:
-    """Ask a server who it is, started and ended for it where it does not run; None where all is well."""
-    if not is_launched or endpoint.launch is None:
-        return _asked(endpoint, launch="")
-    launch = shlex.join(endpoint.launch.command)
+    """Meet a server as a replay does, started and ended for it where it does not run; None where all is well."""
+    met = _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping) if is_launched else _asked(endpoint)
     try:
-        running = start(endpoint, logs=logs, start_s=start_s, is_stopping=is_stopping)
+        asyncio.run(met)
     except EndedError as error:
-        log = logs / f"{endpoint.name}.log"
-        return Fault(launch=launch, said=last_words(log.read_text(encoding="utf-8", errors="replace")), code=error.code)
-    except LaunchError as error:
-        return None if is_stopping() else Fault(launch=launch, said=error.message.partition("\n")[0])
-    try:
-        return _asked(endpoint, launch=launch)
-    finally:
-        running.stop()
+        return Fault(said=last_words(_log(endpoint, logs)), code=error.code)
+    except (EndpointError, LaunchError) as error:
+        if is_stopping():
+            return None
+        said = error.message.partition("\n")[0]
+        # It came up and is gone: its first question was too much for it.
+        is_gone = is_launched and isinstance(error, EndpointError) and error.__cause__ is not None
+        return Fault(said=f"{said}: {last_words(_log(endpoint, logs))}" if is_gone else said)
+    return None
+
+
+async def _started(endpoint: Endpoint, launching: Launching, is_stopping: Callable[[], bool]) -> None:
+    async with Relay({endpoint.name: endpoint}, launching, is_stopping=is_stopping) as relay:
+        served_model(endpoint, await relay.meet(endpoint.name))
+
+
+async def _asked(endpoint: Endpoint) -> None:
+    identity = await identify(endpoint)
+    served_model(endpoint, identity)
+    agreement([endpoint], {endpoint.name: identity}).require()
+
+
+def _log(endpoint: Endpoint, logs: Path) -> str:
+    newest = max(logs.glob(f"start-*/{endpoint.name}.log"), key=lambda log: log.stat().st_mtime_ns)
+    return newest.read_text(encoding="utf-8", errors="replace")
 
 
 def last_words(log: str) -> str:
@@ -54,13 +69,3 @@ def last_started(logs: Path) -> str | None:
     """Name the server of a replay whose log is the newest."""
     found = list(logs.glob("start-*/*.log"))
     return max(found, key=lambda log: log.stat().st_mtime_ns).stem if found else None
-
-
-def _asked(endpoint: Endpoint, *, launch: str) -> Fault | None:
-    try:
-        identity = asyncio.run(identify(endpoint))
-        served_model(endpoint, identity)
-        agreement([endpoint], {endpoint.name: identity}).require()
-    except EndpointError as error:
-        return Fault(launch=launch, said=error.message)
-    return None

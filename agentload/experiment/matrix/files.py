@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import yaml
 
+from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.read import EMULATED, read
 from agentload.experiment.matrix.arms import chosen
-from agentload.experiment.matrix.parts import Matrix
+from agentload.experiment.matrix.described import Matrix
+from agentload.experiment.matrix.parts import document
 from agentload.experiment.matrix.places import Places
-from agentload.experiment.matrix.plan import document
 from agentload.experiment.matrix.steps import Planned
 from agentload.model.trace import Trace
 from agentload.tracefile import write
+
+OWN: Final = 0o600  # a URL may have a password in it
 
 
 def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None:
@@ -29,22 +32,16 @@ def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None
 
 def endpoints_of(planned: Planned) -> tuple[Endpoint, ...]:
     """Write the arms file of a model, and one for each of its arms; return them. Emulated ones have no servers before they are used."""
-    given = planned.model.endpoints or ""
-    if given.startswith(EMULATED) or not planned.arms:
+    if planned.is_emulated or not planned.arms:
         return ()
-    whole = document(planned)
-    if whole is None:
-        found = read(given)
-    else:
-        for arm in planned.arms:
-            _write(planned.places.endpoints(planned.model.name, arm), chosen(whole, [arm]))
-        path = planned.places.endpoints(planned.model.name)
-        _write(path, whole)
-        found = read(str(path))
-    assert isinstance(found, tuple), given
-    return tuple(endpoint for endpoint in found if endpoint.name in planned.arms)
+    whole, path = document(planned), planned.places.endpoints(planned.model.name)
+    for arm in planned.arms:
+        _write(planned.places.endpoints(planned.model.name, arm), chosen(whole, [arm]), mode=OWN)
+    _write(path, whole, mode=OWN)
+    return read_file(path)
 
 
-def _write(path: Path, content: Mapping[str, object]) -> None:
+def _write(path: Path, content: Mapping[str, object], *, mode: int = 0o666) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=mode)
     path.write_text(yaml.safe_dump(dict(content), sort_keys=False, width=1000), encoding="utf-8")

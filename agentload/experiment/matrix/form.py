@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,7 +34,7 @@ class Workload(Strict):
     generate: str | None = None
     trace: str | None = None
     options: dict[str, Any] = {}
-    scale: float = 1.0
+    scale: Positive = 1.0
     seed: int = 7
 
 
@@ -38,15 +42,15 @@ class Contexts(Strict):
     """`measure.contexts`."""
 
     lengths: str | int
-    pairs: int = 3
-    output: int = 128
+    pairs: Count = 3
+    output: Count = 128
 
 
 class Concurrency(Strict):
     """`measure.concurrency`."""
 
-    seconds: float = 60.0
-    start: int = 4
+    seconds: Positive = 60.0
+    start: Count = 4
     slo: str | None = None
     workloads: list[str] = []
 
@@ -56,21 +60,21 @@ class Accuracy(Strict):
 
     tasks: list[str] = []
     contexts: str | int = "4k..32k"
-    items: int | None = None
-    depths: int = 10
-    concurrency: int = 8
-    thinking: int = 0
+    items: Count | None = None
+    depths: Count = 10
+    concurrency: Count = 8
+    thinking: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Measure(Strict):
     """`measure`."""
 
-    pairs: int = 6
-    restarts: int | None = 3
-    sessions: int | None = 8
-    waits: dict[Literal["user", "tool", "schedule"], float] = {}
-    duration_s: float | None = None
-    max_calls: int | None = None
+    pairs: Count = 6
+    restarts: Count | None = 3
+    sessions: Count | None = 8
+    waits: dict[Literal["user", "tool", "schedule"], NotNegative] = {}
+    duration_s: Positive | None = None
+    max_calls: Count | None = None
     aa: bool = False
     seed: int = 0
     noise: bool = True
@@ -84,14 +88,14 @@ class Server(Strict):
     """`server`."""
 
     command: str | list[str] = "vllm"
-    port: int = 8000
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8000
     env: dict[str, str] = {}
     settings: dict[str, Any] = {}
-    start_minutes: float = 2.0
-    start_timeout_s: float = 1800.0
+    start_minutes: NotNegative = 2.0
+    start_timeout_s: Positive = 1800.0
     gpu: str | None = None
-    gpus: int | None = None
-    price_per_hour: float | None = None
+    gpus: Count | None = None
+    price_per_hour: NotNegative | None = None
 
 
 class File(Strict):

@@ -8,7 +8,7 @@ from typing import Final
 
 from agentload.endpoints.commands import RECIPES
 from agentload.errors import UsageError
-from agentload.experiment.matrix.parts import Config, Settings
+from agentload.experiment.matrix.described import Config, Settings
 
 WELL_KNOWN: Final[Mapping[str, Settings]] = {
     recipe.arm: {flag.removeprefix("--"): value for flag, value in zip(recipe.flags[::2], recipe.flags[1::2], strict=True)}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from agentload.experiment.matrix.plan import Part
+from agentload.experiment.matrix.parts import Part
 from agentload.experiment.matrix.steps import Step
 
 FOREVER: Final = float("inf")

@@ -1,153 +1,139 @@
-"""A matrix as its file says it: models, configurations, workloads, what is measured, on which servers."""
+"""From a matrix to its parts: the models that were asked for, the configurations that fit each, its steps and what they take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
-Settings: TypeAlias = Mapping[str, object]
-"""Flags of `vllm serve` without their dashes, and their values."""
+import yaml
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """One server configuration, an arm of every model that it fits."""
-
-    name: str
-    settings: Settings = field(default_factory=dict)
-    only: tuple[str, ...] = ()
-    """Models that it is for; () is all."""
-    needs_windows: bool = False
-    is_calibrated: bool = False
-    """It is served from the model's calibrated checkpoint."""
+from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read
+from agentload.endpoints.weights import config_file, has_windows
+from agentload.errors import ProfileError, UsageError
+from agentload.experiment.arms import arms_of
+from agentload.experiment.matrix.arms import Fitting, arms_document, chosen, fitting, is_folder
+from agentload.experiment.matrix.described import LeftOut, Matrix, Model
+from agentload.experiment.matrix.estimate import Estimate, estimates
+from agentload.experiment.matrix.places import Places
+from agentload.experiment.matrix.steps import Planned, Step, steps
+from agentload.experiment.matrix.traces import has_sessions, trace_of
+from agentload.model.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """One model, served by us or by servers that run already."""
+class Part:
+    """One model's share of the matrix."""
 
-    name: str
-    serve: str | None = None
-    """What `vllm serve` is given: a name, or a folder."""
-    endpoints: str | None = None
-    """In place of `serve`: a=URL,b=URL, an arms file, or emulated:PROFILE."""
-    launch: bool = False
-    """Start the servers of an arms file by its own commands."""
-    settings: Settings = field(default_factory=dict)
-    calibrated: str | None = None
-    """Checkpoint with calibrated FP8 scales."""
-    windows: bool | None = None
-    """Whether it has sliding-window layers; None: its config.json tells."""
-    configs: tuple[str, ...] = ()
-    """Those that it is tried with; () is all."""
-    fields: Mapping[str, object] = field(default_factory=dict)
-    """Further fields of an arms file, for all of its arms."""
+    planned: Planned
+    wanted: tuple[str, ...]
+    """The arms that it should have, the reference first; those that are left are planned."""
+    steps: tuple[Step, ...]
+    estimates: Mapping[str, Estimate]
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """Return what its folder is called."""
+        return self.planned.model.name
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """One class of traffic: a generator with its options, or a trace."""
+    @property
+    def cells(self) -> int:
+        """Count its configurations times workloads."""
+        return len(self.planned.arms) * len(self.planned.matrix.workloads)
 
-    name: str
-    generate: str | None = None
-    trace: str | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
-    scale: float = 1.0
-    seed: int = 7
+    def without(self, faulty: Collection[str], traces: Mapping[str, Trace]) -> Part:
+        """Return what is left without some of its arms."""
+        planned = replace(self.planned, arms=tuple(arm for arm in self.planned.arms if arm not in faulty))
+        return _part(planned, self.wanted, self.left_out, self.notes, traces)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contexts:
-    """A sweep of lengths, one call at a time."""
-
-    lengths: str
-    pairs: int = 3
-    output: int = 128
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Concurrency:
-    """A search for the sessions that a server carries before trouble."""
-
-    seconds: float = 60.0
-    start: int = 4
-    slo: str | None = None
-    workloads: tuple[str, ...] = ()
-    """Those that are searched, `mix` for all at once; () is each on its own."""
+def traces_of(matrix: Matrix) -> dict[str, Trace]:
+    """Return the trace of each workload. Raises UsageError for one with nothing in it."""
+    found = {each.name: trace_of(each) for each in matrix.workloads}
+    if empty := next((name for name, trace in found.items() if not has_sessions(trace)), None):
+        raise UsageError(f"workload '{empty}' has no session", hint="agentload trace check FILE")
+    return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
-    """Questions that every arm is asked."""
-
-    tasks: tuple[str, ...] = ()
-    """() is the verb's own choice."""
-    contexts: str = "4k..32k"
-    items: int | None = None
-    depths: int = 10
-    concurrency: int = 8
-    thinking: int = 0
+def parts(matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None) -> tuple[Part, ...]:
+    """Return each model's share; *only* MODEL, or MODEL/CONFIG beside the reference. Raises UsageError where nothing fits."""
+    wanted, _, config = (only or "").partition("/")
+    models = [model for model in matrix.models if not wanted or model.name == wanted]
+    if not models:
+        raise UsageError(f"--only: no model '{wanted}'", hint=f"one of: {', '.join(each.name for each in matrix.models)}")
+    return tuple(_of_model(matrix, model, places, traces, only=config or None) for model in models)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """How much is measured."""
-
-    pairs: int = 6
-    restarts: int | None = 3
-    """Starts of each server in the replay, where we start it."""
-    sessions: int | None = 8
-    """At once; None plays the traces' own starts."""
-    waits: Mapping[str, float] = field(default_factory=dict)
-    """Longest wait in seconds, by its kind."""
-    duration_s: float | None = None
-    max_calls: int | None = None
-    aa: bool = False
-    """Play the first configuration a second time: the noise floor."""
-    seed: int = 0
-    noise: bool = True
-    contexts: Contexts | None = None
-    concurrency: Concurrency | None = None
-    accuracy: Accuracy | None = None
-    isolation: bool = False
+def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str, Trace], *, only: str | None) -> Part:
+    served = _served(model)
+    found: Fitting = fitting(model, matrix.configs, served=served, windows=_windows(model), only=only)
+    names = tuple(config.name for config in found.configs)
+    if only is not None and only not in names:
+        raise UsageError(f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}")
+    if served is not None:
+        _check_served(model, names, served)
+    if not names:
+        raise UsageError(f"{model.name}: no configuration fits", hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out))
+    # A part of a comparison is another comparison, and has a folder of its own.
+    named = model if only is None else replace(model, name=f"{model.name}.{only}")
+    planned = Planned(matrix, named, names, places, _tokenizer(model))
+    return _part(planned, names, (*found.left_out, *_not_done(planned)), found.notes, traces)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """The machine that models are served on, one server at a time."""
-
-    command: tuple[str, ...] = ("vllm",)
-    port: int = 8000
-    env: Mapping[str, str] = field(default_factory=dict)
-    settings: Settings = field(default_factory=dict)
-    start_minutes: float = 2.0
-    """What a start takes, for estimates."""
-    start_timeout_s: float = 1800.0
-    gpu: str | None = None
-    gpus: int | None = None
-    price_per_hour: float | None = None
-    """Of one GPU, in US dollars."""
+def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> None:
+    if unknown := [name for name in model.configs if name not in served]:
+        raise UsageError(f"{model.name}: its endpoints have no '{unknown[0]}'", hint=f"they have: {', '.join(served)}")
+    theirs = [name for name in served if name in names]
+    if (model.endpoints or "").startswith(EMULATED) and theirs != list(names):
+        raise UsageError(f"{model.name}: emulated arms stand in their profile's order", hint=f"configs: [{', '.join(theirs)}]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
-    """All of it."""
-
-    name: str
-    models: tuple[Model, ...]
-    configs: tuple[Config, ...]
-    workloads: tuple[Workload, ...]
-    measure: Measure
-    server: Server
-    policy: Mapping[str, object] = field(default_factory=dict)
-    """What `agentload report --policy` reads."""
+def _not_done(planned: Planned) -> Iterator[LeftOut]:
+    if planned.matrix.measure.isolation and not planned.is_launched:
+        yield LeftOut(model=planned.model.name, config="isolation", why="it starts servers anew, and these run already")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A configuration that a model is not tried with, and why."""
+def _part(
+    planned: Planned, wanted: tuple[str, ...], left_out: tuple[LeftOut, ...], notes: tuple[str, ...], traces: Mapping[str, Trace]
+) -> Part:
+    made = steps(planned) if planned.arms else ()
+    return Part(planned=planned, wanted=wanted, steps=made, estimates=estimates(planned, made, traces), left_out=left_out, notes=notes)
 
-    model: str
-    config: str
-    why: str
+
+def _served(model: Model) -> tuple[str, ...] | None:
+    """Return the arms that run already; None where the matrix starts them."""
+    if model.endpoints is None:
+        return None
+    found = read(model.endpoints)
+    return tuple(arm.name for arm in (arms_of(found.profile, found.arms) if isinstance(found, Emulated) else found))
+
+
+def _windows(model: Model) -> bool | None:
+    return model.windows if model.windows is not None or model.serve is None else has_windows(model.serve)
+
+
+def _tokenizer(model: Model) -> str | None:
+    if model.serve is None or find_spec("tokenizers") is None:
+        return None
+    try:
+        beside = config_file(model.serve).with_name("tokenizer.json")
+    except ProfileError:
+        return None
+    return str(beside) if beside.is_file() else None
+
+
+def document(planned: Planned) -> dict[str, object]:
+    """Return the arms file of a model; emulated ones have none."""
+    model, matrix = planned.model, planned.matrix
+    if model.serve is not None:
+        configs = [config for name in planned.arms for config in matrix.configs if config.name == name]
+        return arms_document(model, configs, matrix.server, is_folder=is_folder)
+    given = model.endpoints or ""
+    if is_arms_file(given):
+        with open(given, encoding="utf-8") as file:  # noqa: PTH123  # was just read by its own reader
+            return chosen({**yaml.safe_load(file), **model.fields}, planned.arms)
+    found = read(given)
+    assert isinstance(found, tuple), given
+    return chosen({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, planned.arms)

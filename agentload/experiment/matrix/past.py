@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Final
 
-from agentload.model.apart import CONTEXT_SWEEP
+from agentload.evidence.plays import plays
+from agentload.experiment.search.beside import FIRST as BESIDE
 from agentload.model.controls import is_control
-from agentload.model.rows import ArmRow, RunRow
+from agentload.model.rows import AnswerRow, ArmRow, BlockRow, LegRow, RunRow
 from agentload.store import journal
 from agentload.store.database import reading
+from agentload.store.loader import load
 from agentload.store.places import journalled_runs, journals
-
-# A pair counts when every arm played it to its end under one salt.
-_SWEPT: Final = """
-SELECT count(*) FROM (
-    SELECT pair, salt FROM blocks AS b WHERE run_id = $run AND void IS NULL AND ended_ns IS NOT NULL AND EXISTS (
-        FROM calls_row AS c WHERE (c.run_id, c.pair, c.workload) = (b.run_id, b.pair, $sweep)
-    ) GROUP BY pair, salt HAVING count(DISTINCT arm) >= $arms
-)
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +27,30 @@ class Begun:
 def begun(database: Path) -> Begun | None:
     """Return the run of a model; None before the first of its rows is written."""
     for run in journalled_runs(database):
-        rows = [
-            row
-            for path in journals(database, run)
-            if path.name.startswith("leg")
-            for row in journal.read(path)
-            if isinstance(row, RunRow | ArmRow)
-        ]
-        if any(isinstance(row, RunRow) for row in rows):
-            arms = sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)
-            return Begun(run=run, arms=tuple(row.arm for row in arms if not is_control(row.arm)))
+        for path in journals(database, run):
+            # Every leg opens with what it is; its calls may be a gigabyte.
+            rows = list(takewhile(lambda row: isinstance(row, LegRow | RunRow | ArmRow), journal.read(path)))
+            if any(isinstance(row, RunRow) for row in rows):
+                arms = sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)
+                return Begun(run=run, arms=tuple(row.arm for row in arms if not is_control(row.arm)))
     return None
 
 
-def swept(database: Path, run: str, arms: int) -> int:
-    """Count the pairs of a sweep of lengths that a run has."""
+def is_ready(database: Path, run: str) -> bool:
+    """Tell whether a run can be joined; a database that is missing is made of its journals as soon as a block of them counts."""
+    if not database.exists():
+        found = journals(database, run)
+        if any(isinstance(row, BlockRow) and row.void is None for path in found for row in journal.read(path)):
+            load(found, database)
+    return database.exists()
+
+
+def swept(database: Path, run: str) -> int:
+    """Count the pairs of sweeps of lengths that a run has."""
     with reading(database) as connection:
-        ((count,),) = connection.execute(_SWEPT, {"run": run, "sweep": CONTEXT_SWEEP, "arms": arms}).fetchall()
-    return int(count)
+        return len({play.pair for play in plays(connection, run) if play.pair >= BESIDE and play.left_out is None})
+
+
+def is_answered(database: Path, run: str) -> bool:
+    """Tell whether a question of a run was answered."""
+    return any(isinstance(row, AnswerRow) and row.right is not None for path in journals(database, run) for row in journal.read(path))

@@ -13,11 +13,6 @@ class Places:
     root: Path
 
     @property
-    def state(self) -> Path:
-        """Return the file that says what was done."""
-        return self.root / "state.json"
-
-    @property
     def policy(self) -> Path:
         """Return the policy that its reports are decided by."""
         return self.root / "policy.yaml"
@@ -25,6 +20,10 @@ class Places:
     def trace(self, workload: str) -> Path:
         """Return the file of a workload's trace."""
         return self.root / "traces" / f"{workload}.jsonl"
+
+    def state(self, model: str) -> Path:
+        """Return the file that says what was done of a model: it lies with what was measured, and goes where that goes."""
+        return self.root / model / "state.json"
 
     def database(self, model: str) -> Path:
         """Return a model's database: its only run is the model's, so that nothing has to be remembered to go on with it."""

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from agentload.errors import InterruptError
 from agentload.experiment.matrix import child
 from agentload.experiment.matrix.child import INTERRUPTED, Ended, Stops
+from agentload.experiment.matrix.described import Matrix
 from agentload.experiment.matrix.faults import last_started, look_at
 from agentload.experiment.matrix.files import endpoints_of, lay_out
+from agentload.experiment.matrix.origin import origin
 from agentload.experiment.matrix.pace import Pace
-from agentload.experiment.matrix.parts import LeftOut, Matrix
-from agentload.experiment.matrix.past import begun, swept
+from agentload.experiment.matrix.parts import Part, parts
+from agentload.experiment.matrix.past import begun, is_answered, is_ready, swept
 from agentload.experiment.matrix.places import Places
-from agentload.experiment.matrix.plan import Part, parts
-from agentload.experiment.matrix.state import Done, State, alone_in, read_state, write_state
+from agentload.experiment.matrix.resume import changed, resumed
+from agentload.experiment.matrix.state import Done, State, alone_in, write_state
 from agentload.experiment.matrix.steps import Step
 from agentload.model.trace import Trace
 
 NO_RUN: Final = "the replay has not finished a pair of blocks"
-LATE: Final = "added after the run of its model began: another --out measures it"
+ANSWERED: Final = "its questions were answered with more or less thinking: another --out asks them anew"
 GO_ON: Final = "the same command goes on from there"
 Told: TypeAlias = Callable[[str], None]
 Verb: TypeAlias = Callable[..., Ended]
@@ -31,11 +33,11 @@ Verb: TypeAlias = Callable[..., Ended]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A matrix after it was played: its models, with the arms that were left, and what was done."""
+class Played:
+    """What was played of a matrix: its models with the arms that were left, and what was done of each."""
 
     parts: tuple[Part, ...]
-    state: State
+    states: Mapping[str, State]
 
 
 def play(
@@ -47,12 +49,13 @@ def play(
     minutes: float | None = None,
     told: Told = lambda _: None,
     verb: Verb = child.run,
-) -> Outcome:
+) -> Played:
     """Play what is left of a matrix. Raises InterruptError when we are asked to stop; what was done stays done."""
     found = parts(matrix, places, traces, only=only)
-    with alone_in(places.root), Stops().heard() as stops:
+    with alone_in(places.root) as lock, Stops().heard() as stops:
         lay_out(matrix, places, traces)
-        return _Playing(found, places=places, traces=traces, stops=stops, minutes=minutes, told=told, verb=verb).play()
+        held = partial(verb, lock=lock)
+        return _Playing(found, places=places, traces=traces, stops=stops, minutes=minutes, told=told, verb=held).play()
 
 
 class _Playing:
@@ -69,73 +72,81 @@ class _Playing:
         told: Told,
         verb: Verb,
     ) -> None:
-        self._parts = list(found)
         self._places = places
         self._traces = traces
         self._stops = stops
         self._told = told
         self._verb = verb
-        self._state = read_state(places.state)
+        standing = [resumed(part, traces) for part in found]
+        self._parts = [part for part, _ in standing]
+        self._states = {part.name: state for part, state in standing}
         self._pace = Pace(minutes=minutes, is_done=self._is_done)
 
-    def play(self) -> Outcome:
+    def play(self) -> Played:
         """Play model by model."""
-        self._parts = [self._remembered(part) for part in self._parts]
         for place in range(len(self._parts)):
             self._play_model(place)
-        return Outcome(parts=tuple(self._parts), state=self._state)
-
-    def _remembered(self, part: Part) -> Part:
-        """Leave out the servers that are known not to start, and those that a run which has begun knows nothing of."""
-        launches = {each.name: shlex.join(each.launch.command) for each in endpoints_of(part.planned) if each.launch is not None}
-        known = {arm: self._state.faults.get(f"{part.name}/{arm}") for arm in part.planned.arms}
-        left = part.without([arm for arm, found in known.items() if found is not None and found.launch == launches.get(arm)], self._traces)
-        before = begun(self._places.database(part.name))
-        if before is None:
-            return left
-        late = [arm for arm in left.planned.arms if arm not in before.arms]
-        out = tuple(LeftOut(model=part.name, config=arm, why=LATE) for arm in late)
-        return replace(left.without(late, self._traces), left_out=(*left.left_out, *out))
+        return Played(parts=tuple(self._parts), states=self._states)
 
     def _play_model(self, place: int) -> None:
-        while (part := self._parts[place]).planned.arms:
-            endpoints_of(part.planned)
-            step = part.steps[0]
-            if self._is_done(step) or self._play(step, place):
+        is_same = True
+        while is_same and (part := self._parts[place]).planned.arms:
+            is_same = self._is_same(part)
+            if not is_same or self._is_done(part.steps[0]) or self._play(part.steps[0], place):
                 break
-            faulty = self._look(part)
-            if not faulty:
+            if not (faulty := self._look(part)):
                 break
-            self._parts[place] = part.without(faulty, self._traces)
+            self._leave_out(faulty, place)
         for step in self._parts[place].steps[1:]:
             database = self._places.database(step.model)
-            if begun(database) is None or not database.exists():
-                self._note(step, Done(outcome="failed", command=_command(step), seconds=0.0, code=1, said=NO_RUN))
-            elif step.kind == "report" or not self._is_done(step):
+            before = begun(database)
+            if before is None or not is_ready(database, before.run):
+                self._note(step, Done(outcome="failed", asked=step.asked, seconds=0.0, code=1, said=NO_RUN))
+            elif step.kind == "report" or (is_same and not self._is_done(step)):
                 self._play(step, place)
+
+    def _is_same(self, part: Part) -> bool:
+        """Write down a model's servers, and tell whether its run, where it has begun, is of the same."""
+        endpoints_of(part.planned)
+        state = self._states[part.name]
+        if other := changed(part, state):
+            self._told(f"{part.name}: {other}")
+            return False
+        if not state.origin or begun(self._places.database(part.name)) is None:
+            self._keep(part.name, replace(state, origin=origin(part)))
+        return True
 
     def _play(self, step: Step, place: int) -> bool:
         """Run a step and write down how it ended; tell whether it did without a fault."""
         database = self._places.database(step.model)
         before = begun(database)
+        run = None if before is None else before.run
+        last = self._states[step.model].steps.get(step.name)
+        made = Done(outcome="done", asked=step.asked, pairs=step.pairs, settled=step.settled, seconds=0.0, code=0)
         left = None
-        if step.pairs is not None and before is not None:
-            left = step.pairs - swept(database, before.run, len(step.arms))
+        if step.kind == "context" and run is not None:
+            found = swept(database, run)
+            made = replace(made, before=0 if last is None else last.before if last.asked == step.asked else found)
+            left = (step.pairs or 0) - (found - made.before)
             if left <= 0:
-                self._note(step, Done(outcome="done", command=_command(step), seconds=0.0, code=0))
+                self._note(step, made)
                 return True
+        if last is not None and last.settled != step.settled and run is not None and is_answered(database, run):
+            self._note(step, replace(last, outcome="failed", code=1, said=ANSWERED))
+            return False
         self._announce(step)
         began = time.monotonic()
         ended = self._verb(
-            step.typed(None if before is None else before.run, pairs=left),
+            step.typed(run, pairs=left),
             said=self._places.said(step.model, step.name),
             until=self._pace.until(self._parts, step),
             stops=self._stops,
             told=lambda line: self._told(f"  {line}"),
         )
         seconds = time.monotonic() - began
-        self._pace.spent(seconds, expected_minutes=self._parts[place].estimates[step.name].minutes)
-        self._note(step, _done(step, ended, seconds))
+        if ended.code == 0 and (run is None if step.kind == "replay" else last is None):  # it was played whole
+            self._pace.spent(seconds, expected_minutes=self._parts[place].estimates[step.name].minutes)
+        self._note(step, _done(replace(made, seconds=round(seconds, 1), code=ended.code), ended))
         self._heed(step.key)
         return ended.code in {0, INTERRUPTED}
 
@@ -160,9 +171,15 @@ class _Playing:
             self._heed(key)
             if wrong is not None:
                 self._told(f"{key}: left out: {wrong.said}" + ("" if wrong.code is None else f" (code {wrong.code})"))
-                self._keep(self._state.with_fault(key, wrong))
+                self._keep(part.name, self._states[part.name].with_fault(endpoint.name, wrong))
                 found.append(endpoint.name)
         return found
+
+    def _leave_out(self, faulty: Collection[str], place: int) -> None:
+        part = self._parts[place]
+        self._parts[place] = left = part.without(faulty, self._traces)
+        if part.planned.arms[0] in faulty and left.planned.arms:
+            self._told(f"{part.name}: {part.planned.arms[0]} is left out: {left.planned.arms[0]} is the reference")
 
     def _heed(self, where: str) -> None:
         if self._stops.count:
@@ -175,29 +192,24 @@ class _Playing:
         self._told(f"[{number}/{len(steps)}] {step.key} on {', '.join(step.arms)}; about {minutes:.0f} min left in all")
 
     def _is_done(self, step: Step) -> bool:
-        before = self._state.steps.get(step.key)
-        return before is not None and before.outcome == "done" and before.command == _command(step)
+        last = self._states[step.model].steps.get(step.name)
+        return last is not None and last.outcome == "done" and last.asked == step.asked and (last.pairs or 0) >= (step.pairs or 0)
 
     def _note(self, step: Step, done: Done) -> None:
-        self._keep(self._state.with_step(step.key, done))
+        self._keep(step.model, self._states[step.model].with_step(step.name, done))
         if done.outcome != "done":
             self._told(f"{step.key}: {done.outcome}: {done.said}")
 
-    def _keep(self, state: State) -> None:
-        self._state = state
-        write_state(self._places.state, state)
+    def _keep(self, model: str, state: State) -> None:
+        self._states[model] = state
+        write_state(self._places.state(model), state)
 
 
-def _done(step: Step, ended: Ended, seconds: float) -> Done:
-    made = Done(outcome="failed", command=_command(step), seconds=round(seconds, 1), code=ended.code)
+def _done(made: Done, ended: Ended) -> Done:
     match ended.code:
         case 0:
-            return replace(made, outcome="done")
+            return made
         case code if code == INTERRUPTED:
             return replace(made, outcome="stopped", said="its share of the time was over" if ended.is_timed_out else "it was asked to stop")
         case code:
-            return replace(made, said=ended.error or f"ended with code {code}")
-
-
-def _command(step: Step) -> str:
-    return shlex.join(step.typed(None))
+            return replace(made, outcome="failed", said=ended.error or f"ended with code {code}")

@@ -12,10 +12,11 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from agentload.endpoints.read import EMULATED
 from agentload.errors import AgentloadError, UsageError
 from agentload.experiment.matrix import form, known
 from agentload.experiment.matrix import settings as said
-from agentload.experiment.matrix.parts import Accuracy, Concurrency, Config, Contexts, Matrix, Measure, Model, Server, Workload
+from agentload.experiment.matrix.described import Accuracy, Concurrency, Config, Contexts, Matrix, Measure, Model, Server, Workload
 from agentload.experiment.matrix.steps import MIX
 from agentload.report.policy import parse as parse_policy
 from agentload.workloads import catalog
@@ -106,6 +107,12 @@ def _model(name: str, given: str | form.Model, where: str, configs: tuple[Config
         raise UsageError(f"{where} needs either 'serve' or 'endpoints'", hint="serve: MODEL, or endpoints: arms.yaml or emulated:PROFILE")
     if each.endpoints is not None and (each.settings or each.calibrated):
         raise UsageError(f"{where}: settings are for servers that the matrix starts", hint="serve: MODEL in place of endpoints")
+    if each.endpoints is not None and each.windows is not None:
+        raise UsageError(f"{where}: 'windows' is for what 'serve' names", hint="arms that run already are compared as they are")
+    if each.fields and (each.endpoints or "").startswith(EMULATED):
+        raise UsageError(
+            f"{where}: 'fields' are those of an arms file, and emulated servers have none", hint="serve: MODEL, or endpoints: URL"
+        )
     if each.launch and not (each.endpoints or "").endswith((".yaml", ".yml")):
         raise UsageError(f"{where}: 'launch' is for the servers of an arms file", hint="what 'serve' names is started anyway")
     if each.serve is not None and Path(each.serve).is_dir() and not (Path(each.serve) / "config.json").is_file():
@@ -121,7 +128,7 @@ def _model(name: str, given: str | form.Model, where: str, configs: tuple[Config
         settings=said.checked(each.settings, f"{where}.settings"),
         calibrated=each.calibrated,
         windows=each.windows,
-        configs=tuple(each.configs or ()),
+        configs=tuple(dict.fromkeys(each.configs or ())),
         fields=each.fields,
     )
 
@@ -144,18 +151,10 @@ def _workload(name: str, given: str | form.Workload, where: str) -> Workload:
 
 
 def _measure(given: form.Measure, at: str, workloads: tuple[Workload, ...]) -> Measure:
-    slo = None if given.concurrency is None else given.concurrency.slo
-    wrong = {
-        "pairs must be >= 1": given.pairs < 1,
-        "restarts must be >= 1": given.restarts is not None and given.restarts < 1,
-        "sessions must be >= 1": given.sessions is not None and given.sessions < 1,
-        "concurrency.slo is such as ttft=3000,tpot=50": slo is not None and not SLO.fullmatch(slo),
-        "waits must not be negative": any(value < 0 for value in given.waits.values()),
-    }
-    if found := next((text for text, is_wrong in wrong.items() if is_wrong), None):
-        raise UsageError(f"{at}: measure: {found}", hint=SHOWN)
-    searched, names = given.concurrency, (*(each.name for each in workloads), MIX)
-    if searched is not None and (unknown := [name for name in searched.workloads if name not in names]):
+    search, names = given.concurrency, (*(each.name for each in workloads), MIX)
+    if search is not None and search.slo is not None and not SLO.fullmatch(search.slo):
+        raise UsageError(f"{at}: measure.concurrency.slo is such as ttft=3000,tpot=50", hint=SHOWN)
+    if search is not None and (unknown := [name for name in search.workloads if name not in names]):
         raise UsageError(f"{at}: measure.concurrency: no workload '{unknown[0]}'", hint=f"any of: {', '.join(names)}")
     return Measure(
         pairs=given.pairs,
@@ -168,7 +167,7 @@ def _measure(given: form.Measure, at: str, workloads: tuple[Workload, ...]) -> M
         seed=given.seed,
         noise=given.noise,
         contexts=_contexts(given.contexts),
-        concurrency=_concurrency(searched),
+        concurrency=_concurrency(search),
         accuracy=_accuracy(given.accuracy),
         isolation=given.isolation,
     )
@@ -201,7 +200,10 @@ def _accuracy(given: form.Accuracy | None) -> Accuracy | None:
 
 
 def _server(given: form.Server, at: str) -> Server:
-    command = shlex.split(given.command) if isinstance(given.command, str) else given.command
+    try:
+        command = shlex.split(given.command) if isinstance(given.command, str) else given.command
+    except ValueError as error:
+        raise UsageError(f"{at}: server.command cannot be read: {error}", hint="command: vllm, or a list of words") from error
     if not command:
         raise UsageError(f"{at}: server.command is empty", hint="command: vllm")
     checked = said.checked(given.settings, f"{at}: server.settings")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -12,7 +13,7 @@ from importlib import resources
 from typing import Final
 
 from agentload.errors import UsageError
-from agentload.experiment.matrix.parts import Settings
+from agentload.experiment.matrix.described import Settings
 from agentload.kvmath.vllm import TRIED
 
 OURS: Final = frozenset({"port", "host", "uds", "served-model-name"})
@@ -42,6 +43,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "attention-backend": "backend",
 }
 _FIELDS: Final[Mapping[str, str]] = {"tensor-parallel-size": "tensor_parallel", "data-parallel-size": "data_parallel"}
+_SPLIT: Final = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 
 
 @cache
@@ -95,12 +97,20 @@ def _words(name: str, value: object) -> Sequence[str]:
 
 def expected(given: Settings) -> dict[str, object]:
     """Return what a server with these settings must say of itself."""
-    return {fact: given[name] for name, fact in _EXPECTED.items() if name in given}
+    length = given.get("max-model-len")
+    # What vLLM reads, `64k` or `auto`, it says in tokens.
+    is_told = type(length) is int and length > 0
+    return {fact: given[name] for name, fact in _EXPECTED.items() if name in given and (is_told or fact != "max_model_len")}
 
 
 def arm_fields(given: Settings) -> dict[str, object]:
     """Return the fields of an arms file that follow from settings."""
     return {field: given[name] for name, field in _FIELDS.items() if name in given}
+
+
+def gpus(given: Settings) -> int:
+    """Return how many GPUs a server is split over."""
+    return math.prod(size for name in _SPLIT if isinstance(size := given.get(name), int))
 
 
 def grid(values: Settings, where: str) -> Iterator[tuple[str, dict[str, object]]]:

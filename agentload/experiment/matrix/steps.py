@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from agentload.endpoints.read import EMULATED
-from agentload.experiment.matrix.parts import Matrix, Model
+from agentload.experiment.matrix.described import Matrix, Model
 from agentload.experiment.matrix.places import Places
 
 Kind: TypeAlias = Literal["replay", "context", "concurrency", "accuracy", "isolation", "report"]
@@ -22,22 +23,30 @@ class Step:
     name: str
     kind: Kind
     arms: tuple[str, ...]
-    arguments: tuple[str, ...]
-    """Without what says to which run it belongs."""
-    workload: str | None = None
+    asks: tuple[str, ...]
+    """The verb and what it measures."""
+    where: tuple[str, ...] = ()
+    """Files, patience and helpers: with others it is the same step still."""
     pairs: int | None = None
-    """Of a sweep of lengths, which may be gone on with."""
+    """Of a replay or a sweep of lengths, which may be gone on with."""
+    settled: str = ""
+    """What of it may not change once it has measured something."""
 
     @property
     def key(self) -> str:
         """Return what the step is called in the matrix."""
         return f"{self.model}/{self.name}"
 
+    @property
+    def asked(self) -> str:
+        """Return what tells it from a step that measures something else, wherever the matrix lies."""
+        return shlex.join(self.asks)
+
     def typed(self, run: str | None, *, pairs: int | None = None) -> tuple[str, ...]:
         """Return its arguments for the model's run; *run* is None before there is one. *pairs*: those of a sweep that are left."""
-        wanted = pairs or self.pairs
         joined = {"replay": "--resume", "report": "--run"}.get(self.kind, "--into")
-        return (*self.arguments, *(() if wanted is None else ("--pairs", str(wanted))), *(() if run is None else (joined, run)))
+        wanted = pairs or self.pairs
+        return (*self.asks, *self.where, *(() if wanted is None else ("--pairs", str(wanted))), *(() if run is None else (joined, run)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +65,16 @@ class Planned:
         """Tell whether its servers are started for it, one at a time."""
         return self.model.serve is not None or self.model.launch
 
+    @property
+    def is_emulated(self) -> bool:
+        """Tell whether a profile stands in for its servers."""
+        return (self.model.endpoints or "").startswith(EMULATED)
+
     def endpoints(self, *arms: str) -> str:
         """Return what `--endpoints` is given for some of the arms, or for all."""
-        given = self.model.endpoints
-        if given is None or given.endswith((".yaml", ".yml")):
-            return str(self.places.endpoints(self.model.name, arms[0] if arms else None))
-        if given.startswith(EMULATED):
-            return f"{given.partition('/')[0]}/{'+'.join(arms or self.arms)}"
-        parts = {part.strip().partition("=")[0]: part.strip() for part in given.split(",")}
-        return ",".join(parts[arm] for arm in arms or self.arms)
+        if self.is_emulated:
+            return f"{(self.model.endpoints or '').partition('/')[0]}/{'+'.join(arms or self.arms)}"
+        return str(self.places.endpoints(self.model.name, arms[0] if arms else None))
 
 
 def steps(planned: Planned) -> tuple[Step, ...]:
@@ -73,58 +83,74 @@ def steps(planned: Planned) -> tuple[Step, ...]:
 
 
 def _steps(planned: Planned) -> Iterator[Step]:
-    model, arms, measure = planned.model.name, planned.arms, planned.matrix.measure
+    measure = planned.matrix.measure
     names = [each.name for each in planned.matrix.workloads]
-    yield Step(model=model, name="replay", kind="replay", arms=arms, arguments=_replay(planned, names))
+    yield _replay(planned, names)
     if measure.contexts is not None:
-        yield Step(model=model, name="context", kind="context", arms=arms, arguments=_context(planned), pairs=measure.contexts.pairs)
+        yield _context(planned)
     if measure.concurrency is not None:
         for workload in measure.concurrency.workloads or names:
-            for arm in arms:
-                name = f"concurrency/{workload}/{arm}"
-                arguments = _concurrency(planned, name, names if workload == MIX else [workload], arm)
-                yield Step(model=model, name=name, kind="concurrency", arms=(arm,), arguments=arguments, workload=workload)
+            for arm in planned.arms:
+                yield _concurrency(planned, workload, names if workload == MIX else [workload], arm)
     if measure.accuracy is not None:
-        yield Step(model=model, name="accuracy", kind="accuracy", arms=arms, arguments=_accuracy(planned))
+        yield _accuracy(planned)
     if measure.isolation and planned.is_launched:
-        logs = ("--logs", str(planned.places.logs(model, "isolation")))
-        arguments = ("probe", "--matrix", *_common(planned, planned.endpoints()), *logs)
-        yield Step(model=model, name="isolation", kind="isolation", arms=arms, arguments=arguments)
-    policy = ("--policy", str(planned.places.policy)) if planned.matrix.policy else ()
-    arguments = ("report", str(planned.places.database(model)), "-o", str(planned.places.report(model)), *policy)
-    yield Step(model=model, name="report", kind="report", arms=arms, arguments=arguments)
+        logs = ("--logs", str(planned.places.logs(planned.model.name, "isolation")))
+        yield _step(planned, "isolation", asks=("probe", "--matrix"), where=(*_common(planned), *logs))
+    yield _report(planned)
 
 
-def _replay(planned: Planned, names: Sequence[str]) -> tuple[str, ...]:
-    measure = planned.matrix.measure
-    played = {"--pairs": measure.pairs, "--sessions": measure.sessions, "--duration": measure.duration_s, "--max-calls": measure.max_calls}
-    traces = [str(planned.places.trace(name)) for name in names]
-    control = ("--aa", planned.arms[0]) if measure.aa else ()
-    restarts = ("--restarts", str(measure.restarts)) if planned.is_launched and measure.restarts is not None else ()
-    return (
-        *("replay", *traces, *_common(planned, planned.endpoints()), *_options(played), *_waits(planned), *control),
-        *_launch(planned, "replay"),
-        *(*restarts, *_seeded(planned)),
+def _step(planned: Planned, kind: Kind, *, asks: Sequence[str], where: Sequence[str], pairs: int | None = None, settled: str = "") -> Step:
+    """Return a step of all arms, which is called what it is."""
+    return Step(
+        model=planned.model.name,
+        name=kind,
+        kind=kind,
+        arms=planned.arms,
+        asks=tuple(asks),
+        where=tuple(where),
+        pairs=pairs,
+        settled=settled,
     )
 
 
-def _context(planned: Planned) -> tuple[str, ...]:
+def _replay(planned: Planned, names: Sequence[str]) -> Step:
+    measure = planned.matrix.measure
+    played = {"--sessions": measure.sessions, "--duration": measure.duration_s, "--max-calls": measure.max_calls}
+    control = ("--aa", planned.arms[0]) if measure.aa else ()
+    traces = tuple(str(planned.places.trace(name)) for name in names)
+    # Which start a pair was played on is seen, not planned: more pairs may bring more starts.
+    restarts = ("--restarts", str(measure.restarts)) if planned.is_launched and measure.restarts is not None else ()
+    asks = ("replay", *_options(played), *_waits(planned), *control, *_seeded(planned))
+    return _step(
+        planned, "replay", asks=asks, where=(*traces, *_common(planned), *_launch(planned, "replay"), *restarts), pairs=measure.pairs
+    )
+
+
+def _context(planned: Planned) -> Step:
     wanted = planned.matrix.measure.contexts
     assert wanted is not None, "asked for"
-    sweep = ("sweep", "--context", wanted.lengths, "--output", str(wanted.output))
-    return (*sweep, *_common(planned, planned.endpoints()), *_launch(planned, "context"), *_seeded(planned))
+    asks = ("sweep", "--context", wanted.lengths, "--output", str(wanted.output), *_seeded(planned))
+    return _step(planned, "context", asks=asks, where=(*_common(planned), *_launch(planned, "context")), pairs=wanted.pairs)
 
 
-def _concurrency(planned: Planned, name: str, traces: Sequence[str], arm: str) -> tuple[str, ...]:
+def _concurrency(planned: Planned, workload: str, traces: Sequence[str], arm: str) -> Step:
     wanted = planned.matrix.measure.concurrency
     assert wanted is not None, "asked for"
+    name = f"concurrency/{workload}/{arm}"
+    tried = {"--start": wanted.start, "--seconds": wanted.seconds, "--slo": wanted.slo}
     paths = ",".join(str(planned.places.trace(each)) for each in traces)
-    tried = {"--trace": paths, "--start": wanted.start, "--seconds": wanted.seconds, "--slo": wanted.slo}
-    search = ("sweep", "--concurrency", *_options(tried), *_waits(planned), *_common(planned, planned.endpoints(arm)))
-    return (*search, *_launch(planned, name), *_seeded(planned))
+    return Step(
+        model=planned.model.name,
+        name=name,
+        kind="concurrency",
+        arms=(arm,),
+        asks=("sweep", "--concurrency", *_options(tried), *_waits(planned), *_seeded(planned)),
+        where=("--trace", paths, *_common(planned, arm), *_launch(planned, name)),
+    )
 
 
-def _accuracy(planned: Planned) -> tuple[str, ...]:
+def _accuracy(planned: Planned) -> Step:
     wanted = planned.matrix.measure.accuracy
     assert wanted is not None, "asked for"
     asked = {
@@ -132,16 +158,28 @@ def _accuracy(planned: Planned) -> tuple[str, ...]:
         "--contexts": wanted.contexts,
         "--items": wanted.items,
         "--depths": wanted.depths,
-        "--concurrency": wanted.concurrency,
         "--thinking": wanted.thinking or None,
-        "--tokenizer": planned.tokenizer,
+        "--seed": planned.matrix.measure.seed,
     }
-    seed = ("--seed", str(planned.matrix.measure.seed))
-    return ("eval", *_common(planned, planned.endpoints()), *_options(asked), *_launch(planned, "accuracy"), *seed)
+    # Found once a server has downloaded the model: the questions are as long with it as without.
+    how = {"--concurrency": wanted.concurrency, "--tokenizer": planned.tokenizer}
+    return _step(
+        planned,
+        "accuracy",
+        asks=("eval", *_options(asked)),
+        where=(*_common(planned), *_options(how), *_launch(planned, "accuracy")),
+        settled=f"thinking {wanted.thinking}",
+    )
 
 
-def _common(planned: Planned, endpoints: str) -> tuple[str, ...]:
-    return ("--endpoints", endpoints, "--db", str(planned.places.database(planned.model.name)))
+def _report(planned: Planned) -> Step:
+    places, model = planned.places, planned.model.name
+    policy = ("--policy", str(places.policy)) if planned.matrix.policy else ()
+    return _step(planned, "report", asks=("report",), where=(str(places.database(model)), "-o", str(places.report(model)), *policy))
+
+
+def _common(planned: Planned, *arms: str) -> tuple[str, ...]:
+    return ("--endpoints", planned.endpoints(*arms), "--db", str(planned.places.database(planned.model.name)))
 
 
 def _launch(planned: Planned, step: str) -> tuple[str, ...]:

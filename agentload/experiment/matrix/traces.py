@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from agentload.builtin import find
-from agentload.experiment.matrix.parts import Workload
+from agentload.experiment.matrix.described import Workload
 from agentload.model.trace import Session, Trace
 from agentload.tracefile.reader import read
 from agentload.workloads import catalog

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agentload.experiment.matrix.parts import Matrix
+from agentload.experiment.matrix.described import Matrix
+from agentload.experiment.matrix.parts import Part, parts, traces_of
 from agentload.experiment.matrix.places import Places
-from agentload.experiment.matrix.plan import Part, parts, traces_of
 from agentload.experiment.matrix.read import parse
 
 WORKLOADS = """
@@ -18,7 +18,7 @@ workloads:
 
 
 def matrix(text: str) -> Matrix:
-    return parse(WORKLOADS + text, at="x")
+    return parse(text if "\nworkloads:" in text else WORKLOADS + text, at="x")
 
 
 def parts_of(text: str, folder: Path, *, only: str | None = None) -> tuple[Part, ...]:

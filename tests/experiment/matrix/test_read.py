@@ -6,7 +6,7 @@ import pytest
 
 from agentload import builtin
 from agentload.errors import AgentloadError, UsageError
-from agentload.experiment.matrix.parts import Concurrency, Config, Contexts, Measure, Model, Server, Workload
+from agentload.experiment.matrix.described import Concurrency, Config, Contexts, Measure, Model, Server, Workload
 from agentload.experiment.matrix.preset import PLACE, preset_text
 from agentload.experiment.matrix.read import parse, read_matrix
 
@@ -65,9 +65,12 @@ policy: {min_change: 0.05}
         ("models: [", "x: not YAML", "quote"),
         ("models: {}\nworkloads: {rag: rag}", "x: 'models' names none", "preset"),
         (LEAST + "measures: {}", "unknown field `measures`", "preset"),
-        (LEAST + "measure: {pairs: 0}", "measure: pairs must be >= 1", "preset"),
+        (LEAST + "measure: {pairs: 0}", "`int` >= 1, at `measure.pairs`", "preset"),
         (LEAST + "measure: {concurrency: {workloads: [chat]}}", "measure.concurrency: no workload 'chat'", "rag, mix"),
         (LEAST + "measure: {concurrency: {slo: tptf=50}}", "concurrency.slo is such as ttft=3000,tpot=50", "preset"),
+        (LEAST + "measure: {accuracy: {concurrency: 0}}", "`int` >= 1, at `measure.accuracy.concurrency`", "preset"),
+        (LEAST + "measure: {concurrency: {seconds: 0}}", "`float` > 0.0, at `measure.concurrency.seconds`", "preset"),
+        (LEAST + "measure: {waits: {user: -1}}", "`float` >= 0.0, at `measure.waits[...]`", "preset"),
         (LEAST + "configs: [bf17]", "configs.bf17 has no settings", "did you mean bf16"),
         (LEAST + "configs: {few: {base: fp9}}", "no well-known configuration 'fp9'", "did you mean fp8"),
         (LEAST + "configs: {few: {max-num-seq: 8}}", "configs.few: vLLM has no setting 'max-num-seq'", "max-num-seqs"),
@@ -75,8 +78,15 @@ policy: {min_change: 0.05}
         (LEAST + "configs: {'a b': {max-num-seqs: 8}}", "a name has letters", "llama-8b"),
         (LEAST + "policy: {min_chnge: 1}", "policy: unknown key 'min_chnge'", "min_change"),
         (LEAST + "server: {command: ''}", "server.command is empty", "vllm"),
+        (LEAST + 'server: {command: "vllm \'x"}', "server.command cannot be read: No closing quotation", "list of words"),
         ("models: {a: {serve: m, endpoints: e}}\nworkloads: {rag: rag}", "models.a needs either 'serve' or 'endpoints'", "serve"),
         ("models: {a: {serve: m, configs: [fp9]}}\nworkloads: {rag: rag}", "models.a: no configuration 'fp9'", "bf16, fp8"),
+        ("models: {a: {endpoints: x.yaml, windows: true}}\nworkloads: {rag: rag}", "'windows' is for what 'serve' names", ""),
+        (
+            "models: {a: {endpoints: 'emulated:llama-3.1-8b-h100', fields: {model: m}}}\nworkloads: {rag: rag}",
+            "emulated servers have none",
+            "",
+        ),
         ("models: {a: {endpoints: x.yaml, settings: {block-size: 16}}}\nworkloads: {rag: rag}", "settings are for servers", "serve"),
         (
             "models: {a: {endpoints: 'a=http://x/v1', launch: true}}\nworkloads: {rag: rag}",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import UsageError
-from agentload.experiment.matrix.settings import OURS, arm_fields, checked, expected, grid, known, words
+from agentload.experiment.matrix.settings import OURS, arm_fields, checked, expected, gpus, grid, known, words
 from agentload.kvmath.vllm import TRIED
 
 
@@ -64,6 +64,16 @@ def test_a_server_must_say_what_it_was_set_to() -> None:
     }
     assert expected(settings) == {"kv_cache_dtype": "fp8", "max_model_len": 4096, "prefix_caching": False}
     assert arm_fields(settings) == {"tensor_parallel": 2}
+
+
+@pytest.mark.parametrize("length", ["64k", "auto", -1, True])
+def test_a_length_that_a_server_says_in_other_words_is_not_held_against_it(length: object) -> None:
+    assert expected({"max-model-len": length, "kv-cache-dtype": "fp8"}) == {"kv_cache_dtype": "fp8"}
+
+
+def test_a_server_is_split_over_the_gpus_of_all_its_parallel_sizes() -> None:
+    assert gpus({"tensor-parallel-size": 2, "pipeline-parallel-size": 2, "data-parallel-size": 3}) == 12
+    assert gpus({"max-num-seqs": 8}) == 1
 
 
 def test_the_arms_of_a_grid_are_named_after_its_settings() -> None:

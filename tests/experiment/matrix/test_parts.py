@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from agentload.errors import UsageError
+from agentload.experiment.matrix.described import LeftOut
 from agentload.experiment.matrix.estimate import Estimate
-from agentload.experiment.matrix.parts import LeftOut
-from agentload.experiment.matrix.plan import document
+from agentload.experiment.matrix.files import endpoints_of
+from agentload.experiment.matrix.parts import document
 from tests.cli.test_help import understood
 from tests.experiment.matrix.files import model_folder, parts_of
 
@@ -31,9 +32,7 @@ def test_calibrated_scales_need_a_checkpoint_that_has_them(tmp_path: Path) -> No
     one, other = parts_of(text, tmp_path)
     assert one.planned.arms == ("bf16",)
     assert "names no calibrated checkpoint" in one.left_out[0].why
-    made = document(other.planned)
-    assert made is not None
-    command = made["arms"]["fp8-calibrated"]["launch"]["command"]  # type: ignore[index]  # a document
+    command = document(other.planned)["arms"]["fp8-calibrated"]["launch"]["command"]  # type: ignore[index]  # a document
     assert command[2:7] == ["org/b-fp8", "--port", "8000", "--served-model-name", "org/b"]
 
 
@@ -95,7 +94,7 @@ def test_every_step_is_a_command_that_can_be_typed(tmp_path: Path) -> None:
         "d/report",
     ]
     assert part.steps[3].typed("R")[-2:] == ("--into", "R")
-    assert "v=http://i/v1" in part.steps[3].arguments
+    assert str(tmp_path / "d/arms/v.yaml") in part.steps[3].where
 
 
 def test_a_sweep_that_was_cut_short_asks_for_what_is_left_of_it(tmp_path: Path) -> None:
@@ -110,7 +109,7 @@ def test_what_a_step_takes_is_told_with_the_starts_of_its_servers(tmp_path: Path
     taken = part.estimates
     assert taken["replay"].starts == 3 * 3 + 1  # the control is a start of its own
     assert (taken["context"].calls, taken["context"].starts) == (3 * 2 * 3, 7)
-    assert taken["accuracy"].calls == 80
+    assert (taken["accuracy"].calls, taken["accuracy"].starts) == (80, 3)  # nobody here counts tokens: the reference is started for it
     assert taken["concurrency/rag/fp8"] == Estimate(calls=None, starts=1, minutes=13.0, usd=13.0 / 60 * 6)
     assert taken["replay"].minutes > 50
     (emulated,) = parts_of("models: {b: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n" + ALL, tmp_path)
@@ -130,7 +129,38 @@ def test_one_configuration_is_tried_beside_the_reference_in_a_folder_of_its_own(
 def test_the_first_configuration_that_a_model_names_is_its_reference(tmp_path: Path) -> None:
     (part,) = parts_of("models: {a: {serve: org/a, configs: [fp8, bf16]}}", tmp_path)
     assert part.planned.arms == ("fp8", "bf16")
+    (part,) = parts_of("models: {a: {endpoints: 'bf16=http://h/v1,fp8=http://i/v1', configs: [fp8, bf16]}}", tmp_path)
+    assert part.planned.arms == ("fp8", "bf16")
+    assert list(document(part.planned)["arms"]) == ["fp8", "bf16"]  # type: ignore[call-overload]  # a document
     (part,) = parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [bf16, fp8]}}", tmp_path)
     assert part.planned.arms == ("bf16", "fp8")
     with pytest.raises(UsageError, match="have no 'fp9'"):
         parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp9]}}", tmp_path)
+    with pytest.raises(UsageError, match="stand in their profile's order"):
+        parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp8, bf16]}}", tmp_path)
+
+
+def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) -> None:
+    """An arms file is made of their URLs, named or not, with all that holds for them."""
+    text = "models: {a: {endpoints: 'http://u:pw@h/v1,http://i/v1', fields: {model: m, key_env: KEY}}}\nmeasure: {isolation: true}"
+    (part,) = parts_of(text, tmp_path)
+    assert document(part.planned) == {
+        "model": "m",
+        "key_env": "KEY",
+        "arms": {"arm1": {"url": "http://u:pw@h/v1"}, "arm2": {"url": "http://i/v1"}},
+    }
+    assert [(each.config, each.why) for each in part.left_out] == [("isolation", "it starts servers anew, and these run already")]
+    endpoints_of(part.planned)
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "a").rglob("*.yaml")} == {0}  # a URL may hold a password
+    assert "pw" not in " ".join(word for step in part.steps for word in step.typed(None))
+
+
+def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
+    text = "models: {a: org/a}\nconfigs: {one: {max-num-seqs: 8}, two: {tensor-parallel-size: 2}}\nmeasure: {concurrency: {}}\n"
+    (part,) = parts_of(text + "server: {price_per_hour: 3}", tmp_path)
+    one, two = (part.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two"))
+    assert one is not None
+    assert two == pytest.approx(2 * one)
+    assert [entry.get("gpus") for entry in document(part.planned)["arms"].values()] == [None, 2]  # type: ignore[attr-defined]  # a document
+    (given,) = parts_of(text + "server: {price_per_hour: 3, gpus: 2}", tmp_path)
+    assert {given.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two")} == {two}
