@@ -15,7 +15,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.gpus import silence
 from agentload.endpoints.reach import reach
 from agentload.endpoints.settings import settings
-from agentload.endpoints.urls import without_user
+from agentload.endpoints.urls import without_credentials
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import Scrape, joined, parse
 from agentload.replay.gateway import gateway
@@ -24,6 +24,8 @@ from agentload.telemetry.reach import plain
 
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 HOPE = aiohttp.ClientTimeout(total=60)  # a server asks its drivers before it answers /server_info for the first time
+UNLISTED = frozenset({405, 500, 501})  # of servers that answer questions all the same; others mean a wrong URL, or a server that is down
+BASE_URL = "is this the base URL of an OpenAI-compatible API, with its /v1?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +94,8 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
     """
     reached = await asyncio.to_thread(reach, endpoint)
     async with reached.session(TIMEOUT) as session:
-        listing, between = await _models(session, endpoint)
         missing: list[str] = []
+        listing, between = await _models(session, endpoint, missing)
         version = await _optional_json(session, f"{endpoint.root}/version", missing)
         pages = await asyncio.gather(*(_scrape(session, url, missing) for url in endpoint.metrics_urls))
         scrapes = tuple(page for page in pages if page is not None)
@@ -146,8 +148,8 @@ def served_model(endpoint: Endpoint, identity: Identity) -> str:
         if len(identity.models) == 1:
             return identity.models[0]
         raise EndpointError(f"{endpoint.name}: serves {len(identity.models)} models", hint=f"--model one of: {', '.join(identity.models)}")
-    if endpoint.model not in identity.models:
-        served = ", ".join(identity.models) or "none"
+    if identity.models and endpoint.model not in identity.models:
+        served = ", ".join(identity.models)
         raise EndpointError(f"{endpoint.name}: {endpoint.shown_url} does not serve '{endpoint.model}'", hint=f"--model one of: {served}")
     return endpoint.model
 
@@ -180,7 +182,7 @@ def _log(endpoint: Endpoint, missing: list[str]) -> StartUp:
         return StartUp()
 
 
-async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> tuple[list[dict[str, object]], str | None]:
+async def _models(session: aiohttp.ClientSession, endpoint: Endpoint, missing: list[str]) -> tuple[list[dict[str, object]], str | None]:
     url, shown = f"{endpoint.url}/models", f"{endpoint.shown_url}/models"
     try:
         async with session.get(plain(url)) as response:
@@ -188,13 +190,14 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint) -> tuple[l
                 given = endpoint.key_env or ("key_command" if endpoint.key_command else None)
                 hint = "--api-key-env NAME_OF_THE_VARIABLE" if given is None else f"is the key that {given} holds the one of this server?"
                 raise EndpointError(f"{endpoint.name}: {shown} refuses the key ({response.status})", hint=hint)
-            if response.status != 200:
-                raise EndpointError(
-                    f"{endpoint.name}: {shown} answers {response.status}",
-                    hint="is this the base URL of an OpenAI-compatible API, with its /v1?",
-                )
-            document = await response.json(content_type=None)
             between = gateway((name.lower(), value) for name, value in response.headers.items())
+            if response.status in UNLISTED and endpoint.model is not None:
+                missing.append(f"{shown}: {response.status}")
+                return [], between
+            if response.status != 200:
+                hint = "does it answer questions all the same? --model MODEL" if response.status in UNLISTED else BASE_URL
+                raise EndpointError(f"{endpoint.name}: {shown} answers {response.status}", hint=hint)
+            document = await response.json(content_type=None)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         what = shown if isinstance(error, aiohttp.ClientSSLError) else f"cannot reach {shown}"
         raise EndpointError(f"{endpoint.name}: {what}: {_reason(error)}", hint=_remedy(error, shown)) from error
@@ -227,7 +230,7 @@ def _reason(error: BaseException) -> str:
     ):
         cause = error.os_error  # its text names a host once more, and a TLS that nobody asked for
         return os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or type(cause).__name__
-    return without_user(str(error)) or type(error).__name__
+    return without_credentials(str(error)) or type(error).__name__
 
 
 async def _optional_json(
@@ -238,9 +241,9 @@ async def _optional_json(
             if response.status == 200:
                 document = await response.json(content_type=None)
                 return document if isinstance(document, dict) else None
-            missing.append(f"{without_user(url)}: {response.status}")
+            missing.append(f"{without_credentials(url)}: {response.status}")
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        missing.append(f"{without_user(url)}: {type(error).__name__}")
+        missing.append(f"{without_credentials(url)}: {type(error).__name__}")
     return None
 
 

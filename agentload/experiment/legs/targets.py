@@ -41,7 +41,13 @@ def targets(endpoints: tuple[Endpoint, ...]) -> tuple[Target, ...]:
 
 def speech(endpoint: Endpoint, model: str) -> Speech:
     """Return how the endpoint is asked."""
-    return Speech(model=model, aliases=endpoint.aliases, extra=endpoint.extra_body, is_forced=endpoint.force_lengths)
+    return Speech(
+        model=model,
+        aliases=endpoint.aliases,
+        extra=endpoint.extra_body,
+        counting=endpoint.counting,
+        is_forced=endpoint.force_lengths,
+    )
 
 
 def source(endpoint: Endpoint) -> Source:
