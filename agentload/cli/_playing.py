@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from agentload.cli._progress import Progress
-from agentload.errors import InterruptError
+from agentload.cli._signals import heard
+from agentload.errors import InterruptError, StoreError
 from agentload.experiment.layout.cost import cost
 from agentload.experiment.legs.moves import Stage, exchanged, is_over, stages
 from agentload.experiment.legs.past import Past, past
@@ -22,10 +22,8 @@ def played(replay: Replay, progress: Progress) -> Played:
     leg = Leg(replay, listener=progress, notice=_notice)
 
     async def play() -> Played:
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, leg.stop)
-        return await leg.play()
+        with heard(leg.stop):
+            return await leg.play()
 
     with progress.shown():
         try:
@@ -61,14 +59,23 @@ def played_in_stages(replay: Replay) -> Played:
     return ended
 
 
-def warned(ended: Played, db: Path) -> bool:
-    """Say on standard error what is wrong with what was played; tell whether the database lacks some of it."""
-    if ended.load_error is not None:
-        _notice(f"warning: the run is in its journal but not in {db}: {ended.load_error}")
-        _notice(f"hint: agentload runs load {ended.run_id} --db {db}")
+def warned(ended: Played) -> None:
+    """Say on standard error what makes the timings of a leg void."""
     if ended.health.void is not None:
         _notice(f"warning: timings are void: {ended.health.void}")
-    return ended.load_error is not None
+
+
+def concluded(run_id: str, db: Path, *, load_error: str | None, stopped: InterruptError | None = None) -> None:
+    """Raise what a verb ends with: that it was stopped, or that the database lacks what is in the journal."""
+    if load_error is not None:
+        lacking = f"run {run_id} is in its journal but not in {db}: {load_error}"
+        remedy = f"agentload runs load {run_id} --db {db}"
+        if stopped is None:
+            raise StoreError(lacking, hint=remedy)
+        _notice(f"warning: {lacking}")
+        _notice(f"hint: {remedy}")
+    if stopped is not None:
+        raise stopped
 
 
 def _wait_for(step: Stage, before: Past, run_id: str) -> None:

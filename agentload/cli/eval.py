@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +28,7 @@ import typer
 from agentload.cli._asking import Progress, asked, describe, summary
 from agentload.cli._launching import LOGS, START_S, Launch, Logs, StartTimeout, launching
 from agentload.cli._output import print_json
+from agentload.cli._playing import concluded
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.kept import kept
 from agentload.endpoints.read import Emulated, read
@@ -36,9 +36,10 @@ from agentload.errors import InterruptError, UsageError
 from agentload.experiment.asking.cost import cost
 from agentload.experiment.asking.eval import Asked, Eval
 from agentload.experiment.asking.lengths import described, from_tokenizer, measured
-from agentload.experiment.asking.plan import DEFAULT_TASKS, Asking, asking, contexts
+from agentload.experiment.asking.plan import DEFAULT_TASKS, Asking, asking
 from agentload.experiment.asking.source import Generated, Supplied, digest, generated, supplied
 from agentload.experiment.asking.summary import summarise
+from agentload.experiment.layout.lengths import lengths
 from agentload.experiment.legs.control import with_control
 from agentload.experiment.legs.emulated import emulated
 from agentload.experiment.legs.record import new_run_id, resume_command, typed_command
@@ -55,9 +56,7 @@ def run(
     endpoints: Annotated[str, typer.Option(help="a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM]; the first is the reference.")],
     tasks: Annotated[str, typer.Option(help="Tasks, separated by commas.")] = ",".join(DEFAULT_TASKS),
     own: Annotated[Path | None, typer.Option(help="JSON lines of your own items, instead of tasks: messages and a grader.")] = None,
-    lengths: Annotated[
-        str, typer.Option("--contexts", help="Lengths: 4k..128k doubles from 4k to 128k; 8k,64k are just these.")
-    ] = "4k..32k",
+    contexts: Annotated[str, typer.Option(help="Lengths: 4k..128k doubles from 4k to 128k; 8k,64k are just these.")] = "4k..32k",
     depths: Annotated[
         int, typer.Option(help="At how many places of the context what is asked for stands, from its start to its end.")
     ] = 10,
@@ -88,7 +87,8 @@ def run(
         raise UsageError("--resume goes on with a run of eval, --into adds to another: give one of them")
     if concurrency < 1 or thinking < 0:
         raise UsageError(f"--concurrency must be at least 1 and --thinking at least 0, got {concurrency} and {thinking}")
-    made = asking(tasks=tasks.split(","), contexts=contexts(lengths), depths=depths, items=items, repetitions=repetitions, seed=seed)
+    asked_at = lengths(contexts, option="--contexts")
+    made = asking(tasks=tasks.split(","), contexts=asked_at, depths=depths, items=items, repetitions=repetitions, seed=seed)
     wanted = read(endpoints, model=model, key_env=api_key_env)
     starting = launching(launch, wanted, logs=logs, start_s=start_timeout)
     with _served(wanted, seed=seed, is_dry=dry_run) as reached:
@@ -149,16 +149,13 @@ def _served(wanted: tuple[Endpoint, ...] | Emulated, *, seed: int, is_dry: bool)
 
 
 def _report(ended: Asked, db: Path, *, as_json: bool) -> None:
-    if ended.load_error is not None:
-        print(f"warning: the answers are in their journal but not in {db}: {ended.load_error}", file=sys.stderr)
-        print(f"hint: agentload runs load {ended.run_id} --db {db}", file=sys.stderr)
-    else:
+    if ended.load_error is None:
         found = summarise(db, ended.run_id)
         print_json(found) if as_json else print(summary(found))
+    stopped = None
     if ended.left:
-        raise InterruptError(
-            f"run {ended.run_id} was stopped with {ended.left:,} questions left; what was answered is stored",
-            hint=f"go on with: {resume_command(ended.run_id)}",
-        )
+        left = f"run {ended.run_id} was stopped with {ended.left:,} questions left; what was answered is stored"
+        stopped = InterruptError(left, hint=f"go on with: {resume_command(ended.run_id)}")
+    concluded(ended.run_id, db, load_error=ended.load_error, stopped=stopped)
     if not as_json:
         print(f"\nNext: agentload advise {db} --run {ended.run_id}")

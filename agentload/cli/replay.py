@@ -34,7 +34,7 @@ from agentload.cli._dry import describe, warning
 from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
 from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
-from agentload.cli._playing import played_in_stages, warned
+from agentload.cli._playing import concluded, played_in_stages, warned
 from agentload.cli._reached import reached
 from agentload.endpoints.places import beginnings
 from agentload.endpoints.read import Emulated, read
@@ -167,12 +167,14 @@ def run(
 
 
 def _report(ended: Played, db: Path, *, as_json: bool) -> None:
-    if not warned(ended, db):
+    warned(ended)
+    if ended.load_error is None:
         summary = summarise(db, ended.run_id)
         print_json(summary) if as_json else print(summary.text())
+    stopped = None
     if ended.was_stopped:
-        raise InterruptError(
-            f"run {ended.run_id} was stopped; what was measured is stored", hint=f"go on with: {resume_command(ended.run_id)}"
-        )
+        stored = f"run {ended.run_id} was stopped; what was measured is stored"
+        stopped = InterruptError(stored, hint=f"go on with: {resume_command(ended.run_id)}")
+    concluded(ended.run_id, db, load_error=ended.load_error, stopped=stopped)
     if not as_json:
         print(f"\nNext: agentload report {db} --run {ended.run_id}")

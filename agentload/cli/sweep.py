@@ -1,14 +1,14 @@
 """Measure how latency grows with context, or how many sessions an endpoint carries before trouble.
 
-With --context, calls of growing length run one at a time, the arms interleaved: the lines through their token latencies say where one
+With --contexts, calls of growing length run one at a time, the arms interleaved: the lines through their token latencies say where one
 arm overtakes another. With --concurrency, sessions of a trace run side by side, ever more of them, until the server preempts, queues,
 fails or breaks the service level; the number that just holds is bracketed. With --into either is kept beside a replay, for its report.
 
 For example:
 
-    agentload sweep --context 1k..64k --endpoints endpoints.yaml
+    agentload sweep --contexts 1k..64k --endpoints endpoints.yaml
 
-    agentload sweep --context 512..8k --endpoints endpoints.yaml --launch --into 20261120-074205-1f3a
+    agentload sweep --contexts 512..8k --endpoints endpoints.yaml --launch --into 20261120-074205-1f3a
 
     agentload sweep --concurrency --trace traces/chat.jsonl --endpoints endpoints.yaml --slo ttft=2000,tpot=50
 """
@@ -27,7 +27,7 @@ from agentload.cli._dry import describe
 from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, StartTimeout, launching
 from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
-from agentload.cli._playing import played, warned
+from agentload.cli._playing import concluded, played, warned
 from agentload.cli._progress import Progress
 from agentload.cli._reached import reached
 from agentload.cli._table import table
@@ -36,8 +36,9 @@ from agentload.endpoints.identity import identify_all
 from agentload.endpoints.kept import kept
 from agentload.endpoints.read import read
 from agentload.errors import InterruptError, PlanError, UsageError
-from agentload.experiment.layout.contexts import lengths, sweep
+from agentload.experiment.layout.contexts import SMALLEST, sweep
 from agentload.experiment.layout.cost import cost
+from agentload.experiment.layout.lengths import lengths
 from agentload.experiment.layout.plan import plan
 from agentload.experiment.layout.starts import with_starts
 from agentload.experiment.legs.record import new_run_id, typed_command
@@ -63,13 +64,15 @@ NEEDS: Final = {
 def run(
     *,
     endpoints: Annotated[str, typer.Option(help="a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM].")],
-    context: Annotated[str | None, typer.Option(help="Lengths to try: 1k..128k doubles, 1k,4k,10k lists.")] = None,
+    context: Annotated[
+        str | None, typer.Option("--contexts", "--context", help="Lengths to try: 1k..128k doubles, 1k,4k,10k lists.")
+    ] = None,
     concurrency: Annotated[bool, typer.Option("--concurrency", help="Search how many sessions run side by side before trouble.")] = False,
     db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = Path("agentload.duckdb"),
     model: Annotated[str | None, typer.Option(help="Model to ask for; the only one served when omitted.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
-    pairs: Annotated[int, typer.Option(help="--context: how often each arm is asked each length.")] = 6,
-    output: Annotated[int, typer.Option(help="--context: tokens of each answer.")] = 128,
+    pairs: Annotated[int, typer.Option(help="--contexts: how often each arm is asked each length.")] = 6,
+    output: Annotated[int, typer.Option(help="--contexts: tokens of each answer.")] = 128,
     trace: Annotated[str, typer.Option(help="--concurrency: whose sessions run; several, separated by commas, as one mix.")] = "chat",
     start: Annotated[int, typer.Option(help="--concurrency: sessions to begin with.")] = 4,
     seconds: Annotated[float, typer.Option(help="--concurrency: length of each trial.")] = 60.0,
@@ -86,11 +89,13 @@ def run(
         bool, typer.Option("--force", help="Measure servers that are not what the arms file expects; a caveat is kept.")
     ] = False,
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Emulated endpoints scatter as real servers do.")] = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="--context: print the plan and what it costs; send nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="--contexts: print the plan and what it costs; send nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     if concurrency == (context is not None):
-        raise UsageError("sweep takes either --context or --concurrency", hint="agentload sweep --context 1k..64k --endpoints ENDPOINTS")
+        raise UsageError("sweep takes either --contexts or --concurrency", hint="agentload sweep --contexts 1k..64k --endpoints ENDPOINTS")
+    if start < 1 or seconds <= 0:
+        raise UsageError(f"--start must be at least 1 and --seconds positive, got {start} and {seconds:g}")
     wanted = read(endpoints, model=model, key_env=api_key_env)
     starting = launching(launch, wanted, logs=logs, start_s=start_timeout)
     into = None if into is None else opt.existing_run(db, into)
@@ -113,7 +118,7 @@ def run(
                 keep(steps, db, run_id=into, name="capacity")
             print_json(found) if json else _print_found(found)
             return
-        contexts = lengths(context)
+        contexts = lengths(context, option="--contexts", least=SMALLEST)
         if not dry_run:
             contexts = _fitting(contexts, _longest(arms, are_up=starting is None), output)
         whole = pairs if into is None else pairs + taken(db, into)
@@ -142,11 +147,9 @@ def run(
             settings={"contexts": contexts, "pairs": pairs, "output": output},
         )
         ended = played(replay, Progress(expected))
-    is_missing = warned(ended, db)
-    if ended.was_stopped:
-        raise InterruptError(f"run {ended.run_id} was stopped; the pairs that were finished are stored")
-    if is_missing:
-        return
+    warned(ended)
+    stopped = InterruptError(f"run {ended.run_id} was stopped; the pairs that were finished are stored") if ended.was_stopped else None
+    concluded(ended.run_id, db, load_error=ended.load_error, stopped=stopped)
     summary = summarise(db, ended.run_id)
     print_json(summary) if json else print(f"{summary.text()}\n\nNext: agentload report {db} --run {ended.run_id}")
 
@@ -181,7 +184,7 @@ def _fitting(contexts: tuple[int, ...], longest: int | None, output: int) -> tup
         return contexts
     fitting = tuple(context for context in contexts if context + output <= longest)
     if not fitting:
-        raise PlanError(f"no length of {contexts[0]:,} or more fits a model length of {longest:,}", hint="--context with shorter ones")
+        raise PlanError(f"no length of {contexts[0]:,} or more fits a model length of {longest:,}", hint="--contexts with shorter ones")
     if len(fitting) < len(contexts):
         last = longest - output
         # The end of the window is where a slope is told best.

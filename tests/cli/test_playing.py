@@ -4,26 +4,49 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli._playing import warned
+from agentload.cli import eval as eval_verb
+from agentload.cli import replay
+from agentload.cli._playing import concluded, warned
+from agentload.errors import InterruptError, StoreError
+from agentload.experiment.asking.eval import Asked
 from agentload.experiment.legs.replay import Played
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 
+DB = Path("x.duckdb")
 
-@pytest.mark.parametrize(
-    ("clock_steps", "load_error", "said"),
-    [
-        (0, None, []),
-        (2, None, ["warning: timings are void: the wall clock was stepped 2 times"]),
-        (0, "locked", ["warning: the run is in its journal but not in x.duckdb: locked", "hint: agentload runs load r1 --db x.duckdb"]),
-    ],
-)
-def test_what_is_wrong_with_a_leg_is_said_whatever_verb_played_it(
-    clock_steps: int, load_error: str | None, said: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+
+def played(*, clock_steps: int = 0, load_error: str | None = None) -> Played:
     facts = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=clock_steps, largest_step_ns=0)
-    ended = Played(run_id="r1", health=Monitor().health(facts), was_stopped=False, load_error=load_error)
-    assert warned(ended, Path("x.duckdb")) == (load_error is not None)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == len(said)
-    assert all(line.startswith(each) for line, each in zip(lines, said, strict=True))
+    return Played(run_id="r1", health=Monitor().health(facts), was_stopped=False, load_error=load_error)
+
+
+def test_what_makes_timings_void_is_said_whatever_verb_played_them(capsys: pytest.CaptureFixture[str]) -> None:
+    warned(played())
+    assert capsys.readouterr().err == ""
+    warned(played(clock_steps=2))
+    assert capsys.readouterr().err.startswith("warning: timings are void: the wall clock was stepped 2 times")
+
+
+def test_a_run_that_the_database_does_not_have_is_an_error_and_a_stopped_one_stays_that(capsys: pytest.CaptureFixture[str]) -> None:
+    concluded("r1", DB, load_error=None)
+    with pytest.raises(StoreError, match=r"^run r1 is in its journal but not in x.duckdb: locked$") as caught:
+        concluded("r1", DB, load_error="locked")
+    assert caught.value.hint == "agentload runs load r1 --db x.duckdb"
+    stopped = InterruptError("run r1 was stopped")
+    with pytest.raises(InterruptError):
+        concluded("r1", DB, load_error=None, stopped=stopped)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(InterruptError):
+        concluded("r1", DB, load_error="locked", stopped=stopped)
+    assert capsys.readouterr().err == (
+        "warning: run r1 is in its journal but not in x.duckdb: locked\nhint: agentload runs load r1 --db x.duckdb\n"
+    )
+
+
+def test_no_verb_sends_on_to_a_run_that_the_database_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StoreError, match="locked"):
+        replay._report(played(load_error="locked"), DB, as_json=False)
+    with pytest.raises(StoreError, match="locked"):
+        eval_verb._report(Asked(run_id="r1", answered=3, failed=0, left=0, load_error="locked"), DB, as_json=False)
+    assert capsys.readouterr().out == ""

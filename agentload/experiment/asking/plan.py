@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,8 +12,6 @@ from agentload.tasks import catalog
 
 DEFAULT_TASKS: Final = ("needle", "needle-multikey-2", "tool_log", "json_recall", "exact_copy")
 """Retrieval as published, and what agents do with long contexts; each has one place that is asked for."""
-LONGEST: Final = 1 << 24
-_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmM]?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,28 +75,3 @@ def asking(*, tasks: Sequence[str], contexts: Sequence[int], depths: int, items:
     places = tuple(round(place / (depths - 1), 4) for place in range(depths)) if depths > 1 else (0.5,)
     count = items if items is not None else len(named) * len(contexts) * len(places)
     return Asking(tasks=named, contexts=tuple(contexts), depths=places, items=count, repetitions=repetitions, seed=seed)
-
-
-def contexts(text: str) -> tuple[int, ...]:
-    """Read `4k..128k` (doubling from the first to the last) or `8k,64k`, in steps of 1,024 tokens; raise `UsageError`."""
-    out: list[int] = []
-    for part in text.split(","):
-        first, dots, last = part.strip().partition("..")
-        low, high = _length(first, text), _length(last if dots else first, text)
-        if high < low:
-            raise UsageError(f"--contexts: '{part}' ends before it begins", hint="--contexts 4k..128k")
-        while low < high:
-            out.append(low)
-            low *= 2
-        out.append(high)
-    return tuple(sorted(set(out)))
-
-
-def _length(text: str, whole: str) -> int:
-    read = _LENGTH.fullmatch(text.strip())
-    if read is None:
-        raise UsageError(f"--contexts takes lengths such as 4k..128k or 8k,64k, got '{whole}'", hint="--contexts 4k..128k")
-    tokens = round(float(read[1]) * {"": 1, "k": 1024, "m": 1024 * 1024}[read[2].lower()])
-    if not 1 <= tokens <= LONGEST:
-        raise UsageError(f"--contexts: {tokens} tokens is no context", hint="--contexts 4k..128k")
-    return tokens

@@ -7,28 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import UsageError
-from agentload.experiment.asking.plan import Asking, Question, asking, contexts
-
-
-@pytest.mark.parametrize(
-    ("text", "lengths"),
-    [
-        ("4k..32k", (4096, 8192, 16384, 32768)),
-        ("8k,64k", (8192, 65536)),
-        ("4k..10k", (4096, 8192, 10240)),
-        ("1000", (1000,)),
-        ("1m", (1048576,)),
-        ("8k..8k, 4k..8k", (4096, 8192)),
-    ],
-)
-def test_lengths_double_between_dots_and_stand_alone_otherwise(text: str, lengths: tuple[int, ...]) -> None:
-    assert contexts(text) == lengths
-
-
-@pytest.mark.parametrize("text", ["", "4k..", "x", "8k..4k", "0", "-1", "99m"])
-def test_what_is_no_length_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--contexts"):
-        contexts(text)
+from agentload.experiment.asking.plan import Asking, Question, asking
 
 
 def test_every_cell_gets_one_item_where_no_number_is_given() -> None:
