@@ -1,15 +1,20 @@
 # `make` alone lists the targets. Everything runs in .venv, which the first target that needs it sets up.
 
 VENV := .venv
+VLLM := .vllm
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The oldest supported version first: it is the one that constraints.txt was tried with.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
   $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$python && break; done)
 PYTEST := $(BIN)/python -m pytest --quiet
+# A vLLM of your own, or the one that is set up here.
+AGENTLOAD_VLLM ?= $(CURDIR)/$(VLLM)/bin/vllm
+export AGENTLOAD_VLLM
+GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-vllm demo-vllm calibration bench traces wheel clean
+.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,10 +67,12 @@ calibration: $(READY) ## grade the advisor and the watch on simulated deployment
 	$(BIN)/python -m tests.advisor.calibration
 	$(BIN)/python -m tests.watch.calibration
 
-test-vllm: $(READY) ## run the tests that need a real vLLM: AGENTLOAD_VLLM=/path/to/bin/vllm (some minutes)
+test-vllm: $(READY) ## run the tests that need a real vLLM: the one AGENTLOAD_VLLM names, else it is set up in .vllm (3 GB, minutes)
+	@$(GET_VLLM) || true
 	$(PYTEST) -m vllm tests/vllm -rs --durations=10
 
-demo-vllm: $(READY) ## decide on a real vLLM without a GPU, in 45 minutes: AGENTLOAD_VLLM=/path/to/bin/vllm
+demo-vllm: $(READY) ## decide on a real vLLM without a GPU, in 45 minutes; where it comes from, see test-vllm
+	@$(GET_VLLM)
 	@$(BIN)/python benchmarks/real_vllm/demo.py
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
@@ -78,5 +85,5 @@ wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build --no-isolation
 
 clean: ## remove what the other targets made, .venv included
-	rm -rf $(VENV) build dist reports/demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) build dist reports/demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find agentload advisor tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -167,7 +167,7 @@ def gathered(folder: Path, calls: int) -> dict[str, float]:
 def verb(folder: Path, *arguments: str) -> dict[str, float]:
     """Run a verb of the command line, start-up included."""
     began = time.perf_counter()
-    command = [sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())", *arguments]
+    command = [sys.executable, "-m", "agentload", *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
     return {"seconds": time.perf_counter() - began}
 

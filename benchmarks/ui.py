@@ -89,8 +89,7 @@ def fill(database: Path, runs: int) -> None:
 @contextmanager
 def served(database: Path) -> Iterator[tuple[str, int]]:
     """Run the verb and yield the address of the database's pages, and the process."""
-    program = "import sys; from agentload.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "ui", "--db", str(database), "--port", "0", "--for", "600"]
+    command = [sys.executable, "-m", "agentload", "ui", "--db", str(database), "--port", "0", "--for", "600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().split()[0], process.pid

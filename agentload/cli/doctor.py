@@ -9,6 +9,7 @@ import typer
 
 from agentload.cli._checks import CHECKS
 from agentload.cli._output import print_json
+from agentload.errors import AgentloadError
 
 
 def run(*, json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False) -> None:
@@ -21,5 +22,6 @@ def run(*, json: Annotated[bool, typer.Option("--json", help="Print the checks a
             print(f"{check.state:<4}  {check.name:<{width}}  {check.seen}")
             if check.advice:
                 print(f"{'':<4}  {'':<{width}}  → {check.advice}")
-    if any(check.state == "fail" for check in checks):
-        raise typer.Exit(1)
+    failed = [check.name for check in checks if check.state == "fail"]
+    if failed:
+        raise AgentloadError(f"this machine cannot measure: {', '.join(failed)}")

@@ -57,9 +57,8 @@ def test_a_script_of_faults_is_checked_before_any_server_starts(tmp_path: Path) 
 
 
 def test_ctrl_c_stops_all_servers_without_a_word() -> None:
-    command = "import sys; from agentload.cli.main import main; sys.exit(main())"
     process = subprocess.Popen(
-        [sys.executable, "-c", command, "emulate", "llama-3.1-8b-h100", "--port", "0"],
+        [sys.executable, "-m", "agentload", "emulate", "llama-3.1-8b-h100", "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

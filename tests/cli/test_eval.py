@@ -1,22 +1,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import duckdb
 import pytest
 from scipy.stats import binomtest
 
+from agentload.cli.main import main
 from agentload.emulator.answers import success_rate
 from agentload.experiment.arms import arms_of
 from agentload.serve.processes import Servers, start
 from tests.cli.test_relay import arms_file
 
 pytestmark = pytest.mark.loopback
-AGENTLOAD = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
 PROFILE = "llama-3.1-8b-h100-old-kernel"
 
 
@@ -30,8 +31,29 @@ def endpoints(servers: Servers) -> str:
     return ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
 
 
-def agentload(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*AGENTLOAD, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Agentload(Protocol):
+    def __call__(self, *arguments: str | Path) -> Done: ...
+
+
+@pytest.fixture
+def agentload(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Agentload:
+    """Run the command in this process and in the test's folder: another process takes a second to begin."""
+
+    def called(*arguments: str | Path) -> Done:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["agentload", *map(str, arguments)])
+        code = main()
+        out, err = capfd.readouterr()
+        return Done(code, out, err)
+
+    return called
 
 
 def rows(database: Path, query: str) -> list[tuple[object, ...]]:
@@ -39,61 +61,61 @@ def rows(database: Path, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
 
 
-def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(servers: Servers, tmp_path: Path) -> None:
-    asked = ("--tasks", "needle,json_recall,variable_tracking", "--contexts", "24k", "--depths", "4", "--items", "120", "--aa", "bf16")
-    done = agentload("eval", "--endpoints", endpoints(servers), *asked, "--db", "x.duckdb", "--json", cwd=tmp_path)
+def test_every_arm_is_asked_the_same_and_measured_rates_are_the_true_ones(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:
+    asked = ("--tasks", "needle,json_recall,variable_tracking", "--contexts", "24k", "--depths", "4", "--items", "60", "--aa", "bf16")
+    done = agentload("eval", "--endpoints", endpoints(servers), *asked, "--db", "x.duckdb", "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     arms = {each["arm"]: each for each in summary["arms"]}
     for arm in arms_of(PROFILE):
         found = arms[arm.name]
-        assert (found["answered"], found["failed"]) == (120, 0)
+        assert (found["answered"], found["failed"]) == (60, 0)
         # The true rate must lie within the exact interval that one honest measurement in 10,000 misses.
-        interval = binomtest(found["right"], 120).proportion_ci(confidence_level=0.9999)
+        interval = binomtest(found["right"], 60).proportion_ci(confidence_level=0.9999)
         assert interval.low <= success_rate(arm, 24_500) <= interval.high
     # The same server twice, with the same seed, is the same here: real ones differ, and this is where it shows.
     control = arms["bf16@aa"]
     assert (control["right"], control["lost"], control["won"], control["agreement"]) == (arms["bf16"]["right"], 0, 0, 1.0)
     database = tmp_path / "x.duckdb"
     paired = rows(database, "SELECT count(DISTINCT arm), count(*) FROM answers GROUP BY task, context_tokens, item, depth, repetition")
-    assert paired == [(3, 3)] * 120
+    assert paired == [(3, 3)] * 60
     lengths = rows(database, "SELECT DISTINCT context_tokens - (signals ->> 'prompt_tokens')::INT BETWEEN 60 AND 400 FROM answers")
     assert lengths == [(True,)]
-    garbage = rows(database, "SELECT arm, count(*) > 4 FROM answers WHERE signals ->> 'garbage' IS NOT NULL GROUP BY arm")
+    garbage = rows(database, "SELECT arm, count(*) > 2 FROM answers WHERE signals ->> 'garbage' IS NOT NULL GROUP BY arm")
     assert garbage == [("fp8", True)]
-    decided = agentload("advise", "x.duckdb", cwd=tmp_path)
+    decided = agentload("advise", "x.duckdb")
     assert "Safe: no, accuracy" in decided.stdout
     assert "Avoid FP8 KV-cache for: the whole server (FP8)" in decided.stdout
 
 
-def test_what_every_arm_answered_is_not_asked_again(servers: Servers, tmp_path: Path) -> None:
+def test_what_every_arm_answered_is_not_asked_again(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:
     asked = ("--endpoints", endpoints(servers), "--tasks", "needle", "--contexts", "2k", "--depths", "2", "--db", "x.duckdb")
-    first = agentload("eval", *asked, "--json", cwd=tmp_path)
+    first = agentload("eval", *asked, "--json")
     run = json.loads(first.stdout)["run_id"]
     database = tmp_path / "x.duckdb"
     before = rows(database, "FROM answers ORDER BY ALL")
-    again = agentload("eval", *asked, "--resume", run, cwd=tmp_path)
+    again = agentload("eval", *asked, "--resume", run)
     assert again.returncode == 0, again.stderr
     assert rows(database, "FROM answers ORDER BY ALL") == before
     assert rows(database, "SELECT leg, status FROM legs ORDER BY leg") == [(1, "done"), (2, "done")]
-    other = agentload("eval", *asked, "--resume", run, "--items", "9", cwd=tmp_path)
+    other = agentload("eval", *asked, "--resume", run, "--items", "9")
     assert (other.returncode, other.stderr.splitlines()[0]) == (1, f"error: run {run} began with other questions")
 
 
-def test_answers_may_join_a_run_of_the_same_arms(servers: Servers, tmp_path: Path) -> None:
+def test_answers_may_join_a_run_of_the_same_arms(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:
     asked = ("--endpoints", endpoints(servers), "--contexts", "2k", "--depths", "2", "--db", "x.duckdb", "--json")
-    run = json.loads(agentload("eval", *asked, "--tasks", "needle", cwd=tmp_path).stdout)["run_id"]
+    run = json.loads(agentload("eval", *asked, "--tasks", "needle").stdout)["run_id"]
     for _ in range(2):  # the second time nothing is left to ask
-        joined = agentload("eval", *asked, "--tasks", "pointer_chase", "--into", run, cwd=tmp_path)
+        joined = agentload("eval", *asked, "--tasks", "pointer_chase", "--into", run)
         assert joined.returncode == 0, joined.stderr
     counted = rows(tmp_path / "x.duckdb", "SELECT run_id, task, count(*) FROM answers GROUP BY ALL ORDER BY task")
     assert counted == [(run, "needle", 4), (run, "pointer_chase", 4)]
     assert rows(tmp_path / "x.duckdb", "SELECT count(*) FROM legs") == [(1,)]
-    stranger = agentload("eval", "--endpoints", f"other={next(iter(servers.urls.values()))}", *asked[2:], "--into", run, cwd=tmp_path)
+    stranger = agentload("eval", "--endpoints", f"other={next(iter(servers.urls.values()))}", *asked[2:], "--into", run)
     assert stranger.stderr.splitlines()[-2] == f"error: run {run} has no arm 'other'"
 
 
-def test_an_endpoint_that_fails_leaves_rows_without_a_grade(servers: Servers, tmp_path: Path) -> None:
+def test_an_endpoint_that_fails_leaves_rows_without_a_grade(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:
     # Its window is shorter than this prompt: the server refuses it, which says nothing of its answers.
     text = " ".join(["word"] * 140_000)
     items = [
@@ -106,7 +128,7 @@ def test_an_endpoint_that_fails_leaves_rows_without_a_grade(servers: Servers, tm
     ]
     own = tmp_path / "own.jsonl"
     own.write_text("\n".join(map(json.dumps, items)))
-    done = agentload("eval", "--endpoints", endpoints(servers), "--own", own, "--db", "x.duckdb", cwd=tmp_path)
+    done = agentload("eval", "--endpoints", endpoints(servers), "--own", own, "--db", "x.duckdb")
     assert done.returncode == 0, done.stderr
     found = rows(
         tmp_path / "x.duckdb",
@@ -115,9 +137,9 @@ def test_an_endpoint_that_fails_leaves_rows_without_a_grade(servers: Servers, tm
     assert found == [("long", None, None, 400), ("short", True, 1.0, None)]
 
 
-def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(agentload: Agentload, tmp_path: Path) -> None:
     asked = ("--contexts", "4k..128k", "--items", "1380", "--dry-run")
-    done = agentload("eval", "--endpoints", f"emulated:{PROFILE}", *asked, cwd=tmp_path)
+    done = agentload("eval", "--endpoints", f"emulated:{PROFILE}", *asked)
     assert done.stdout.splitlines() == [
         "tasks     needle, needle-multikey-2, tool_log, json_recall, exact_copy",
         "contexts  4k, 8k, 16k, 32k, 64k, 128k; 10 depths",
@@ -137,17 +159,19 @@ def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(tmp_path: Pa
         (["--resume", "a", "--into", "b"], "error: --resume goes on with a run of eval"),
     ],
 )
-def test_what_cannot_be_asked_is_said_in_a_line(servers: Servers, tmp_path: Path, arguments: list[str], error: str) -> None:
-    done = agentload("eval", "--endpoints", endpoints(servers), "--db", "x.duckdb", *arguments, cwd=tmp_path)
+def test_what_cannot_be_asked_is_said_in_a_line(
+    servers: Servers, agentload: Agentload, tmp_path: Path, arguments: list[str], error: str
+) -> None:
+    done = agentload("eval", "--endpoints", endpoints(servers), "--db", "x.duckdb", *arguments)
     assert done.returncode in {1, 2}
     assert done.stderr.startswith(error), done.stderr
 
 
 @pytest.mark.slow
-def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(tmp_path: Path) -> None:
+def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(agentload: Agentload, tmp_path: Path) -> None:
     arms = arms_file(tmp_path, "bf16", "fp8")
     asked = ("--endpoints", arms, "--launch", "--tasks", "needle", "--contexts", "2k", "--depths", "3", "--db", "x.duckdb")
-    first = agentload("eval", *asked, "--json", cwd=tmp_path)
+    first = agentload("eval", *asked, "--json")
     assert first.returncode == 0, first.stderr
     run = json.loads(first.stdout)["run_id"]
     database = tmp_path / "x.duckdb"
@@ -156,11 +180,11 @@ def test_servers_that_cannot_run_side_by_side_are_asked_one_after_the_other(tmp_
     starts = [log.parent.name for log in sorted((tmp_path / "logs").glob("*/*.log"))]
     assert starts == ["start-001", "start-002", "start-003"]  # both are met, the reference stays and is asked, then the other
     # Of a run that is gone on with, only what is missing is asked, and nothing is started for what is there.
-    more = agentload("eval", *asked[:-4], "--depths", "3", "--items", "6", "--db", "x.duckdb", "--into", run, cwd=tmp_path)
+    more = agentload("eval", *asked[:-4], "--depths", "3", "--items", "6", "--db", "x.duckdb", "--into", run)
     assert more.returncode == 0, more.stderr
     assert rows(database, "SELECT arm, count(DISTINCT item), count(*) FROM answers GROUP BY arm ORDER BY arm") == [
         ("bf16", 6, 6),
         ("fp8", 6, 6),
     ]
-    again = agentload("eval", *asked, "--into", run, cwd=tmp_path)
+    again = agentload("eval", *asked, "--into", run)
     assert (again.returncode, "ready after" in again.stderr) == (0, False)

@@ -13,7 +13,7 @@ from agentload.cli import main as cli
 from agentload.errors import AgentloadError, GateError, InterruptError, TraceError, UsageError
 
 GOLDEN = Path(__file__).parent / "golden"
-AGENTLOAD = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
+AGENTLOAD = (sys.executable, "-m", "agentload")
 
 
 def invoke(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -23,7 +23,7 @@ from agentload.store.database import reading
 from agentload.tracefile.writer import write
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
-AGENTLOAD = (sys.executable, "-c", "import sys; from agentload.cli.main import main; sys.exit(main())")
+AGENTLOAD = (sys.executable, "-m", "agentload")
 ARMS = ("bf16", "fp8")
 
 

@@ -66,8 +66,7 @@ async def test_a_database_that_is_not_there_is_an_error_unless_a_run_is_on_its_w
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_verb_says_where_it_is_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    program = "import sys; from agentload.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "ui", "--port", "0", "--for", "60", "--db", str(empty(tmp_path))]
+    command = [sys.executable, "-m", "agentload", "ui", "--port", "0", "--for", "60", "--db", str(empty(tmp_path))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url, path = process.stdout.readline().split()

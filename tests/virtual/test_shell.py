@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import msgspec
-import pytest
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,6 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.virtual.shell import Shell
 from agentload.virtual.stamping import packed
 
-np = pytest.importorskip("numpy")
 ARMS = {arm.name: arm for arm in parse(find("profiles", "llama-3.1-8b-h100").read_text(), name="llama-3.1-8b-h100").arms}
 S = 1_000_000_000
 

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from agentload.cli._output import print_json
-from agentload.errors import UsageError
+from agentload.errors import AgentloadError, UsageError
 from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder, journals
 from agentload.store.runs import delete, named
@@ -62,4 +62,4 @@ def _ask(what: str) -> None:
     if not sys.stdin.isatty():
         raise UsageError("nobody to ask whether to delete", hint="--yes deletes without asking")
     if not typer.confirm(f"delete {what}?", err=True):
-        raise typer.Exit(1)
+        raise AgentloadError("nothing was deleted")

@@ -19,6 +19,7 @@ from agentload.cli._output import print_json
 from agentload.cli._table import table
 from agentload.cli.trace._files import opened
 from agentload.cli.trace._lines import counted
+from agentload.errors import TraceError
 from agentload.model.trace import Trace
 from agentload.report.format import number, significant
 from agentload.tracefile.check import Report, check
@@ -47,8 +48,10 @@ def run(
         print_json(checked)
     else:
         _print(checked)
-    if report.problem_count or (strict and _has_notes(checked)):
-        raise typer.Exit(1)
+    if report.problem_count:
+        raise TraceError(f"{trace}: {counted(report.problem_count, 'problem')}: it cannot be played")
+    if strict and _has_notes(checked):
+        raise TraceError(f"{trace}: there are notes, which --strict does not allow")
 
 
 def _has_notes(checked: _Checked) -> bool:

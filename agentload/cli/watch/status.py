@@ -16,6 +16,7 @@ import typer
 from agentload.cli._output import print_json
 from agentload.cli._table import table
 from agentload.cli.watch import _options as opt
+from agentload.errors import GateError
 from agentload.watch.alarms import AMISS, Alarm
 from agentload.watch.execute import watched
 from agentload.watch.history import Execution, executions
@@ -51,8 +52,9 @@ def run(
         print_json(found)
     else:
         _show(found)
-    if any(alarm.kind in AMISS for each in found for alarm in each.alarms):
-        raise typer.Exit(3)
+    amiss = [each.job for each in found for alarm in each.alarms if alarm.kind in AMISS]
+    if amiss:
+        raise GateError(f"open alarms: {len(amiss)}", hint=f"agentload watch history {amiss[0]} --file {file}")
 
 
 def _status(job: Job, jobs: Jobs) -> Status:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from scipy import signal
@@ -10,7 +12,7 @@ from advisor.statistics.resampling import Spread
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_holm_is_statsmodels_holm(count: int) -> None:
-    oracle = pytest.importorskip("statsmodels.stats.multitest")
+    oracle = import_module("statsmodels.stats.multitest")
     for p_values in np.random.default_rng(count).random((5, count)) ** 3:
         assert holm.adjusted(p_values.tolist()) == pytest.approx(oracle.multipletests(p_values, method="holm")[1])
 
@@ -28,11 +30,12 @@ def test_six_of_six_buckets_down_is_no_chance() -> None:
 
 
 def test_a_loss_that_grows_with_length_has_a_slope() -> None:
-    found = signs.slope_per_doubling([4096, 8192, 16384, 32768], [-0.01, -0.021, -0.029, -0.04])
+    found = signs.slope_per_doubling([4096, 8192, 16384, 32768], [-0.01, -0.021, -0.029, -0.04], [200] * 4)
     assert found is not None
     assert found[0] == pytest.approx(-0.01, abs=0.001)
     assert found[1] < 0.01
-    assert signs.slope_per_doubling([4096, 8192], [0.0, 0.1]) is None
+    assert signs.slope_per_doubling([4096, 8192], [0.0, 0.1], [200, 200]) is None
+    assert signs.slope_per_doubling([4096, 8192, 16384], [-0.02] * 3, [200, 100, 10]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(("q", "sessions"), [(0.5, 5), (0.9, 29), (0.95, 59), (0.99, 299), (0.999, 2995)])

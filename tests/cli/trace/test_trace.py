@@ -131,7 +131,7 @@ def test_check_names_what_cannot_be_played_and_exits_with_1(typed: Typed) -> Non
     assert typed("check", "-", stdin=trace) == (
         1,
         "session a, turn 0: waits for session b, which does not come\n1 session, 1 call: 1 problem\n",
-        "",
+        "error: -: 1 problem: it cannot be played\n",
     )
     assert json.loads(typed("check", "-", "--json", stdin=trace)[1])["report"]["problem_count"] == 1
 
@@ -155,5 +155,6 @@ def test_check_notes_tools_in_another_place_than_servers_put_them_and_may_insist
         "1 session, 1 call: can be played\n"
         "note: tools that do not follow the leading system message: 1 call; servers put them there, so they share another prefix\n"
     )
-    for strict, code in ((), 0), (("--strict",), 1):
-        assert typed("check", str(path), *strict) == (code, said, "")
+    assert typed("check", str(path)) == (0, said, "")
+    refused = f"error: {path}: there are notes, which --strict does not allow\n"
+    assert typed("check", str(path), "--strict") == (1, said, refused)
