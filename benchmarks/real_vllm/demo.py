@@ -69,7 +69,7 @@ FULL = Size(
     layers=12,
     sets=3,
     contexts="512..8k",  # a prompt of 8k takes half a minute on the one core that vLLM leaves its worker of two
-    output=32,
+    output=128,  # a second of tokens scatters by a sixth on such a machine; four seconds by half of that
     # Prompts of 1k to 4k, where a prompt of this model costs seconds and the dtype shows, and short ones with answers of hundreds.
     rag=("sessions=2", "documents=0", "passages=12", "--ctx-scale", "0.7", "--seed", "3"),
     reasoning=("sessions=2", "--ctx-scale", "0.2", "--seed", "3"),
@@ -92,15 +92,19 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=45.0, help="no set of servers is begun that would last longer")
     parser.add_argument("--quick", action="store_true", help="tiny models: does it work?")
     parser.add_argument("--no-aa", action="store_true", help="play no control of BF16: less time, and no noise floor")
-    parser.add_argument("--models", default=",".join(MODELS), help="llama,gpt_oss")
+    parser.add_argument("--models", type=lambda text: text.split(","), default=list(MODELS), help="llama,gpt_oss")
     given = parser.parse_args()
+    if unknown := set(given.models) - MODELS.keys():
+        parser.error(f"no model {sorted(unknown)[0]!r}: {', '.join(MODELS)}")
     vllm = os.environ.get("AGENTLOAD_VLLM")
     if not vllm or not os.access(vllm, os.X_OK):
         sys.exit(
             "error: AGENTLOAD_VLLM names no vllm executable\nhint: AGENTLOAD_VLLM=/path/to/bin/vllm make demo-vllm (its CPU build will do)"
         )
+    if not os.access(Path(vllm).with_name("python"), os.X_OK):
+        sys.exit(f"error: no python beside {vllm}\nhint: name the vllm of a virtual environment")
     size = QUICK if given.quick else FULL
-    models = [Model(name=name, work=given.work, size=size, vllm=vllm, has_control=not given.no_aa) for name in given.models.split(",")]
+    models = [Model(name=name, work=given.work, size=size, vllm=vllm, has_control=not given.no_aa) for name in given.models]
     began = time.monotonic()
     longest_s = dict.fromkeys(models, 0.0)
     for _ in range(size.sets):
@@ -138,7 +142,7 @@ class Model:
             runs = connection.execute("SELECT run_id FROM runs").fetchall()
             whole = connection.execute(
                 """
-                SELECT pair FROM blocks WHERE void IS NULL GROUP BY run_id, pair, salt
+                SELECT pair FROM blocks WHERE void IS NULL AND ended_ns IS NOT NULL GROUP BY run_id, pair, salt
                 HAVING count(DISTINCT arm) >= if(pair < ?, ?, ?)
                 """,
                 [BESIDE, arms + self.has_control, arms],
@@ -172,7 +176,8 @@ def _one_set_more(model: Model) -> None:
 def _servers(endpoints: str, logs: Path) -> Iterator[None]:
     command = [str(AGENTLOAD), "launch", endpoints, "--logs", str(logs)]
     print(f"\n$ agentload {' '.join(command[1:])} &", flush=True)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    # A group of its own: Ctrl-C is ours to pass on, once.
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as process:
         assert process.stderr is not None
         try:
             for line in process.stderr:
@@ -204,7 +209,11 @@ def _arms_file(name: str, work: Path, size: Size, vllm: str) -> str:
         weights.parent.mkdir(parents=True, exist_ok=True)
         words.write_text(" ".join(WORDS))
         maker: list[str | Path] = [Path(vllm).with_name("python"), HERE / "random_model.py", weights, name, words]
-        subprocess.run([*maker, "--hidden", str(size.hidden), "--layers", str(size.layers)], check=True, capture_output=True)
+        made = subprocess.run(
+            [*maker, "--hidden", str(size.hidden), "--layers", str(size.layers)], check=False, capture_output=True, text=True
+        )
+        if made.returncode:
+            sys.exit(f"error: no model was made\n{made.stderr}\nhint: it takes the packages of the python beside vllm")
     common = ["--served-model-name", f"random-{name}", "--host", "127.0.0.1", "--enforce-eager", "--enable-prompt-tokens-details"]
     common += ["--max-model-len", str(LENGTH), "--kv-cache-memory-bytes", "512M", *FLAGS.get(name, ())]
     arms = {}
@@ -213,6 +222,7 @@ def _arms_file(name: str, work: Path, size: Size, vllm: str) -> str:
         port = str(PORT + place)
         arms[arm] = {
             "url": f"http://127.0.0.1:{port}/v1",
+            "gpu": "CPU",
             "expect": {**expect, "prefix_caching": True, "max_model_len": LENGTH},
             "launch": {"command": [vllm, "serve", str(weights), *common, "--port", port, *flags], "env": ENV},
         }
