@@ -19,11 +19,11 @@ from typing import Annotated
 
 import typer
 
-from agentload.cli._production import fetched, is_url
 from agentload.cli.trace._options import named
 from agentload.cli.trace._summary import described
 from agentload.errors import TraceError, UsageError
 from agentload.importers.conversion import conversion
+from agentload.telemetry.named import is_url, kept
 from agentload.tracefile import write
 
 
@@ -40,10 +40,10 @@ def run(
         raise UsageError("--for reads a URL again, and a file stays what it is", hint="--prometheus EARLIER --prometheus LATER")
     options = named(given or [], hint="agentload trace import prometheus")
     with tempfile.TemporaryDirectory(prefix="agentload-") as folder:
-        paths = [fetched(source, Path(folder) / f"{number}.prom") for number, source in enumerate(prometheus)]
+        paths = [kept(source, Path(folder) / f"{number}.prom") for number, source in enumerate(prometheus)]
         if watch:
             time.sleep(watch)
-            paths.append(fetched(prometheus[-1], Path(folder) / "later.prom"))
+            paths.append(kept(prometheus[-1], Path(folder) / "later.prom"))
         made = conversion(paths, key=secrets.token_bytes(32), format="prometheus", options=options)
         try:
             write(out, made.trace)
