@@ -1,14 +1,16 @@
 """Compute what a KV cache takes: bytes a token, pages, pool tokens and concurrency of BF16, FP8 and FP8 that skips windows.
 
-MODEL is a config.json, a folder with one, or the name of a model in the local Hugging Face cache; nothing is downloaded. The pool is
-what --kv-memory says, or what the GPU's memory leaves beside the weights. Below the sizes stand published rules for KV caches: which
-hold for the vLLM of today, and what they come to for this model.
+MODEL is a config.json, a folder with one, or the name of a model in the local Hugging Face cache; nothing is downloaded. In its place
+--shape says what the model is made of. The pool is what --kv-memory says, or what the GPU's memory leaves beside the weights. Below the
+sizes stand published rules for KV caches: which hold for the vLLM of today, and what they come to for this model.
 
 For example:
 
     agentload kv ~/models/gemma-3-27b-it --kv-memory 40G --max-model-len 32768
 
     agentload kv openai/gpt-oss-20b --gpu H100 --weights 13.7
+
+    agentload kv --shape layers=32,kv_heads=8,head_dim=128 --max-model-len 32768 --kv-memory 40G
 """
 
 from __future__ import annotations
@@ -25,19 +27,26 @@ from agentload.cli._table import table
 from agentload.endpoints.weights import config_file
 from agentload.errors import ProfileError, UsageError
 from agentload.kvmath.applied import Subject
-from agentload.kvmath.compare import Size, cautions, layer_lines, sharded, sizes
+from agentload.kvmath.compare import LayerSize, Size, cautions, layer_sizes, sharded, sizes
 from agentload.kvmath.config import model_shape
+from agentload.kvmath.figures import shape_of
 from agentload.kvmath.gpus import NAMES, gpu_named
 from agentload.kvmath.pool import GIB
-from agentload.kvmath.practice import advice
+from agentload.kvmath.practice import Advice, advice
+from agentload.kvmath.vllm import USUAL_STEP
+from agentload.kvmath.vllm import batched_tokens as usual_step
 from agentload.model.profile import Gpu, ModelShape
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def run(
-    model: Annotated[str, typer.Argument(help="config.json, a folder with one, or a model in the local Hugging Face cache.")],
+    model: Annotated[str | None, typer.Argument(help="config.json, a folder with one, or a model in the local Hugging Face cache.")] = None,
     *,
+    shape: Annotated[
+        str | None,
+        typer.Option(help="In place of MODEL: layers=32,kv_heads=8,head_dim=128; with window=4096,windowed=16; layers=61,latent=576."),
+    ] = None,
     kv_memory: Annotated[str | None, typer.Option(help="Memory of the pool on one GPU, as --kv-cache-memory-bytes: 40G.")] = None,
     gpu: Annotated[str | None, typer.Option(help="GPU, such as H100: its memory, and the kernels it has.")] = None,
     gpu_memory: Annotated[float | None, typer.Option(help="Memory of one GPU in GiB, as its driver reports it.")] = None,
@@ -45,52 +54,84 @@ def run(
     overhead: Annotated[float, typer.Option(help="GiB for activations and graphs, on one GPU.")] = 2.0,
     utilization: Annotated[float, typer.Option(help="Share of the GPU's memory that the server may use.")] = 0.92,
     max_model_len: Annotated[int | None, typer.Option(help="Longest request; the model's own when omitted.")] = None,
-    batched_tokens: Annotated[int, typer.Option(help="max_num_batched_tokens of the server.")] = 8192,
+    batched_tokens: Annotated[
+        int | None, typer.Option(help="max_num_batched_tokens of the server; what vLLM takes on the GPU when omitted.")
+    ] = None,
     block: Annotated[int, typer.Option(help="Tokens of a block: 16 on most GPUs, 128 on CPUs.")] = 16,
     tensor_parallel: Annotated[int, typer.Option(help="GPUs that share each layer.")] = 1,
     rules: Annotated[bool, typer.Option("--rules/--no-rules", help="Say what published rules come to for this model.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    path = config_file(model)
+    whole, is_multimodal = _model(model, shape, weights, max_model_len)
+    made = sharded(whole, tensor_parallel)
+    length = max_model_len or made.max_len
+    known = _gpu(gpu)
+    room = known.memory_gib if gpu_memory is None and known else gpu_memory
+    step = batched_tokens or (USUAL_STEP if room is None else usual_step(room, gpu or ""))
+    memory = _memory(made, kv_memory, room, overhead, utilization)
+    subject = Subject(
+        shape=made,
+        sizes=sizes(made, memory, max_model_len=length, in_flight=step, block_tokens=block),
+        memory_bytes=memory,
+        max_model_len=length,
+        batched_tokens=step,
+        block_tokens=block,
+        gpu=known,
+        is_multimodal=is_multimodal,
+    )
+    told = advice(subject) if rules else ()
+    if json:
+        print_json(
+            {
+                "memory_bytes": memory,
+                "max_model_len": length,
+                "batched_tokens": step,
+                "layers": layer_sizes(made, block_tokens=block),
+                "sizes": subject.sizes,
+                "cautions": cautions(made),
+                "rules": told,
+            }
+        )
+        return
+    _print(subject, told, assumed="" if batched_tokens or room else " (as on most GPUs; --gpu or --batched-tokens says otherwise)")
+
+
+def _print(subject: Subject, told: tuple[Advice, ...], *, assumed: str) -> None:
+    print(
+        f"{subject.shape.name}: {subject.memory_bytes / GIB:.2f} GiB of KV cache on each GPU, requests of up to {subject.max_model_len:,} "
+        f"tokens, read {subject.batched_tokens:,} at a time{assumed}\n"
+    )
+    layers = layer_sizes(subject.shape, block_tokens=subject.block_tokens)
+    for line in table(("layers", "count", "B/token bf16", "fp8", "page B bf16", "fp8"), [_layer_cells(each) for each in layers]):
+        print(line)
+    print()
+    head = ("arm", "B/token", "page B", "pages", "pool tokens", "requests of full length", "pool")
+    for line in table(head, [_cells(each) for each in subject.sizes]):
+        print(line)
+    for caution in cautions(subject.shape):
+        print(f"\nnote: {caution}")
+    if told:
+        print()
+        for line in lines(told):
+            print(line)
+
+
+def _model(model: str | None, shape: str | None, weights: float | None, length: int | None) -> tuple[ModelShape, bool]:
+    """Return the geometry that was named, and whether the model sees or hears."""
+    if (model is None) == (shape is None):
+        raise UsageError("name a model, or what it is made of", hint="agentload kv MODEL, or --shape layers=32,kv_heads=8,head_dim=128")
+    if shape is not None:
+        if length is None:
+            raise UsageError("--shape does not say how long requests may be", hint="--max-model-len 32768")
+        return shape_of(shape, max_len=length, weight_gib=weights), False
+    path = config_file(model or "")
     try:
         config = jsons.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ProfileError(f"{path}: not JSON: {error}", hint="name the config.json that comes with the weights") from error
     if not isinstance(config, dict):
         raise ProfileError(f"{path}: no JSON object", hint="name the config.json that comes with the weights")
-    shape = sharded(model_shape(config, name=path.parent.name, weight_gib=weights), tensor_parallel)
-    length = max_model_len or shape.max_len
-    known = _gpu(gpu)
-    memory = _memory(shape, kv_memory, known.memory_gib if gpu_memory is None and known else gpu_memory, overhead, utilization)
-    found = sizes(shape, memory, max_model_len=length, in_flight=batched_tokens, block_tokens=block)
-    subject = Subject(
-        shape=shape,
-        sizes=found,
-        memory_bytes=memory,
-        max_model_len=length,
-        batched_tokens=batched_tokens,
-        block_tokens=block,
-        gpu=known,
-        is_multimodal=bool(config.keys() & {"vision_config", "audio_config"}),
-    )
-    told = advice(subject) if rules else ()
-    if json:
-        print_json({"memory_bytes": memory, "max_model_len": length, "sizes": found, "cautions": cautions(shape), "rules": told})
-        return
-    print(f"{path}: {memory / GIB:.2f} GiB of KV cache on each GPU, requests of up to {length:,} tokens\n")
-    for line in table(("layers", "count", "B/token bf16", "fp8"), [(k, str(n), f"{b:,}", f"{f:,}") for k, n, b, f in layer_lines(shape)]):
-        print(line)
-    print()
-    for line in table(
-        ("arm", "B/token", "page B", "pages", "pool tokens", "requests of full length", "pool"), [_cells(each) for each in found]
-    ):
-        print(line)
-    for caution in cautions(shape):
-        print(f"\nnote: {caution}")
-    if told:
-        print()
-        for line in lines(told):
-            print(line)
+    return model_shape(config, name=str(path), weight_gib=weights), bool(config.keys() & {"vision_config", "audio_config"})
 
 
 def _gpu(name: str | None) -> Gpu | None:
@@ -134,3 +175,7 @@ def _cells(size: Size) -> tuple[str, ...]:
         f"{size.concurrency:.2f}",
         against,
     )
+
+
+def _layer_cells(layer: LayerSize) -> tuple[str, ...]:
+    return (layer.kind, str(layer.layers), *(f"{each:,}" for each in (*layer.token_bytes, *layer.page_bytes)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import yaml
@@ -16,6 +16,7 @@ from agentload.kvmath.vllm import TRIED
 STORAGE: Final = "200Gi"
 HUB: Final = "agentload-hub"
 START_S: Final = 1800
+ASKED_S: Final = 5
 BY_NAME: Final = "by-name"
 """Profile of services that start only when they are named."""
 _LABEL: Final = re.compile(r"(NVIDIA|Tesla|Quadro|GRID)-[A-Za-z0-9._-]+")
@@ -66,7 +67,6 @@ def _service(made: Container) -> dict[str, object]:
 
 def _deployment(arm: Endpoint, made: Container) -> dict[str, object]:
     name = _label(arm.name)
-    probe: Mapping[str, object] = {"httpGet": {"path": "/health", "port": made.port}, "periodSeconds": 5}
     volumes: list[dict[str, object]] = [
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
         {"name": "cache", "persistentVolumeClaim": {"claimName": name}},
@@ -83,8 +83,8 @@ def _deployment(arm: Endpoint, made: Container) -> dict[str, object]:
         "envFrom": [{"secretRef": {"name": HUB, "optional": True}}],
         "ports": [{"containerPort": made.port}],
         "resources": {"limits": {"nvidia.com/gpu": made.gpus}},
-        "startupProbe": {**probe, "failureThreshold": START_S // 5},
-        "readinessProbe": dict(probe),
+        "startupProbe": {**_asked(made), "failureThreshold": START_S // ASKED_S},
+        "readinessProbe": _asked(made),
         "volumeMounts": mounts,
     }
     spec: dict[str, object] = {"containers": [vllm], "volumes": volumes}
@@ -112,6 +112,10 @@ def _exposed(arm: Endpoint, made: Container) -> dict[str, object]:
     name = _label(arm.name)
     spec = {"selector": {"app": name}, "ports": [{"port": made.port}]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
+def _asked(made: Container) -> dict[str, object]:
+    return {"httpGet": {"path": "/health", "port": made.port}, "periodSeconds": ASKED_S}
 
 
 def _started(made: Container, *, program: str, arguments: str) -> dict[str, object]:

@@ -36,6 +36,17 @@ class Size:
     """Pool tokens as a multiple of the first configuration's."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSize:
+    """What one layer of a kind takes, at two bytes and at one."""
+
+    kind: str
+    layers: int
+    token_bytes: tuple[int, int]
+    page_bytes: tuple[int, int]
+    """Of its own block, or its state, before pages of all kinds are made equal."""
+
+
 def sizes(
     model: ModelShape, memory_bytes: int, *, max_model_len: int, in_flight: int, block_tokens: int = 16, prefix_caching: bool = True
 ) -> tuple[Size, ...]:
@@ -66,18 +77,24 @@ def sizes(
 
 
 def sharded(model: ModelShape, ranks: int) -> ModelShape:
-    """Return what one of *ranks* tensor-parallel GPUs keeps: a share of the heads, at least one; MLA latents are kept whole."""
+    """Return what one of *ranks* tensor-parallel GPUs keeps: a share of heads, at least one, and of states; MLA latents are kept whole."""
     if ranks == 1:
         return model
-    groups = tuple(
-        group if group.kind in {"mla", "mamba"} else replace(group, kv_heads=max(1, group.kv_heads // ranks)) for group in model.groups
-    )
+    groups = tuple(group if group.kind == "mla" else _share(group, ranks) for group in model.groups)
     return replace(model, groups=groups, weight_gib=None if model.weight_gib is None else model.weight_gib / ranks)
 
 
-def layer_lines(model: ModelShape) -> tuple[tuple[str, int, int, int], ...]:
-    """Return kind, layers and bytes a token and layer at two bytes and at one, for each group."""
-    return tuple((_kind(group), group.layers, token_bytes(group, "bf16"), token_bytes(group, "fp8")) for group in model.groups)
+def layer_sizes(model: ModelShape, *, block_tokens: int = 16) -> tuple[LayerSize, ...]:
+    """Return what one layer of each kind takes."""
+    return tuple(
+        LayerSize(
+            kind=f"{group.kind} {group.window}" if group.window else group.kind,
+            layers=group.layers,
+            token_bytes=(token_bytes(group, "bf16"), token_bytes(group, "fp8")),
+            page_bytes=(_page(group, "bf16", block_tokens), _page(group, "fp8", block_tokens)),
+        )
+        for group in model.groups
+    )
 
 
 def cautions(model: ModelShape) -> tuple[str, ...]:
@@ -97,5 +114,9 @@ def cautions(model: ModelShape) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _kind(group: LayerGroup) -> str:
-    return f"{group.kind} {group.window}" if group.window else group.kind
+def _share(group: LayerGroup, ranks: int) -> LayerGroup:
+    return replace(group, kv_heads=max(1, group.kv_heads // ranks), state_bytes=group.state_bytes // ranks)
+
+
+def _page(group: LayerGroup, dtype: KvDtype, block_tokens: int) -> int:
+    return group.state_bytes or block_tokens * token_bytes(group, dtype)

@@ -22,6 +22,13 @@ _KINDS: Mapping[str, LayerKind] = {
 STATE_BYTES = 4
 """vLLM keeps the recurrent state in float32 by default; the short convolution in the dtype of the weights."""
 WEIGHT_BYTES = 2
+INTERVAL = 4
+"""Of full attention in gated-delta-net models whose config says none (Qwen3-Next)."""
+# What lays out recurrent layers that are not known here: Kimi Linear, Nemotron-H, Jamba, Bamba, RecurrentGemma, MiniMax, Mamba and its kin.
+_UNREAD = (
+    *("linear_attn_config", "hybrid_override_pattern", "attn_layer_period", "attn_layer_indices", "block_types", "attn_type_list"),
+    *("full_attn_idxs", "ssm_cfg", "mamba_d_ssm", "mamba_d_state", "mamba_num_heads", "ssm_state_size"),
+)
 
 
 def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -> ModelShape:
@@ -44,6 +51,7 @@ def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -
 def _groups(text: Config, name: str) -> tuple[LayerGroup, ...]:
     layers = _whole(text, name, "num_hidden_layers")
     if "kv_lora_rank" in text:
+        _refuse_unread(text, name)
         latent = _whole(text, name, "kv_lora_rank") + _whole(text, name, "qk_rope_head_dim")
         return (LayerGroup(kind="mla", layers=layers, kv_heads=1, head_dim=latent),)
     kinds = _layer_kinds(text, name, layers)
@@ -63,11 +71,23 @@ def _layer_kinds(text: Config, name: str, layers: int) -> list[LayerKind]:
         if unknown:
             raise ProfileError(f"{name}: unknown layer types {', '.join(unknown)}", hint=f"known: {', '.join(sorted(_KINDS))}")
         return [_KINDS[str(kind)] for kind in listed]
+    _refuse_unread(text, name)
+    if "linear_num_value_heads" in text:
+        spaced = _whole(text, name, "full_attention_interval") if "full_attention_interval" in text else INTERVAL
+        return ["full" if (number + 1) % spaced == 0 else "mamba" for number in range(layers)]
     every = text.get("sliding_window_pattern")
     if isinstance(every, int) and text.get("sliding_window"):
         return ["full" if (number + 1) % every == 0 else "sliding" for number in range(layers)]
     slides = text.get("sliding_window") and text.get("use_sliding_window", True)
     return ["sliding" if slides else "full"] * layers
+
+
+def _refuse_unread(text: Config, name: str) -> None:
+    if strange := next((key for key in _UNREAD if text.get(key)), None):
+        raise ProfileError(
+            f"{name}: recurrent layers of its kind are not known ('{strange}')",
+            hint="agentload kv --shape sizes its attention layers alone; states take their share of the pool beside them",
+        )
 
 
 def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -> LayerGroup:
@@ -94,6 +114,7 @@ def _group(text: Config, name: str, kind: LayerKind, numbers: tuple[int, ...]) -
 
 def _state_bytes(text: Config, name: str) -> int:
     """Return the state of one gated-delta-net layer: a matrix per value head, and the tail of its convolution."""
+    _refuse_unread(text, name)
     key_heads, value_heads = _whole(text, name, "linear_num_key_heads"), _whole(text, name, "linear_num_value_heads")
     key_dim, value_dim = _whole(text, name, "linear_key_head_dim"), _whole(text, name, "linear_value_head_dim")
     tail = _whole(text, name, "linear_conv_kernel_dim") - 1

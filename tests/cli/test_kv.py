@@ -30,6 +30,27 @@ def test_a_cached_model_is_found_by_its_name_and_sized(model: str, capsys: pytes
     assert "524,288" in capsys.readouterr().out
 
 
+def test_a_model_may_be_given_by_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    kv.run(shape="layers=4,kv_heads=2,head_dim=64", max_model_len=8192, kv_memory="1G", batched_tokens=2048, block=128, json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert [each["pool_tokens"] for each in printed["sizes"]] == [524_288, 1_048_576]
+    assert printed["layers"] == [{"kind": "full", "layers": 4, "token_bytes": [512, 256], "page_bytes": [65_536, 32_768]}]
+    with pytest.raises(UsageError, match="how long requests may be"):
+        kv.run(shape="layers=4,kv_heads=2,head_dim=64", kv_memory="1G")
+    with pytest.raises(UsageError, match="name a model, or what it is made of"):
+        kv.run(kv_memory="1G")
+
+
+@pytest.mark.parametrize(("gpu", "step"), [("L4", 2048), ("H100", 8192), ("B200", 16384), (None, 8192)])
+def test_a_step_is_as_large_as_on_that_gpu(model: str, capsys: pytest.CaptureFixture[str], gpu: str | None, step: int) -> None:
+    kv.run(model, gpu=gpu, kv_memory="1G", rules=False, json=True)
+    assert json.loads(capsys.readouterr().out)["batched_tokens"] == step
+    kv.run(model, gpu=gpu, kv_memory="1G", rules=False)
+    head = capsys.readouterr().out.splitlines()[0]
+    assert f"read {step:,} at a time" in head
+    assert ("as on most GPUs" in head) == (gpu is None)
+
+
 def test_a_pool_of_unknown_size_and_a_model_that_is_not_here_are_told(model: str) -> None:
     with pytest.raises(UsageError, match="not known"):
         kv.run(model)

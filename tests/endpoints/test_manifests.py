@@ -47,6 +47,7 @@ def test_a_compose_file_has_a_service_an_arm_with_the_arguments_after_serve() ->
 def test_kubernetes_manifests_wait_for_health_keep_the_models_files_and_give_each_arm_its_gpu() -> None:
     documents = list(yaml.safe_load_all(kubernetes(planned("M", has_windows=False)[:1])))
     assert [document["kind"] for document in documents] == ["PersistentVolumeClaim", "Deployment", "Service"]
+    assert "&id" not in kubernetes(planned("M"))
     spec = documents[1]["spec"]["template"]["spec"]
     (vllm,) = spec["containers"]
     assert vllm["resources"] == {"limits": {"nvidia.com/gpu": 1}}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from agentload.kvmath.compare import cautions, sharded, sizes
+from agentload.kvmath.compare import LayerSize, cautions, layer_sizes, sharded, sizes
 from agentload.kvmath.pool import GIB
 from agentload.model.profile import LayerGroup, ModelShape
 
@@ -29,6 +29,24 @@ def test_a_pool_that_holds_no_request_has_no_size() -> None:
 
 def test_ranks_share_heads_until_each_has_one() -> None:
     assert [sharded(PLAIN, ranks).groups[0].kv_heads for ranks in (1, 2, 4)] == [2, 1, 1]
+
+
+def test_ranks_share_states_too_and_keep_latents_whole() -> None:
+    hybrid = ModelShape(
+        name="h",
+        groups=(LayerGroup(kind="mla", layers=1, head_dim=576), LayerGroup(kind="mamba", layers=3, state_bytes=2_146_304)),
+        max_len=8,
+    )
+    assert [(group.kv_heads, group.state_bytes) for group in sharded(hybrid, 2).groups] == [(1, 0), (1, 1_073_152)]
+
+
+def test_each_kind_of_layer_has_a_page_of_its_own() -> None:
+    state = LayerGroup(kind="mamba", layers=3, state_bytes=2_146_304)
+    assert layer_sizes(ModelShape(name="m", groups=(*WINDOWED.groups, state), max_len=8), block_tokens=32) == (
+        LayerSize(kind="sliding 512", layers=5, token_bytes=(512, 256), page_bytes=(16_384, 8_192)),
+        LayerSize(kind="full", layers=1, token_bytes=(512, 256), page_bytes=(16_384, 8_192)),
+        LayerSize(kind="mamba", layers=3, token_bytes=(0, 0), page_bytes=(2_146_304, 2_146_304)),
+    )
 
 
 def test_wide_heads_and_windows_are_told() -> None:

@@ -13,6 +13,13 @@ PLAIN: dict[str, object] = {
     "hidden_size": 512,
     "max_position_embeddings": 4096,
 }
+GATED_DELTA: dict[str, object] = {
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+}
 
 
 def groups(**more: object) -> list[tuple[str, int, int, int, int | None]]:
@@ -58,11 +65,7 @@ def test_a_hybrid_has_states_beside_its_attention() -> None:
         {
             **PLAIN,
             "layer_types": ["linear_attention"] * 3 + ["full_attention"],
-            "linear_num_key_heads": 16,
-            "linear_num_value_heads": 32,
-            "linear_key_head_dim": 128,
-            "linear_value_head_dim": 128,
-            "linear_conv_kernel_dim": 4,
+            **GATED_DELTA,
         },
         name="m",
     )
@@ -72,6 +75,33 @@ def test_a_hybrid_has_states_beside_its_attention() -> None:
 def test_experts_and_the_text_part_of_a_multimodal_model_are_found() -> None:
     shape = model_shape({"text_config": {**PLAIN, "num_local_experts": 32, "num_experts_per_tok": 4}}, name="m")
     assert (shape.experts, shape.heads) == (Experts(total=32, active=4), 8)
+
+
+@pytest.mark.parametrize(
+    ("more", "kinds"), [({}, [("mamba", 3), ("full", 1)]), ({"full_attention_interval": 2}, [("mamba", 2), ("full", 2)])]
+)
+def test_a_hybrid_that_lists_no_layers_has_full_attention_at_an_interval(more: dict[str, object], kinds: list[tuple[str, int]]) -> None:
+    shape = model_shape({**PLAIN, **GATED_DELTA, **more}, name="m")
+    assert [(group.kind, group.layers) for group in shape.groups] == kinds
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"hybrid_override_pattern": "M-M*"},
+        {"attn_layer_period": 8, "mamba_d_state": 16},
+        {"ssm_cfg": {"d_state": 16}},
+        {"layer_types": ["mamba", "attention"] * 2, "mamba_d_state": 256},
+        {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "linear_attn_config": {"kda_layers": [1]}},
+    ],
+)
+def test_recurrent_layers_that_are_not_known_are_refused_instead_of_taken_for_attention(layout: dict[str, object]) -> None:
+    with pytest.raises(ProfileError, match="recurrent layers of its kind are not known"):
+        model_shape({**PLAIN, **layout}, name="m")
+
+
+def test_a_family_with_states_may_have_a_member_without() -> None:
+    assert groups(layer_types=["attention"] * 4, mamba_d_state=256) == [("full", 4, 2, 64, None)]
 
 
 @pytest.mark.parametrize(
