@@ -94,6 +94,7 @@ class CapacityPoint:
     turns: int
     within_slo: int
     minutes: float
+    trouble: str | None = None  # of the server, whatever its turns say: it died, preempted, queued
     pool_filled: bool | None = None  # None: not watched
     preemptions: float | None = None
     hit_rate: float | None = None

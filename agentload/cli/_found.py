@@ -18,11 +18,15 @@ def _lines(found: Iterable[Found], unit: str, slo: str, share: float) -> Iterato
         yield f"{each.arm}: {_bracket(each, unit)} ({slo} ms for {share:.0%} of turns; simulated)"
         yield f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
         for trial in each.trials:
-            cached = "–" if trial.hit_rate is None else f"{trial.hit_rate:.0%}"
+            cached, usage = (_share(each) for each in (trial.hit_rate, trial.peak_kv_usage))
             yield (
-                f"  {trial.load:>10.4g}{trial.turns:>9,}{trial.share:>9.1%}{cached:>9}{trial.peak_kv_usage:>9.0%}"
-                f"{trial.preemptions:>11,}{trial.output_tokens_per_s:>10,.0f}"
+                f"  {trial.load:>10.4g}{trial.turns:>9,}{trial.share:>9.1%}{cached:>9}{usage:>9}"
+                f"{trial.preemptions or 0:>11,}{trial.output_tokens_per_s:>10,.0f}"
             )
+
+
+def _share(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
 
 
 def _bracket(found: Found, unit: str) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from agentload.cli._needs import Needs
 from agentload.errors import UsageError
-from agentload.experiment.search.capacity import Limits
+from agentload.experiment.search.trial import Limits
 from agentload.model.plan import Arrivals, Budget, Burst, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
 from agentload.model.plan import Cache as CacheName
 from agentload.model.plan import Design as DesignName

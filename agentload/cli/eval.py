@@ -135,7 +135,7 @@ def _running(reference: Endpoint, starting: Launching | None, *, is_needed: bool
     """Have the reference's server run while it is asked how many tokens texts have."""
     with contextlib.ExitStack() as stack:
         if starting is not None and is_needed:
-            stack.enter_context(kept(reference, logs=starting.logs / "lengths", start_s=starting.start_s))()
+            stack.enter_context(kept(reference, logs=starting.logs / "lengths", start_s=starting.start_s)).up()
         yield
 
 

@@ -38,9 +38,9 @@ from agentload.experiment.layout.long_run import long_run
 from agentload.experiment.layout.plan import plan
 from agentload.experiment.legs.record import typed_command
 from agentload.experiment.load_traces import load_traces
-from agentload.experiment.search.find import What, rows
+from agentload.experiment.search.find import What
 from agentload.experiment.search.find import find as search
-from agentload.experiment.search.keep import keep
+from agentload.experiment.search.keep import keep_searches
 from agentload.experiment.simulate import Simulation, quiet, run_id, store
 from agentload.experiment.summary import summarise
 from agentload.kvmath.pool import pool_of
@@ -83,10 +83,10 @@ def run(
             search(find, trace, arm, limits=limits, load=load, seconds=60 * minutes, seed=seed)
             for arm in (chosen if noise else quiet(chosen).values())
         ]
-        if beside is not None and find == "max-concurrency":
-            steps = (row for each in found for row in rows(each, run_id=beside, seconds=60 * minutes, slo=slo))
-            keep(steps, db, run_id=beside, name="capacity")
         print_json(found) if json else print(describe(found, find, slo=slo, share=share))
+        if beside is not None and find == "max-concurrency":
+            classes = {session.workload for session in trace.sessions}
+            keep_searches(found, db, run=beside, at_ns=None, seconds=60 * minutes, slo=slo, classes=classes)
         return
     slowness = _machines(machines, arms=len(chosen), is_named=swap or design == "parallel")
     name = run_id(__version__, trace_hash, chosen, load, pairs, design, cache, seed, noise, swap, slowness, capacity, slo)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -30,10 +31,9 @@ from agentload.cli._output import print_json
 from agentload.cli._playing import concluded, played, warned
 from agentload.cli._progress import Progress
 from agentload.cli._reached import reached
-from agentload.cli._table import table
+from agentload.cli._searching import described, require, searched
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all
-from agentload.endpoints.kept import kept
 from agentload.endpoints.read import read
 from agentload.errors import InterruptError, PlanError, UsageError
 from agentload.experiment.layout.contexts import SMALLEST, sweep
@@ -42,14 +42,12 @@ from agentload.experiment.layout.lengths import lengths
 from agentload.experiment.layout.plan import plan
 from agentload.experiment.layout.starts import with_starts
 from agentload.experiment.legs.record import new_run_id, typed_command
-from agentload.experiment.legs.relay import Launching
 from agentload.experiment.legs.replay import Replay
 from agentload.experiment.load_traces import load_traces
 from agentload.experiment.search.beside import beside, taken
-from agentload.experiment.search.capacity import Found, Limits
 from agentload.experiment.search.crowd import Crowd
-from agentload.experiment.search.find import rows
-from agentload.experiment.search.keep import keep
+from agentload.experiment.search.keep import keep_searches
+from agentload.experiment.search.trial import Limits
 from agentload.experiment.summary import summarise
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import ClosedLoop, Load
@@ -110,13 +108,12 @@ def run(
                 is_forced=force,
                 command=typed_command(),
             )
-            found = _searched(crowd, arms, start, starting)
+            found = searched(crowd, arms, start, starting)
+            print_json(found) if json else print(described(found))
             if into is not None:
                 classes = {session.workload for session in crowd.trace.sessions}
-                workload = classes.pop() if len(classes) == 1 else None
-                steps = (row for each in found for row in rows(each, run_id=into, seconds=seconds, slo=slo or "", workload=workload))
-                keep(steps, db, run_id=into, name="capacity")
-            print_json(found) if json else _print_found(found)
+                keep_searches(found, db, run=into, at_ns=time.time_ns(), seconds=seconds, slo=slo or "", classes=classes)
+            require(found)
             return
         contexts = lengths(context, option="--contexts", least=SMALLEST)
         if not dry_run:
@@ -154,21 +151,6 @@ def run(
     print_json(summary) if json else print(f"{summary.text()}\n\nNext: agentload report {db} --run {ended.run_id}")
 
 
-def _searched(crowd: Crowd, arms: tuple[Endpoint, ...], start: int, starting: Launching | None) -> list[Found]:
-    """Search arm by arm; where we start the servers, one runs at a time, and one that died is started again."""
-
-    def told(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    if starting is None:
-        return [crowd.search(arm, start=start, told=told) for arm in arms]
-    found = []
-    for arm in arms:
-        with kept(arm, logs=starting.logs / arm.name, start_s=starting.start_s) as up:
-            found.append(crowd.search(arm, start=start, told=told, up=up))
-    return found
-
-
 def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
     """Return what the shortest model length is, by the servers' word or, where they do not run yet, by the arms file's."""
     if are_up:
@@ -191,17 +173,3 @@ def _fitting(contexts: tuple[int, ...], longest: int | None, output: int) -> tup
         fitting = (*fitting, last) if last > fitting[-1] * 1.25 else fitting
         print(f"a model length of {longest:,} takes prompts of up to {last:,} tokens", file=sys.stderr)
     return fitting
-
-
-def _print_found(found: list[Found]) -> None:
-    cells = [
-        (
-            each.arm,
-            "–" if each.holds is None else f"{each.holds:.0f}",
-            "–" if each.breaks is None else f"{each.breaks:.0f}",
-            str(len(each.trials)),
-        )
-        for each in found
-    ]
-    for line in table(("arm", "holds", "breaks at", "trials"), cells):
-        print(line)

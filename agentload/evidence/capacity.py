@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import duckdb
 
 from advisor.evidence import CapacityPoint
 
-PROBE = "capacity"
-FULL = 0.95  # a pool this full evicts for every prompt that comes
-EVICTED = 0.02  # of the prompt tokens: more than the share moves from one load to the next while everything fits
-_QUERY = "SELECT arm, settings, detail FROM probes WHERE run_id = ? AND probe = ? ORDER BY arm, at_ns, settings"
-_HELD = """
-SELECT arm, settings ->> 'workload', max((settings ->> 'agents')::INT) FILTER (detail ->> 'held' = 'true'),
-    min((settings ->> 'agents')::INT) FILTER (detail ->> 'held' = 'false')
-FROM probes WHERE run_id = ? AND probe = ? AND detail ->> 'held' IS NOT NULL GROUP BY ALL ORDER BY ALL
+PROBE: Final = "capacity"
+VOID: Final = "void"
+"""Outcome of a step that says nothing of the server."""
+FULL: Final = 0.95  # a pool this full evicts for every prompt that comes
+EVICTED: Final = 0.02  # of what later turns could find again: more than the share moves from one load to the next while everything fits
+OF_THE_TURNS: Final = frozenset({None, "errors", "slo"})
+"""Trouble that the share of turns within the service level tells by itself."""
+
+_QUERY: Final = """
+SELECT arm, at_ns, settings, detail FROM probes WHERE run_id = ? AND probe = ? AND outcome <> ?
+ORDER BY arm, (settings ->> 'agents')::INT
 """
+_NEWEST: Final = "SELECT coalesce(max(at_ns), -1) FROM probes WHERE run_id = ? AND probe = ?"
+_Scope: TypeAlias = tuple[str, str | None]
+"""An arm, and the workload that its sessions were of; None: all that the run has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,43 +39,72 @@ class Held:
     breaks: int | None
 
 
-def held(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Held, ...]:
-    """Read what the searches beside a run found."""
-    rows = connection.execute(_HELD, [run_id, PROBE]).fetchall()
-    return tuple(Held(arm=arm, workload=workload, holds=holds, breaks=breaks) for arm, workload, holds, breaks in rows)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    at_ns: int
+    agents: int
+    detail: dict[str, Any]
+
+
+def held(connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Collection[str]) -> tuple[Held, ...]:
+    """Read what the searches beside a run found; *workloads* are the run's classes."""
+    return tuple(_held(*scope, steps) for scope, steps in _searches(connection, run_id, workloads).items())
 
 
 def capacity(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str], workloads: Collection[str]
 ) -> tuple[CapacityPoint, ...]:
-    """Read the steps of a run's arms; a search with sessions of one class is that class's, where the run has others as well."""
-    rows = connection.execute(_QUERY, [run_id, PROBE]).fetchall()
-    seen = [(arm, json.loads(settings), json.loads(detail)) for arm, settings, detail in rows if arm in arms and detail]
-    best: dict[tuple[str, object], float] = {}
-    for arm, settings, detail in seen:
-        key = arm, settings.get("workload")
-        best[key] = max(best.get(key, 0.0), detail["hit_rate"] or 0.0)
-    return tuple(
-        _point(arm, settings, detail, best[arm, settings.get("workload")], workloads if len(workloads) > 1 else ())
-        for arm, settings, detail in seen
-    )
+    """Read the steps of a run's arms; *workloads* are the run's classes."""
+    searches = _searches(connection, run_id, workloads)
+    return tuple(point for scope, steps in searches.items() if scope[0] in arms for point in _points(*scope, steps))
 
 
-def _point(
-    arm: str, settings: dict[str, object], detail: dict[str, float | None], best_hit_rate: float, workloads: Collection[str]
-) -> CapacityPoint:
-    peak, preemptions, hit_rate = detail.get("peak_kv_usage"), detail.get("preemptions"), detail.get("hit_rate")
-    # Servers count cached pages that nobody uses as free; that they were evicted shows in the prefixes that are no longer found.
-    evicted = hit_rate is not None and hit_rate < best_hit_rate - EVICTED
-    return CapacityPoint(
-        arm=arm,
-        workload=str(named) if (named := settings.get("workload")) in workloads else None,
-        agents=int(str(settings["agents"])),
-        turns=int(detail["turns"] or 0),
-        within_slo=int(detail["within"] or 0),
-        minutes=float(detail["minutes"] or 0.0),
-        pool_filled=None if peak is None else peak >= FULL or bool(preemptions) or evicted,
-        preemptions=preemptions,
-        hit_rate=hit_rate,
-        output_tokens_per_s=detail.get("output_tokens_per_s"),
-    )
+def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
+    """Return a number behind those of all searches beside a run, for one that has no date."""
+    ((newest,),) = connection.execute(_NEWEST, [run_id, PROBE]).fetchall()
+    return int(newest) + 1
+
+
+def _searches(connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Collection[str]) -> Mapping[_Scope, tuple[_Step, ...]]:
+    """Return the last search of each scope: one that was made again, of a changed server or with other limits, is another search."""
+    found: dict[_Scope, list[_Step]] = defaultdict(list)
+    for arm, at_ns, text, detail in connection.execute(_QUERY, [run_id, PROBE, VOID]).fetchall():
+        settings = json.loads(text)
+        scope = arm, _workload(settings.get("classes", ()), workloads)
+        found[scope].append(_Step(at_ns=at_ns, agents=settings["agents"], detail=json.loads(detail)))
+    newest = {scope: max(step.at_ns for step in steps) for scope, steps in found.items()}
+    return {scope: tuple(step for step in steps if step.at_ns == newest[scope]) for scope, steps in found.items()}
+
+
+def _workload(classes: Collection[str], workloads: Collection[str]) -> str | None:
+    return None if set(workloads) <= set(classes) or not classes else " + ".join(classes)
+
+
+def _held(arm: str, workload: str | None, steps: Iterable[_Step]) -> Held:
+    agents: dict[bool, list[int]] = {True: [], False: []}
+    for step in steps:
+        agents[step.detail["held"]].append(step.agents)
+    return Held(arm=arm, workload=workload, holds=max(agents[True], default=None), breaks=min(agents[False], default=None))
+
+
+def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterator[CapacityPoint]:
+    best = max((found for step in steps if (found := step.detail.get("found_again")) is not None), default=0.0)
+    for step in steps:
+        detail = step.detail
+        peak, preemptions, found_again = detail["peak_kv_usage"], detail["preemptions"], detail.get("found_again")
+        # Servers count cached pages that nobody uses as free; that they were evicted shows in contexts that are no longer found.
+        evicted = found_again is not None and found_again < best - EVICTED
+        trouble = detail.get("trouble")
+        yield CapacityPoint(
+            arm=arm,
+            workload=workload,
+            agents=step.agents,
+            turns=detail["turns"],
+            within_slo=detail["within"],
+            minutes=detail["minutes"],
+            trouble=None if trouble in OF_THE_TURNS else trouble,
+            pool_filled=None if peak is None and found_again is None else (peak or 0.0) >= FULL or bool(preemptions) or evicted,
+            preemptions=preemptions,
+            hit_rate=detail["hit_rate"],
+            output_tokens_per_s=detail["output_tokens_per_s"],
+        )

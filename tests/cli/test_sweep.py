@@ -8,6 +8,7 @@ from agentload.cli import replay, sweep
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.gather import gather
 from agentload.experiment.layout import contexts
+from agentload.live import health
 from agentload.store.database import reading
 from agentload.tracefile.writer import write
 from tests.experiment.layout.test_plan import session, trace
@@ -50,13 +51,16 @@ def test_a_context_sweep_beside_a_replay_gives_its_report_lines_and_is_none_of_i
 
 
 @pytest.mark.loopback
-def test_a_search_for_concurrency_tells_each_trial_and_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_for_concurrency_tells_each_trial_and_what_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "void_reason", lambda **_: None)  # whatever else this machine does meanwhile
     short = tmp_path / "short.jsonl"
-    write(short, contexts.sweep((256, 512), pairs=2, output=4, seed=1))
+    write(short, contexts.sweep((256, 512), pairs=2, output=64, seed=1))
     arm = "emulated:llama-3.1-8b-h100/fp8"
     sweep.run(endpoints=arm, trace=str(short), concurrency=True, start=1, seconds=0.6, slo="tpot=0.1", noise=False)
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[1].split() == ["fp8", "–", "1", "1"]
+    assert printed.out.splitlines()[1].split() == ["fp8", "–", "1", "slo", "1"]
     assert "0% of" in printed.err
 
 
@@ -65,3 +69,5 @@ def test_one_kind_of_sweep_has_to_be_named() -> None:
         sweep.run(endpoints="a=http://x/v1")
     with pytest.raises(UsageError, match="either"):
         sweep.run(endpoints="a=http://x/v1", context="1k", concurrency=True)
+    with pytest.raises(UsageError, match="--start must be at least 1"):
+        sweep.run(endpoints="a=http://x/v1", concurrency=True, start=0)

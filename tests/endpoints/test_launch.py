@@ -12,7 +12,7 @@ import pytest
 
 from agentload.endpoints import launch
 from agentload.endpoints.endpoint import Endpoint, Launch
-from agentload.endpoints.kept import kept
+from agentload.endpoints.kept import kept, telling
 from agentload.endpoints.launch import Running, is_healthy, launched, start
 from agentload.errors import LaunchError
 
@@ -83,14 +83,33 @@ def stat(pid: int) -> list[str]:
 
 
 def test_a_server_that_is_kept_is_started_again_when_it_has_died_and_only_then(tmp_path: Path) -> None:
-    with kept(arm(), logs=tmp_path, start_s=30) as up:
-        assert [up(), up()] == [False, False]
+    with kept(arm(), logs=tmp_path, start_s=30) as server:
+        server.up()
+        server.up()
+        assert server.last_words() is None
         engine = int((tmp_path / "start-001" / "a.log").read_text().split()[1])
-        server = int(stat(engine)[1])
-        os.kill(server, signal.SIGKILL)
-        assert up()
+        os.kill(int(stat(engine)[1]), signal.SIGKILL)
+        assert server.last_words() == f"ended with code -9: engine {engine}"
+        server.up()
+        assert server.last_words() is None
         assert stat(engine)[0] == "Z"  # it outlived its server, and would have held the memory
     assert sorted(each.name for each in tmp_path.iterdir()) == ["start-001", "start-002"]
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("", ""),
+        ("starting\n\nready\n", "ready"),
+        (
+            "ERROR: a request failed\nready\ntorch.OutOfMemoryError: 2 GiB\nRuntimeError: engine died\nshutting down\n",
+            "torch.OutOfMemoryError: 2 GiB",
+        ),
+        ("RuntimeError: first\nRuntimeError: last\nshutting down", "RuntimeError: last"),
+    ],
+)
+def test_the_line_that_says_best_why_a_server_died_is_told(log: str, told: str) -> None:
+    assert telling(log) == told
 
 
 def test_a_server_that_dies_at_its_start_is_told_with_its_log(tmp_path: Path) -> None:

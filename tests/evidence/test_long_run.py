@@ -14,7 +14,7 @@ from agentload.evidence.gather import gather
 from agentload.experiment.arms import arms_of
 from agentload.experiment.layout.long_run import long_run
 from agentload.experiment.layout.plan import plan
-from agentload.experiment.search.capacity import Limits
+from agentload.experiment.search.trial import Limits
 from agentload.experiment.simulate import Simulation, quiet, store
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.model.plan import Budget, Load

@@ -2,106 +2,90 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Final
 
-from agentload.model.rows import CallRow
+from agentload.evidence.capacity import PROBE, VOID
+from agentload.experiment.search.trial import Trial
+from agentload.model.rows import ProbeRow
 
 TOLERANCE: Final = 0.05  # stop when the bracket is this narrow: closer than runs repeat
 LARGEST: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a turn must hold, in ms; None is no limit. `share` of the turns have to."""
-
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    turn_ms: float | None = None
-    share: float = 0.95
-
-    def holds(self, row: CallRow) -> bool:
-        """Tell whether one turn was within the limits; one that failed was not."""
-        if row.status != "ok" or row.first_ns is None or row.last_ns is None:
-            return False
-        begun_ns, tokens = row.released_ns, row.output_tokens or 1
-        ttft_ms = (row.first_ns - begun_ns) / 1e6
-        turn_ms = (row.last_ns - begun_ns) / 1e6
-        tpot_ms = (row.last_ns - row.first_ns) / 1e6 / max(1, tokens - 1)
-        limits = ((self.ttft_ms, ttft_ms), (self.tpot_ms, tpot_ms), (self.turn_ms, turn_ms))
-        return all(limit is None or seen <= limit for limit, seen in limits)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """One load that was tried."""
-
-    load: float
-    turns: int
-    within: int
-    preemptions: int
-    peak_kv_usage: float
-    hit_rate: float | None
-    output_tokens_per_s: float
-    waiting_share: float = 0.0
-    """Of the time, with requests waiting."""
-    died: bool = False
-    """The server did not live to the trial's end."""
-    void: str | None = None
-    """Why its times are not the server's: our own side did not keep up."""
-
-    @property
-    def share(self) -> float:
-        """Return the share of turns within the limits."""
-        return self.within / self.turns if self.turns else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The largest load that held, and the smallest that did not; None where the search met its own bound."""
+    """The largest load that held, and the smallest that did not; None where the search met its own bound, or a trial that says nothing."""
 
     arm: str
     holds: float | None
     breaks: float | None
     trials: tuple[Trial, ...]
 
+    @property
+    def void(self) -> Trial | None:
+        """Return the trial that ended the search because it says nothing of the server."""
+        return next((trial for trial in self.trials if trial.void is not None), None)
 
-def search(
-    arm: str,
-    attempt: Callable[[float], Trial],
-    *,
-    share: float,
-    start: float,
-    whole: bool,
-    is_trouble: Callable[[Trial], bool] = lambda _: False,
-) -> Found:
-    """Bracket the largest load at which *share* of the turns hold and nothing is trouble, then narrow the bracket."""
+    @property
+    def broken(self) -> Trial | None:
+        """Return the smallest trial that did not hold."""
+        return next((trial for trial in self.trials if trial.load == self.breaks), None)
+
+
+class _VoidError(Exception):
+    """A trial says nothing: whatever is tried after it would not either."""
+
+
+def search(arm: str, attempt: Callable[[float], Trial], *, start: float, whole: bool) -> Found:
+    """Bracket the largest load that is no trouble, then narrow the bracket; a void trial ends the search where it is."""
     trials: dict[float, Trial] = {}
 
     def holds(load: float) -> bool:
         if load not in trials:
             trials[load] = attempt(load)
-        return trials[load].share >= share and not is_trouble(trials[load])
+        if trials[load].void is not None:
+            raise _VoidError
+        return trials[load].trouble is None
 
     low, high = None, None
-    for load in _doubling(start):
-        if holds(load):
-            low = load
-        else:
-            high = load
-            break
-    if low is None:
-        for load in _halving(start, whole=whole):
+    with suppress(_VoidError):
+        for load in _doubling(start):
             if holds(load):
                 low = load
+            else:
+                high = load
                 break
-            high = load
-    while low is not None and high is not None and not _is_narrow(low, high, whole=whole):
-        middle = float(math.floor((low + high) / 2)) if whole else (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        if low is None:
+            for load in _halving(start, whole=whole):
+                if holds(load):
+                    low = load
+                    break
+                high = load
+        while low is not None and high is not None and not _is_narrow(low, high, whole=whole):
+            middle = float(math.floor((low + high) / 2)) if whole else (low + high) / 2
+            low, high = (middle, high) if holds(middle) else (low, middle)
     return Found(arm=arm, holds=low, breaks=high, trials=tuple(trials[load] for load in sorted(trials)))
+
+
+def rows(found: Found, *, run_id: str, at_ns: int, seconds: float, slo: str, classes: Collection[str]) -> Iterator[ProbeRow]:
+    """Return the steps of a search for concurrency as rows beside a run; *at_ns* is that of all of them, *classes* whose sessions ran."""
+    for trial in found.trials:
+        settings = {"agents": round(trial.load), "slo": slo, "classes": sorted(classes)}
+        detail = asdict(trial) | {"minutes": seconds / 60, "held": found.holds is not None and trial.load <= found.holds}
+        yield ProbeRow(
+            run_id=run_id,
+            arm=found.arm,
+            probe=PROBE,
+            at_ns=at_ns,
+            settings=json.dumps(settings, sort_keys=True),
+            outcome=VOID if trial.void is not None else trial.trouble or "ok",
+            detail=json.dumps(detail, sort_keys=True),
+        )
 
 
 def _is_narrow(low: float, high: float, *, whole: bool) -> bool:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.errors import EndpointError
+from agentload.endpoints.kept import Kept
+from agentload.errors import EndpointError, LaunchError
 from agentload.experiment.layout.endless import Primed, Repeated
 from agentload.experiment.layout.plan import plan
 from agentload.experiment.legs.record import new_run_id
-from agentload.experiment.legs.replay import Leg, Replay
-from agentload.experiment.search.capacity import Found, Limits, Trial, search
+from agentload.experiment.legs.replay import Leg, Played, Replay
+from agentload.experiment.search.capacity import Found, search
+from agentload.experiment.search.trial import Limits, Tally, Trial, trouble
 from agentload.model.plan import Budget, ClosedLoop, Load, WaitScale
-from agentload.model.rows import CallRow, SampleRow
+from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
 from agentload.model.trace import Trace
 from agentload.store import journal
 from agentload.store.places import journals
 
-QUEUED: Final = 0.25  # of the samples with requests waiting: a single one may be between two steps
 FASTEST_SESSION_S: Final = 0.5
 
 
@@ -39,27 +41,40 @@ class Crowd:
     is_forced: bool = False
     waits: Mapping[str, WaitScale] = field(default_factory=dict)
 
-    def search(self, arm: Endpoint, *, start: int, told: Callable[[str], None], up: Callable[[], bool] = lambda: False) -> Found:
-        """Bracket the number of sessions that *arm* carries; each trial is told when it is over.
-
-        *up* brings a server of ours up before each trial, and tells whether it had died.
-        """
+    def search(self, arm: Endpoint, *, start: int, told: Callable[[str], None], server: Kept | None = None) -> Found:
+        """Bracket the number of sessions that *arm* carries; each trial is told when it is over. A server of ours is kept up."""
+        is_first = True
 
         def attempt(size: float) -> Trial:
-            up()
-            trial = self._trial(arm, round(size))
-            if up():
-                trial = replace(trial, died=True)
-                told(f"{arm.name}: the server died of {size:.0f} sessions and was started again")
-            held = f"{trial.share:.0%} of {trial.turns} turns hold"
-            told(f"{arm.name}: {size:.0f} sessions: {held}, {trial.preemptions} preemptions, waiting {trial.waiting_share:.0%} of the time")
+            nonlocal is_first
+            try:
+                trial = self._tried(arm, round(size), server)
+            except (EndpointError, LaunchError) as error:
+                if is_first:
+                    raise
+                trial = Trial(load=size, void=error.message)
+            is_first = False
+            told(f"{arm.name}: {size:.0f} sessions: {described(trial)}")
             if trial.void is not None:
-                told(f"warning: {arm.name}: at {size:.0f} sessions it may be our own side that broke: {trial.void}")
+                told(f"warning: {arm.name}: the search ends at {size:.0f} sessions, which say nothing of the server: {trial.void}")
             return trial
 
-        return search(arm.name, attempt, share=self.limits.share, start=start, whole=True, is_trouble=is_trouble)
+        return search(arm.name, attempt, start=start, whole=True)
 
-    def _trial(self, arm: Endpoint, sessions: int) -> Trial:
+    def _tried(self, arm: Endpoint, sessions: int, server: Kept | None) -> Trial:
+        if server is not None:
+            server.up()
+        trial, late = self._trial(arm, sessions)
+        if server is not None and (words := server.last_words()) is not None:
+            trial = replace(trial, died=words, void=None)
+        if trial.void is not None:
+            return trial
+        trial = replace(trial, trouble=trouble(trial, self.limits.share))
+        # Our own lag makes turns slower and never faster: what holds in spite of it holds, and trouble that is no matter of time stays.
+        return replace(trial, void=f"it may be our own side: {late}") if late is not None and trial.trouble == "slo" else trial
+
+    def _trial(self, arm: Endpoint, sessions: int) -> tuple[Trial, str | None]:
+        """Return one trial, and why its times are not the server's, if they are not."""
         given = sum(1 for _ in self.trace.sessions)
         rounds = math.ceil(sessions * (1 + self.seconds / FASTEST_SESSION_S) / max(1, given))
         repeated = Trace(header=self.trace.header, sessions=Repeated(self.trace, rounds))
@@ -88,30 +103,42 @@ class Crowd:
             except EndpointError as error:
                 raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
             rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]
-        calls = [row for row in rows if isinstance(row, CallRow) and row.status != "stopped" and not row.prime]
-        trial = _trial(sessions, calls, [row for row in rows if isinstance(row, SampleRow)], self.limits, self.seconds)
-        return replace(trial, void=played.health.void)
+        return measured(sessions, rows, self.limits, self.seconds, died=_died(rows, played)), played.health.void
 
 
-def is_trouble(trial: Trial) -> bool:
-    """Tell whether the server died, preempted or queued, or answered nothing at all."""
-    return trial.died or trial.turns == 0 or trial.preemptions > 0 or trial.waiting_share > QUEUED
+def measured(sessions: int, rows: Iterable[Row], limits: Limits, seconds: float, *, died: str | None) -> Trial:
+    """Return what the last play of a trial's block says: those before it were void, and a void one says nothing."""
+    found = list(rows)
+    last = max((row for row in found if isinstance(row, BlockRow)), key=lambda row: row.started_ns, default=None)
+    if died is None and (last is None or last.void is not None):
+        return Trial(load=sessions, void="nothing was played" if last is None else last.void)
+    begun_ns = 0 if last is None else last.started_ns
+    tally = Tally(limits, begun_ns=begun_ns, seconds=seconds)
+    for row in found:
+        if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (isinstance(row, SampleRow) and row.at_ns >= begun_ns):
+            tally.add(row)
+    return replace(tally.trial(sessions), died=died)
 
 
-def _trial(sessions: int, calls: list[CallRow], samples: list[SampleRow], limits: Limits, seconds: float) -> Trial:
-    # The first quarter fills caches and builds queues up.
-    begun_ns = min((row.released_ns for row in calls), default=0) + round(seconds / 4 * 1e9)
-    kept = [row for row in calls if row.released_ns >= begun_ns]
-    told = {name: [row.value for row in samples if row.name == name] for name in ("preemptions", "waiting", "kv_usage")}
-    waiting = [row.value for row in samples if row.name == "waiting" and row.at_ns >= begun_ns]
-    prompt = sum(row.prompt_tokens or 0 for row in kept)
-    return Trial(
-        load=sessions,
-        turns=len(kept),
-        within=sum(limits.holds(row) for row in kept),
-        preemptions=round(max(told["preemptions"]) - min(told["preemptions"])) if told["preemptions"] else 0,
-        peak_kv_usage=max(told["kv_usage"], default=0.0),
-        hit_rate=sum(row.cached_tokens or 0 for row in kept) / prompt if prompt else None,
-        output_tokens_per_s=sum(row.output_tokens or 0 for row in kept) / (0.75 * seconds),
-        waiting_share=sum(value > 0 for value in waiting) / len(waiting) if waiting else 0.0,
-    )
+def described(trial: Trial) -> str:
+    """Say how a trial went, in a line."""
+    if trial.void is not None:
+        return "void"
+    parts = [f"{trial.share:.0%} of {trial.turns} turns hold"]
+    if trial.preemptions is not None:
+        parts.append(f"{trial.preemptions} preemptions")
+    if trial.waiting_share is not None:
+        parts.append(f"waiting {trial.waiting_share:.0%} of the time")
+    if trial.preemptions is None or trial.waiting_share is None:
+        parts.append("the server does not tell whether it preempts and queues")
+    if trial.died is not None:
+        parts.append(f"it died: {trial.died}")
+    return ", ".join(parts)
+
+
+def _died(rows: Iterable[Row], played: Played) -> str | None:
+    """Say how a server died that is not ours: somebody may have started it again."""
+    starts = {json.loads(row.facts).get("process_start_s") for row in rows if isinstance(row, FingerprintRow)} - {None}
+    if len(starts) > 1:
+        return "it was started again meanwhile"
+    return "it stopped answering" if played.died else None

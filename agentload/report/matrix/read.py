@@ -21,7 +21,7 @@ def measured(database: Path, run: str, *, model: str, setting: Setting, report: 
     """Decide on a model's run. Raises EvidenceError where there is nothing to decide on."""
     with reading(database) as connection:
         evidence = evidence_of(connection, run, setting=setting)
-        steps, memory = held(connection, run), gpu_memory(connection, run)
+        steps, memory = held(connection, run, [each.name for each in evidence.workloads]), gpu_memory(connection, run)
         answers = connection.execute(_RIGHT, [run]).fetchall()
     return Measured(
         model=model,

@@ -12,8 +12,10 @@ from agentload.report.matrix.parts import Measured, Row
 def rows(of: Measured) -> Iterator[Row]:
     """Yield the rows of a model: workload by workload, then its servers with all of them; the reference first."""
     evidence = of.evidence
-    busiest = sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
-    for workload in (*(each.name for each in busiest), None):
+    names = [each.name for each in sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))]
+    # Several classes may have been searched together that are not all of them.
+    together = sorted({each.workload for each in of.held if each.workload is not None} - set(names))
+    for workload in (*names, *together, None):
         for arm in (evidence.reference, *(each.name for each in evidence.challengers)):
             yield _row(of, arm, workload)
 

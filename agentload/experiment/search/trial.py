@@ -1,0 +1,156 @@
+"""One load that was tried: what its turns took, and what the server's own trouble was."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from agentload.model.rows import CallRow, SampleRow
+
+WARM: Final = 0.25  # of a trial's time, left out: caches fill and queues build up
+QUEUED: Final = 0.25  # of the samples with requests waiting: a single one may be between two steps
+SECOND: Final = 1_000_000_000
+
+Trouble: TypeAlias = Literal["out of memory", "died", "no turns", "preempted", "queued", "errors", "slo"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a turn must hold, in ms; None is no limit. `share` of the turns have to."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    turn_ms: float | None = None
+    share: float = 0.95
+
+    def holds(self, row: CallRow) -> bool:
+        """Tell whether one turn was within the limits; one that failed was not."""
+        if row.status != "ok" or row.first_ns is None or row.last_ns is None:
+            return False
+        begun_ns, tokens = row.released_ns, row.output_tokens or 1
+        ttft_ms = (row.first_ns - begun_ns) / 1e6
+        turn_ms = (row.last_ns - begun_ns) / 1e6
+        tpot_ms = (row.last_ns - row.first_ns) / 1e6 / max(1, tokens - 1)
+        limits = ((self.ttft_ms, ttft_ms), (self.tpot_ms, tpot_ms), (self.turn_ms, turn_ms))
+        return all(limit is None or seen <= limit for limit, seen in limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One load that was tried. What the server does not tell is None."""
+
+    load: float
+    turns: int = 0
+    within: int = 0
+    failed: int = 0
+    preemptions: int | None = None
+    waiting_share: float | None = None
+    """Of the time, with requests waiting."""
+    peak_kv_usage: float | None = None
+    hit_rate: float | None = None
+    found_again: float | None = None
+    """Of what a session had sent or been answered before a later turn: found in the cache."""
+    output_tokens_per_s: float = 0.0
+    died: str | None = None
+    """The last words of a server that did not live to the trial's end."""
+    trouble: Trouble | None = None
+    """Why the load does not hold; None: it does."""
+    void: str | None = None
+    """Why the trial says nothing of the server."""
+
+    @property
+    def share(self) -> float:
+        """Return the share of turns within the limits."""
+        return self.within / self.turns if self.turns else 0.0
+
+
+def broken_level(trial: Trial, share: float) -> Trouble | None:
+    """Say why fewer than *share* of the turns were within the limits; None: enough were."""
+    if not trial.turns:
+        return "no turns"
+    if trial.share >= share:
+        return None
+    return "errors" if trial.failed > (1 - share) * trial.turns else "slo"
+
+
+def trouble(trial: Trial, share: float) -> Trouble | None:
+    """Say what trouble the server was in, the worst first."""
+    if trial.died is not None:
+        return "out of memory" if re.search("out ?of ?memory", trial.died, re.IGNORECASE) else "died"
+    if trial.turns and trial.preemptions:
+        return "preempted"
+    if trial.turns and trial.waiting_share is not None and trial.waiting_share > QUEUED:
+        return "queued"
+    return broken_level(trial, share)
+
+
+class Tally:
+    """Add up what a trial brings, row by row, in the order of time."""
+
+    def __init__(self, limits: Limits, *, begun_ns: int, seconds: float) -> None:
+        """Count turns that are released after the first part of the *seconds*."""
+        self._limits = limits
+        self._seconds = (1 - WARM) * seconds
+        self._from_ns = begun_ns + round(WARM * seconds * SECOND)
+        self._turns = self._within = self._failed = self._output = 0
+        self._prompt = self._cached = 0
+        self._had: dict[str, int] = {}
+        self._again = self._before = 0
+        self._usage: float | None = None
+        self._preempted: dict[str | None, list[float]] = defaultdict(list)
+        self._waiting: dict[int, float] = defaultdict(float)
+
+    def add(self, row: object) -> None:
+        """Take notice of a row, if it is a call or a sample."""
+        if isinstance(row, CallRow):
+            self._call(row)
+        elif isinstance(row, SampleRow):
+            self._sample(row)
+
+    def trial(self, load: float) -> Trial:
+        """Return what was added up."""
+        # A server of several engines counts for each.
+        rises = [max(counts) - min(counts) for counts in self._preempted.values()]
+        return Trial(
+            load=load,
+            turns=self._turns,
+            within=self._within,
+            failed=self._failed,
+            preemptions=round(sum(rises)) if rises else None,
+            waiting_share=sum(value > 0 for value in self._waiting.values()) / len(self._waiting) if self._waiting else None,
+            peak_kv_usage=self._usage,
+            hit_rate=self._cached / self._prompt if self._prompt else None,
+            found_again=self._again / self._before if self._before else None,
+            output_tokens_per_s=self._output / self._seconds,
+        )
+
+    def _call(self, row: CallRow) -> None:
+        before = self._had.get(row.session)
+        if row.prompt_tokens is not None:
+            self._had[row.session] = row.prompt_tokens + (row.output_tokens or 0)
+        if row.prime or row.status == "stopped" or row.released_ns < self._from_ns:
+            return
+        self._turns += 1
+        self._within += self._limits.holds(row)
+        self._failed += row.status != "ok"
+        self._output += row.output_tokens or 0
+        if row.prompt_tokens is None or row.cached_tokens is None:
+            return
+        self._prompt += row.prompt_tokens
+        self._cached += row.cached_tokens
+        if before is not None:
+            self._before += min(before, row.prompt_tokens)
+            self._again += min(before, row.cached_tokens)
+
+    def _sample(self, row: SampleRow) -> None:
+        match row.name:
+            case "kv_usage":
+                self._usage = max(self._usage or 0.0, row.value)
+            case "preemptions":
+                self._preempted[row.labels].append(row.value)
+            case "waiting" if row.at_ns >= self._from_ns:
+                self._waiting[row.at_ns] += row.value
+            case _:
+                pass
