@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 
 from agentload.cli._dry import about
 from agentload.cli._output import transient
+from agentload.cli._signals import heard
 from agentload.cli._table import table
 from agentload.experiment.asking.cost import Cost
 from agentload.experiment.asking.eval import Asked, Eval, Leg
@@ -59,10 +59,8 @@ def asked(evaluation: Eval, progress: Progress) -> Asked:
 
     async def play() -> Asked:
         leg = Leg(evaluation, listener=progress.answered, notice=lambda text: print(text, file=sys.stderr))
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, leg.stop)
-        return await leg.play()
+        with heard(leg.stop):
+            return await leg.play()
 
     try:
         return asyncio.run(play())
