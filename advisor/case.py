@@ -124,9 +124,14 @@ class Case:
         """Return the command that asks paired questions, and adds the answers to this run where it has calls to stand beside."""
         return commands.evaluate(items, to_tokens=to_tokens, into=self._joined())
 
-    def search(self) -> str:
-        """Return the command that searches what one GPU carries, and adds it to this run likewise."""
-        return commands.fill_pool(into=self._joined())
+    def search(self, *, seconds: float = 0.0) -> str:
+        """Return the command that searches what one GPU carries, in trials of *seconds* at least, and adds it to this run likewise."""
+        return commands.fill_pool(slo=self.policy.slo(None), seconds=max(seconds, self.trial_seconds()), into=self._joined())
+
+    def trial_seconds(self) -> float:
+        """Return how long each load of a search has to be tried: twice what the pool takes to fill, so that it is full for half of it."""
+        found = (self.evidence.telemetry(scope, arm.name) for scope in self.scopes() for arm in self.evidence.arms)
+        return max([commands.TRIAL_S, *(120 * each.fill_minutes for each in found if each is not None and each.fill_minutes is not None)])
 
     def context_sweep(self) -> str:
         """Return the command that measures latencies against context, and adds them to this run likewise."""

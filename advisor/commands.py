@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+from advisor.policy import Slo
 
 _REPLAY = "agentload replay TRACE --endpoints ENDPOINTS"
 _SHORTEST = 4  # thousand tokens, and doubled from there
 _LONGEST = 128  # thousand tokens, where nothing tells what agents send
 SWAP_PAIRS = 6  # three a half: with fewer, the machine cannot be taken out of the difference
+TRIAL_S = 60.0  # each load of a search, where nothing asks for longer
 
 
 def again() -> str:
@@ -35,9 +39,10 @@ def control(arm: str) -> str:
     return f"{_REPLAY} --aa {arm}"
 
 
-def fill_pool(*, into: str | None = None) -> str:
-    """Return the command that searches the agents one GPU carries, in long primed runs, and adds what it finds to the run *into*."""
-    return f"agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS{_beside(into)}"
+def fill_pool(*, slo: Slo | None = None, seconds: float = TRIAL_S, into: str | None = None) -> str:
+    """Return the command that searches the agents one GPU carries within *slo*, and adds what it finds to the run *into*."""
+    lasting = "" if seconds <= TRIAL_S else f" --seconds {seconds:.0f}"
+    return f"agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS{_within(slo)}{lasting}{_beside(into)}"
 
 
 def context_sweep(*, longest: int | None = None, into: str | None = None) -> str:
@@ -67,6 +72,12 @@ def calibrate() -> str:
 def launch(flags: str) -> str:
     """Return the command that prints how to start one more arm."""
     return f"agentload launch --print --model MODEL  # one more arm: {flags}"
+
+
+def _within(slo: Slo | None) -> str:
+    named = () if slo is None else (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("turn", slo.turn_ms))
+    limits = ",".join(f"{name}={limit:g}" for name, limit in named if limit is not None)
+    return f" --slo {limits} --share {slo.share:g}" if slo is not None and limits else ""
 
 
 def _beside(run: str | None) -> str:

@@ -19,24 +19,28 @@ _LEVEL = 0.95
 def agents_per_gpu(points: Sequence[CapacityPoint], *, share: float, gpus: int) -> Estimate | None:
     """Return the largest number of agents per GPU at which *share* of the turns holds the service level.
 
-    The interval runs from the last step that surely holds it to just below the first that surely breaks it (Wilson); an open upper end
-    means that no step broke it. None when not even the first step holds.
+    The interval runs from the last step that surely holds it (Wilson) to just below the first that surely does not: its turns say so, or
+    the server was in trouble. Where more agents are carried, fewer are: a smaller step need not be sure itself. An open upper end means
+    that no step broke. None when nothing is known: no step holds, and none surely breaks.
     """
-    steps: dict[int, tuple[int, int]] = {}
+    steps: dict[int, list[CapacityPoint]] = {}
     for each in points:
-        within, turns = steps.get(each.agents, (0, 0))
-        steps[each.agents] = (within + each.within_slo, turns + each.turns)
+        steps.setdefault(each.agents, []).append(each)
     holds, surely, breaks = 0, 0, math.inf
     for agents in sorted(steps):
-        within, turns = steps[agents]
+        within, turns = sum(each.within_slo for each in steps[agents]), sum(each.turns for each in steps[agents])
+        if any(each.trouble is not None for each in steps[agents]):
+            breaks = agents
+            break
         interval = stats.binomtest(within, turns).proportion_ci(_LEVEL, method="wilson")
-        if within / turns >= share and math.isinf(breaks):
-            holds = agents
-        if interval.low >= share and surely == max((a for a in steps if a < agents), default=0):
-            surely = agents
         if interval.high < share:
-            breaks = min(breaks, agents)
-    if not holds:
+            breaks = agents
+            break
+        if within / turns >= share:
+            holds = agents
+        if interval.low >= share:
+            surely = agents
+    if not holds and math.isinf(breaks):
         return None
     return Estimate(
         value=holds / gpus,
@@ -58,8 +62,18 @@ def _replicas(estimate: Estimate, deployment: Deployment) -> tuple[int | None, i
     return busy + deployment.spare_replicas, busy * per_replica + 1
 
 
+def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
+    if not found.value:
+        return f"pool filled; no step held the service level, the smallest had {min(each.agents for each in points)} agents"
+    if found.high is None:
+        return "pool filled; no step broke the service level, so this is a lower bound"
+    trouble = next((each.trouble for each in sorted(points, key=lambda each: each.agents) if each.trouble is not None), None)
+    return "pool filled" if trouble is None else f"pool filled; beyond it the server is in trouble: {trouble}"
+
+
 def _capacity(evidence: Evidence, policy: Policy, arm: str, workload: str | None) -> Capacity | None:
-    points = [each for each in evidence.capacity if each.arm == arm and each.workload == workload and each.turns > 0]
+    mine = (each for each in evidence.capacity if each.arm == arm and each.workload == workload)
+    points = [each for each in mine if each.turns > 0 or each.trouble is not None]
     if not points:
         return None
 
@@ -74,7 +88,7 @@ def _capacity(evidence: Evidence, policy: Policy, arm: str, workload: str | None
         points, share=_SHARE if slo is None else slo.share, gpus=evidence.deployment.gpus_per_replica * evidence.deployment.replicas
     )
     if found is None:
-        return silent("not even the smallest step held the service level")
+        return silent("no step holds the service level, and none surely breaks it: too few turns")
     replicas, due = _replicas(found, evidence.deployment)
     return Capacity(
         arm=arm,
@@ -82,12 +96,13 @@ def _capacity(evidence: Evidence, policy: Policy, arm: str, workload: str | None
         agents_per_gpu=found,
         replicas_at_peak=replicas,
         next_replica_at_agents=due,
-        reason="pool filled" if found.high is not None else "pool filled; no step broke the service level, so this is a lower bound",
+        reason=_reason(found, points),
     )
 
 
 def capacities(evidence: Evidence, policy: Policy) -> tuple[Capacity, ...]:
-    """Return the capacity of every arm, for the whole mix and for each workload that was searched on its own."""
-    scopes = (None, *(each.name for each in evidence.workloads))
-    found = (_capacity(evidence, policy, arm.name, workload) for arm in evidence.arms for workload in scopes)
+    """Return the capacity of every arm, for the whole mix and for whatever was searched on its own."""
+    named = [each.name for each in evidence.workloads]
+    together = sorted({each.workload for each in evidence.capacity if each.workload is not None} - set(named))
+    found = (_capacity(evidence, policy, arm.name, workload) for arm in evidence.arms for workload in (None, *named, *together))
     return tuple(each for each in found if each is not None)

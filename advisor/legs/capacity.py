@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor import words
 from advisor.case import Case
 from advisor.estimate import Estimate
@@ -10,6 +12,8 @@ from advisor.verdict import Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"
 SAME_POOL = 0.05  # pools this close hold the same load
+TRIALS = 8  # of a search: doubling to some hundreds and halving back
+LONGER = 4  # times as many turns halve the interval of a step
 
 
 def _equal_pools(case: Case, arm: str) -> bool:
@@ -23,12 +27,18 @@ def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Est
     mine, theirs = case.capacity_of(arm, workload), case.capacity_of(case.evidence.reference, workload)
     if mine is None or theirs is None or mine.agents_per_gpu is None or theirs.agents_per_gpu is None:
         return None
-    return mine.agents_per_gpu, theirs.agents_per_gpu
+    # A reference that carries nobody at all is no measure.
+    return None if theirs.agents_per_gpu.high == 0 else (mine.agents_per_gpu, theirs.agents_per_gpu)
+
+
+def _likely(found: Estimate) -> float:
+    """Return what held, or, where no step did, the most that may."""
+    return found.value or found.high or 0.0
 
 
 def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
     return Estimate(
-        value=mine.value / theirs.value - 1,
+        value=_likely(mine) / _likely(theirs) - 1,
         low=None if mine.low is None or theirs.high is None else mine.low / theirs.high - 1,
         high=None if mine.high is None or not theirs.low else mine.high / theirs.low - 1,
         n=min(mine.n, theirs.n),
@@ -37,7 +47,25 @@ def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
     )
 
 
-def _judged(case: Case, arm: str, mine: Estimate, theirs: Estimate) -> Leg:
+def _told(found: Estimate) -> str:
+    return f"{found.value:.0f}" if found.value else f"at most {found.high or 0:.0f}"
+
+
+def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
+    minutes = TRIALS * len(case.evidence.arms) * max(seconds, case.trial_seconds()) / 60
+    return Need(what=what, minutes=minutes, command=case.search(seconds=seconds))
+
+
+def _finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
+    """Return a search with more turns a step; from a single step, a search at all."""
+    reference = case.evidence.reference
+    if ratio.n <= 1:
+        return _need(case, f"a search for capacity on {reference} and {arm}, beside its one step")
+    tried = (each.minutes for each in case.evidence.capacity if each.arm in (arm, reference) and each.workload in (workload, None))
+    return _need(case, f"longer steps of the capacity search on {reference} and {arm}", seconds=60 * LONGER * min(tried, default=0.0))
+
+
+def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: Estimate) -> Leg:
     gain, ratio, reference = case.policy.min_capacity_gain, _ratio(mine, theirs), case.evidence.reference
     state: LegState = "unclear"
     if ratio.is_above(gain):
@@ -46,35 +74,28 @@ def _judged(case: Case, arm: str, mine: Estimate, theirs: Estimate) -> Leg:
         state = "no"
     elif ratio.is_within(gain):
         state = "equal"
-    told = f"{mine.value:.0f} agents per GPU for {theirs.value:.0f} on {reference} ({words.change(ratio)})"
-    need = Need(what=f"finer steps of the capacity search on {reference} and {arm}", command=case.search())
-    return Leg(name="capacity", state=state, estimate=ratio, margin=gain, reason=told, needs=(need,) if state == "unclear" else ())
-
-
-def _fill_minutes(case: Case, workload: str | None) -> float | None:
-    """Return the time the load needs to fill the pool, as the plan told it; for the mix, that of its slowest class."""
-    scopes = [workload] if workload is not None else list(case.scopes())
-    found = (case.evidence.telemetry(scope, case.evidence.reference) for scope in scopes)
-    return max((each.fill_minutes for each in found if each is not None and each.fill_minutes is not None), default=None)
+    told = f"{_told(mine)} agents per GPU for {_told(theirs)} on {reference} ({words.change(ratio)})"
+    needs = (_finer(case, arm, workload, ratio),) if state == "unclear" else ()
+    return Leg(name="capacity", state=state, estimate=ratio, margin=gain, reason=told, needs=needs)
 
 
 def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     """Return whether the arm carries more, fewer or as many agents, or that nothing can be said yet."""
     spoiled, measured = case.spoiled("capacity", arm, workload), _measured(case, arm, workload)
     if measured is not None and spoiled is None:
-        return _judged(case, arm, *measured)
+        return _judged(case, arm, workload, *measured)
     gain = case.policy.min_capacity_gain
     if _equal_pools(case, arm):
         return Leg(name="capacity", state="equal", margin=gain, reason="both pools hold the same tokens")
     room = case.room(workload)
     if room.state == "slack":
         return Leg(name="capacity", state="equal", margin=gain, reason=f"the pool does not limit this load: {room.reason}")
+    mixed = None if workload is None or case.spoiled("capacity", arm, None) is not None else _measured(case, arm, None)
+    if mixed is not None:  # the flag is one for the server that the class shares
+        leg = _judged(case, arm, None, *mixed)
+        return leg if len(case.evidence.workloads) == 1 else replace(leg, reason=f"{leg.reason}, with all classes together")
     reference = case.evidence.reference
     silent = [found.reason for name in (arm, reference) if (found := case.capacity_of(name, workload)) is not None]
     told = "; ".join([room.reason, *dict.fromkeys(silent)] if spoiled is None else [f"{spoiled.name}: {spoiled.message}"])
-    need = Need(
-        what=f"long primed runs that fill the KV pool, {reference} and {arm}",
-        minutes=_fill_minutes(case, workload),
-        command=case.search(),
-    )
+    need = _need(case, f"long primed runs that fill the KV pool, {reference} and {arm}")
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=(need,))

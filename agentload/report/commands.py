@@ -22,13 +22,13 @@ _MEANS: Final = ("--launch", "--restarts", "--logs", "--start-timeout", "--worke
 _PATIENCE: Final = ("--first-timeout", "--idle-timeout", "--total-timeout", "--on-dead")
 CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": (*_SERVERS, "--tokenizer", *_STAND_INS, *_LOAD, *_MEANS, *_PATIENCE, "--db"),
-    "sweep": (*_SERVERS, *_STAND_INS, *_MEANS[:4], "--wait-cap", "--db"),
+    "sweep": (*_SERVERS, *_STAND_INS, *_MEANS[:4], "--wait-cap", "--slo", "--db"),
     "eval": (*_SERVERS, "--tokenizer", "--launch", "--logs", "--start-timeout", "--db"),
     "probe": _SERVERS,
     "calibrate": ("--model",),
 }
 """By verb, the options of a run's own command that a suggested one takes over."""
-_ONLY_WITH: Final = {("sweep", "--wait-cap"): "--concurrency"}
+_ONLY_WITH: Final = {("sweep", "--wait-cap"): "--concurrency", ("sweep", "--slo"): "--concurrency"}
 """Options that mean nothing, and are refused, where another is not given."""
 FLAGS: Final = frozenset(
     f"--{name}"

@@ -47,7 +47,15 @@ def _spoiled(rng: np.random.Generator, evidence: Evidence) -> Evidence:
     empty = AccuracyBucket(arm="fp8", task="none", context_tokens=1024.0, both=0, reference_only=0, arm_only=0, neither=0)
     accuracy = tuple(bucket for bucket in evidence.accuracy if rng.random() > 0.5)
     steps = tuple(
-        CapacityPoint(arm=arm, agents=8, turns=10, within_slo=int(rng.integers(0, 11)), minutes=1.0, pool_filled=True)
+        CapacityPoint(
+            arm=arm,
+            agents=int(rng.integers(1, 9)),
+            turns=10,
+            within_slo=int(rng.integers(0, 11)),
+            minutes=1.0,
+            pool_filled=True,
+            trouble="preempted" if rng.random() < 0.3 else None,
+        )
         for arm in ("bf16", "fp8")
     )
     return replace(

@@ -5,38 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.assess import capacity, figures, lines, mix, reach, room
+from advisor.assess import figures, lines, mix, reach, room
 from advisor.assess.accuracy import pooled
 from advisor.assess.whole import assess
 from advisor.case import missing
-from advisor.evidence import AccuracyBucket, CapacityPoint, Evidence, Observation, Prior, Telemetry, WorkloadClass
+from advisor.evidence import AccuracyBucket, Evidence, Observation, Prior, Telemetry, WorkloadClass
 from advisor.policy import Policy, Slo
 from tests.advisor.cases import BF16, FP8, bare, compared, observed, sweeps
 from tests.advisor.worlds import Noise, simulated_calls
-
-
-def _step(agents: int, within: int, turns: int = 1000) -> CapacityPoint:
-    return CapacityPoint(arm="bf16", agents=agents, turns=turns, within_slo=within, minutes=20.0, pool_filled=True)
-
-
-@pytest.mark.parametrize(
-    ("steps", "value", "low", "high"),
-    [
-        ((_step(8, 995), _step(16, 980), _step(24, 800)), 16, 16, 23),
-        ((_step(8, 995), _step(16, 955), _step(24, 800)), 16, 8, 23),  # 95.5 % of 1,000 is not surely 95 %
-        ((_step(8, 995), _step(16, 985)), 16, 16, None),
-    ],
-)
-def test_agents_per_gpu_lie_between_the_last_sure_step_and_the_first_surely_broken_one(
-    steps: tuple[CapacityPoint, ...], value: int, low: int, high: int | None
-) -> None:
-    found = capacity.agents_per_gpu(steps, share=0.95, gpus=1)
-    assert found is not None
-    assert (found.value, found.low, found.high) == (value, low, high)
-
-
-def test_no_step_that_holds_is_no_capacity() -> None:
-    assert capacity.agents_per_gpu((_step(8, 500),), share=0.95, gpus=1) is None
 
 
 def test_sessions_alive_together_add_up_and_others_do_not() -> None:

@@ -1,0 +1,86 @@
+"""What a search says of more agents on a GPU, and what is asked for where it says too little."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.assess.whole import assess
+from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
+from advisor.legs.capacity import capacity_leg
+from advisor.policy import Policy, Slo
+from tests.advisor.cases import bare
+
+Tried = dict[int, tuple[int, int] | str]
+"""Turns within the service level and all turns of each step, or the trouble that the server was in."""
+
+
+def searched(bf16: Tried, fp8: Tried, *, workload: str | None = None, minutes: float = 1.0) -> Evidence:
+    def point(arm: str, agents: int, step: tuple[int, int] | str) -> CapacityPoint:
+        within, turns = (100, 100) if isinstance(step, str) else step
+        made = CapacityPoint(arm=arm, agents=agents, turns=turns, within_slo=within, minutes=minutes, pool_filled=True, workload=workload)
+        return replace(made, trouble=step) if isinstance(step, str) else made
+
+    points = (point(arm, agents, step) for arm, steps in (("bf16", bf16), ("fp8", fp8)) for agents, step in steps.items())
+    # What lives at once fills the pool of bf16: without a search nothing is settled.
+    workloads = tuple(WorkloadClass(name=name, working_set_tokens=400_000.0) for name in ("chat", "code"))
+    return bare(capacity=tuple(points), workloads=workloads)
+
+
+@pytest.mark.parametrize(
+    ("bf16", "fp8", "state"),
+    [
+        # The first steps have few turns; the larger ones that hold speak for them.
+        (
+            {4: (20, 20), 8: (60, 60), 16: (120, 120), 17: "preempted"},
+            {4: (20, 20), 16: (120, 120), 32: (200, 200), 33: "preempted"},
+            "yes",
+        ),
+        ({32: (200, 200), 33: "queued"}, {16: (120, 120), 17: "preempted"}, "no"),
+        ({100: (999, 999), 103: "preempted"}, {101: (999, 999), 104: "preempted"}, "equal"),
+        ({4: (20, 20), 8: (40, 40), 9: "preempted"}, {4: (20, 20), 8: (40, 40), 9: "preempted"}, "unclear"),
+        # One long run at six agents: it breaks bf16 and fp8 holds it, so fp8 carries a fifth more at least.
+        ({6: (400, 600)}, {6: (600, 600)}, "yes"),
+    ],
+)
+def test_a_search_settles_capacity_by_what_surely_holds_and_surely_does_not(bf16: Tried, fp8: Tried, state: str) -> None:
+    leg = capacity_leg(assess(searched(bf16, fp8), Policy()), "fp8", None)
+    assert leg.state == state
+
+
+def test_a_reference_that_no_step_holds_is_told_with_its_bound() -> None:
+    leg = capacity_leg(assess(searched({24: (400, 600)}, {24: (600, 600)}), Policy()), "fp8", None)
+    assert (leg.state, leg.reason) == ("unclear", "24 agents per GPU for at most 23 on bf16 (+4.3 % [+4.3 %, open])")
+    (need,) = leg.needs
+    assert need.what == "a search for capacity on bf16 and fp8, beside its one step"
+
+
+def test_what_is_too_short_is_asked_for_longer_and_within_the_service_level() -> None:
+    policy = Policy(slos=(Slo(ttft_ms=2000, tpot_ms=50, share=0.9),))
+    short: Tried = {4: (20, 20), 8: (30, 30), 9: (0, 30)}
+    (need,) = capacity_leg(assess(searched(short, short), policy), "fp8", None).needs
+    search = "agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS --slo ttft=2000,tpot=50 --share 0.9"
+    assert (need.minutes, need.command) == (8 * 2 * 4, f"{search} --seconds 240")
+
+
+def test_a_pool_that_fills_slowly_asks_for_trials_that_fill_it() -> None:
+    evidence = replace(searched({}, {}), server=(("bf16", Telemetry(fill_minutes=10.0)), ("fp8", Telemetry(fill_minutes=25.0))))
+    (need,) = capacity_leg(assess(evidence, Policy()), "fp8", None).needs
+    assert need.command == "agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS --seconds 3000"
+    assert need.minutes == 8 * 2 * 50
+
+
+def test_a_class_that_was_not_searched_alone_is_judged_by_the_servers_that_it_shares() -> None:
+    case = assess(searched({16: (120, 120), 17: "preempted"}, {32: (200, 200), 33: "preempted"}), Policy())
+    leg = capacity_leg(case, "fp8", "chat")
+    assert (leg.state, leg.reason.endswith("on bf16 (+100.0 % [+100.0 %, +100.0 %]), with all classes together")) == ("yes", True)
+    own = searched({16: (120, 120), 17: "preempted"}, {16: (200, 200), 17: "preempted"}, workload="chat")
+    both = assess(replace(own, capacity=(*case.evidence.capacity, *own.capacity)), Policy())
+    assert [capacity_leg(both, "fp8", workload).state for workload in ("chat", "code")] == ["equal", "yes"]
+
+
+def test_a_mix_of_one_class_is_that_class() -> None:
+    evidence = searched({16: (120, 120), 17: "preempted"}, {32: (200, 200), 33: "preempted"})
+    case = assess(replace(evidence, workloads=evidence.workloads[:1]), Policy())
+    assert capacity_leg(case, "fp8", "chat") == capacity_leg(case, "fp8", None)
