@@ -14,6 +14,8 @@ DEVICES: Final = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 """Of which a machine with GPUs has one: NVIDIA's driver, AMD's, that of a Linux beside Windows."""
 VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _BOUNDED: Final = frozenset({"--gpu-memory-utilization", "--kv-cache-memory-bytes"})
+_ELSEWHERE: Final = frozenset({"ssh", "srun", "docker", "podman", "kubectl"})
+"""Programs that start it where the GPUs are others, or are given in words of their own."""
 
 
 def check_apart(arms: Sequence[Endpoint]) -> None:
@@ -40,7 +42,7 @@ def gpus(launch: Launch) -> frozenset[str]:
 def _takes_all(launch: Launch) -> bool:
     flags = {word.partition("=")[0].replace("_", "-") for word in launch.command}
     is_vllm = any(Path(word).name == "vllm" or word.startswith("vllm.entrypoints") for word in launch.command)
-    return is_vllm and not flags & _BOUNDED
+    return is_vllm and Path(launch.command[0]).name not in _ELSEWHERE and not flags & _BOUNDED
 
 
 def _shown(shared: frozenset[str]) -> str:

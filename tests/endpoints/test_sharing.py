@@ -44,6 +44,7 @@ def test_servers_that_would_take_the_same_memory_are_refused_before_one_starts(
         [arm("a"), arm("b", "--gpu-memory-utilization=0.4")],
         [arm("a", "--kv_cache_memory_bytes", "4G"), arm("b")],
         [arm("a"), arm("b", before=("transformers",))],
+        [arm("a", before=("ssh", "left", "vllm")), arm("b", before=("ssh", "right", "vllm"))],
         [arm("a"), Endpoint(name="b", url="http://127.0.0.1:9/v1")],
     ],
 )
