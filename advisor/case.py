@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from advisor import commands
+from advisor.assess import mix
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.policy import Policy
@@ -24,7 +25,8 @@ class Speed:
     change: Change
     spread: Spread
     calls_per_pair: float
-    minutes_per_pair: float
+    minutes_per_pair: float  # of the whole run: all arms and the control
+    control: Spread | None = None  # what the A/A control behind the floor showed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,9 @@ class Accuracy:
     worst: BucketResult
     worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
     discordance: float
-    tested_to: float  # longest context
+    items: int  # different ones; `estimate.n` counts what they are worth
+    lengths: tuple[float, ...]  # contexts of the buckets that count, the shortest first
+    asked_to: float  # longest context with answers, whether or not the workload needs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,7 @@ class Room:
     state: Literal["binds", "slack", "unknown"]
     reason: str
     working_set_tokens: float | None
+    binds_from: int | None = None  # agents at once from which on the pool decides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +65,7 @@ class Reach:
     workload: str | None
     tested_to: float | None  # longest context with answers; None: no answers at all
     beyond_share: float | None  # share of calls beyond it
+    ask_from: float | None  # shortest length that speaks about all but a tenth of the calls
     longest: float | None  # the user's longest context
 
 
@@ -94,13 +100,13 @@ class Case:
 
         The whole server is spoiled by what spoils a workload that carries a tenth of it or more.
         """
-        shares = dict(self.shares)
+        weighty = self.weighty()
         for gate in self.gates:
             if gate.status != "fail" or what not in gate.spoils or gate.arm not in (None, arm, self.evidence.reference):
                 continue
             if gate.workload is None or gate.workload == workload:
                 return gate
-            if workload is None and shares.get(gate.workload, 0.0) >= 0.1:
+            if workload is None and gate.workload in weighty:
                 return gate
         return None
 
@@ -120,9 +126,9 @@ class Case:
         """Return how far the tests of *arm* cover *workload*."""
         return next(each for each in self.reach if (each.arm, each.workload) == (arm, workload))
 
-    def evaluation(self, items: int | None = None, *, to_tokens: float | None = None) -> str:
+    def evaluation(self, items: int | None = None, *, lengths: str | None = None) -> str:
         """Return the command that asks paired questions, and adds the answers to this run where it has calls to stand beside."""
-        return commands.evaluate(items, to_tokens=to_tokens, into=self._joined())
+        return commands.evaluate(items, lengths=lengths, into=self._joined())
 
     def search(self, *, seconds: float = 0.0) -> str:
         """Return the command that searches what one GPU carries, in trials of *seconds* at least, and adds it to this run likewise."""
@@ -144,6 +150,15 @@ class Case:
         """Return the token latency line of *arm*, at *users* or at the smallest batch."""
         found = sorted((each for each in self.itl if each.arm == arm and users in (None, each.users)), key=lambda each: each.users)
         return found[0] if found else None
+
+    def weighty(self) -> tuple[str, ...]:
+        """Return the workloads that bind the whole server."""
+        return mix.weighty(self.shares)
+
+    def concerns(self, arm: str, workload: str | None, tokens: float | None) -> bool:
+        """Say whether *workload* reaches as far as a length that something was seen at."""
+        found = self.accuracy_of(arm, workload)
+        return tokens is None or found is None or tokens <= found.lengths[-1]
 
     def scopes(self) -> Iterator[str | None]:
         """Yield the whole server (None), then each workload class."""

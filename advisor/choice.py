@@ -10,7 +10,6 @@ from advisor.case import Case
 from advisor.verdict import ArmVerdict, Choice, Word
 
 _RANK: dict[Word, int] = {"use": 0, "calibrate": 1, "test further": 2, "no difference": 3, "avoid": 4}
-SPLIT_WORTH = 0.01  # of the mix's turn time; a second pool costs a spare replica
 
 
 def _key(case: Case, verdict: ArmVerdict) -> tuple[int, float, float]:
@@ -44,28 +43,39 @@ def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
 
 
 def _slower(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> dict[str, float]:
-    """Return what each class that loses on *arm* adds to the turn time of the mix."""
+    """Return what each class that surely loses on *arm* adds at least to the turn time of the mix."""
     shares, out = dict(case.shares), {}
     for each in classes:
         if each.arm != arm or each.workload is None:
             continue
         speed = case.speed(arm, each.workload)
-        slower = 0.0 if speed is None else max(0.0, speed.change.relative.value)
+        slower = 0.0 if speed is None else max(0.0, speed.change.relative.low or 0.0)
         if slower > 0 or each.verdict == "avoid":
             out[each.workload] = shares[each.workload] * slower
     return out
 
 
+def _spare(case: Case, arm: str) -> float | None:
+    """Return what one spare replica more is of those that the peak takes; None where that is not known."""
+    found = case.capacity_of(arm, None)
+    return None if found is None or not found.replicas_at_peak else 1 / found.replicas_at_peak
+
+
 def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
     """Say what a second pool on the reference would gain for the classes that lose on *arm*."""
-    losing = _slower(case, arm, classes)
-    avoided = [each for each in classes if each.arm == arm and each.verdict == "avoid"]
+    losing, reference = _slower(case, arm, classes), case.evidence.reference
+    avoided = [each.workload for each in classes if each.arm == arm and each.verdict == "avoid" and each.workload is not None]
     if not losing:
-        return f"One flag: no class loses on {arm}."
-    gain = f"a {case.evidence.reference} pool for {', '.join(losing)} would gain {sum(losing.values()):.1%} of the mix's turn time"
-    if avoided or sum(losing.values()) > SPLIT_WORTH:
-        return f"Split: {gain}, at the price of a spare in each pool."
-    return f"One flag: {gain} and leave each pool without a spare."
+        return f"One flag: no class is shown to lose on {arm}."
+    if avoided:
+        return f"Split: {', '.join(avoided)} on {reference}, at the price of a spare in each pool."
+    gain, spare = sum(losing.values()), _spare(case, arm)
+    told = f"a {reference} pool for {', '.join(losing)} would gain at least {gain:.1%} of the mix's turn time"
+    if spare is None:
+        return f"One flag, unless a spare replica costs you less: {told}."
+    if gain > spare:
+        return f"Split: {told}, more than the {spare:.0%} that a spare replica is of your peak."
+    return f"One flag: {told}, less than the {spare:.0%} that a spare replica is of your peak."
 
 
 def split_if_refused(case: Case, classes: Sequence[ArmVerdict]) -> str:

@@ -48,15 +48,25 @@ def fill_pool(*, slo: Slo | None = None, seconds: float = TRIAL_S, into: str | N
 def context_sweep(*, longest: int | None = None, into: str | None = None) -> str:
     """Return the command that measures token latency against context, up to the *longest* that servers take, beside the run *into*."""
     last = _LONGEST if longest is None else max(2, longest // 1024)
-    return f"agentload sweep --context 1k..{last}k --endpoints ENDPOINTS{_beside(into)}"
+    return f"agentload sweep --contexts 1k..{last}k --endpoints ENDPOINTS{_beside(into)}"
 
 
-def evaluate(items: int | None = None, *, to_tokens: float | None = None, into: str | None = None) -> str:
-    """Return the command that asks paired questions, *items* in all, and adds the answers to the run *into*."""
-    longest = _LONGEST if to_tokens is None else math.ceil(to_tokens / 1024)
-    lengths = f"{min(_SHORTEST, longest // 2)}k..{longest}k" if longest > 1 else "1k"
+def evaluate(items: int | None = None, *, lengths: str | None = None, into: str | None = None) -> str:
+    """Return the command that asks paired questions at *lengths*, *items* in all, and adds the answers to the run *into*."""
     count = "" if items is None else f" --items {items}"
-    return f"agentload eval --endpoints ENDPOINTS --contexts {lengths}{count}{_beside(into)}"
+    return f"agentload eval --endpoints ENDPOINTS --contexts {lengths or between(None, None)}{count}{_beside(into)}"
+
+
+def between(first: float | None, last: float | None) -> str:
+    """Return the lengths to ask at from *first* to *last* tokens: doubling, no shorter than the first."""
+    longest = _LONGEST if last is None else max(1, math.ceil(last / 1024))
+    shortest = _SHORTEST if first is None else 2 ** max(0, math.ceil(math.log2(max(first, 1.0) / 1024)))
+    return f"{longest}k" if shortest >= longest else f"{shortest}k..{longest}k"
+
+
+def listed(lengths: Sequence[float]) -> str:
+    """Return lengths that were asked already, so that more is asked at just these."""
+    return ",".join(f"{each / 1024:g}k" if each % 1024 == 0 else f"{each:.0f}" for each in lengths)
 
 
 def probe() -> str:

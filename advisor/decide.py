@@ -86,7 +86,8 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
     server = tuple(judge(case, findings, arm, None) for arm in arms)
     classes = tuple(judge(case, findings, arm, each.name) for each in evidence.workloads for arm in arms)
     choice = choose(case, server, classes) if server else _only_reference(case)
-    chosen = next((each for each in server if each.arm in (choice.arm, choice.runner_up)), None)
+    # What is chosen first: the runner-up speaks only where the choice is to stay.
+    chosen = next((each for name in (choice.arm, choice.runner_up) for each in server if each.arm == name), None)
     flips = (*_next_replica(case, choice), *_shares_that_flip(case, choice), *(() if chosen is None else chosen.flips), ALWAYS_FLIPS)
     return Decision(
         run=evidence.run,

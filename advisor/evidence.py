@@ -127,6 +127,13 @@ class AccuracyBucket:
         """Count the paired items."""
         return self.both + self.reference_only + self.arm_only + self.neither
 
+    @property
+    def reference_right(self) -> float | None:
+        """Return the share that the reference gets right (its mean score where answers are graded); None without answers."""
+        if self.reference_scores is not None and self.reference_scores.size:
+            return float(self.reference_scores.mean())
+        return (self.both + self.reference_only) / self.items if self.items else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientHealth:

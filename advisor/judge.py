@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from advisor import words
@@ -14,17 +14,14 @@ from advisor.legs.speed import speed_leg
 from advisor.legs.tested import after_holm
 from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Word
 
-WEIGHTY = 0.10  # share of the mix from which a class's veto binds the whole server
-
 
 def concerning(case: Case, findings: Sequence[Finding], arm: str, workload: str | None) -> tuple[Finding, ...]:
     """Return the findings about *arm* in this scope; the whole server listens to the vetoes of its weighty classes as well."""
-    shares = dict(case.shares)
-    out = []
+    weighty, out = case.weighty(), []
     for each in findings:
-        if each.arm not in (None, arm):
+        if each.arm not in (None, arm) or not case.concerns(arm, workload, each.context_tokens):
             continue
-        veto = each.asks_for == "avoid" and each.workload is not None and shares.get(each.workload, 0.0) >= WEIGHTY
+        veto = each.asks_for == "avoid" and each.workload in weighty
         if each.workload in (None, workload) or (workload is None and veto):
             out.append(each)
     return tuple(out)
@@ -91,7 +88,7 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
     """Return the verdict on *arm* for *workload*, or for the whole server."""
     speed, safe = after_holm((speed_leg(case, arm, workload), safe_leg(case, arm, workload)), level=case.policy.alpha / 2)
     capacity = capacity_leg(case, arm, workload)
-    pays = pays_leg(speed, capacity)
+    pays = pays_leg(speed, capacity, case.room(workload))
     mine = concerning(case, findings, arm, workload)
     word, reason = _word(pays, safe, mine)
     beyond = case.reach_of(arm, workload).beyond_share
@@ -107,24 +104,53 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
         safe=safe,
         capacity=capacity,
         reason=reason,
-        flips=_flips(word, pays, safe, mine),
         needs=(*needs, *(need for need in asked if need not in needs)),
         untested_share=beyond,
     )
-    return replace(verdict, inequality=inequality(case, verdict))
+    return replace(verdict, inequality=inequality(case, verdict), flips=_flips(case, verdict, mine))
 
 
-def _flips(word: Word, pays: Leg, safe: Leg, findings: Sequence[Finding]) -> tuple[str, ...]:
+def _flips(case: Case, verdict: ArmVerdict, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Return what would turn the verdict round: thresholds first, then what the rules name."""
-    out = []
-    gain = pays.estimate
-    if word == "use" and gain is not None and gain.method != AGENTS and gain.high is not None:
-        out.append(f"a smallest change that counts above {-100 * gain.high:.1f} %")
-    if word == "avoid" and pays.state == "no" and gain is not None and gain.low is not None:
-        out.append(f"a smallest change that counts above {100 * gain.low:.1f} %")
-    if word == "no difference" and gain is not None and gain.low is not None and gain.high is not None:
-        out.append(f"a smallest change that counts below {100 * max(abs(gain.low), abs(gain.high)):.1f} %")
-    if word == "use" and safe.estimate is not None and safe.estimate.low is not None:
-        out.append(f"an accuracy margin below {-100 * safe.estimate.low:.1f} pp")
+    out = [*_of_speed(case, verdict), *_of_pool(case, verdict), *_of_answers(case, verdict)]
     out.extend(dict.fromkeys(each.flips for each in findings if each.flips is not None and each.kind != "informs"))
     return tuple(out)
+
+
+def _of_speed(case: Case, verdict: ArmVerdict) -> Iterator[str]:
+    pays, word = verdict.pays, verdict.verdict
+    gain = pays.estimate
+    if gain is None or gain.method == AGENTS or gain.low is None or gain.high is None:
+        return
+    match word:
+        case "use":
+            yield f"a smallest change that counts above {-100 * gain.high:.1f} %"
+        case "avoid" if pays.state == "no":
+            yield f"a smallest change that counts above {100 * gain.low:.1f} %"
+        case "no difference":
+            yield f"a smallest change that counts below {100 * max(abs(gain.low), abs(gain.high)):.1f} %"
+        case "test further" if pays.margin is not None and pays.margin > case.policy.max_floor:
+            yield f"an A/A control that rules out more than {case.policy.max_floor:.0%}"
+        case "test further" if pays.state == "unclear" and pays.margin is not None:
+            yield f"use: turn time surely below {words.percent(-pays.margin)} (its upper end is {words.percent(gain.high)})"
+            yield f"avoid: turn time surely above {words.percent(pays.margin)} (its lower end is {words.percent(gain.low)})"
+
+
+def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
+    found = case.room(verdict.workload).binds_from
+    if verdict.verdict == "no difference" and found is not None:
+        of = "" if verdict.workload is None else f" of {verdict.workload}"
+        yield f"{found:,} agents{of} at once: from there on the pool of {case.evidence.reference} decides"
+
+
+def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:
+    safe, word, margin = verdict.safe, verdict.verdict, 100 * case.policy.accuracy_margin
+    if safe.state == "no":
+        yield "calibrated scales, or a kernel that accumulates in higher precision: measure again"
+    if safe.estimate is None or safe.estimate.low is None:
+        return
+    low = 100 * safe.estimate.low
+    if word == "use":
+        yield f"an accuracy margin below {-low:.1f} pp"
+    if word == "test further" and safe.state == "unclear" and low <= -margin:
+        yield f"safe: the lower end of accuracy above {-margin:.0f} pp (it is {low:+.1f} pp)"

@@ -22,7 +22,7 @@ class Policy:
 
     # A switch costs a roll-out and a risk, and nobody notices a turn that is less than 3 % shorter.
     min_change: float = 0.03
-    # Three points of 100: the smallest loss that 500 to 750 paired items can exclude at 10 % discordance.
+    # Three points of 100: the smallest loss that some 1,400 paired items can exclude at 10 % discordance (docs/statistics.md).
     accuracy_margin: float = 0.03
     # Ten percent more agents per GPU saves one GPU in ten; less vanishes in whole GPUs.
     min_capacity_gain: float = 0.10
@@ -49,6 +49,8 @@ class Policy:
     max_coalesced_share: float = 0.05
     # Turns lost on one arm more than on the other: the survivors are the short ones.
     max_dropped_difference: float = 0.02
+    # Turns lost on either arm: with one in twenty gone, what is compared is another load than the one that was sent.
+    max_dropped_share: float = 0.05
     # Somebody else's requests on the server.
     max_foreign_share: float = 0.01
     slos: tuple[Slo, ...] = ()

@@ -45,6 +45,7 @@ class Finding:
     kind: Weight
     arm: str | None = None  # None: all arms
     workload: str | None = None  # None: the whole server
+    context_tokens: float | None = None  # seen at this length: it concerns workloads that reach as far
     message: str
     estimates: tuple[Estimate, ...] = ()
     inequality: Inequality | None = None

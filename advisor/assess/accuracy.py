@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from advisor.assess import mix, reach
 from advisor.case import Accuracy
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
+from advisor.gates import answers_possible
 from advisor.policy import Policy
 from advisor.statistics import accuracy, holm
 from advisor.verdict import BucketResult
@@ -92,41 +96,46 @@ def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ..
     return tuple(_result(bucket, found[0]) for bucket, found in judged if found is not None)
 
 
-def _relevant(evidence: Evidence, arm: str, workload: str | None) -> list[AccuracyBucket]:
-    """Return the buckets that speak about *workload*: its own or everybody's, up to the first length that covers its contexts."""
-    mine = [
-        each for each in evidence.accuracy if each.arm == arm and _scores(each) and (workload is None or each.workload in (None, workload))
-    ]
-    contexts = next((each.context_tokens for each in evidence.workloads if each.name == workload), None)
-    if contexts is None or not contexts.size or not mine:
-        return mine
-    wanted = float(np.quantile(contexts, 0.99))
-    covering = min((each.context_tokens for each in mine if each.context_tokens >= wanted), default=float("inf"))
-    return [each for each in mine if each.context_tokens <= covering]
+def _own(buckets: Sequence[AccuracyBucket], workload: str, between: tuple[float, float] | None) -> list[AccuracyBucket]:
+    """Return the buckets that speak about *workload*: its own or everybody's, at the lengths at which its calls usually are."""
+    mine = [each for each in buckets if each.workload in (None, workload)]
+    lengths = reach.own((each.context_tokens for each in mine), between)
+    return [each for each in mine if each.context_tokens in lengths]
 
 
 def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
-    """Return the pooled accuracy of every challenger, for the whole server and for each workload."""
-    scopes = (None, *(each.name for each in evidence.workloads))
-    found = (
-        _pool(_relevant(evidence, arm.name, workload), arm.name, workload, policy) for arm in evidence.challengers for workload in scopes
-    )
-    return tuple(each for each in found if each is not None)
+    """Return the pooled accuracy of every challenger for each workload, and for the server over all that its weighty workloads need."""
+    between = {each.name: reach.usual(evidence, each.name) for each in evidence.workloads}
+    weighty = mix.weighty(mix.shares(evidence))
+    out: list[Accuracy | None] = []
+    for arm in evidence.challengers:
+        telling = answers_possible.telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
+        own = {name: _own(telling, name, ends) for name, ends in between.items()}
+        needed = [each for each in telling if not weighty or any(each is mine for name in weighty for mine in own[name])]
+        out.append(_pool(needed, arm.name, None, policy, asked=telling))
+        out.extend(_pool(mine, arm.name, name, policy, asked=telling) for name, mine in own.items())
+    return tuple(each for each in out if each is not None)
 
 
 def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     """Return, pooled over all lengths, how the second answers of each arm that was asked twice differ from its first."""
     arms = dict.fromkeys(each.arm for each in evidence.aa_accuracy)
-    found = (_pool([each for each in evidence.aa_accuracy if each.arm == arm and _scores(each)], arm, None, policy) for arm in arms)
+    again = {arm: [each for each in evidence.aa_accuracy if each.arm == arm and _scores(each)] for arm in arms}
+    found = (_pool(buckets, arm, None, policy, asked=buckets) for arm, buckets in again.items())
     return tuple(each for each in found if each is not None)
 
 
-def _pool(buckets: list[AccuracyBucket], arm: str, workload: str | None, policy: Policy) -> Accuracy | None:
+def _pool(
+    buckets: list[AccuracyBucket], arm: str, workload: str | None, policy: Policy, *, asked: Sequence[AccuracyBucket]
+) -> Accuracy | None:
     found = _judged(buckets, policy.accuracy_margin) if buckets else None
     if found is None:
         return None
     each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy.accuracy_margin)) is not None]
-    worst = min(each_judged, key=lambda pair: pair[1][0].value)
+    if not each_judged:
+        return None
+    # The surest loss, not the largest: ten items may fall by 20 points and show nothing.
+    worst = min(each_judged, key=lambda pair: (pair[1][2], pair[1][0].value))
     difference, p_not_worse, p_worse = found
     return Accuracy(
         arm=arm,
@@ -137,8 +146,15 @@ def _pool(buckets: list[AccuracyBucket], arm: str, workload: str | None, policy:
         worst=_result(worst[0], worst[1][0]),
         worst_p=min(holm.adjusted([judged[2] for _, judged in each_judged])),
         discordance=_discordance(buckets),
-        tested_to=max(bucket.context_tokens for bucket in buckets),
+        items=_items(buckets),
+        lengths=tuple(sorted({bucket.context_tokens for bucket in buckets})),
+        asked_to=max(each.context_tokens for each in asked if workload is None or each.workload in (None, workload)),
     )
+
+
+def _items(buckets: list[AccuracyBucket]) -> int:
+    """Count the different items: one that was asked several times is one."""
+    return int(np.unique(_rows(buckets)[2]).size)
 
 
 def _discordance(buckets: list[AccuracyBucket]) -> float:

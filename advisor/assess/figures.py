@@ -61,7 +61,7 @@ def _by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
 def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
     sessions = session_numbers(calls)
     for metric in LATENCIES:
-        values = np.where(calls.ok, getattr(calls, metric), np.nan)
+        values = np.where(calls.ok, getattr(calls, metric), np.inf)  # a turn that died is slower than any that ended
         for q, name in QUANTILES:
             found = quantile(values, sessions, q, unit="ms")
             if found is not None:

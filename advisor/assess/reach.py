@@ -1,8 +1,8 @@
-"""Measure how much of the user's load lies beyond the lengths at which answers were checked."""
+"""Measure at which lengths the user's calls live, and how much of them lies beyond the lengths at which answers were checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from advisor.case import Accuracy, Reach
 from advisor.evidence import Evidence, Floats
 
 SLACK = 1.1  # a bucket speaks for lengths up to a tenth above its own
+USUAL = (0.10, 0.99)  # a tenth may be shorter: what is asked there dilutes; one in a hundred may be longer: `beyond_share` tells of them
 
 
 def contexts(evidence: Evidence, workload: str) -> Floats | None:
@@ -24,17 +25,45 @@ def contexts(evidence: Evidence, workload: str) -> Floats | None:
     return lengths[np.isfinite(lengths)]
 
 
+def usual(evidence: Evidence, workload: str) -> tuple[float, float] | None:
+    """Return the lengths between which the calls of *workload* usually lie; None where nobody knows."""
+    lengths = contexts(evidence, workload)
+    if lengths is None or not lengths.size:
+        return None
+    low, high = np.quantile(lengths, USUAL)
+    return float(low), float(high)
+
+
+def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozenset[float]:
+    """Return those of the *tested* lengths that speak about calls *between* two lengths: to each end, the first that covers it.
+
+    Where none is long enough the longest speaks for as far as it goes.
+    """
+    lengths = sorted(set(tested))
+    if between is None or not lengths:
+        return frozenset(lengths)
+    first, last = (next((each for each in lengths if SLACK * each >= end), lengths[-1]) for end in between)
+    return frozenset(each for each in lengths if first <= each <= last)
+
+
 def _one(evidence: Evidence, arm: str, workload: str, tested_to: float | None) -> Reach:
     lengths = contexts(evidence, workload)
     if lengths is None or not lengths.size:
-        return Reach(arm=arm, workload=workload, tested_to=tested_to, beyond_share=None, longest=None)
+        return Reach(arm=arm, workload=workload, tested_to=tested_to, beyond_share=None, ask_from=None, longest=None)
     beyond = None if tested_to is None else float(np.mean(lengths > SLACK * tested_to))
-    return Reach(arm=arm, workload=workload, tested_to=tested_to, beyond_share=beyond, longest=float(lengths.max()))
+    return Reach(
+        arm=arm,
+        workload=workload,
+        tested_to=tested_to,
+        beyond_share=beyond,
+        ask_from=float(np.quantile(lengths, USUAL[0])) / SLACK,
+        longest=float(lengths.max()),
+    )
 
 
 def reaches(evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy: Sequence[Accuracy]) -> tuple[Reach, ...]:
     """Return the reach of every challenger, for each workload and, weighted by their shares, for the whole mix."""
-    tested = {(each.arm, each.workload): each.tested_to for each in accuracy}
+    tested = {(each.arm, each.workload): each.asked_to for each in accuracy}
     out = []
     for arm in evidence.challengers:
         parts = [_one(evidence, arm.name, name, tested.get((arm.name, name))) for name, _ in shares]
@@ -46,6 +75,7 @@ def reaches(evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy:
                 workload=None,
                 tested_to=tested.get((arm.name, None)),
                 beyond_share=sum(share * beyond for share, beyond in known) / weight if weight > 0 else None,
+                ask_from=min((part.ask_from for part in parts if part.ask_from is not None), default=None),
                 longest=max((part.longest for part in parts if part.longest is not None), default=None),
             )
         )

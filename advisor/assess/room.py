@@ -1,6 +1,9 @@
-"""Judge whether the KV pool can limit a workload at all, from what is alive at once and from what the server saw."""
+"""Judge whether the KV pool can limit a workload at the user's peak, from what is alive at once and from what the server saw."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +16,24 @@ HIT_GAP = 0.05  # cached share lost against a cache without bounds
 FULL = 0.95  # usage at which vLLM starts to evict and preempt
 
 
-def working_set(calls: list[Calls]) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alive:
+    """Hold what is in the pool of one replica at the fullest moment."""
+
+    tokens: float
+    sessions: float | None  # None: only the tokens were told
+    played: float | None = None  # sessions of the replay that were scaled to the user's peak
+
+    def told(self, workload: str | None) -> str:
+        """Say it in words."""
+        if self.sessions is None:
+            return f"sessions alive at once hold {self.tokens:,.0f} tokens"
+        scaled = "" if self.played is None else f" (scaled from {self.played:,.0f} in the replay)"
+        of = "" if workload is None else f" of {workload}"
+        return f"{self.sessions:,.0f} sessions{of} alive at once hold {self.tokens:,.0f} tokens{scaled}"
+
+
+def working_set(calls: list[Calls]) -> Alive:
     """Return the largest sum of contexts of sessions alive at the same time; shared prefixes count once for each."""
     numbers, found = [], 0
     for each in calls:
@@ -28,17 +48,33 @@ def working_set(calls: list[Calls]) -> float:
     np.maximum.at(last, index, end)
     np.maximum.at(most, index, tokens)
     order = np.argsort(np.concatenate([first, last]), kind="stable")
-    return float(np.cumsum(np.concatenate([most, -most])[order]).max())
+    held = np.cumsum(np.concatenate([most, -most])[order])
+    count = np.cumsum(np.concatenate([np.ones(found), -np.ones(found)])[order])
+    fullest = int(np.argmax(held))
+    return Alive(tokens=float(held[fullest]), sessions=float(count[fullest]))
 
 
-def _told(evidence: Evidence, workload: str | None) -> float | None:
-    told = [each.working_set_tokens for each in evidence.workloads if workload in (None, each.name)]
-    known = [each for each in told if each is not None]
-    if known and len(known) == len(told):
-        return float(sum(known))
+def _replayed(evidence: Evidence, workload: str | None) -> Alive | None:
     names = [each.name for each in evidence.workloads if workload in (None, each.name)]
     calls = [found for name in names if (found := evidence.calls(name, evidence.reference)) is not None]
     return working_set(calls) if calls else None
+
+
+def _alive(evidence: Evidence, workload: str | None, whole: Alive | None) -> Alive | None:
+    """Return what one replica holds at the user's peak, as told or scaled from the replay; without a peak what it held there."""
+    told = [each.working_set_tokens for each in evidence.workloads if workload in (None, each.name)]
+    known = [each for each in told if each is not None]
+    if known and len(known) == len(told):
+        return Alive(tokens=float(sum(known)), sessions=None)
+    replayed, peak = whole if workload is None else _replayed(evidence, workload), evidence.deployment.peak_agents
+    if replayed is None or whole is None or not replayed.sessions or not whole.sessions:
+        return replayed
+    replicas = evidence.deployment.replicas
+    if peak is None:
+        return Alive(tokens=replayed.tokens / replicas, sessions=replayed.sessions / replicas)
+    # Every class grows as the mix does.
+    factor = peak / whole.sessions / replicas
+    return Alive(tokens=factor * replayed.tokens, sessions=factor * replayed.sessions, played=replayed.sessions)
 
 
 def _never_full(evidence: Evidence) -> bool:
@@ -63,20 +99,25 @@ def _strain(figures: Telemetry | None, *, never_full: bool) -> str | None:
     return None
 
 
-def room(evidence: Evidence, policy: Policy, workload: str | None) -> Room:
-    """Return the room of *workload* (None: whole mix) on the reference's pool."""
-    tokens, pool = _told(evidence, workload), evidence.arm(evidence.reference).pool_tokens
+def _room(evidence: Evidence, policy: Policy, workload: str | None, whole: Alive | None) -> Room:
+    alive, pool = _alive(evidence, workload, whole), evidence.arm(evidence.reference).pool_tokens
+    tokens = None if alive is None else alive.tokens
     strain = _strain(evidence.telemetry(workload, evidence.reference), never_full=_never_full(evidence))
     if strain is not None:
         return Room(workload=workload, state="binds", reason=strain, working_set_tokens=tokens)
-    if tokens is None or not pool:
-        unknown = "working set" if tokens is None else "pool size"
+    if alive is None or not pool:
+        unknown = "working set" if alive is None else "pool size"
         return Room(workload=workload, state="unknown", reason=f"{unknown} of {evidence.reference} unknown", working_set_tokens=tokens)
-    share = tokens / pool
-    told = f"sessions alive at once hold {tokens:,.0f} tokens, {share:.0%} of the pool of {evidence.reference}"
-    return Room(workload=workload, state="binds" if share >= policy.capacity_binds_at else "slack", reason=told, working_set_tokens=tokens)
+    share = alive.tokens / pool
+    told = f"{alive.told(workload)}, {share:.0%} of the pool of {evidence.reference}"
+    if share >= policy.capacity_binds_at:
+        return Room(workload=workload, state="binds", reason=told, working_set_tokens=tokens)
+    binds_from = math.ceil(alive.sessions * policy.capacity_binds_at / share) if alive.sessions and share > 0 else None
+    until = "" if binds_from is None else f"; from {binds_from:,} on ({policy.capacity_binds_at:.0%}) it decides"
+    return Room(workload=workload, state="slack", reason=f"{told}{until}", working_set_tokens=tokens, binds_from=binds_from)
 
 
 def rooms(evidence: Evidence, policy: Policy) -> tuple[Room, ...]:
-    """Return the room of the whole mix and of each workload."""
-    return tuple(room(evidence, policy, workload) for workload in (None, *(each.name for each in evidence.workloads)))
+    """Return the room that the whole mix, and each workload, has on the reference's pool."""
+    whole = _replayed(evidence, None)
+    return tuple(_room(evidence, policy, workload, whole) for workload in (None, *(each.name for each in evidence.workloads)))

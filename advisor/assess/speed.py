@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from advisor.assess.controls import control_of, controls
 from advisor.case import Speed
 from advisor.evidence import Calls, Evidence, Ints
 from advisor.statistics import paired
@@ -19,41 +20,29 @@ METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms", "tpot_ms")
 _METHOD = "mean log ratio of the same turns, bootstrap over"
 
 
-def floors(evidence: Evidence) -> dict[tuple[str, Metric], float]:
-    """Return the noise floor of each controlled workload and metric."""
-    found: dict[tuple[str, Metric], float] = {}
-    for control in evidence.aa:
-        for metric in METRICS:
-            table = paired.pair_table(control.first, control.second, metric)
-            spread = None if table is None else paired.change(table)
-            if spread is not None:
-                found[control.workload, metric] = max(noise_floor(spread), found.get((control.workload, metric), 0.0))
-    return found
+def _minutes_per_pair(evidence: Evidence) -> float:
+    """Return what one more pair of the run takes: the blocks of all arms and of the control, gaps between them left out."""
+    sides = [each.calls for each in evidence.observations if each.calls is not None and len(each.calls)]
+    if not sides:
+        return 0.0
+    sides += [each.second for each in evidence.aa if len(each.second)]
+    names, index = np.unique(np.concatenate([each.block for each in sides]), return_inverse=True)
+    start = np.concatenate([each.start_s for each in sides])
+    took = np.nan_to_num(np.concatenate([each.turn_ms for each in sides])) / 1e3
+    first, last = np.full(names.size, np.inf), np.full(names.size, -np.inf)
+    np.fmin.at(first, index, start)  # a turn that was never sent has no start
+    np.fmax.at(last, index, start + took)
+    pairs, span = np.unique(np.concatenate([each.pair for each in sides])).size, last - first
+    return float(span[np.isfinite(span)].sum()) / 60 / pairs
 
 
-def _floor(known: dict[tuple[str, Metric], float], metric: Metric, workload: str | None) -> float | None:
-    """Return the workload's own floor, else the largest of the run."""
-    if workload is not None and (workload, metric) in known:
-        return known[workload, metric]
-    return max((value for (_, each), value in known.items() if each == metric), default=None)
+def _speed(change: Change, spread: Spread, minutes: float, control: Spread | None) -> Speed:
+    calls = change.calls / max(change.pairs, 1)
+    return Speed(change=change, spread=spread, calls_per_pair=calls, minutes_per_pair=minutes, control=control)
 
 
-def _minutes(calls: Calls) -> float:
-    """Return the time this arm's side of the run took, gaps between blocks left out."""
-    blocks, index = np.unique(calls.block, return_inverse=True)
-    end = np.full(blocks.size, -np.inf)
-    start = np.full(blocks.size, np.inf)
-    np.maximum.at(end, index, calls.start_s + np.nan_to_num(calls.turn_ms) / 1e3)
-    np.minimum.at(start, index, calls.start_s)
-    return float(np.sum(end - start)) / 60
-
-
-def _speed(change: Change, spread: Spread, minutes: float) -> Speed:
-    pairs = max(change.pairs, 1)
-    return Speed(change=change, spread=spread, calls_per_pair=change.calls / pairs, minutes_per_pair=minutes / pairs)
-
-
-def _change(metric: Metric, arm: str, spread: Spread, *, workload: str | None, pairs: int, calls: int, floor: float | None) -> Change:
+def _change(metric: Metric, arm: str, spread: Spread, *, workload: str | None, pairs: int, calls: int, control: Spread | None) -> Change:
+    floor = None if control is None else noise_floor(control)
     relative = spread.relative(unit="relative", method=_METHOD)
     return Change(metric=metric, arm=arm, workload=workload, relative=relative, pairs=pairs, calls=calls, floor=floor)
 
@@ -65,7 +54,7 @@ def _by_workload(table: PairTable, change: Change) -> Change:
 
 def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[Speed, ...]:
     """Return every comparison that the evidence allows."""
-    known = floors(evidence)
+    known, minutes = controls(evidence, shares, METRICS), _minutes_per_pair(evidence)
     out: list[Speed] = []
     for arm in evidence.challengers:
         matched: dict[str, tuple[Calls, Calls, tuple[Ints, Ints]]] = {}
@@ -73,7 +62,6 @@ def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[S
             reference, calls = evidence.calls(workload.name, evidence.reference), evidence.calls(workload.name, arm.name)
             if reference is not None and calls is not None:
                 matched[workload.name] = (reference, calls, same_turns(reference, calls))
-        time = {name: _minutes(reference) + _minutes(calls) for name, (reference, calls, _) in matched.items()}
         for metric in METRICS:
             tables = {}
             for name, (reference, calls, rows) in matched.items():
@@ -82,6 +70,7 @@ def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[S
                 if table is None or spread is None:
                     continue
                 tables[name] = table
+                control = control_of(known, metric, name)
                 change = _change(
                     metric,
                     arm.name,
@@ -89,11 +78,12 @@ def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[S
                     workload=name,
                     pairs=len(table),
                     calls=int(table.calls.sum()),
-                    floor=_floor(known, metric, name),
+                    control=control,
                 )
-                out.append(_speed(_by_workload(table, change), spread, time[name]))
+                out.append(_speed(_by_workload(table, change), spread, minutes, control))
             mixed = paired.mixed_change(tuple(tables.values()), tuple(dict(shares)[name] for name in tables))
             if mixed is not None:
+                control = control_of(known, metric, None)
                 change = _change(
                     metric,
                     arm.name,
@@ -101,9 +91,9 @@ def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[S
                     workload=None,
                     pairs=len(np.unique(np.concatenate([table.pair for table in tables.values()]))),
                     calls=sum(int(table.calls.sum()) for table in tables.values()),
-                    floor=_floor(known, metric, None),
+                    control=control,
                 )
-                out.append(_speed(change, mixed, max(time.values())))
+                out.append(_speed(change, mixed, minutes, control))
     return tuple(out)
 
 

@@ -1,38 +1,39 @@
-"""Is the arm safe? Paired answers at the workload's own lengths, not worse by the margin, pooled and in every bucket."""
+"""Is the arm safe? Paired answers at the workload's own lengths, not worse by the margin, pooled and in every bucket.
+
+The server is safe where every workload that binds it is: a loss that one of them has at its own lengths is not thinned by the others.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor import words
 from advisor.case import Case
-from advisor.legs import machines
+from advisor.legs import machines, questions
 from advisor.legs.tested import Tested
-from advisor.statistics.planning import items_needed
 from advisor.verdict import Leg, LegState, Need
-
-PLANNED_DISCORDANCE = 0.10  # share of items that differ, before any were asked
-
-
-def _untested(case: Case, arm: str, workload: str | None) -> Tested:
-    margin, spoiled = case.policy.accuracy_margin, case.spoiled("accuracy", arm, workload)
-    items = items_needed(PLANNED_DISCORDANCE, margin)
-    command = case.evaluation(items, to_tokens=case.reach_of(arm, workload).longest)
-    reason = "no paired answers at these lengths" if spoiled is None else f"{spoiled.name}: {spoiled.message}"
-    need = Need(what=f"paired answers on {arm}", pairs=items, command=command)
-    return Tested(leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=(need,)))
 
 
 def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
     """Return whether answers are shown to be as good, shown to be worse, or neither."""
+    own = _alone(case, arm, workload)
+    if workload is not None or own.leg.state == "no" or machines.same_numbers(case, arm):
+        return own
+    return _with(own, {name: _alone(case, arm, name) for name in case.weighty()}, level=case.policy.alpha / 2)
+
+
+def _alone(case: Case, arm: str, workload: str | None) -> Tested:
     policy, margin = case.policy, case.policy.accuracy_margin
     if machines.same_numbers(case, arm):
         reason = "same KV dtype and kernel: nothing that touches the answers changed"
         return Tested(leg=Leg(name="safe", state="yes", margin=margin, reason=reason))
-    found, reach = case.accuracy_of(arm, workload), case.reach_of(arm, workload)
-    if found is None or case.spoiled("accuracy", arm, workload) is not None:
-        return _untested(case, arm, workload)
-    told = f"accuracy {words.points(found.estimate)} up to {words.length(found.tested_to)}, margin {100 * margin:.0f} pp"
-    more = max(1, items_needed(found.discordance, margin) - found.estimate.n)
-    needs = (Need(what=f"paired answers on {arm}", pairs=more, command=case.evaluation(more, to_tokens=found.tested_to)),)
+    found, reach, spoiled = case.accuracy_of(arm, workload), case.reach_of(arm, workload), case.spoiled("accuracy", arm, workload)
+    if found is None or spoiled is not None:
+        reason = "no paired answers at these lengths" if spoiled is None else f"{spoiled.name}: {spoiled.message}"
+        needs = (questions.first(case, arm, workload),)
+        return Tested(leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs), if_unclear=needs)
+    told = f"accuracy {words.points(found.estimate)} {_where(found.lengths)}, margin {100 * margin:.0f} pp"
+    needs = (questions.more(case, found),)
     p_for, p_against = found.p_not_worse, min(1.0, 2 * min(found.p_worse, found.worst_p))  # pooled, or in one bucket: two looks
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
@@ -42,14 +43,36 @@ def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
     if p_against <= policy.alpha / 2:
         worst = f"{words.bucket(found.worst.task, found.worst.context_tokens)} {words.points(found.worst.difference)}"
         return tested("no", told if found.p_worse <= found.worst_p else f"{told}; {worst}")
-    if p_for > policy.alpha / 2:
-        return tested("unclear", told, needs)
+    longer: tuple[Need, ...] = ()
     if reach.beyond_share is not None and reach.beyond_share > policy.max_untested_share:
-        items = items_needed(max(found.discordance, margin), margin)
-        longer = Need(
-            what=f"paired answers on {arm} beyond {words.length(found.tested_to)}",
-            pairs=items,
-            command=case.evaluation(items, to_tokens=reach.longest),
-        )
-        return tested("unclear", f"{told}; {reach.beyond_share:.0%} of the calls are longer than that", (longer,))
-    return tested("yes", told)
+        told = f"{told}; {reach.beyond_share:.0%} of the calls are longer than {words.length(found.asked_to)}"
+        longer = (questions.longer(case, found),)
+    if p_for > policy.alpha / 2:
+        return tested("unclear", told, (*needs, *longer))
+    return tested("unclear", told, longer) if longer else tested("yes", told)
+
+
+def _where(lengths: tuple[float, ...]) -> str:
+    first, last = lengths[0], lengths[-1]
+    return f"at {words.length(last)}" if first == last else f"from {words.length(first)} to {words.length(last)}"
+
+
+def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
+    """Return the server's leg: its own pool, and each part that binds it."""
+    against = [(name, each, p) for name, each in parts.items() if (p := each.p_against) is not None]
+    for name, each, p in against:
+        if p * len(against) <= level:
+            leg = replace(each.leg, state="no", reason=f"{name}: {each.leg.reason}", needs=())
+            return replace(each, leg=leg, p_against=p * len(against))
+    unsettled = {name: each for name, each in parts.items() if each.p_for is None or each.p_for > level}
+    if not unsettled:
+        return own
+    is_open = own.leg.state in ("unclear", "untested")
+    needs = tuple(dict.fromkeys(need for each in unsettled.values() for need in each.if_unclear))
+    leg = replace(
+        own.leg,
+        state=own.leg.state if is_open else "unclear",
+        reason=own.leg.reason if is_open else f"{own.leg.reason}; not settled for {', '.join(unsettled)}",
+        needs=needs,
+    )
+    return Tested(leg=leg, p_for=max(each.p_for or 1.0 for each in unsettled.values()), p_against=own.p_against, if_unclear=needs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from advisor import commands, words
 from advisor.case import Case, Speed
@@ -10,14 +11,14 @@ from advisor.legs import machines
 from advisor.legs.tested import Tested
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.statistics.planning import units_needed
+from advisor.statistics.resampling import Spread
 from advisor.verdict import Leg, LegState, Need
 
 
 def more_pairs(case: Case, speed: Speed) -> Need:
-    """Return what settles *speed* against the smallest change that counts."""
-    deviation = speed.spread.se * math.sqrt(speed.spread.units)
-    units = units_needed(deviation, math.log1p(case.policy.min_change))
+    """Return what settles *speed* against the smallest change that counts: pairs for the arm, and for its control where that is wider."""
     have = speed.spread.units
+    units = max(_units(case, each) for each in (speed.spread, speed.control) if each is not None)
     # Enough for nine truths of ten, and still open: it lies at the margin itself, where only a narrower interval can tell.
     more = units - have if units > have else have
     where = words.scope(speed.change.workload)
@@ -31,6 +32,15 @@ def more_pairs(case: Case, speed: Speed) -> Need:
         minutes=more * speed.minutes_per_pair,
         command=commands.more_pairs(have + more),
     )
+
+
+def _units(case: Case, spread: Spread) -> int:
+    return units_needed(spread.se * math.sqrt(spread.units), math.log1p(case.policy.min_change))
+
+
+def cannot_rule_out(control: Spread, floor: float) -> str:
+    """Say what a noise floor is: not what was seen, but what so small a control leaves possible."""
+    return f"the A/A control of {control.units} {control.unit_name.removeprefix('block ')} cannot rule out {floor:.1%} between equal sides"
 
 
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
@@ -62,8 +72,9 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
         leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles)
         return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
 
+    doubt = "" if speed.control is None else cannot_rule_out(speed.control, floor)
     if floor > policy.max_floor:
-        return tested("unclear", f"{told}, but two equal sides differ by up to {floor:.1%}", needs)
+        return tested("unclear", f"{told}, but {doubt}", needs)
     if p_for <= policy.alpha / 2:
         return tested("yes", told)
     if p_against <= policy.alpha / 2:
@@ -71,7 +82,9 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     if allowed:
         swap = Need(what="arms that change machines half way", pairs=speed.change.pairs, command=commands.swap(speed.change.pairs))
         return tested("unclear", f"{told}: cannot tell machine from arm, swap them", (swap,))
-    equal = max(policy.min_change, floor)
-    if relative.is_within(equal):
-        return tested("equal", f"{told}, inside ±{equal:.1%}")
-    return tested("unclear", told, needs)
+    # A floor raises the bar for a difference, never the room for none: noise is no proof of equality.
+    if relative.is_within(policy.min_change):
+        equal = tested("equal", f"{told}, inside ±{policy.min_change:.1%}")
+        return replace(equal, leg=replace(equal.leg, margin=policy.min_change))
+    beyond = relative.is_below(-policy.min_change) or relative.is_above(policy.min_change)
+    return tested("unclear", f"{told}, but {doubt}" if beyond else told, needs)

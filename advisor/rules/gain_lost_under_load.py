@@ -12,12 +12,12 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"itl", "speeds", "evidence.workloads.batch"})
 
-WORTH_TELLING = 0.8  # share of the modelled gain that survives
+WORTH_TELLING = 0.8  # share of the modelled gain that survives at most
 LEAST_GAIN = 0.03  # modelled; below it a share means nothing
 
 
 def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm and workload whose measured token latency gains less than its lines promise."""
+    """Return one finding an arm and workload whose token latency surely gains less than its lines promise."""
     out = []
     base = case.line(case.evidence.reference)
     for arm in case.evidence.challengers:
@@ -30,8 +30,8 @@ def check(case: Case) -> tuple[Finding, ...]:
                 continue
             held = workload.batch * float(np.median(lengths))
             here, there = (each.intercept_ms.value + held * each.slope_ms_per_token.value for each in (line, base))
-            promised, measured = 1 - here / there, -speed.change.relative.value
-            if promised < LEAST_GAIN or measured / promised > WORTH_TELLING:
+            promised, most = 1 - here / there, -(speed.change.relative.low or 0.0)
+            if promised < LEAST_GAIN or most > WORTH_TELLING * promised:
                 continue
             out.append(
                 Finding(

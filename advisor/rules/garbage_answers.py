@@ -35,6 +35,7 @@ def check(case: Case) -> tuple[Finding, ...]:
             Finding(
                 kind="blocks",
                 arm=arm.name,
+                context_tokens=worst.context_tokens,
                 message=(
                     f"{worst.garbage} of {worst.items} answers to {where} are garbage on {arm.name}, "
                     f"{worst.reference_garbage} on {case.evidence.reference}."

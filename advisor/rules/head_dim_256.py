@@ -1,4 +1,4 @@
-"""Heads of 256 and more: FP8 prefill on Hopper loses 1.6x and decode gains nothing in the kernel tables.
+"""Heads of 256 and more: attention in FP8 prefill takes 1.7 times as long on Hopper, and decode gains nothing, in the kernel tables.
 
 Two-level accumulation needs registers that a head of 256 does not leave. Blackwell's kernels do not have the problem, so the rule
 speaks for SM90 only, and a measured prefill time outranks it.
@@ -16,7 +16,7 @@ NEEDS = frozenset({"evidence.model.head_dim", "evidence.deployment.gpu.sm"})
 
 LARGE_HEAD = 256
 HOPPER = 90
-PUBLISHED_PREFILL_RATIO = 1.62  # gemma-4-E2B on one H100: 1.12e-6 for 6.93e-7 ms/token^2
+PUBLISHED_RATIO = "1.55 to 1.62"  # gemma-4-E2B on one H100: as drawn, and 1.12e-6 for 6.93e-7 ms/token^2 as printed
 
 
 def check(case: Case) -> tuple[Finding, ...]:
@@ -29,7 +29,8 @@ def check(case: Case) -> tuple[Finding, ...]:
         if not is_fp8(arm):
             continue
         published = (
-            f"head_dim {model.head_dim} on Hopper: FP8 attention took {PUBLISHED_PREFILL_RATIO}x the prefill time in the published run"
+            f"head_dim {model.head_dim} on Hopper: attention's share of prefill (its quadratic term) took {PUBLISHED_RATIO} times as long "
+            "in FP8 in the published run, on a kernel that is not certain"
         )
         measured = [
             (workload.name, speed.change.relative)

@@ -11,6 +11,7 @@ from advisor.case import Case
 from advisor.dtypes import dtype_of, is_quantised
 from advisor.evidence import Arm
 from advisor.issue_table import Issue, table, version
+from advisor.legs import questions
 from advisor.verdict import Finding, Weight, Word
 
 NEEDS = frozenset({"evidence.arms.observed_dtype"})
@@ -66,7 +67,7 @@ def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
         message=f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."
         + (" The answers measured here do not show it." if harmful and good else ""),
         flips="paired answers that are shown to be as good" if asks else None,
-        next_command=commands.probe() if issue.effect == "crash" else case.evaluation(to_tokens=case.reach_of(arm.name, None).longest),
+        next_command=commands.probe() if issue.effect == "crash" else questions.first(case, arm.name, None).command,
         source=issue.url,
         leg="safe" if harmful else "pays",
         asks_for=asks,

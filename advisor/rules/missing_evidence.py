@@ -5,15 +5,14 @@ from __future__ import annotations
 from advisor import commands, words
 from advisor.case import Case
 from advisor.dtypes import is_quantised
+from advisor.legs import questions
 from advisor.legs.speed import more_pairs
 from advisor.statistics.paired import MIN_PAIRS
-from advisor.statistics.planning import items_needed
 from advisor.verdict import Finding, Need
 
 NEEDS = frozenset({"evidence.workloads"})
 
 FIRST_PAIRS = 12  # a first run: enough to know its own scatter within a third
-PLANNED_DISCORDANCE = 0.10
 
 
 def _speed(case: Case, arm: str, workload: str) -> Finding | None:
@@ -47,18 +46,18 @@ def check(case: Case) -> tuple[Finding, ...]:
         found = (_speed(case, arm.name, workload.name) for workload in case.evidence.workloads)
         out.extend(each for each in found if each is not None)
         if is_quantised(arm) and case.accuracy_of(arm.name, None) is None:
-            items = items_needed(PLANNED_DISCORDANCE, case.policy.accuracy_margin)
-            command = case.evaluation(items, to_tokens=case.reach_of(arm.name, None).longest)
+            need = questions.first(case, arm.name, None)
             out.append(
                 Finding(
                     kind="opposes",
                     arm=arm.name,
                     message=(
-                        f"No paired answers on {arm.name}: about {items:,} settle a margin of {100 * case.policy.accuracy_margin:.0f} pp."
+                        f"No paired answers on {arm.name}: about {need.pairs or 0:,} settle a margin of "
+                        f"{100 * case.policy.accuracy_margin:.0f} pp."
                     ),
-                    next_command=command,
+                    next_command=need.command,
                     leg="safe",
-                    need=Need(what=f"paired answers on {arm.name}", pairs=items, command=command),
+                    need=need,
                 )
             )
     return tuple(out)

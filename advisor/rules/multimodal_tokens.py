@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from advisor.case import Case
 from advisor.dtypes import is_quantised
-from advisor.statistics.planning import items_needed
+from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
 from advisor.verdict import Finding, Need
 
 NEEDS = frozenset({"evidence.workloads.image_tokens_share"})
 
 NOTABLE = 0.10  # share of prompt tokens
-PLANNED_DISCORDANCE = 0.10
 
 
 def check(case: Case) -> tuple[Finding, ...]:

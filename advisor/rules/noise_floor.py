@@ -1,17 +1,18 @@
-"""A difference counts only above what two equal servers show; without that control nobody knows how much it is."""
+"""A difference counts only above what two equal servers may show; without that control nobody knows how much it is."""
 
 from __future__ import annotations
 
-from advisor import commands
+from advisor import commands, words
 from advisor.case import Case
+from advisor.legs.speed import cannot_rule_out, more_pairs
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"speeds"})
 
 
 def check(case: Case) -> Finding | None:
-    """Return the floor of the run, or that there is none."""
-    floors = [speed.change.floor for speed in case.speeds if speed.change.metric == "turn_ms" and speed.change.floor is not None]
+    """Return the widest floor of the run, or that there is none."""
+    floors = [(floor, each) for each in case.speeds if each.change.metric == "turn_ms" and (floor := each.change.floor) is not None]
     if not floors:
         return Finding(
             kind="opposes",
@@ -19,11 +20,15 @@ def check(case: Case) -> Finding | None:
             next_command=commands.control(case.evidence.reference),
             leg="validity",
         )
-    largest, smallest_change = max(floors), case.policy.min_change
+    largest, speed = max(floors, key=lambda each: each[0])
+    assert speed.control is not None
+    told = f"On {words.scope(speed.change.workload)} {cannot_rule_out(speed.control, largest)} in turn time"
+    is_small = largest <= case.policy.min_change
     return Finding(
-        kind="informs" if largest <= smallest_change else "opposes",
-        message=f"Two equal sides differ by up to {largest:.1%} in turn time here"
-        + ("." if largest <= smallest_change else f", more than the {smallest_change:.0%} that count: the floor decides."),
-        next_command=None if largest <= smallest_change else commands.control(case.evidence.reference),
+        kind="informs" if is_small else "opposes",
+        message=f"{told}."
+        if is_small
+        else f"{told}, more than the {case.policy.min_change:.0%} that count: a smaller difference is not told.",
+        next_command=None if is_small else more_pairs(case, speed).command,
         leg="validity",
     )

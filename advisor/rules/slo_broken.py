@@ -2,54 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import Calls
+from advisor.policy import Slo
 from advisor.statistics.matching import session_numbers
+from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Finding, Inequality
 
 NEEDS = frozenset({"policy.slos", "speeds"})
 
 
-def _tail(calls: Calls, column: str, share: float) -> Estimate | None:
-    return quantile(np.where(calls.ok, getattr(calls, column), np.nan), session_numbers(calls), share, unit="ms")
+def _tail(calls: Calls | None, metric: Metric, share: float) -> Estimate | None:
+    """Return the latency that *share* of the turns holds; one that died holds none."""
+    if calls is None:
+        return None
+    return quantile(np.where(calls.ok, getattr(calls, metric), np.inf), session_numbers(calls), share, unit="ms")
+
+
+def _limits(slo: Slo) -> Iterator[tuple[Metric, float]]:
+    limits: tuple[tuple[Metric, float | None], ...] = (("ttft_ms", slo.ttft_ms), ("tpot_ms", slo.tpot_ms), ("turn_ms", slo.turn_ms))
+    yield from ((metric, limit) for metric, limit in limits if limit is not None)
+
+
+def _looks(case: Case) -> list[tuple[str, Slo, Metric, float, str]]:
+    """Return every limit of every workload that every arm is held against: (workload, level, metric, limit, arm)."""
+    return [
+        (workload.name, slo, metric, limit, arm.name)
+        for workload in case.evidence.workloads
+        if (slo := case.policy.slo(workload.name)) is not None
+        for metric, limit in _limits(slo)
+        for arm in case.evidence.challengers
+    ]
 
 
 def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm, workload and limit that the arm surely breaks and the reference holds."""
+    """Return one finding an arm, workload and limit that the arm surely breaks, the reference holds, and that pair by pair got worse."""
+    looks = _looks(case)
     out = []
-    for workload in case.evidence.workloads:
-        slo, reference = case.policy.slo(workload.name), case.evidence.calls(workload.name, case.evidence.reference)
-        if slo is None or reference is None:
+    for workload, slo, metric, limit, arm in looks:
+        mine, theirs = (_tail(case.evidence.calls(workload, each), metric, slo.share) for each in (arm, case.evidence.reference))
+        speed = case.speed(arm, workload, metric)
+        if mine is None or theirs is None or speed is None or not mine.is_above(limit) or theirs.value > limit:
             continue
-        for arm in case.evidence.challengers:
-            calls = case.evidence.calls(workload.name, arm.name)
-            for column, limit in (("ttft_ms", slo.ttft_ms), ("tpot_ms", slo.tpot_ms), ("turn_ms", slo.turn_ms)):
-                if limit is None or calls is None:
-                    continue
-                mine, theirs = _tail(calls, column, slo.share), _tail(reference, column, slo.share)
-                if mine is None or theirs is None or not mine.is_above(limit) or theirs.value > limit:
-                    continue
-                name = f"{column.removesuffix('_ms')} p{100 * slo.share:.0f}"
-                out.append(
-                    Finding(
-                        kind="blocks",
-                        arm=arm.name,
-                        workload=workload.name,
-                        message=(
-                            f"{name} of {workload.name} is {mine.value:.0f} ms on {arm.name} and {theirs.value:.0f} ms on "
-                            f"{case.evidence.reference}; the limit is {limit:.0f} ms."
-                        ),
-                        estimates=(mine, theirs),
-                        inequality=Inequality(
-                            left=f"{name} on {arm.name}", observed=mine, relation="<=", right=f"{limit:.0f} ms", holds=False
-                        ),
-                        flips=f"a limit above {mine.high or mine.value:.0f} ms",
-                        leg="pays",
-                        asks_for="avoid",
-                    )
-                )
+        # Two tails near a limit may lie on either side of it by chance; the same turns do not get longer by chance.
+        if speed.spread.p_above(0.0) * len(looks) > case.policy.alpha / 2:
+            continue
+        name = f"{metric.removesuffix('_ms')} p{100 * slo.share:.0f}"
+        out.append(
+            Finding(
+                kind="blocks",
+                arm=arm,
+                workload=workload,
+                message=(
+                    f"{name} of {workload} is {mine.value:.0f} ms on {arm} and {theirs.value:.0f} ms on {case.evidence.reference}; "
+                    f"the limit is {limit:.0f} ms."
+                ),
+                estimates=(mine, theirs),
+                inequality=Inequality(left=f"{name} on {arm}", observed=mine, relation="<=", right=f"{limit:.0f} ms", holds=False),
+                flips=f"a limit above {mine.high or mine.value:.0f} ms",
+                leg="pays",
+                asks_for="avoid",
+            )
+        )
     return tuple(out)

@@ -9,7 +9,7 @@ from advisor import commands
 from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.sources import BLOG
-from advisor.statistics.signs import sign_test
+from advisor.statistics.signs import Signs, sign_test
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"buckets"})
@@ -18,8 +18,13 @@ SCALES = {"default": "scales of 1.0", None: "scales of unknown origin"}
 SCREENING_P = 0.05
 
 
+def _told(signs: Signs) -> str:
+    still = f", {signs.still} did not move" if signs.still else ""
+    return f"{signs.down} of {signs.down + signs.still} buckets fell, none rose{still} (sign test p {signs.p:.3f}, screening)"
+
+
 def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm with scales that were not calibrated and all buckets down."""
+    """Return one finding an arm with scales that were not calibrated and all buckets that moved down."""
     out = []
     for arm in case.evidence.challengers:
         buckets = [each for each in case.buckets if each.arm == arm.name]
@@ -32,9 +37,8 @@ def check(case: Case) -> tuple[Finding, ...]:
                 kind="opposes",
                 arm=arm.name,
                 message=(
-                    f"{signs.down} of {signs.down} buckets fell (sign test p {signs.p:.3f}, screening), the worst by {-100 * worst:.1f} "
-                    "pp, "
-                    f"with {SCALES[arm.scales]}: that is what uncalibrated scales look like."
+                    f"{_told(signs)}, the largest fall {-100 * worst:.1f} pp, with {SCALES[arm.scales]}: "
+                    "that is what uncalibrated scales look like."
                 ),
                 flips="calibrated scales under which the signs are mixed",
                 next_command=commands.calibrate(),

@@ -6,15 +6,18 @@ Skipping them (`--kv-cache-dtype-skip-layers sliding_window`) is the faster arm;
 from __future__ import annotations
 
 from advisor import commands, words
+from advisor.assess.speed import between
 from advisor.case import Case
 from advisor.dtypes import is_fp8
-from advisor.evidence import Arm
+from advisor.evidence import Arm, Evidence
 from advisor.sources import BLOG, KERNELS
+from advisor.statistics.resampling import Spread
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.model.window_layers"})
 
 FLAG = "--kv-cache-dtype fp8 --kv-cache-dtype-skip-layers sliding_window"
+REFUSED = ("FLASHINFER", 100)  # the backend and capability that did not take skipped layers in vLLM 0.19.1 (vLLM blog 2026-04-22)
 
 
 def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
@@ -23,6 +26,20 @@ def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
     return (
         f"its pool holds {skip.pool_tokens / reference.pool_tokens:.2f}x the tokens of {reference.name}, "
         f"{full.name} {full.pool_tokens / reference.pool_tokens:.2f}x"
+    )
+
+
+def _where_refused(evidence: Evidence, arm: Arm) -> str:
+    backend, capability = REFUSED
+    refused = evidence.deployment.gpu.sm == capability and arm.kernel is not None and backend in arm.kernel.upper()
+    return f"; {backend} on SM{capability} did not take that flag in vLLM 0.19.1, so see first that it starts" if refused else ""
+
+
+def _against(direct: Spread | None, full: Arm) -> str:
+    if direct is None:
+        return ""
+    return (
+        f"against {full.name}, turn by turn, {words.change(direct.relative(unit='relative', method='mean log ratio of the same turns'))}; "
     )
 
 
@@ -40,7 +57,7 @@ def check(case: Case) -> Finding | None:
             arm=fulls[0].name,
             message=(
                 f"{evidence.model.window_layers} layers attend to a window only; FP8 costs them time and reads nothing less. Try one "
-                "arm that skips them."
+                f"arm that skips them{_where_refused(evidence, fulls[0])}."
             ),
             next_command=commands.launch(FLAG),
             source=f"{BLOG}; {KERNELS}",
@@ -53,12 +70,13 @@ def check(case: Case) -> Finding | None:
     if mine is None or theirs is None:
         return None
     a, b = mine.change.relative, theirs.change.relative
+    direct = between(evidence, full.name, skip.name, case.shares)
     return Finding(
-        kind="supports" if a.value < b.value else "informs",
+        kind="supports" if direct is not None and direct.interval()[1] < 0 else "informs",
         arm=skip.name,
         message=(
             f"Skipping the window layers changes turn time by {words.change(a)}, full FP8 by {words.change(b)}; "
-            f"{_pool_cost(skip, full, evidence.arm(evidence.reference))}."
+            f"{_against(direct, full)}{_pool_cost(skip, full, evidence.arm(evidence.reference))}."
         ),
         estimates=(a, b),
         flips="a load that the KV pool limits: then the larger pool of full FP8 counts for more than its steps",

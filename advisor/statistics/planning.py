@@ -14,6 +14,7 @@ POWER = 0.90
 LEVEL = 0.025  # one-sided, of a single gate
 FAMILY = 2  # gates that Holm usually has to carry: one that pays, one that is safe
 _MOST = 100_000
+PLANNED_DISCORDANCE = 0.10  # share of items that differ, before any were asked
 
 
 def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER) -> int:

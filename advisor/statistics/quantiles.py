@@ -35,8 +35,11 @@ def _design_effect(below: Floats, index: Ints, q: float) -> float:
 
 
 def quantile(values: Floats, clusters: Ints, q: float, *, unit: str, level: float = 0.95) -> Estimate | None:
-    """Return quantile *q* of *values* with its interval, or None below the least count of sessions; NaN rows are left out."""
-    seen = np.isfinite(values)
+    """Return quantile *q* of *values* with its interval, or None below the least count of sessions.
+
+    NaN rows are left out; infinite ones never ended, and a quantile or an end among them is not known.
+    """
+    seen = ~np.isnan(values)
     values, clusters = values[seen], clusters[seen]
     if not values.size:
         return None
@@ -47,13 +50,15 @@ def quantile(values: Floats, clusters: Ints, q: float, *, unit: str, level: floa
     ordered = np.sort(values)
     n = ordered.size
     value = float(ordered[min(n - 1, math.ceil(q * n) - 1)])
+    if not math.isfinite(value):
+        return None
     effective = max(1.0, n / _design_effect((values <= value).astype(np.float64), index, q))
     low, high = (float(stats.binom.ppf(each, round(effective), q)) / round(effective) for each in ((1 - level) / 2, (1 + level) / 2))
     first, last = math.floor(low * n) - 1, math.ceil(high * n)
     return Estimate(
         value=value,
         low=float(ordered[first]) if first >= 0 else None,
-        high=float(ordered[last]) if last < n else None,
+        high=float(ordered[last]) if last < n and math.isfinite(ordered[last]) else None,
         n=sessions,
         unit=unit,
         method=f"order statistics of {n} calls in {sessions} sessions, effective {effective:.0f}",

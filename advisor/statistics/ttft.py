@@ -14,9 +14,11 @@ from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
 from advisor.statistics import resampling
 from advisor.statistics.grid import cell_medians, length_index
+from advisor.statistics.resampling import Spread
 from advisor.verdict import TtftCurve
 
 _SCALE = np.array([1e8, 1e4, 1.0])  # puts the three columns on one footing
+_UNITS = ("ms/token^2", "ms/token", "ms")
 MIN_LENGTHS = 4  # one more than coefficients
 MIN_PAIRS = 3  # fewer are not worth resampling as wholes
 DRAWS = 500
@@ -40,6 +42,12 @@ def _nonnegative(normal: Floats, right: Floats) -> Floats:
     return best
 
 
+def _coefficient(spread: Spread, scale: float, unit: str, method: str) -> Estimate:
+    low, high = spread.interval()
+    ends = (scale * max(low, 0.0), scale * high)  # below zero lies no coefficient
+    return Estimate(value=scale * spread.value, low=ends[0], high=ends[1], n=spread.units, unit=unit, method=method)
+
+
 def ttft_curve(arm: str, *, pair: Ints, computed_tokens: Floats, ttft_ms: Floats, prompt_tokens: Floats | None = None) -> TtftCurve | None:
     """Return the curve of one arm with intervals from resampled pairs (cells, below three pairs), or None with too few lengths."""
     seen = np.isfinite(ttft_ms) & np.isfinite(computed_tokens) & (ttft_ms > 0) & (computed_tokens > 0)
@@ -56,19 +64,17 @@ def ttft_curve(arm: str, *, pair: Ints, computed_tokens: Floats, ttft_ms: Floats
     n, prompt, y = (np.bincount(cell, weights=n) / size, np.bincount(cell, weights=prompt) / size, cell_medians(cell, y))
     group = (np.bincount(cell, weights=group.astype(np.float64)) / size).round().astype(np.int64)
     rows = np.stack([prompt**2 - (prompt - n) ** 2, n, np.ones_like(n)], axis=1) / _SCALE / y[:, None]
-    units = int(group.max()) + 1
+    units, lost = int(group.max()) + 1, 1
     if units < MIN_PAIRS:
-        group, units = np.arange(n.size), n.size
+        group, units, lost = np.arange(n.size), n.size, len(_SCALE)
     normal, right = np.zeros((units, 3, 3)), np.zeros((units, 3))
     np.add.at(normal, group, rows[:, :, None] * rows[:, None, :])
     np.add.at(right, group, rows)
     weights = resampling.draw_weights(units, draws=DRAWS)
     value = _nonnegative(normal.sum(axis=0)[None], right.sum(axis=0)[None])[0]
     drawn = _nonnegative(np.einsum("du,uij->dij", weights, normal), weights @ right)
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    method = f"non-negative least squares, relative residuals, {units} units resampled"
-    a, b, c = (
-        Estimate(value=float(v / s), low=float(lo / s), high=float(hi / s), n=units, unit=unit, method=method)
-        for v, lo, hi, s, unit in zip(value, low, high, _SCALE, ("ms/token^2", "ms/token", "ms"), strict=True)
-    )
+    # Few units: the draws' own quantiles would be the range of three. Their error, widened and read against t, is not.
+    spreads = [resampling.spread(float(v), column, units=units, lost=lost) for v, column in zip(value, drawn.T, strict=True)]
+    method = f"non-negative least squares, relative residuals, Student's t over {units} {'block pairs' if lost == 1 else 'cells'}"
+    a, b, c = (_coefficient(each, 1 / scale, unit, method) for each, scale, unit in zip(spreads, _SCALE, _UNITS, strict=True))
     return TtftCurve(arm=arm, a=a, b=b, c=c, range_tokens=(float(lengths.min()), float(lengths.max())))

@@ -24,7 +24,7 @@ from advisor.statistics import paired
 from advisor.statistics.break_even import break_even
 from advisor.statistics.planning import items_needed, units_needed
 from advisor.verdict import ArmVerdict, Word
-from tests.advisor.cases import BF16, BUCKETS, FP8, H100, bare
+from tests.advisor.cases import BF16, BUCKETS, FP8, H100, SPREAD, bare
 from tests.advisor.worlds import Noise, answers, simulated_calls, simulated_sweep
 
 POLICY = Policy()
@@ -181,7 +181,9 @@ def evidence(rng: np.random.Generator, drawn: World) -> Evidence:
     return bare(
         deployment=Deployment(version="0.33.0", gpu=H100, machines=("a", "b") if two else ("a",), swapped=drawn.machines == "swapped"),
         arms=arms,
-        workloads=tuple(WorkloadClass(name=name, gpu_time_share=share) for name, share in zip(CLASSES, SHARES, strict=True)),
+        workloads=tuple(
+            WorkloadClass(name=name, gpu_time_share=share, context_tokens=SPREAD) for name, share in zip(CLASSES, SHARES, strict=True)
+        ),
         observations=tuple(observations),
         accuracy=tuple(
             answers(

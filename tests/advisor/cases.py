@@ -57,6 +57,7 @@ FP8 = Arm(
     pool_tokens=840_000,
     expected_pool_tokens=842_000,
 )
+SPREAD = np.geomspace(6_000, 131_072, 200)  # contexts of calls that every bucket speaks about
 BUCKETS = (8192.0, 16384.0, 32768.0, 65536.0, 98304.0, 131072.0)
 
 
@@ -69,7 +70,7 @@ def bare(**changes: object) -> Evidence:
         deployment=Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=8),
         reference="bf16",
         arms=(BF16, FP8),
-        workloads=(WorkloadClass(name="chat", gpu_time_share=1.0, context_tokens=np.linspace(2000, 20_000, 200), batch=4),),
+        workloads=(WorkloadClass(name="chat", gpu_time_share=1.0, context_tokens=SPREAD, batch=4),),
     )
     return replace(base, **changes)  # type: ignore[arg-type]  # a test names the field
 

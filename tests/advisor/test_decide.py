@@ -25,7 +25,7 @@ from advisor.evidence import (
 )
 from advisor.policy import Policy, Slo
 from advisor.verdict import ArmVerdict, Decision
-from tests.advisor.cases import BF16, BUCKETS, FP8, H100, bare, compared, observed, sweeps
+from tests.advisor.cases import BF16, BUCKETS, FP8, H100, SPREAD, bare, compared, observed, sweeps
 from tests.advisor.worlds import Noise, answers, simulated_calls
 
 QUIET = Noise(call=0.05, wander=0.02, phi=0.3, block=0.005)
@@ -46,7 +46,7 @@ def _mixed(effects: dict[str, float], *, arm: str = "fp8", seed: int = 1, pairs:
     return compared(
         effect=0.0,
         observations=tuple(observations),
-        workloads=tuple(WorkloadClass(name=name, gpu_time_share=1 / len(effects)) for name in effects),
+        workloads=tuple(WorkloadClass(name=name, gpu_time_share=1 / len(effects), context_tokens=SPREAD) for name in effects),
     )
 
 
@@ -128,7 +128,7 @@ def test_six_of_six_buckets_down_asks_for_calibration_even_without_timings() -> 
         )
     decision = decide(bare(accuracy=tuple(buckets)))
     assert _verdict(decision).verdict == "calibrate"
-    assert "6 of 6 buckets fell (sign test p 0.031" in _verdict(decision).reason
+    assert "6 of 6 buckets fell, none rose (sign test p 0.031" in _verdict(decision).reason
     assert decision.choice.headline == "stay on bf16; calibrate fp8, then test it again"
 
 
@@ -149,7 +149,7 @@ def test_no_calls_at_all_is_no_verdict_but_a_plan() -> None:
     assert {need.what for need in decision.needs} == {
         "block pairs of the mix on fp8",
         "block pairs of chat on fp8",
-        "paired answers on fp8",
+        "paired answers on fp8 at 8k..128k",
     }
 
 
@@ -259,14 +259,15 @@ def test_garbage_above_100k_is_an_untested_share_where_it_was_not_asked_for() ->
 def test_too_large_an_untested_share_caps_the_verdict() -> None:
     verdict = _verdict(decide(_garbage_above(100_000, asked_to=32_768)))
     assert verdict.verdict == "test further"
-    assert "longer than that" in verdict.safe.reason
+    assert "longer than 32k" in verdict.safe.reason
 
 
 def test_a_noise_floor_above_the_margin_decides() -> None:
     rng = np.random.default_rng(7)
     control = AaControl(workload="chat", first=(pair := simulated_calls(rng, pairs=12, effect=0.04, noise=QUIET))[0], second=pair[1])
     evidence = compared(effect=-0.04, pairs=24, noise=QUIET)
-    assert _verdict(decide(replace(evidence, aa=(control,)))).pays.state in ("equal", "unclear")
+    doubted = _verdict(decide(replace(evidence, aa=(control,))))
+    assert (doubted.pays.state, doubted.verdict) == ("unclear", "test further")
     assert _verdict(decide(evidence)).pays.margin == 0.03
 
 
@@ -276,7 +277,7 @@ def test_a_wild_noise_floor_leaves_nothing_to_find(effect: float) -> None:
     control = AaControl(workload="chat", first=(pair := simulated_calls(rng, pairs=6, effect=effect, noise=QUIET))[0], second=pair[1])
     verdict = _verdict(decide(compared(effect=-0.1, aa=(control,))))
     assert verdict.verdict == "test further"
-    assert "two equal sides differ" in verdict.pays.reason
+    assert "the A/A control of 6 pairs cannot rule out" in verdict.pays.reason
 
 
 def test_a_failed_gate_makes_its_evidence_unusable_and_says_why() -> None:

@@ -41,6 +41,7 @@ def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
     found = plugins.modules(gates)
     assert [each.__name__.rsplit(".", 1)[1] for each in found] == [
         "alone",
+        "answers_possible",
         "bandwidth",
         "client",
         "compute_floor",

@@ -22,8 +22,8 @@ def test_sessions_alive_together_add_up_and_others_do_not() -> None:
         calls, start_s=np.array([0.0, 1.0, 2.0]), turn_ms=np.full(3, 10_000.0), prompt_tokens=tokens, output_tokens=np.zeros(3)
     )
     apart = replace(together, turn_ms=np.full(3, 500.0))
-    assert room.working_set([together]) == 7000.0
-    assert room.working_set([apart]) == 4000.0
+    assert room.working_set([together]) == room.Alive(tokens=7000.0, sessions=3.0)
+    assert room.working_set([apart]) == room.Alive(tokens=4000.0, sessions=1.0)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_pool_binds_by_what_is_alive_or_by_what_the_server_saw(
         workloads=(WorkloadClass(name="chat", working_set_tokens=working_set),),
         observations=(Observation(workload="chat", arm="bf16", telemetry=telemetry),),
     )
-    assert room.room(evidence, Policy(), "chat").state == state
+    assert [each.state for each in room.rooms(evidence, Policy()) if each.workload == "chat"] == [state]
 
 
 @pytest.mark.parametrize(("sent", "state"), [(900_000.0, "slack"), (1_100_000.0, "binds"), (None, "binds")])
@@ -56,7 +56,7 @@ def test_a_pool_that_could_hold_all_that_was_ever_sent_is_not_why_the_cache_hit_
         observations=(Observation(workload="chat", arm="bf16", telemetry=Telemetry(hit_rate=0.1, ideal_hit_rate=0.2)),),
         server=(("bf16", Telemetry(sent_tokens=sent)),),
     )
-    assert room.room(evidence, Policy(), "chat").state == state
+    assert [each.state for each in room.rooms(evidence, Policy()) if each.workload == "chat"] == [state]
 
 
 def test_shares_are_those_of_gpu_time_or_else_of_turn_time() -> None:
@@ -69,9 +69,32 @@ def test_shares_are_those_of_gpu_time_or_else_of_turn_time() -> None:
 
 
 def test_answers_count_at_the_lengths_a_workload_has() -> None:
-    evidence = compared(effect=0.0, workloads=(WorkloadClass(name="chat", context_tokens=np.full(9, 20_000.0)),))
-    found = {each.workload: (each.estimate.n, each.tested_to) for each in pooled(evidence, Policy())}
-    assert found == {None: (1200, 131072.0), "chat": (600, 32768.0)}  # 8k, 16k and the first length that covers 20k
+    classes = (
+        WorkloadClass(name="short", gpu_time_share=0.05, context_tokens=np.full(9, 4_000.0)),
+        WorkloadClass(name="chat", gpu_time_share=0.5, context_tokens=np.linspace(9_200, 20_000, 99)),
+        WorkloadClass(name="agents", gpu_time_share=0.45, context_tokens=np.full(9, 200_000.0)),
+    )
+    found = {each.workload: (each.estimate.n, each.lengths) for each in pooled(compared(effect=0.0, workloads=classes), Policy())}
+    assert found == {
+        None: (600, (16384.0, 32768.0, 131072.0)),  # what the classes of a tenth or more need
+        "short": (200, (8192.0,)),
+        "chat": (400, (16384.0, 32768.0)),  # nothing shorter than nine calls in ten, then the first length that covers 20k
+        "agents": (200, (131072.0,)),  # as far as was asked
+    }
+
+
+def test_buckets_that_the_reference_cannot_answer_count_for_nothing() -> None:
+    evidence = compared(effect=0.0)
+    blind = replace(evidence.accuracy[-1], both=4, reference_only=0, arm_only=0, neither=196)
+    (server, chat) = pooled(replace(evidence, accuracy=(*evidence.accuracy[:-1], blind)), Policy())
+    assert (server.estimate.n, server.lengths[-1], chat.asked_to) == (1000, 98304.0, 98304.0)
+
+
+def test_the_worst_bucket_is_the_one_that_is_surest_to_fall() -> None:
+    sure = AccuracyBucket(arm="fp8", task="needle", context_tokens=8192.0, both=300, reference_only=60, arm_only=2, neither=38)
+    few = AccuracyBucket(arm="fp8", task="needle", context_tokens=16384.0, both=6, reference_only=3, arm_only=1, neither=0)
+    (server, _) = pooled(bare(accuracy=(sure, few)), Policy())
+    assert server.worst.context_tokens == 8192.0
 
 
 def test_counted_and_graded_answers_pool() -> None:

@@ -11,7 +11,6 @@ from advisor.evidence import (
     Evidence,
 )
 from advisor.rules import (
-    accuracy_drop,
     garbage_answers,
     multimodal_tokens,
     same_question_twice,
@@ -22,12 +21,6 @@ from advisor.rules import (
 from tests.advisor.cases import BF16, FP8, bare, compared
 from tests.advisor.rules.asking import chat_class, findings
 from tests.advisor.worlds import answers
-
-
-def test_a_drop_beyond_the_margin_blocks_and_a_small_one_does_not() -> None:
-    (found,) = findings(accuracy_drop, compared(effect=0.0, change=-0.1, discordance=0.14))
-    assert (found.kind, found.asks_for) == ("blocks", "avoid")
-    assert findings(accuracy_drop, compared(effect=0.0)) == []
 
 
 def test_a_loss_that_grows_with_length_is_named_with_its_worst_bucket() -> None:
@@ -62,6 +55,16 @@ def test_six_buckets_down_ask_for_calibration_five_do_not_and_calibrated_scales_
     assert (found.asks_for, found.screening) == ("calibrate", True)
     assert findings(systematic_shift, _all_down(5)) == []
     assert findings(systematic_shift, replace(_all_down(6), arms=(BF16, replace(FP8, scales="calibrated")))) == []
+
+
+def test_buckets_that_did_not_move_are_told() -> None:
+    still = tuple(
+        AccuracyBucket(arm="fp8", task="needle", context_tokens=1024.0 * (1 + step), both=80, reference_only=0, arm_only=0, neither=20)
+        for step in range(12)
+    )
+    evidence = _all_down(6)
+    (found,) = findings(systematic_shift, replace(evidence, accuracy=(*evidence.accuracy, *still)))
+    assert found.message.startswith("6 of 18 buckets fell, none rose, 12 did not move (sign test p 0.031, screening)")
 
 
 def test_images_need_answers_about_images() -> None:

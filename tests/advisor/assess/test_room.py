@@ -1,0 +1,66 @@
+"""Whether the pool can limit a load at the user's peak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from advisor.assess import room
+from advisor.case import Room
+from advisor.decide import decide
+from advisor.evidence import Calls, Deployment, Evidence
+from advisor.policy import Policy
+from tests.advisor.cases import H100, bare, compared, observed
+from tests.advisor.worlds import Noise, simulated_calls
+
+FROM_23 = "from 23 on (80%) it decides"
+
+
+def _sixteen_sessions() -> Calls:
+    calls = simulated_calls(np.random.default_rng(1), pairs=1, sessions=16, turns=1, effect=0.0, noise=Noise())[0]
+    return replace(
+        calls,
+        start_s=np.arange(16.0),
+        turn_ms=np.full(16, 60_000.0),
+        prompt_tokens=np.full(16, 14_800.0),
+        output_tokens=np.full(16, 200.0),
+    )
+
+
+def _evidence(*, peak: int | None, replicas: int = 1) -> Evidence:
+    calls = _sixteen_sessions()
+    deployment = Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=peak, replicas=replicas)
+    return bare(observations=observed(calls, calls, idle=False), deployment=deployment)
+
+
+def _room(evidence: Evidence) -> Room:
+    return room.rooms(evidence, Policy())[0]
+
+
+@pytest.mark.parametrize(
+    ("peak", "replicas", "state", "reason"),
+    [
+        (None, 1, "slack", "16 sessions alive at once hold 240,000 tokens, 57% of the pool of bf16; from 23 on (80%) it decides"),
+        (42, 1, "binds", "42 sessions alive at once hold 630,000 tokens (scaled from 16 in the replay), 150% of the pool of bf16"),
+        (
+            42,
+            2,
+            "slack",
+            f"21 sessions alive at once hold 315,000 tokens (scaled from 16 in the replay), 75% of the pool of bf16; {FROM_23}",
+        ),
+    ],
+)
+def test_the_pool_is_held_against_the_users_peak_and_not_against_the_replay(
+    peak: int | None, replicas: int, state: str, reason: str
+) -> None:
+    found = _room(_evidence(peak=peak, replicas=replicas))
+    assert (found.state, found.reason) == (state, reason)
+
+
+def test_no_difference_says_from_how_many_agents_on_the_pool_decides() -> None:
+    evidence = compared(effect=0.0, pairs=24, noise=Noise(call=0.02, wander=0.005, block=0.002))
+    (server,) = decide(replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))).server
+    assert server.verdict == "no difference"
+    assert any(each.endswith("agents at once: from there on the pool of bf16 decides") for each in server.flips)
