@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI, AuthenticationError
 
+from agentload.exposition.scrape import parse
 from agentload.prompts import images
 from agentload.serve.server import Options, Running
-from agentload.exposition.scrape import parse
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import Json, event, text
 from tests.serve.serving import served

@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agentload.serve.server import Options
 from agentload.exposition.scrape import parse
+from agentload.serve.server import Options
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import Json, event, text
 from tests.serve.serving import served

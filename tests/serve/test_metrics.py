@@ -6,13 +6,13 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.emulator.calls import Finished, Gauges
+from agentload.exposition.scrape import parse
 from agentload.kvmath.pool import pool_of
 from agentload.serve.facts import Facts
 from agentload.serve.histogram import Histogram, token_bounds
 from agentload.serve.http_metrics import HttpMetrics
 from agentload.serve.metrics import EngineMetrics, registry
 from agentload.serve.tally import Tally
-from agentload.exposition.scrape import parse
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import lines
 
@@ -70,7 +70,8 @@ def test_the_scraper_of_this_project_reads_every_value_it_looks_for(exposition: 
         "running": 3, "waiting": 2, "kv_usage": 0.25, "preemptions": 1, "prefix_queries": 100, "prefix_hits": 60, "prompt_tokens": 90,
         "cached_tokens": 50, "output_tokens": 70, "requests_done": 1, "rejections": 4, "decode_s_sum": 3, "computed_tokens_sum": 36,
     }  # fmt: skip
-    assert {name: found.values[name] for name in expected} == expected
+    told = dict(found.samples())
+    assert {name: told[name] for name in expected} == expected
     assert found.values["process_start_s"] > 0
     assert found.cache_config["cache_dtype"] == "bfloat16"
 
