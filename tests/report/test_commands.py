@@ -8,6 +8,7 @@ import typer
 from typer.main import get_command
 
 from advisor import commands
+from advisor.policy import Slo
 from agentload.report.commands import CARRIED, FLAGS, completed
 from agentload.report.facts import Made
 
@@ -130,4 +131,8 @@ def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -
     run = replace(made("agentload replay rag chat --endpoints arms.yaml --wait-cap user=5"), traces=("rag", "chat"))
     joined = "--endpoints arms.yaml --into r"
     assert completed(commands.fill_pool(into="r"), run) == f"agentload sweep --concurrency --trace rag,chat {joined} --wait-cap user=5"
-    assert completed(commands.context_sweep(longest=8192, into="r"), run) == f"agentload sweep --context 1k..8k {joined}"
+    assert completed(commands.context_sweep(longest=8192, into="r"), run) == f"agentload sweep --contexts 1k..8k {joined}"
+    long = made("agentload replay rag --endpoints arms.yaml --capacity 24 --slo ttft=2000")
+    assert completed(commands.fill_pool(), long).endswith("--endpoints arms.yaml --slo ttft=2000")
+    assert "--slo" not in completed(commands.context_sweep(), long)
+    assert completed(commands.fill_pool(slo=Slo(tpot_ms=50)), long).count("--slo") == 1

@@ -63,6 +63,14 @@ def test_each_row_is_a_model_a_workload_and_a_configuration() -> None:
     assert rag == {"bf16": (12, 13), "fp8": (25, None), "fp8-skip-sw": (None, 1)}
 
 
+def test_classes_that_were_searched_together_have_a_row_that_is_no_whole_server() -> None:
+    both = Held(arm="fp8", workload="chat + rag", holds=7, breaks=8)
+    rows = made(replace(measured("chat"), held=(both,))).rows
+    found = [(row.config, row.workload, row.sessions_broke) for row in rows if row.sessions_held is not None]
+    assert found == [("fp8", "chat + rag", 8)]
+    assert [row.verdict for row in rows if row.workload == "chat + rag"] == [None] * 3
+
+
 def test_the_four_lists_name_the_model_of_each_item() -> None:
     found = made(measured("chat"), measured("code"))
     (own,) = [each for each in measured("chat").document.lists if each.word == "use"]
