@@ -6,10 +6,12 @@ from array import array
 from collections.abc import Sequence
 from itertools import islice
 from operator import sub
+from typing import Final, Literal
 
 from agentload.model.record import record
 
 US = 1_000
+MOST: Final = {"i": (1 << 31) - 1, "H": (1 << 16) - 1}
 
 
 @record
@@ -48,6 +50,12 @@ def stamps(ns: Sequence[int], tokens: Sequence[int]) -> Stamps | None:
     first = ns[0]
     zero = first - US // 2
     offsets = [(at - zero) // US for at in ns]
-    gaps = array("i", (0,))
-    gaps.extend(map(sub, islice(offsets, 1, None), offsets))
-    return Stamps(first_ns=first, gap_us=gaps.tobytes(), tokens=array("H", tokens).tobytes())
+    gaps = [0, *map(sub, islice(offsets, 1, None), offsets)]
+    return Stamps(first_ns=first, gap_us=_packed("i", gaps), tokens=_packed("H", tokens))
+
+
+def _packed(form: Literal["i", "H"], values: Sequence[int]) -> bytes:
+    try:
+        return array(form, values).tobytes()
+    except OverflowError:  # a silence of half an hour, or a server that counts nonsense: as much as fits
+        return array(form, [min(value, MOST[form]) for value in values]).tobytes()

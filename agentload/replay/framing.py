@@ -11,7 +11,7 @@ class Framing:
     __slots__ = ("_after_cr", "_is_fresh", "_payload", "_tail")
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._tail: list[bytes] = []  # pieces of an unfinished line, which may come in a thousand reads
         self._payload: list[bytes] = []
         self._after_cr = False
         self._is_fresh = True
@@ -34,8 +34,8 @@ class Framing:
     def end(self) -> list[bytes]:
         """Return what the stream's end leaves of an event that no blank line completed."""
         if self._tail:
-            self._line(self._tail)
-            self._tail = b""
+            self._line(b"".join(self._tail))
+            self._tail.clear()
         return self._flush()
 
     def _feed(self, data: bytes) -> list[bytes]:
@@ -48,8 +48,12 @@ class Framing:
         self._after_cr = data.endswith(b"\r")
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines = (self._tail + data).split(b"\n")
-        self._tail = lines.pop()
+        lines = data.split(b"\n")
+        if self._tail and len(lines) > 1:
+            lines[0] = b"".join((*self._tail, lines[0]))
+            self._tail.clear()
+        if rest := lines.pop():
+            self._tail.append(rest)
         found: list[bytes] = []
         for line in lines:
             if line:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import msgspec
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+"""Tokens, as many as the database can hold: more are no count."""
 
 
 class Function(msgspec.Struct, gc=False):
@@ -43,15 +48,15 @@ class Choice(msgspec.Struct, gc=False):
 class Details(msgspec.Struct, gc=False):
     """What a token count is made of."""
 
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
 
 
 class Usage(msgspec.Struct, gc=False):
     """The server's own count."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: Details | None = None
     completion_tokens_details: Details | None = None
 

@@ -121,6 +121,8 @@ class StreamParser:
         )
 
     def _payload(self, stamp_ns: int, payload: bytes) -> None:
+        if not payload:  # a heartbeat
+            return
         if payload == _DONE:
             self.has_end_mark = True
             return

@@ -52,3 +52,10 @@ def test_the_kind_of_line_end_makes_no_difference(lines: list[str], ends: list[s
     # A CR and the LF of the empty line after it are one line end, as the standard has it.
     plain = mixed.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     assert events([mixed]) == events([plain])
+
+
+def test_a_line_that_never_ends_costs_no_more_a_read_than_a_short_one() -> None:
+    framing = Framing()
+    for _ in range(20_000):  # joined anew with each read it would be ten gigabytes
+        assert framing.feed(b"data: " + b"x" * 50) == []
+    assert len(framing.end()[0]) == 20_000 * 56 - 6

@@ -111,14 +111,14 @@ TRUTH = {
         text="Once upon a",
     ),
     "transformers_chat.sse": Parsed(
-        stamps_ns=(2, 3, 4),
-        tokens=(1, 1, 1),
+        stamps_ns=(2, 3, 4, 5, 6, 7),
+        tokens=(1, 1, 1, 1, 1, 1),
         token_rule="usage",
         first_answer_ns=2,
-        prompt_tokens=9,
-        output_tokens=3,
+        prompt_tokens=13,
+        output_tokens=6,
         finish_reason="length",
-        text="Hello there you",
+        text="conflictventotal :user set",
     ),
 }
 
@@ -189,3 +189,18 @@ def test_an_event_that_is_not_json_is_named() -> None:
     assert found == Parsed(
         unreadable="an event is not of the expected form: JSON is malformed: invalid character (byte 0)", has_end_mark=True
     )
+
+
+def test_an_empty_event_is_a_heartbeat_and_no_part_of_the_answer() -> None:
+    whole = (WIRE / "vllm_chat.sse").read_bytes()
+    plain, beating = ([(at, event) for at, event in enumerate(by_event(whole))] for _ in range(2))
+    beating.insert(3, (3, b"data:\n\n"))
+    assert parsed(beating) == parsed(plain)
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 31, 10**30])
+def test_a_count_that_no_server_can_mean_is_unreadable_and_ends_nothing_else(count: int) -> None:
+    event = b'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": %d}}\n\n' % count
+    found = parsed([(1, b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'), (2, event)])
+    assert (found.output_tokens, found.text) == (1, "a")
+    assert found.unreadable is not None
