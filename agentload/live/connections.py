@@ -10,7 +10,7 @@ from typing import Final
 from agentload.live.address import address
 from agentload.live.channel import Link
 from agentload.live.clock import Clock
-from agentload.live.dial import Place, RefusedError, dial, places
+from agentload.live.dial import Place, dial, places
 from agentload.live.target import SECRET_CHARS, Target
 
 SECOND: Final = 1_000_000_000
@@ -28,7 +28,7 @@ class Connections:
         self._clock = clock
         self._idle: defaultdict[str, list[tuple[int, Link]]] = defaultdict(list)
         self._cookies: dict[str, dict[str, str]] = {}
-        self._places: list[Place] | None = None
+        self._places: list[Place] = []
         self._resolving = asyncio.Lock()
 
     def idle(self, session: str) -> Link | None:
@@ -49,13 +49,14 @@ class Connections:
     async def open(self) -> Link:
         """Open a connection; raises `RefusedError`."""
         async with self._resolving:
-            if self._places is None:
+            if not self._places:
                 proxy = self.target.proxy
                 self._places = await places(self.target.address if proxy is None else address(proxy))
+            found = tuple(self._places)
         try:
-            return await dial(self.target, self._places, clock=self._clock)
-        except RefusedError:
-            self._places = None  # the name may mean another machine by now
+            return await dial(self.target, found, clock=self._clock, failed=self._strike)
+        except BaseException:  # a limit struck, too
+            self._places.clear()  # the name may mean another machine by now
             raise
 
     def keep(self, link: Link, session: str) -> None:
@@ -113,6 +114,11 @@ class Connections:
                 self._cookies.get(session, {}).pop(name, None)
             else:
                 self._cookies.setdefault(session, {})[name] = content
+
+    def _strike(self, place: Place) -> None:
+        # No other connection is to wait for it, as long as one of the others answers.
+        if place in self._places:
+            self._places.remove(place)
 
     def _key(self, session: str) -> str:
         return session if self.target.connections == "session" else _ANY

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import socket
 import ssl
+from collections.abc import Callable, Sequence
 
+from agentload.errors import LaunchError
 from agentload.live import stamps
 from agentload.live.address import Address, address
 from agentload.live.channel import Channel, Link
@@ -17,6 +20,8 @@ from agentload.live.tls import TlsChannel, context
 Where = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes] | str
 Place = tuple[socket.AddressFamily, Where]
 PROXY_HEAD_BYTES = 65536
+NEXT_S = 2.0  # for a place to answer, where there is another one: a name may have an IPv6 address that leads nowhere
+TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class RefusedError(Exception):
@@ -41,10 +46,10 @@ async def places(there: Address) -> list[Place]:
     return [(family, place) for family, _, _, _, place in found]
 
 
-async def dial(target: Target, found: list[Place], *, clock: Clock) -> Link:
-    """Connect to the first of these places that answers, which are the proxy's when there is one."""
+async def dial(target: Target, found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]) -> Link:
+    """Connect to the first of these places that answers, which are the proxy's when there is one; tell *failed* those that do not."""
     there = target.address
-    channel = await _connect(found, clock=clock)
+    channel = await _connect(found, clock=clock, failed=failed)
     try:
         if there.scheme == "http":
             return channel
@@ -61,23 +66,30 @@ async def dial(target: Target, found: list[Place], *, clock: Clock) -> Link:
         raise
 
 
-async def _connect(found: list[Place], *, clock: Clock) -> Channel:
+async def _connect(found: Sequence[Place], *, clock: Clock, failed: Callable[[Place], None]) -> Channel:
     loop = asyncio.get_running_loop()
     last: OSError | None = None
-    for family, place in found:
-        sock = socket.socket(family, socket.SOCK_STREAM)
+    for number, (family, place) in enumerate(found, start=1):
+        sock: socket.socket | None = None
         try:
+            sock = socket.socket(family, socket.SOCK_STREAM)  # refuses a family that this machine does not speak
             sock.setblocking(False)
             stamps.stamp_received(sock)
             if family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.sock_connect(sock, place)
+            async with asyncio.timeout(None if number == len(found) else NEXT_S):
+                await loop.sock_connect(sock, place)
         except OSError as error:
-            sock.close()
+            if sock is not None:
+                sock.close()
+            elif error.errno in TOO_MANY:
+                raise LaunchError("too many open files: each connection is one", hint="raise the limit: ulimit -n 65536") from error
+            failed((family, place))
             last = error
             continue
         except BaseException:
-            sock.close()
+            if sock is not None:
+                sock.close()
             raise
         return Channel(sock, clock=clock, peer=_peer(place))
     raise RefusedError(f"nobody listens at {_peer(found[-1][1]) if found else 'no address'}: {last}") from last

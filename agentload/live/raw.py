@@ -15,6 +15,7 @@ from typing import Final, Literal, Self, TypeAlias
 import msgspec
 import zstandard
 
+from agentload.errors import StoreError
 from agentload.live.target import Target
 from agentload.model.commands import Outcome
 
@@ -35,7 +36,7 @@ class RawLog:
     def __init__(self, path: Path, *, which: Which) -> None:
         self.path = path
         self._which = which
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)
         self._left = MOST_OF_A_FILE
         self._pack = zstandard.ZstdCompressor(level=LEVEL).compress
         self._json = msgspec.json.Encoder().encode
@@ -62,8 +63,10 @@ class RawLog:
         encoded = self._json(line) + b"\n"
         self._left -= len(encoded)
         # A frame a call: what was kept before a crash can be read, and any number of frames is one stream.
-        self._file.write(self._pack(encoded))
-        self._file.flush()
+        try:
+            self._file.write(self._pack(encoded))
+        except OSError as error:
+            raise StoreError(f"{self.path}: {error.strerror}", hint="free some disk space, or go on without --keep-raw") from error
 
 
 def masked(raw: bytes, secrets: Iterable[bytes]) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from agentload.errors import StoreError
 from agentload.live import raw as raw_module
 from agentload.live.raw import RawLog
 from agentload.live.target import Target
@@ -131,3 +132,12 @@ def test_calls_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
             kept.keep(target, f"r{number}", Outcome(status="ok"), [(1, b"0123456789")])
     found = lines(tmp_path / "x")
     assert [line["raw"] for line in found] == ["01234567"] * 2
+
+
+def test_a_full_disk_is_told_as_something_that_can_be_mended() -> None:
+    with RawLog(Path("/dev/full"), which="all") as kept, pytest.raises(StoreError) as caught:
+        kept.keep(Target(arm="a", url="http://127.0.0.1:9/v1"), "r1", Outcome(status="ok"), [(1, b"x")])
+    assert (caught.value.message, caught.value.hint) == (
+        "/dev/full: No space left on device",
+        "free some disk space, or go on without --keep-raw",
+    )
