@@ -64,14 +64,17 @@ class Hub:
 
     def _tick(self) -> None:
         assert self._epoll is not None
-        found = self._look()
-        if found == BATCH:
-            self._timer = self._loop.call_soon(self._tick)
-        elif found:
-            self._timer = self._loop.call_later(REST_S, self._tick)
-        else:
-            self._timer = None
-            self._loop.add_reader(self._epoll.fileno(), self._woken)
+        found = BATCH  # where a callback raises, the others are still to be looked at
+        try:
+            found = self._look()
+        finally:
+            if found == BATCH:
+                self._timer = self._loop.call_soon(self._tick)
+            elif found:
+                self._timer = self._loop.call_later(REST_S, self._tick)
+            else:
+                self._timer = None
+                self._loop.add_reader(self._epoll.fileno(), self._woken)
 
     def _look(self) -> int:
         assert self._epoll is not None

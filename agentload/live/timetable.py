@@ -34,7 +34,9 @@ class Timetable:
         self._alarm.close()
 
     def _ring(self) -> None:
-        while self._entries and self._entries[0][0] <= time.monotonic_ns():
-            heapq.heappop(self._entries)[2]()
-        if self._entries:
-            self._alarm.set(self._entries[0][0])
+        try:
+            while self._entries and self._entries[0][0] <= time.monotonic_ns():
+                heapq.heappop(self._entries)[2]()
+        finally:  # whatever one of them raised, the others have their instants
+            if self._entries:
+                self._alarm.set(self._entries[0][0])

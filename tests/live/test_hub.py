@@ -62,3 +62,28 @@ async def test_who_leaves_in_the_middle_of_a_look_is_not_called(pairs: list[tupl
     assert len(called) == 1
     hub.leave(pairs[0][0].fileno())
     hub.close()
+
+
+async def test_a_mistake_in_one_callback_makes_nobody_deaf(pairs: list[tuple[socket.socket, socket.socket]]) -> None:
+    hub = Hub()
+    heard: list[bytes] = []
+    mistakes: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
+    (wrong, to_wrong), (right, to_right) = pairs[:2]
+
+    def mistaken() -> None:
+        wrong.recv(1)
+        if hub._timer is not None:  # a timer looks, not the loop
+            raise ZeroDivisionError
+
+    hub.watch(wrong.fileno(), mistaken)
+    hub.watch(right.fileno(), lambda: heard.append(right.recv(1)))
+    for _ in range(20):
+        to_wrong.send(b"x")
+        to_right.send(b"x")
+        await asyncio.sleep(0)
+    async with asyncio.timeout(1):
+        while len(heard) < 20:  # noqa: ASYNC110  # what is heard is not ours to announce
+            await asyncio.sleep(REST_S)
+    assert {type(mistake) for mistake in mistakes} == {ZeroDivisionError}
+    hub.close()

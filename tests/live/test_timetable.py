@@ -28,3 +28,20 @@ async def test_a_closed_timetable_does_nothing_more() -> None:
     timetable.close()
     await asyncio.sleep(0.02)
     assert done == []
+
+
+async def test_a_mistake_in_one_thing_leaves_the_others_their_instants() -> None:
+    timetable = Timetable()
+    done: list[str] = []
+    mistakes: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
+
+    def wrong() -> None:
+        raise ZeroDivisionError
+
+    start_ns = time.monotonic_ns()
+    timetable.at(start_ns + 5 * MS, wrong)
+    timetable.at(start_ns + 15 * MS, lambda: done.append("right"))
+    await asyncio.sleep(0.03)
+    assert ([type(mistake) for mistake in mistakes], done) == ([ZeroDivisionError], ["right"])
+    timetable.close()
