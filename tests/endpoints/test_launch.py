@@ -142,14 +142,15 @@ def test_a_second_ctrl_c_while_a_server_takes_its_time_to_end_kills_it(tmp_path:
     assert running.survivors() == ()
 
 
-def test_a_port_that_speaks_no_http_is_taken_and_never_healthy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("said", [b"SSH-2.0-other\r\n", b""], ids=["another protocol", "nothing"])
+def test_a_port_that_speaks_no_http_is_taken_and_never_healthy(tmp_path: Path, said: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
 
         def greet() -> None:
             for _ in range(2):
                 peer, _ = there.accept()
                 peer.recv(4096)
-                peer.sendall(b"SSH-2.0-other\r\n")
+                peer.sendall(said)
                 peer.close()
 
         greeting = threading.Thread(target=greet, daemon=True)
