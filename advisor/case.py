@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from advisor import commands
-from advisor.assess import mix
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.policy import Policy
@@ -15,7 +14,14 @@ from advisor.statistics.paired import Metric
 from advisor.statistics.resampling import Spread
 from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Spoiled, TtftCurve
 
+WEIGHTY = 0.10  # share of the mix from which a class binds the whole server
 SPOILED_BY: dict[Metric, Spoiled] = {"ttft_ms": "ttft", "tpot_ms": "itl", "turn_ms": "turn"}
+
+
+def weighty(weights: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
+    """Return the workloads that bind the whole server: those of a tenth of the mix or more, or all where none is so large."""
+    found = tuple(name for name, share in weights if share >= WEIGHTY)
+    return found or tuple(name for name, _ in weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +106,13 @@ class Case:
 
         The whole server is spoiled by what spoils a workload that carries a tenth of it or more.
         """
-        weighty = self.weighty()
+        binding = self.weighty()
         for gate in self.gates:
             if gate.status != "fail" or what not in gate.spoils or gate.arm not in (None, arm, self.evidence.reference):
                 continue
             if gate.workload is None or gate.workload == workload:
                 return gate
-            if workload is None and gate.workload in weighty:
+            if workload is None and gate.workload in binding:
                 return gate
         return None
 
@@ -153,7 +159,7 @@ class Case:
 
     def weighty(self) -> tuple[str, ...]:
         """Return the workloads that bind the whole server."""
-        return mix.weighty(self.shares)
+        return weighty(self.shares)
 
     def concerns(self, arm: str, workload: str | None, tokens: float | None) -> bool:
         """Say whether *workload* reaches as far as a length that something was seen at."""

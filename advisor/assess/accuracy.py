@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.assess import mix, reach
-from advisor.case import Accuracy
+from advisor.case import Accuracy, weighty
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
 from advisor.gates import answers_possible
@@ -106,12 +106,12 @@ def _own(buckets: Sequence[AccuracyBucket], workload: str, between: tuple[float,
 def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     """Return the pooled accuracy of every challenger for each workload, and for the server over all that its weighty workloads need."""
     between = {each.name: reach.usual(evidence, each.name) for each in evidence.workloads}
-    weighty = mix.weighty(mix.shares(evidence))
+    binding = weighty(mix.shares(evidence))
     out: list[Accuracy | None] = []
     for arm in evidence.challengers:
         telling = answers_possible.telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
         own = {name: _own(telling, name, ends) for name, ends in between.items()}
-        needed = [each for each in telling if not weighty or any(each is mine for name in weighty for mine in own[name])]
+        needed = [each for each in telling if not binding or any(each is mine for name in binding for mine in own[name])]
         out.append(_pool(needed, arm.name, None, policy, asked=telling))
         out.extend(_pool(mine, arm.name, name, policy, asked=telling) for name, mine in own.items())
     return tuple(each for each in out if each is not None)

@@ -6,8 +6,6 @@ import numpy as np
 
 from advisor.evidence import Evidence
 
-WEIGHTY = 0.10  # share of the mix from which a class binds the whole server
-
 
 def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
     """Return the weight of each workload, adding up to 1 (equal weights when nothing was observed)."""
@@ -22,9 +20,3 @@ def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
     if total <= 0:
         return tuple((name, 1 / len(told)) for name in told)
     return tuple((name, weight / total) for name, weight in weights.items())
-
-
-def weighty(weights: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
-    """Return the workloads that bind the whole server: those of a tenth of the mix or more, or all where none is so large."""
-    found = tuple(name for name, share in weights if share >= WEIGHTY)
-    return found or tuple(name for name, _ in weights)
