@@ -70,6 +70,9 @@ async def played(
     warmup: bool = False,
     is_resumed: bool = False,
     launching: Launching | None = None,
+    sample_s: float = 0.01,
+    is_forced: bool = False,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
     """Replay, one pair if not told otherwise, and return every row of the journals."""
     arms, load = [each.name for each in endpoints], Load(arrivals=ClosedLoop(sessions=2))
@@ -84,7 +87,8 @@ async def played(
         command="agentload replay t",
         is_resumed=is_resumed,
         launching=launching,
-        sample_s=0.01,
+        sample_s=sample_s,
+        is_forced=is_forced,
     )
-    await Journalled(replay).play()
+    await Journalled(replay, notice=notice).play()
     return [row for path in journals(database, "r1") for row in journal.read(path)]

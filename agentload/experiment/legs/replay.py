@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.facts import COMMANDED, LASTING
 from agentload.endpoints.identity import Identity, kind_of
 from agentload.errors import LaunchError, StoreError, alone
 from agentload.experiment.legs.barrier import Barrier
-from agentload.experiment.legs.meeting import Met, met_in_turn, met_side_by_side
+from agentload.experiment.legs.meeting import Met, caveats, met_in_turn, met_side_by_side
 from agentload.experiment.legs.past import Past, check_resumed, needless, past
-from agentload.experiment.legs.record import arm_row, leg_row, run_row
+from agentload.experiment.legs.record import arm_row, fingerprint, leg_row, run_row, scraped
 from agentload.experiment.legs.relay import Launching, Relay
 from agentload.experiment.legs.targets import source, speech, targets
 from agentload.experiment.legs.vigil import OnDead, Vigil
@@ -30,7 +30,7 @@ from agentload.live.station import Job, Raw
 from agentload.model.commands import Open
 from agentload.model.controls import copied
 from agentload.model.plan import Plan
-from agentload.model.rows import FingerprintRow, LegRow, Row
+from agentload.model.rows import LegRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.store import journal
 from agentload.store.database import reading
@@ -114,12 +114,12 @@ class Leg:
         async with AsyncExitStack() as stack:
             relay = None if replay.launching is None else await stack.enter_async_context(self._relay(replay.launching))
             met = await self._meet(relay, before)
-            caveats = self._caveats(met.identities)
+            told = self._caveats(met.identities, before)
             leg = leg_row(plan.run, before.legs + 1)
             folder = journal_folder(replay.database, plan.run)
             folder.mkdir(parents=True, exist_ok=True)
             writer = stack.enter_context(journal.Writer(folder / f"leg{leg.leg:03}.journal"))
-            for row in self._opening(leg, before, met, caveats=caveats):
+            for row in self._opening(leg, before, met, caveats=told):
                 writer.append(row)
             writer.flush()
             try:
@@ -145,14 +145,17 @@ class Leg:
         first = next((copied(play.arm) for play in plays), None)
         return await met_in_turn(endpoints, relay, first=first, notice=self._notice)
 
-    def _caveats(self, identities: Mapping[str, Identity]) -> tuple[str, ...]:
-        """Stop where a server is not what the arms file expects, unless that was asked for; tell everything else."""
-        found = agreement(self._replay.endpoints, identities)
-        if not self._replay.is_forced:
-            found.require()
-        for caveat in found.caveats():
-            self._notice(f"caveat: {caveat}")
-        return found.caveats()
+    def _caveats(self, identities: Mapping[str, Identity], before: Past) -> tuple[str, ...]:
+        """Stop where a server is not what it should be, unless that was asked for; tell everything else."""
+        replay = self._replay
+        return caveats(
+            replay.endpoints,
+            identities,
+            before=before.began_as,
+            names=COMMANDED if replay.elsewhere else LASTING,  # on another machine a server may choose another kernel
+            is_forced=replay.is_forced,
+            notice=self._notice,
+        )
 
     async def _measure(
         self,
@@ -183,6 +186,7 @@ class Leg:
             on_dead=replay.on_dead,
             pair_done=pair_done,
             is_stopping=lambda: self._stops > 0,
+            notice=self._notice,
         )
         speeches = {name: speech(e, met.models[name]) for name, e in endpoints.items()}
         job = Job(
@@ -271,10 +275,10 @@ class Leg:
                 described,
                 *(arm_row(plan.run, position, e, models[e.name], identities[e.name]) for position, e in enumerate(replay.endpoints)),
             ]
-        for name, identity in identities.items():
-            facts = json.dumps(identity.facts(), sort_keys=True)
-            at_ns = time.monotonic_ns()
-            rows.append(FingerprintRow(run_id=plan.run, leg=leg.leg, arm=name, at_ns=at_ns, moment="before", round=0, facts=facts))
+        rows += [fingerprint(plan.run, leg.leg, name, identity, moment="before") for name, identity in identities.items()]
+        if replay.launching is None:
+            for endpoint in replay.endpoints:
+                rows += scraped(plan.run, leg.leg, endpoint, identities[endpoint.name])
         return rows
 
     async def _load(self) -> str | None:
