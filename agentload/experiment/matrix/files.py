@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 import yaml
 
@@ -17,8 +16,6 @@ from agentload.experiment.matrix.places import Places
 from agentload.experiment.matrix.steps import Planned
 from agentload.model.trace import Trace
 from agentload.tracefile import write
-
-OWN: Final = 0o600  # a URL may have a password in it
 
 
 def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None:
@@ -36,12 +33,11 @@ def endpoints_of(planned: Planned) -> tuple[Endpoint, ...]:
         return ()
     whole, path = document(planned), planned.places.endpoints(planned.model.name)
     for arm in planned.arms:
-        _write(planned.places.endpoints(planned.model.name, arm), chosen(whole, [arm]), mode=OWN)
-    _write(path, whole, mode=OWN)
+        _write(planned.places.endpoints(planned.model.name, arm), chosen(whole, [arm]))
+    _write(path, whole)
     return read_file(path)
 
 
-def _write(path: Path, content: Mapping[str, object], *, mode: int = 0o666) -> None:
+def _write(path: Path, content: Mapping[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=mode)
     path.write_text(yaml.safe_dump(dict(content), sort_keys=False, width=1000), encoding="utf-8")

@@ -15,6 +15,15 @@ workloads:
   short: {generate: short_chat, options: {sessions: 6}}
   rag: {generate: short_chat, options: {sessions: 6}, scale: 2}
 """
+SERVED = (
+    WORKLOADS
+    + """
+models: {toy: {serve: org/m, windows: false}}
+configs: {bf16: , fp8: {max-num-seqs: 32}}
+server: {port: 8000, settings: {block-size: 16}}
+measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}
+"""
+)
 
 
 def matrix(text: str) -> Matrix:

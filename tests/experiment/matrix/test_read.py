@@ -6,9 +6,12 @@ import pytest
 
 from agentload import builtin
 from agentload.errors import AgentloadError, UsageError
+from agentload.experiment.layout.lengths import lengths
 from agentload.experiment.matrix.described import Concurrency, Config, Contexts, Measure, Model, Server, Workload
+from agentload.experiment.matrix.parts import traces_of
 from agentload.experiment.matrix.preset import PLACE, preset_text
 from agentload.experiment.matrix.read import parse, read_matrix
+from agentload.tracefile.contexts import contexts
 
 LEAST = "models: {chat: org/model}\nworkloads: {rag: rag}\n"
 
@@ -121,3 +124,23 @@ def test_a_file_that_is_not_there_names_the_way_to_one(tmp_path: Path) -> None:
 def test_the_shipped_matrices_are_read_and_serve_the_model_that_one_asks_for(name: str) -> None:
     assert parse(preset_text(name, model=None), at=name).models[0].serve == PLACE
     assert parse(preset_text(name, model="org/other"), at=name).models[0].serve == "org/other"
+
+
+@pytest.mark.parametrize("name", builtin.names("presets"))
+def test_what_a_shipped_matrix_plays_fits_its_servers(name: str) -> None:
+    """A longer window than a model allows keeps its server from starting; a shorter one than its workloads have fails their calls."""
+    found = parse(preset_text(name, model=None), at=name)
+    window = found.server.settings["max-model-len"]
+    assert isinstance(window, int)
+    measure = found.measure
+    assert measure.contexts is not None
+    assert measure.accuracy is not None
+    swept = max(lengths(measure.contexts.lengths, option="")) + measure.contexts.output
+    played = (
+        sum(segment.tokens for segment in context) + turn.output
+        for trace in traces_of(found).values()
+        for session in trace.sessions
+        for turn, context in zip(session.turns, contexts(trace.header, session), strict=True)
+    )
+    assert max(swept, *lengths(measure.accuracy.contexts, option=""), *played) <= window
+    assert window <= 40960 or name != "mini-lab"  # of Qwen3-8B, which the documentation begins with

@@ -14,21 +14,12 @@ from agentload.experiment.search.beside import FIRST
 from agentload.model.rows import AnswerRow
 from agentload.store.loader import load
 from tests.evidence import runs
-from tests.experiment.matrix.files import WORKLOADS, matrix
+from tests.experiment.matrix.files import SERVED, matrix
 from tests.experiment.matrix.verbs import DONE, OPENING, Verbs, failing, loaded, measured, paged, pair, played, written
 
 TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
 FULL = TOY + "measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}\n"
 SWEPT = FULL.replace("accuracy:", "contexts: {lengths: 1k, pairs: 2}, accuracy:")
-SERVED = (
-    WORKLOADS
-    + """
-models: {toy: {serve: org/m, windows: false}}
-configs: {bf16: , fp8: {max-num-seqs: 32}}
-server: {port: 8000, settings: {block-size: 16}}
-measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}
-"""
-)
 
 
 def again(text: str, folder: Path) -> list[str]:
@@ -45,44 +36,17 @@ def test_what_was_done_is_not_done_again_and_reports_are_written_anew(tmp_path: 
     assert again(FULL.replace("pairs: 2", "pairs: 3").replace("items: 2", "items: 4"), tmp_path) == ["replay", "report"]
 
 
-@pytest.mark.parametrize(
-    ("said", "edited", "names"),
-    [
-        ("max-num-seqs: 32", "max-num-seqs: 64", "server of fp8"),
-        ("block-size: 16", "block-size: 32", "server of bf16, server of fp8"),
-        ("serve: org/m", "serve: org/m, fields: {extra_body: {top_k: 1}}", "server of bf16, server of fp8"),
-        ("configs: {bf16: , fp8: {max-num-seqs: 32}}", "configs: {fp8: {max-num-seqs: 32}, bf16: }", "reference"),
-        ("pairs: 2", "pairs: 2, sessions: 3", "load"),
-        ("pairs: 2", "pairs: 2, waits: {user: 1}", "load"),
-        ("sessions: 6}}\n  rag", "sessions: 5}}\n  rag", "workload short"),
-        ("scale: 2", "scale: 1.5", "workload rag"),
-        ("scale: 2}", "scale: 2}\n  more: {generate: short_chat, options: {sessions: 2}}", "workload more"),
-    ],
-)
-def test_a_run_goes_on_only_with_what_it_began_with(tmp_path: Path, said: str, edited: str, names: str) -> None:
+def test_a_run_goes_on_only_with_what_it_began_with(tmp_path: Path) -> None:
     """What a step's command names may change without a word of it: it would be told as done, with the figures of before."""
-    assert said in SERVED
     played(SERVED, tmp_path, Verbs())
-    text, verbs = SERVED.replace(said, edited), Verbs()
+    text, verbs = SERVED.replace("max-num-seqs: 32", "max-num-seqs: 64").replace("scale: 2", "scale: 1.5"), Verbs()
     now = played(text, tmp_path, verbs)
     assert verbs.names == ["report"]
-    assert [(each.why, each.is_failure) for each in paged(text, now, tmp_path).missing if each.what == "changes"] == [
-        (f"{CHANGED} ({names}): another --out measures it", True)
+    changes = [each for each in paged(text, now, tmp_path).missing if each.what == "changes"]
+    assert [(each.why, each.is_failure) for each in changes] == [
+        (f"{CHANGED} (workload rag, server of fp8): another --out measures it", True)
     ]
-
-
-@pytest.mark.parametrize(
-    ("said", "edited"),
-    [
-        ("port: 8000", "port: 9000"),
-        ("port: 8000", "port: 8000, gpu: H100, price_per_hour: 2.5"),
-        ("port: 8000", "port: 8000, start_timeout_s: 60"),
-        ("items: 2", "items: 2, concurrency: 2"),
-    ],
-)
-def test_what_measures_nothing_else_may_change(tmp_path: Path, said: str, edited: str) -> None:
-    played(SERVED, tmp_path, Verbs())
-    assert again(SERVED.replace(said, edited), tmp_path) == ["report"]
+    assert again(SERVED, tmp_path) == ["report"]
 
 
 def test_a_configuration_that_is_no_longer_wanted_is_left_alone(tmp_path: Path) -> None:
@@ -154,10 +118,8 @@ def test_a_sweep_of_other_lengths_is_another_sweep(tmp_path: Path) -> None:
 
         return Verbs({"sweep": sweep, "replay": loaded})
 
-    short = SWEPT.replace("pairs: 2}", "pairs: 1}")
     long = SWEPT.replace("1k", "1k..4k")
-    played(short, tmp_path, swept(0))
-    assert again(short, tmp_path) == ["report"]
+    played(SWEPT.replace("pairs: 2}", "pairs: 1}"), tmp_path, swept(0))
     played(long, tmp_path, verbs := swept(1))
     assert verbs.typed[0][-4:] == ("--pairs", "2", "--into", "r1")
     played(long, tmp_path, verbs := swept(2))
