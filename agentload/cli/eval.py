@@ -80,6 +80,9 @@ def run(
     launch: Launch = False,
     logs: Logs = LOGS,
     start_timeout: StartTimeout = START_S,
+    force: Annotated[
+        bool, typer.Option("--force", help="Ask servers that are not what the arms file expects, or what the run had; a caveat is kept.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be asked and what it costs; send nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -111,6 +114,7 @@ def run(
             thinking_tokens=thinking,
             goes_on="resume" if resume else "join" if into else "new",
             launching=starting,
+            is_forced=force,
         )
         ended = asked(evaluation, Progress(source.questions(), arms=len(served)))
     _report(ended, db, as_json=json)

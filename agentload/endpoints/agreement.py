@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.expectations import checks, is_same_configuration
+from agentload.endpoints.facts import Facts
 from agentload.endpoints.identity import Identity
-from agentload.endpoints.urls import without_user
+from agentload.endpoints.urls import without_credentials
 from agentload.errors import EndpointError
+from agentload.model.controls import copied, is_control
+
+SHARED: Final = ("version", "max_model_len", "gpu_memory_utilization")
+"""Facts that change latencies and pools whatever is compared."""
+SHARED_SETTINGS: Final = ("max_num_batched_tokens", "max_num_seqs", "kv_cache_memory_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +29,15 @@ class Agreement:
     """Expectations that no server confirms or denies."""
     equal: tuple[tuple[str, str], ...] = ()
     """Pairs of arms that are the same configuration by all that they say."""
+    apart: tuple[str, ...] = ()
+    """In what arms differ that nobody asked for."""
     unseen: tuple[str, ...] = ()
     """What of the servers' work stays in the dark."""
 
     def caveats(self) -> tuple[str, ...]:
         """Return everything as sentences."""
         same = (f"{one} and {other} are the same configuration by all they say: this is an A/A test" for one, other in self.equal)
-        return (*self.mismatches, *self.unknown, *same, *self.unseen)
+        return (*self.mismatches, *self.unknown, *same, *self.apart, *self.unseen)
 
     def require(self) -> None:
         """Raise EndpointError when a server is not what is expected."""
@@ -37,7 +46,7 @@ class Agreement:
 
 
 def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity]) -> Agreement:
-    """Compare every arm with its expectations and with the other arms; an arm and its control share a server and are not compared."""
+    """Compare every arm with its expectations and with the other arms; an arm and its control are one server and are not compared."""
     facts = {endpoint.name: identities[endpoint.name].facts() for endpoint in endpoints}
     found = [(endpoint.name, check) for endpoint in endpoints for check in checks(endpoint.expect, facts[endpoint.name])]
     return Agreement(
@@ -46,17 +55,37 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
         equal=tuple(
             (one.name, other.name)
             for one, other in combinations(endpoints, 2)
-            if one.url != other.url and is_same_configuration(facts[one.name], facts[other.name])
+            if copied(one.name) != copied(other.name) and _is_same(one, other, facts[one.name], facts[other.name])
         ),
-        unseen=(
-            *(_unseen(endpoint) for endpoint in endpoints if not identities[endpoint.name].counters),
-            *(_behind(endpoint.name, between) for endpoint in endpoints if (between := identities[endpoint.name].gateway) is not None),
-        ),
+        apart=tuple(_apart([endpoint for endpoint in endpoints if not is_control(endpoint.name)], facts)),
+        unseen=tuple(caveat for endpoint in endpoints for caveat in _unseen(endpoint, identities[endpoint.name])),
     )
 
 
-def _behind(name: str, gateway: str) -> str:
-    return f"{name}: {gateway} stands between us and the server: its time is in every latency, and what it does to calls voids blocks"
+def _is_same(one: Endpoint, other: Endpoint, facts: Facts, theirs: Facts) -> bool:
+    if (one.extra_body != other.extra_body) or (one.model and other.model and one.model != other.model):
+        return False
+    # Arms that are started in turn share a URL, and differ by their commands; others are one server there.
+    return (one.url, one.launch) == (other.url, other.launch) or is_same_configuration(facts, theirs)
+
+
+def _apart(endpoints: Sequence[Endpoint], facts: Mapping[str, Facts]) -> Iterator[str]:
+    said = {name: {arm: each.get(name) for arm, each in facts.items()} for name in SHARED}
+    said |= {name: {arm: each["settings"].get(name) for arm, each in facts.items()} for name in SHARED_SETTINGS}
+    for name, by_arm in said.items():
+        told = {each.name: by_arm[each.name] for each in endpoints if by_arm[each.name] is not None}
+        if len(set(map(str, told.values()))) > 1 and not _is_meant(name, endpoints):
+            values = ", ".join(f"{arm} {value}" for arm, value in told.items())
+            yield f"arms differ in {name} ({values}): a difference between them may be that"
+
+
+def _is_meant(name: str, endpoints: Sequence[Endpoint]) -> bool:
+    """Tell whether the arms file says of a fact that it differs: it is what is compared."""
+    flag = f"--{name.replace('_', '-')}"
+    is_commanded = name not in {"version", "max_model_len"} and any(
+        word.partition("=")[0] == flag for each in endpoints if each.launch is not None for word in each.launch.command
+    )
+    return is_commanded or all(name in each.expect for each in endpoints)
 
 
 def _unseen(endpoint: Endpoint, identity: Identity) -> Iterator[str]:

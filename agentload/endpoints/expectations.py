@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from agentload.endpoints.facts import LASTING, Facts
+
 # What may be expected, and the fact that confirms it.
 _FACTS: Final[Mapping[str, str]] = {
     "kv_cache_dtype": "kv_cache_dtype",
@@ -26,22 +28,8 @@ _DTYPES: Final[Mapping[str, str]] = {
     "float16": "16 bit",
     "fp16": "16 bit",
 }
-CONFIGURATION: Final = (
-    "version",
-    "models",
-    "max_model_len",
-    "kv_cache_dtype",
-    "skip_layers",
-    "prefix_caching",
-    "block_size",
-    "pool_tokens",
-    "max_concurrency",
-    "gpu_memory_utilization",
-    "attention_backend",
-    "replicas",
-    "settings",
-)
-"""Facts that make two servers the same configuration."""
+SAME_POOL: Final = 0.02
+"""Of its tokens: equal servers get pools that differ by what was free on the GPU when each was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +53,32 @@ def checks(expect: Mapping[str, object], facts: Mapping[str, object]) -> tuple[C
     return tuple(_check(name, wanted, facts.get(_FACTS[name])) for name, wanted in expect.items())
 
 
-def is_same_configuration(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+def is_same_configuration(one: Facts, other: Facts) -> bool:
     """Tell whether two servers cannot be told apart by anything they say; never true of servers that say nothing."""
     if one.get("kv_cache_dtype") is None:
         return False
-    return all(one.get(name) == other.get(name) for name in CONFIGURATION)
+    return all(_plain(name, one.get(name)) == _plain(name, other.get(name)) for name in LASTING) and _is_near(
+        one.get("pool_tokens"), other.get("pool_tokens")
+    )
+
+
+def _plain(name: str, fact: object) -> object:
+    """Return a fact as one of its spellings."""
+    match name:
+        case "kv_cache_dtype":
+            said = str(fact).lower()
+            return _DTYPES.get(said, said)
+        case "skip_layers":
+            return _names(fact)
+        case _:
+            return fact
+
+
+def _is_near(one: object, other: object) -> bool:
+    if one is None or other is None:
+        return one is other
+    pools = sorted((float(str(one)), float(str(other))))
+    return pools[1] - pools[0] <= SAME_POOL * pools[1]
 
 
 def _check(name: str, wanted: object, fact: object) -> Check:
@@ -82,13 +91,10 @@ def _check(name: str, wanted: object, fact: object) -> Check:
 
 def _agrees(name: str, wanted: object, fact: object) -> bool:
     match name:
-        case "kv_cache_dtype":
-            one, other = str(wanted).lower(), str(fact).lower()
-            return _DTYPES.get(one, one) == _DTYPES.get(other, other)
-        case "skip_layers":
-            return _names(wanted) == _names(fact)
         case "version":  # 0.32 expects any 0.32.x
             return re.match(rf"v?{re.escape(str(wanted).removeprefix('v'))}(?![0-9])", str(fact)) is not None
+        case "kv_cache_dtype" | "skip_layers":
+            return _plain(name, wanted) == _plain(name, fact)
         case _:
             return str(wanted).lower() == str(fact).lower()
 

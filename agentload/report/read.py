@@ -8,10 +8,11 @@ import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 
+from agentload.endpoints.facts import LASTING, Facts, changed, told
 from agentload.errors import StoreError
 from agentload.exposition.scrape import Scrape
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
@@ -19,8 +20,6 @@ from agentload.report.origin import origin
 from agentload.store.database import reading
 
 SECOND: Final = 1_000_000_000
-# Set anew at each start of a server that is otherwise the same.
-_VOLATILE: Final = frozenset({"process_start_s"})
 # An arm may change machines within a run: then its blocks know where it was.
 _ARMS: Final = """
 WITH places AS (
@@ -31,12 +30,7 @@ WITH places AS (
 SELECT a.arm, url, coalesce(p.machine, a.machine), profile FROM arms AS a LEFT JOIN places AS p USING (arm)
 WHERE a.run_id = $run ORDER BY position
 """
-_SAID: Final = """
-SELECT arm, facts, (SELECT any_value(machine) FROM blocks AS b WHERE (b.run_id, b.leg, b.arm) = (f.run_id, f.leg, f.arm))
-FROM fingerprints AS f WHERE run_id = $run ORDER BY leg, at_ns, round
-"""
-_Said = tuple[str | None, dict[str, Any]]
-"""Where a server was, and what it said of itself."""
+_SAID: Final = "SELECT arm, facts FROM fingerprints WHERE run_id = ? ORDER BY leg, at_ns, round"
 
 LENGTHS: Final = 10
 """As many columns as a heat map can label; more lengths than this are gathered at powers of two."""
@@ -102,19 +96,17 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Ma
 
 
 def _servers(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Served, ...]:
-    said: dict[str, list[_Said]] = {}
-    for arm, text, machine in connection.execute(_SAID, {"run": run}).fetchall():
-        known = {key: value for key, value in json.loads(text).items() if key not in _VOLATILE}
-        said.setdefault(arm, []).append((machine, known))
+    said: dict[str, list[Facts]] = {}
+    for arm, text in connection.execute(_SAID, [run]).fetchall():
+        said.setdefault(arm, []).append(json.loads(text))
     arms = connection.execute(_ARMS, {"run": run}).fetchall()
     return tuple(_served(arm, url, machine, profile, said.get(arm, [])) for arm, url, machine, profile in arms)
 
 
-def _served(arm: str, url: str | None, machine: str | None, profile: str | None, said: list[_Said]) -> Served:
-    digest = hashlib.sha256(json.dumps(said[0][1], sort_keys=True).encode()).hexdigest()[:12] if said else None
-    # On another machine the same configuration may have a pool of another size.
-    first = dict(reversed(said))
-    steady = all(known == first[place] for place, known in said) if len(said) > 1 else None
+def _served(arm: str, url: str | None, machine: str | None, profile: str | None, said: list[Facts]) -> Served:
+    lasting = {name: value for name, value in told(said[0]).items() if name in LASTING} if said else {}
+    digest = hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()[:12] if said else None
+    steady = not any(changed(said[0], each) for each in said[1:]) if len(said) > 1 else None
     return Served(arm=arm, url=url, machine=machine, profile=profile, fingerprint=digest, steady=steady)
 
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from agentload.endpoints.agreement import Agreement, agreement
-from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.expectations import checks
 from agentload.endpoints.identity import Identity
 from agentload.endpoints.settings import settings
@@ -13,7 +16,7 @@ FP8 = {
     "cache_dtype": "fp8",
     "kv_cache_dtype_skip_layers": "['sliding_window']",
     "enable_prefix_caching": "True",
-    "kv_cache_size_tokens": "9",
+    "kv_cache_size_tokens": "900",
 }
 
 
@@ -57,21 +60,71 @@ def test_a_wrong_label_on_a_url_stops_the_run_and_names_arm_and_fact() -> None:
     assert "--force" in str(caught.value.hint)
 
 
-def test_two_servers_that_say_the_same_of_themselves_are_an_a_a_test_but_an_arm_and_its_control_are_not_compared() -> None:
-    arms = [Endpoint(name=name, url=f"http://{host}/v1") for name, host in (("a", "x"), ("b", "y"), ("a-control", "x"))]
-    same = Identity(models=("m",), cache_config=FP8, counters={"process_start_s": 1.0})
-    other = Identity(models=("m",), cache_config=FP8, counters={"process_start_s": 2.0})
-    found = agreement(arms, {"a": same, "b": other, "a-control": same})
-    assert found.equal == (("a", "b"), ("b", "a-control"))
-    silent = Identity(models=("m",))
-    assert agreement(arms, {"a": silent, "b": silent, "a-control": silent}).equal == ()
+LAUNCHED = Launch(command=("vllm", "serve", "m", "--kv-cache-dtype", "fp8"))
+HERE = Endpoint(name="a", url="http://x/v1")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "theirs", "is_same"),
+    [
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"counters": {"process_start_s": 2.0}}, True),
+        # Started in turn on one port, typed twice, and spelt in two ways.
+        (replace(HERE, launch=LAUNCHED), replace(HERE, name="b", launch=Launch(command=("vllm", "serve", "m"))), {}, True),
+        (HERE, replace(HERE, name="b"), {}, True),
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "cache_dtype": "fp8_e4m3"}}, True),
+        # A start finds some blocks more or fewer; another budget is another configuration.
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "kv_cache_size_tokens": "905"}}, True),
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "kv_cache_size_tokens": "800"}}, False),
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "cache_dtype": "auto"}}, False),
+        (replace(HERE, model="m"), Endpoint(name="b", url="http://x/v1", model="n"), {}, False),
+        (HERE, replace(HERE, name="a@aa"), {}, False),
+    ],
+)
+def test_two_arms_that_nothing_tells_apart_are_an_a_a_test(
+    one: Endpoint, other: Endpoint, theirs: dict[str, Any], *, is_same: bool
+) -> None:
+    said = Identity(models=("m",), cache_config=FP8, counters={"process_start_s": 1.0})
+    found = agreement([one, other], {one.name: said, other.name: replace(said, **theirs)})
+    assert found.equal == ((("a", "b"),) if is_same else ())
+
+
+def test_servers_that_say_nothing_are_not_called_equal_but_one_url_without_a_launch_is_one_server() -> None:
+    silent = dict.fromkeys(("a", "b"), Identity(models=("m",)))
+    assert agreement([HERE, Endpoint(name="b", url="http://y/v1")], silent).equal == ()
+    started = [replace(HERE, launch=LAUNCHED), replace(HERE, name="b", launch=Launch(command=("vllm", "serve", "m")))]
+    assert agreement(started, silent).equal == ()
+    assert agreement([HERE, replace(HERE, name="b")], silent).equal == (("a", "b"),)
+
+
+def test_what_differs_beside_what_is_compared_is_a_caveat_unless_the_arms_file_means_it() -> None:
+    arms = [HERE, Endpoint(name="b", url="http://y/v1")]
+    said = {
+        "a": Identity(
+            models=("m",), version="0.32.0", max_model_len=8192, settings={"max_num_batched_tokens": 2048}, counters={"requests_done": 0.0}
+        ),
+        "b": Identity(
+            models=("m",), version="0.33.0", max_model_len=4096, settings={"max_num_batched_tokens": 8192}, counters={"requests_done": 0.0}
+        ),
+    }
+    assert agreement(arms, said).caveats() == (
+        "arms differ in version (a 0.32.0, b 0.33.0): a difference between them may be that",
+        "arms differ in max_model_len (a 8192, b 4096): a difference between them may be that",
+        "arms differ in max_num_batched_tokens (a 2048, b 8192): a difference between them may be that",
+    )
+    meant = [replace(arm, expect={"version": said[arm.name].version, "max_model_len": said[arm.name].max_model_len}) for arm in arms]
+    meant[1] = replace(meant[1], launch=Launch(command=("vllm", "serve", "m", "--max-num-batched-tokens=8192")))
+    assert agreement(meant, said) == Agreement()
 
 
 def test_what_cannot_be_seen_is_a_caveat_that_names_the_arm_and_what_stands_in() -> None:
     arms = [Endpoint(name="a", url="http://me:secret@x/v1"), Endpoint(name="b", url="http://y/v1", log="b.log")]
-    behind = Identity(models=("m",), counters={"running": 0.0}, gateway="LiteLLM")
+    behind = Identity(models=("m",), counters={"requests_done": 0.0}, gateway="LiteLLM")
     assert agreement(arms[:1], {"a": behind}).caveats() == (
         "a: LiteLLM stands between us and the server: its time is in every latency, and what it does to calls voids blocks",
+    )
+    uncounted = Identity(models=("m",), counters={"running": 0.0})
+    assert agreement(arms[:1], {"a": uncounted}).caveats() == (
+        "a: no count of finished requests at http://***@x/metrics: requests of others are not seen",
     )
     assert agreement(arms, dict.fromkeys(("a", "b"), Identity(models=("m",)))).caveats() == (
         "a: no metrics at http://***@x/metrics: KV usage, preemptions and requests of others are not seen",

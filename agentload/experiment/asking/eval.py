@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -15,14 +15,16 @@ from typing import Final, Literal, Protocol
 
 from agentload.ask.asker import Answered, Asker, Failed
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.facts import changed
 from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
 from agentload.errors import EndpointError, StoreError
 from agentload.experiment.asking.past import Asked as AskedOf
 from agentload.experiment.asking.past import Past, asked_of, check_joined, check_resumed, past, replies
 from agentload.experiment.asking.plan import Question
-from agentload.experiment.asking.record import described_run, fingerprints
-from agentload.experiment.asking.signals import failure, signals
-from agentload.experiment.legs.record import leg_row, resume_command
+from agentload.experiment.asking.record import answer_row, described_run, request_id
+from agentload.experiment.asking.servers import seen_again, voided
+from agentload.experiment.legs.meeting import caveats
+from agentload.experiment.legs.record import fingerprint, leg_row, resume_command
 from agentload.experiment.legs.relay import Launching, Relay
 from agentload.model.controls import copied, is_control
 from agentload.model.rows import AnswerRow, LegRow, Row
@@ -67,6 +69,8 @@ class Eval:
     """Join: add the answers to a run of another verb, on the same arms."""
     launching: Launching | None = None
     """Start the servers in turn, and ask each all of its questions; None: they run all the time."""
+    is_forced: bool = False
+    """Ask servers that are not what the arms file expects, or what the run was played on; a caveat is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,9 @@ class Leg:
         self._counts: Counter[str] = Counter()
         self._said: dict[AskedOf, Answered] = {}
         """What the reference answered, where it does not run beside the others."""
+        self._given: defaultdict[str, list[AnswerRow]] = defaultdict(list)
+        self._changed: dict[str, str] = {}
+        """What arms became other servers by while they were asked."""
 
     def stop(self) -> None:
         """Ask nothing more; what is in flight comes to its end."""
@@ -112,19 +119,23 @@ class Leg:
             relay = None if made.launching is None else await stack.enter_async_context(self._relay(made.launching))
             identities = await self._identities(relay)
             before = self._before(identities)
+            told = self._caveats(identities, before)
             folder = journal_folder(made.database, made.run)
             folder.mkdir(parents=True, exist_ok=True)
             leg = leg_row(made.run, before.legs + 1)
             name = f"{'answers' if made.goes_on == 'join' else 'leg'}{leg.leg:03}.journal"
             writer = stack.enter_context(journal.Writer(folder / name))
-            for row in self._opening(leg, before, identities):
+            for row in self._opening(leg, before, identities, told):
                 writer.append(row)
             writer.flush()
             if relay is None:
                 left = await self._ask_all(made.endpoints, self._open(before, identities), identities, writer)
+                await self._look_again(leg.leg, made.endpoints, identities, writer)
             else:
-                left = await self._ask_in_turn(relay, writer)
-            ended: LegRow = replace(leg, ended_ns=time.monotonic_ns(), status="failed" if self._dead else "stopped" if left else "done")
+                left = await self._ask_in_turn(relay, leg.leg, writer)
+            is_failed = self._dead is not None or bool(self._changed)
+            status: Literal["failed", "stopped", "done"] = "failed" if is_failed else "stopped" if left else "done"
+            ended: LegRow = replace(leg, ended_ns=time.monotonic_ns(), status=status)
             if made.goes_on != "join":
                 writer.append(ended)
         error = await self._load()
@@ -133,11 +144,17 @@ class Leg:
                 f"{self._dead} failed {FAILURES} questions in a row; what was answered is stored",
                 hint=f"go on with: {resume_command(made.run)}",
             )
+        if self._changed:
+            raise EndpointError(
+                "; ".join(f"{arm} changed while it was asked: {what}" for arm, what in self._changed.items())
+                + "; what it answered meanwhile does not count",
+                hint=f"start it as it was, then: {resume_command(made.run)}",
+            )
         return Asked(run_id=made.run, answered=self._counts["answered"], failed=self._counts["failed"], left=left, load_error=error)
 
     def _relay(self, launching: Launching) -> Relay:
         endpoints = {e.name: e for e in self._eval.endpoints}
-        return Relay(endpoints, launching, is_stopping=self._stops.is_set, notice=self._notice)
+        return Relay(endpoints, launching, is_forced=self._eval.is_forced, is_stopping=self._stops.is_set, notice=self._notice)
 
     async def _identities(self, relay: Relay | None) -> dict[str, Identity]:
         """Ask every server who it is; of those that are started in turn, the first to be asked comes last, and stays.
@@ -152,7 +169,7 @@ class Leg:
         met = {e.name: await relay.meet(e.name) for e in reversed(made.endpoints) if not is_control(e.name)}
         return {e.name: met[copied(e.name)] for e in made.endpoints}
 
-    async def _ask_in_turn(self, relay: Relay, writer: journal.Writer) -> int:
+    async def _ask_in_turn(self, relay: Relay, leg: int, writer: journal.Writer) -> int:
         """Start one server after the other and ask it all that it has not answered."""
         made, left = self._eval, 0
         for endpoint in made.endpoints:
@@ -160,14 +177,34 @@ class Leg:
             if not self._open(before, {}):
                 continue
             if not self._stops.is_set():
-                identities = {endpoint.name: (await relay.up(endpoint.name)).identity}
-                self._before(identities)
+                up = await relay.up(endpoint.name)
+                identities = {endpoint.name: up.identity}
+                if made.goes_on == "join":  # nobody was met before
+                    self._caveats(identities, self._before(identities))
+                writer.append(fingerprint(made.run, leg, endpoint.name, up.identity, moment="before"))
                 self._said = self._said or replies(made.database, made.run, made.endpoints[0].name)
                 left += await self._ask_all((endpoint,), self._open(before, identities), identities, writer)
+                await self._look_again(leg, (up.endpoint,), identities, writer)
                 writer.flush()
             else:
                 left += len(self._open(before, {}))
         return left
+
+    def _caveats(self, identities: Mapping[str, Identity], before: Past) -> tuple[str, ...]:
+        """Stop where a server is not what its arm should be, or was in the run that is gone on with; tell everything else."""
+        asked = [e for e in self._eval.endpoints if e.name in identities]
+        return caveats(asked, identities, before=before.began_as, is_forced=self._eval.is_forced, notice=self._notice)
+
+    async def _look_again(self, leg: int, asked: Sequence[Endpoint], identities: Mapping[str, Identity], writer: journal.Writer) -> None:
+        """Note who the servers are now; what one that became another answered is void."""
+        for arm, now in (await seen_again(asked, identities, notice=self._notice)).items():
+            writer.append(fingerprint(self._eval.run, leg, arm, now, moment="after"))
+            if differs := changed(identities[arm].facts(), now.facts()):
+                self._changed[arm] = ", ".join(differs)
+                for row in voided(self._given[arm], f"{arm} changed meanwhile"):
+                    writer.append(row)
+                    self._counts["answered"] -= 1
+                    self._counts["failed"] += 1
 
     def _before(self, identities: Mapping[str, Identity]) -> Past:
         made = self._eval
@@ -229,39 +266,24 @@ class Leg:
                 tools=item.tools,
                 output_tokens=item.output_tokens + made.thinking_tokens,
                 seed=made.seed + question.repetition,
-                request_id=self._request_id(question, arm),
+                request_id=request_id(made.run, question, arm),
             )
             self._watch(arm, replies[arm])
         reference = made.endpoints[0].name
         theirs = replies.get(reference) or self._said.get(asked_of(question))
         if made.launching is not None and reference in askers and isinstance(theirs, Answered):
             self._said[asked_of(question)] = theirs  # the others are asked when it runs no more
-        rows = [self._row(question, item, arm, replies[arm], None if arm == reference else theirs) for arm in askers]
+        rows = []
+        for arm in askers:
+            reply, compared = replies[arm], theirs if arm != reference and isinstance(theirs, Answered) else None
+            grade = made.asked.grade(reply.text, question, item) if isinstance(reply, Answered) else None
+            rows.append(answer_row(made.run, question, arm, reply=reply, grade=grade, reference=compared))
         for row in rows:
             self._counts["failed" if row.right is None else "answered"] += 1
+            if row.right is not None:
+                self._given[row.arm].append(row)
             self._listener(question, row.arm, row)
         return rows
-
-    def _row(self, question: Question, item: Item, arm: str, reply: Answered | Failed, theirs: Answered | Failed | None) -> AnswerRow:
-        grade = self._eval.asked.grade(reply.text, question, item) if isinstance(reply, Answered) else None
-        compared = theirs if isinstance(theirs, Answered) else None
-        return AnswerRow(
-            run_id=self._eval.run,
-            arm=arm,
-            task=question.task,
-            item=question.item,
-            context_tokens=question.context,
-            depth=question.depth,
-            repetition=question.repetition,
-            score=None if grade is None else grade.score,
-            right=None if grade is None else grade.right,
-            answer=reply.text if isinstance(reply, Answered) else None,
-            request_id=self._request_id(question, arm),
-            signals=signals(reply, compared) if isinstance(reply, Answered) else failure(reply),
-        )
-
-    def _request_id(self, question: Question, arm: str) -> str:
-        return f"{self._eval.run}.{arm}.{question.task}.{question.context}.{question.item}.{question.repetition}"
 
     def _watch(self, arm: str, reply: Answered | Failed) -> None:
         self._failures[arm] = self._failures[arm] + 1 if isinstance(reply, Failed) else 0
@@ -272,16 +294,16 @@ class Leg:
     def _options(self) -> str:
         return json.dumps(dict(self._eval.options), sort_keys=True)
 
-    def _opening(self, leg: LegRow, before: Past, identities: Mapping[str, Identity]) -> list[Row]:
+    def _opening(self, leg: LegRow, before: Past, identities: Mapping[str, Identity], told: tuple[str, ...]) -> list[Row]:
         made = self._eval
+        seen = [fingerprint(made.run, leg.leg, arm, identity, moment="before") for arm, identity in identities.items()]
         if made.goes_on == "join":
-            return []
-        described = (
-            ()
-            if before.run is not None
-            else described_run(made.run, made.endpoints, identities, seed=made.seed, command=made.command, options=self._options())
-        )
-        return [leg, *described, *fingerprints(made.run, leg.leg, identities)]
+            return [*seen]
+        if before.run is not None:
+            return [leg, *seen]
+        options = json.dumps({**made.options, "caveats": told}, sort_keys=True)
+        described = described_run(made.run, made.endpoints, identities, seed=made.seed, command=made.command, options=options)
+        return [leg, *described, *seen]
 
     async def _load(self) -> str | None:
         try:

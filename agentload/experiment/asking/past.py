@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from agentload.ask.asker import Answered
 from agentload.errors import PlanError
 from agentload.experiment.asking.plan import Question
+from agentload.experiment.legs.known import began_as
 from agentload.model.rows import AnswerRow, ArmRow, Kind, LegRow, RunRow
 from agentload.store import journal
 from agentload.store.places import journals
@@ -27,22 +30,26 @@ class Past:
     legs: int
     answered: frozenset[Asked]
     """Asked of every arm, and answered by all."""
+    began_as: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each arm's server was when it first told so."""
 
 
 def past(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     """Read the journals of a run; an answer that failed counts as not given."""
     rows = [row for path in journals(database, run_id) for row in journal.read(path)]
+    # A later row of a question stands for it: what a server that changed had answered was taken back.
     given = {
-        (row.arm, (row.task, row.context_tokens, row.item, row.depth, row.repetition))
+        (row.arm, (row.task, row.context_tokens, row.item, row.depth, row.repetition)): row.right is not None
         for row in rows
-        if isinstance(row, AnswerRow) and row.right is not None
+        if isinstance(row, AnswerRow)
     }
-    counted = Counter(asked for arm, asked in given if arm in arms)
+    counted = Counter(asked for (arm, asked), is_given in given.items() if is_given and arm in arms)
     return Past(
         run=next((row for row in rows if isinstance(row, RunRow)), None),
         arms=tuple(row.arm for row in sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)),
         legs=max((row.leg for row in rows if isinstance(row, LegRow)), default=0),
         answered=frozenset(asked for asked, count in counted.items() if count == len(arms)),
+        began_as=began_as(rows),
     )
 
 
@@ -54,18 +61,21 @@ def asked_of(question: Question) -> Asked:
 def replies(database: Path, run_id: str, arm: str) -> dict[Asked, Answered]:
     """Return what an arm answered before, as far as it is kept: its words."""
     rows = (row for path in journals(database, run_id) for row in journal.read(path))
-    return {
-        (row.task, row.context_tokens, row.item, row.depth, row.repetition): Answered(text=row.answer, finish_reason=None)
+    said = {
+        (row.task, row.context_tokens, row.item, row.depth, row.repetition): row.answer
         for row in rows
-        if isinstance(row, AnswerRow) and row.arm == arm and row.answer is not None
+        if isinstance(row, AnswerRow) and row.arm == arm
     }
+    return {asked: Answered(text=text, finish_reason=None) for asked, text in said.items() if text is not None}
 
 
 def check_resumed(before: Past, *, run_id: str, options: str, seed: int, database: Path) -> None:
     """Raise `PlanError` unless the run began with the same questions."""
     if before.run is None:
         raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list --db {database}")
-    if (before.run.options, before.run.seed) != (options, seed):
+    began = json.loads(before.run.options)
+    began.pop("caveats", None)  # of its servers, not of its questions
+    if (began, before.run.seed) != (json.loads(options), seed):
         raise PlanError(f"run {run_id} began with other questions", hint=f"resume with what it began with: {before.run.command}")
 
 

@@ -1,16 +1,19 @@
-"""What is written down about an evaluation that is a run of its own."""
+"""What is written down about an evaluation: the run that it is, where it joins none, and each answer."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from agentload import __version__
+from agentload.ask.asker import Answered, Failed
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, kind_of, served_model
+from agentload.experiment.asking.plan import Question
+from agentload.experiment.asking.signals import failure, signals
 from agentload.experiment.legs.record import arm_row
-from agentload.model.rows import FingerprintRow, Row, RunRow
+from agentload.model.rows import AnswerRow, Row, RunRow
+from agentload.tasks.item import Grade
 
 
 def described_run(
@@ -36,8 +39,26 @@ def described_run(
     return described, *(arm_row(run, place, each, models[each.name], identities[each.name]) for place, each in enumerate(endpoints))
 
 
-def fingerprints(run: str, leg: int, identities: Mapping[str, Identity]) -> Iterator[FingerprintRow]:
-    """Say what each server was before it was asked."""
-    for name, identity in identities.items():
-        facts = json.dumps(identity.facts(), sort_keys=True)
-        yield FingerprintRow(run_id=run, leg=leg, arm=name, at_ns=time.monotonic_ns(), moment="before", round=0, facts=facts)
+def answer_row(
+    run: str, question: Question, arm: str, *, reply: Answered | Failed, grade: Grade | None, reference: Answered | None
+) -> AnswerRow:
+    """Say what an arm answered; *reference* is what the arm that it is held against answered."""
+    return AnswerRow(
+        run_id=run,
+        arm=arm,
+        task=question.task,
+        item=question.item,
+        context_tokens=question.context,
+        depth=question.depth,
+        repetition=question.repetition,
+        score=None if grade is None else grade.score,
+        right=None if grade is None else grade.right,
+        answer=reply.text if isinstance(reply, Answered) else None,
+        request_id=request_id(run, question, arm),
+        signals=signals(reply, reference) if isinstance(reply, Answered) else failure(reply),
+    )
+
+
+def request_id(run: str, question: Question, arm: str) -> str:
+    """Name the request by which an arm is asked a question."""
+    return f"{run}.{arm}.{question.task}.{question.context}.{question.item}.{question.repetition}"

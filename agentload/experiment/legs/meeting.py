@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.facts import LASTING, Facts, changed
 from agentload.endpoints.identity import Identity, identify_all, served_model
+from agentload.errors import EndpointError
 from agentload.experiment.legs.relay import Relay
 from agentload.model.controls import copied, is_control
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
@@ -48,6 +51,35 @@ async def met_in_turn(endpoints: tuple[Endpoint, ...], relay: Relay, *, first: s
         models={arm: models[of] for arm, of in twins.items()},
         counted=_agreed(counts, notice),
     )
+
+
+def caveats(
+    endpoints: Sequence[Endpoint],
+    identities: Mapping[str, Identity],
+    *,
+    before: Mapping[str, Facts],
+    names: Sequence[str] = LASTING,
+    is_forced: bool,
+    notice: Callable[[str], None],
+) -> tuple[str, ...]:
+    """Return what speaks against measuring these servers. Raises EndpointError, unless forced, for one that is not what the arms file says.
+
+    Nor, by the facts of these *names*, what its arm was *before*, in the run that is gone on with: another would be measured in its name.
+    """
+    found = agreement(endpoints, identities)
+    others = tuple(
+        f"{arm} is not the server that the run began with: {', '.join(differs)}"
+        for arm, identity in identities.items()
+        if (differs := changed(before.get(arm, {}), identity.facts(), names))
+    )
+    if not is_forced:
+        found.require()
+        if others:
+            raise EndpointError("; ".join(others), hint="start it as it was then; --force measures it all the same")
+    told = (*others, *found.caveats())
+    for caveat in told:
+        notice(f"caveat: {caveat}")
+    return told
 
 
 async def _counts(endpoint: Endpoint, model: str) -> Tokenizer | None:

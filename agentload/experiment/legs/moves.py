@@ -10,22 +10,20 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.facts import COMMANDED, Facts
 from agentload.endpoints.identity import identify
 from agentload.endpoints.places import on
 from agentload.errors import EndpointError
 from agentload.experiment.legs.past import Past, needless
 from agentload.experiment.legs.record import resume_command
-from agentload.experiment.legs.relay import LASTING
 from agentload.model.plan import Plan, Round
 from agentload.replay.stretches import stretches, where
 
 PATIENCE_S: Final = 3600.0
 LOOK_S: Final = 2.0
-
-Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +69,13 @@ def is_over(steps: Sequence[Stage], number: int, before: Past) -> bool:
 
 def is_exchanged(arm: Facts, there_before: Facts, now: Facts) -> bool:
     """Tell whether the server at an address, which was another arm's, is *arm* now. Raises EndpointError where nothing could tell."""
-    if all(arm.get(name) == there_before.get(name) for name in LASTING) and now.get("process_start_s") is None:
+    if all(arm.get(name) == there_before.get(name) for name in COMMANDED) and now.get("process_start_s") is None:
         raise EndpointError(
             "both servers look alike, and neither says when it was started: an exchange cannot be seen",
             hint="exchange them while the run is stopped, then go on with --resume",
         )
     is_another = now.get("process_start_s") is None or now["process_start_s"] != there_before.get("process_start_s")
-    return is_another and all(arm.get(name) == now.get(name) for name in LASTING)
+    return is_another and all(arm.get(name) == now.get(name) for name in COMMANDED)
 
 
 async def exchanged(

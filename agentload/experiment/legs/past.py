@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agentload.errors import PlanError
+from agentload.experiment.legs.known import began_as
 from agentload.experiment.legs.record import conditions
 from agentload.model.plan import Plan, Play
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
@@ -31,12 +32,15 @@ class Past:
     arms: tuple[str, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What each arm's server said of itself last."""
+    began_as: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each arm's server was when it first told so."""
 
 
 def past(database: Path, plan: Plan) -> Past:
     """Read the journals of a plan's run. Raises PlanError where the run is unknown or was begun with another plan."""
     paths = journals(database, plan.run)
-    rows = [row for path in paths for row in journal.read(path) if isinstance(row, KEPT)]
+    # A machine that lost power leaves pages missing behind the last sync: of the pair that was being played, which is void anyway.
+    rows = [row for path in paths for row in journal.read(path, damaged=lambda _: None) if isinstance(row, KEPT)]
     whole = Counter((row.pair, row.salt) for row in rows if isinstance(row, BlockRow) and row.void is None)
     done = frozenset(pair for (pair, _), count in whole.items() if count == len(plan.arms))
     return Past(
@@ -46,6 +50,7 @@ def past(database: Path, plan: Plan) -> Past:
         run=next((row for row in rows if isinstance(row, RunRow)), None),
         arms=tuple(row.arm for row in rows if isinstance(row, ArmRow)),
         facts={row.arm: json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)},
+        began_as=began_as(rows),
     )
 
 
@@ -86,7 +91,7 @@ def lasted_s(database: Path, run_id: str) -> float | None:
 
 
 def _options(database: Path, run_id: str) -> dict[str, Any]:
-    rows = (row for path in journals(database, run_id) for row in journal.read(path))
+    rows = (row for path in journals(database, run_id) for row in journal.read(path, damaged=lambda _: None))
     run = next((row for row in rows if isinstance(row, RunRow)), None)
     return {} if run is None else json.loads(run.options)
 

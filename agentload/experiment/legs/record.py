@@ -8,19 +8,21 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from agentload import __version__
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity
-from agentload.endpoints.urls import without_user
+from agentload.endpoints.urls import without_credentials
 from agentload.experiment.layout.ideal import ideal_hit_rates
 from agentload.experiment.layout.starts import starts_of
 from agentload.experiment.legs.geometry import geometry
+from agentload.experiment.legs.known import START
 from agentload.model.plan import Plan
-from agentload.model.rows import ArmRow, Kind, LegRow, RunRow
+from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, RunRow, SampleRow
 from agentload.model.trace import Header
 from agentload.replay.stretches import stretches, where
 
@@ -97,9 +99,26 @@ def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity
     )
 
 
+def fingerprint(
+    run_id: str, leg: int, arm: str, identity: Identity, *, moment: Literal["before", "after"], round_: int = 0
+) -> FingerprintRow:
+    """Say what a server is, now."""
+    facts = json.dumps(identity.facts(), sort_keys=True)
+    return FingerprintRow(run_id=run_id, leg=leg, arm=arm, at_ns=time.monotonic_ns(), moment=moment, round=round_, facts=facts)
+
+
+def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> Iterator[SampleRow]:
+    """Say what a server counts, now; nothing where not every replica told: sums of some alone would seem to run backwards."""
+    at_ns = time.monotonic_ns()
+    if identity.replicas == len(endpoint.metrics_urls):
+        for name, value in identity.counters.items():
+            if name != START:  # when it began is a fact
+                yield SampleRow(run_id=run_id, leg=leg, arm=endpoint.name, at_ns=at_ns, name=name, value=value)
+
+
 def typed_command() -> str:
     """Return the command line as the user typed it, without passwords of URLs."""
-    return without_user(shlex.join(["agentload", *sys.argv[1:]]))
+    return without_credentials(shlex.join(["agentload", *sys.argv[1:]]))
 
 
 def resume_command(run_id: str) -> str:

@@ -8,18 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.facts import changed
 from agentload.endpoints.identity import Identity, identify
 from agentload.endpoints.launch import START_S, Running, start
 from agentload.errors import EndpointError
-from agentload.experiment.legs.prime import prime
+from agentload.experiment.legs.known import dated
+from agentload.experiment.legs.prime import prime, unprimed
 from agentload.model.controls import copied
-
-LASTING: Final = ("version", "models", "max_model_len", "kv_cache_dtype", "skip_layers", "prefix_caching", "block_size", "replicas")
-"""Facts that a start may not change; how large the pool is depends on the memory that was free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +77,16 @@ class Relay:
     async def _started(self, arm: str) -> Up:
         await self._end()
         self._starts += 1
-        began = time.monotonic()
+        began, began_s = time.monotonic(), time.time()
         endpoint, folder = self._endpoints[arm], self._launching.logs / f"start-{self._starts:03}"
         self._server = asyncio.create_task(
             asyncio.to_thread(start, endpoint, logs=folder, start_s=self._launching.start_s, is_stopping=self._is_unwanted)
         )
         running = await asyncio.shield(self._server)
         logged = replace(endpoint, log=str(running.log))
-        await prime(logged)
-        identity = await identify(logged)
+        if (why := await prime(logged)) is not None:
+            self._notice(unprimed(arm, why))
+        identity = dated(await identify(logged), began_s)
         self._notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
         if not self._is_forced:
             agreement([endpoint], {arm: identity}).require()
@@ -94,8 +94,7 @@ class Relay:
         return Up(endpoint=logged, identity=identity)
 
     def _compare(self, arm: str, identity: Identity) -> None:
-        before, now = self._first.setdefault(arm, identity).facts(), identity.facts()
-        if other := [f"{name} {before[name]} → {now[name]}" for name in LASTING if before[name] != now[name]]:
+        if other := changed(self._first.setdefault(arm, identity).facts(), identity.facts()):
             raise EndpointError(
                 f"{arm} came back as another server: {', '.join(other)}", hint="did its launch command or checkpoint change?"
             )
