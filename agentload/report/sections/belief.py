@@ -40,13 +40,20 @@ def _machines(view: View) -> Iterable[Check]:
 
 
 def _noise_floor(view: View) -> Iterable[Check]:
-    floors = [each.floor for each in view.decision.changes if each.metric == "turn_ms" and each.floor is not None]
+    floors = {each.workload: each.floor for each in view.decision.changes if each.metric == "turn_ms" and each.floor is not None}
     if floors:
-        state: State = "ok" if max(floors) <= view.policy.max_floor else "bad"
+        of_mix = floors.pop(None, None) or max(floors.values())
+        state: State = "ok" if of_mix <= view.policy.max_floor else "bad"
         across = " across machines" if any(control.across_machines for control in view.evidence.aa) else ""
-        yield Check(state=state, text=f"A/A noise floor{across} ±{say.number(100 * max(floors), 1)} % of turn time")
+        others = {name: told for name, floor in floors.items() if name and (told := _percents(floor)) != _percents(of_mix)}
+        classes = ", ".join(f"{name} {told}" for name, told in others.items())
+        yield Check(state=state, text=f"A/A noise floor{across} ±{_percents(of_mix)} of turn time{f' ({classes})' if classes else ''}")
     else:
         yield Check(state="unknown", text="no A/A control run: the noise floor is not known")
+
+
+def _percents(share: float) -> str:
+    return f"{say.number(100 * share, 1)} %"
 
 
 def _dtype(view: View) -> Iterable[Check]:

@@ -13,7 +13,7 @@ _NOUNS: Final = ("paired answers", "block pairs", "restarts")
 
 def cost(need: Need) -> str:
     """Say how many, and how long: `260 calls, 7 min`; empty when nobody knows."""
-    count = say.plural(need.calls, "call") if need.calls else f"{say.number(need.pairs)} {_noun(need)}" if need.pairs else ""
+    count = say.plural(need.calls, "call") if need.calls else f"{say.number(need.pairs)} {noun(need)}" if need.pairs else ""
     return ", ".join(part for part in (count, say.minutes(need.minutes) if need.minutes else "") if part)
 
 
@@ -24,5 +24,6 @@ def sentence(need: Need) -> str:
     return f"{counted}, {say.minutes(need.minutes)}" if need.minutes else counted
 
 
-def _noun(need: Need) -> str:
-    return next((noun for noun in _NOUNS if need.what.startswith(noun)), "pairs")
+def noun(need: Need) -> str:
+    """Name what is counted."""
+    return "calls" if need.calls else next((noun for noun in _NOUNS if need.what.startswith(noun)), "pairs")

@@ -64,9 +64,11 @@ def _verdict(view: View, each: ArmVerdict, known: frozenset[str]) -> Reason:
 
 
 def findings(view: View) -> tuple[Reason, ...]:
-    """Tell every finding, those that block first."""
+    """Tell every finding, those that block first; what is missing stands under the verdict that waits for it."""
     known = _known(view)
-    return tuple(_finding(view, each, known) for each in sorted(view.decision.findings, key=lambda each: _ORDER.index(each.kind)))
+    waiting = {(each.arm, each.workload) for each in (*view.decision.server, *view.decision.classes) if each.verdict == "test further"}
+    told = [each for each in view.decision.findings if each.rule != "missing_evidence" or (each.arm, each.workload) not in waiting]
+    return tuple(_finding(view, each, known) for each in sorted(told, key=lambda each: _ORDER.index(each.kind)))
 
 
 def _finding(view: View, each: Finding, known: frozenset[str]) -> Reason:

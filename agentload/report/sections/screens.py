@@ -10,7 +10,7 @@ from advisor.verdict import ArmVerdict, BucketResult, LegState
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Table, Tone
-from agentload.report.sections.costs import cost
+from agentload.report.sections.costs import cost, noun
 from agentload.report.sections.view import View
 
 _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {"yes": (" ✓", "good"), "equal": (" ✓", "good"), "no": (" ✗", "bad")}
@@ -120,8 +120,13 @@ def words(verdict: ArmVerdict) -> str:
 
 def need(verdict: ArmVerdict) -> str:
     """Say what the missing evidence costs: `: +260 calls, 7 min`."""
-    costs = [told for each in verdict.needs if (told := cost(each))]
-    return f": +{costs[0]}" if costs and verdict.verdict == "test further" else ""
+    if verdict.verdict != "test further":
+        return ""
+    first: dict[str, str] = {}
+    for each in verdict.needs:
+        if told := cost(each):
+            first.setdefault(noun(each), told)
+    return f": +{' and '.join(first.values())}" if first else ""
 
 
 def classes(view: View) -> Table | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from advisor.verdict import Need
 from agentload.report.facts import Made, RunFacts
 from agentload.report.parts import Step
 from tests.report import sample
@@ -42,6 +43,17 @@ def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a
             "--resume r-2026-11-20-a1",
         )
     ]
+
+
+def test_questions_at_several_lengths_are_asked_by_one_command_at_all_of_them() -> None:
+    wanted = [("rag", "8k..32k", 900), ("chat", "512,2k", 1_380)]
+    needs = tuple(
+        Need(what=f"paired answers on fp8 for {name}", pairs=items, command=f"agentload eval --contexts {lengths} --items {items}")
+        for name, lengths, items in wanted
+    )
+    (asked,) = [step.command for step in made(replace(sample.decision(), needs=needs)).do_now if step.text.startswith("To settle")]
+    assert asked is not None
+    assert "--contexts 512..32k --items 1380" in asked
 
 
 def test_a_command_keeps_its_blanks_where_the_run_does_not_fill_them() -> None:
