@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from agentload.live.body import Counting, Sampling, chat, prompt_hash
+from agentload.live.body import Sampling, chat, prompt_hash
 from agentload.live.wire import Wire, WireFacts, WireRequest
-from agentload.model.commands import Forget, Outcome, Prepare, Send
+from agentload.model.commands import Cancel, Forget, Halt, Outcome, Prepare, Send
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Prompt, Renderer
 from agentload.replay.call import Asked
+from agentload.replay.counting import Counting
 
 CONNECT_S: Final = 10.0
 AHEAD_BYTES: Final = 256 << 20  # rendered prompts that wait for their instant; beyond, the oldest are rendered again when they are due
@@ -54,19 +55,23 @@ class PromptCaller:
         self._ready_bytes = 0
         self._orders: OrderedDict[str, Prepare] = OrderedDict()
         self._ordered = asyncio.Event()
-        self._cancelled: set[str] = set()
+        self._foretold: dict[tuple[str, str], str] = {}
+        """Calls that may never come, by arm and session."""
+        self._cancelled: dict[str, Halt] = {}
 
     def prepare(self, command: Prepare) -> None:
         """Render soon, behind the calls that are due now; `cook` must be running."""
         self._orders[command.request_id] = command
+        if not command.connects:
+            self._foretold[command.arm, command.call.session] = command.request_id
         self._ordered.set()
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
         """Send a call and follow it to its end; return its outcome and the hash of its prompt."""
+        self._foretold.pop((send.arm, send.call.session), None)
         ready = self._take(send.request_id)
-        if send.request_id in self._cancelled:
-            self._cancelled.remove(send.request_id)
-            return Outcome(status="cancelled"), None  # before its first byte
+        if (why := self._cancelled.pop(send.request_id, None)) is not None:
+            return Outcome(status=why), None  # before its first byte
         ready = ready or self._render(send.call.context, send.salt)
         speech, call = self._speech[send.arm], send.call
         sampling = Sampling(
@@ -90,15 +95,17 @@ class PromptCaller:
         try:
             return await self._wire.call(request), ready.hash
         finally:
-            self._cancelled.discard(send.request_id)
+            self._cancelled.pop(send.request_id, None)
 
-    def cancel(self, request_id: str) -> None:
+    def cancel(self, command: Cancel) -> None:
         """Close a call's connection, or keep a call that is about to go from going."""
-        self._cancelled.add(request_id)
-        self._wire.cancel(request_id)
+        self._cancelled[command.request_id] = command.why
+        self._wire.cancel(command.request_id, command.why)
 
     def forget(self, command: Forget) -> None:
         """Drop what is kept for a session whose play is over."""
+        if (name := self._foretold.pop((command.arm, command.session), None)) is not None:
+            self._take(name)
         self._wire.forget(command.arm, command.session)
 
     def facts(self) -> WireFacts:
@@ -116,7 +123,7 @@ class PromptCaller:
                     continue
                 _, order = self._orders.popitem(last=False)
                 self._keep(order.request_id, self._render(order.call.context, order.salt))
-                if order.call.turn == 0:
+                if order.call.turn == 0 and order.connects:
                     tasks.create_task(self._connect(order))
 
     async def _connect(self, order: Prepare) -> None:

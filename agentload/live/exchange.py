@@ -17,7 +17,8 @@ from agentload.live.clock import Clock
 from agentload.live.hub import Hub
 from agentload.live.incoming import Incoming, NotHttpError
 from agentload.live.pump import Pump
-from agentload.replay.call import CallMachine, Failure, Halt
+from agentload.model.commands import Halt
+from agentload.replay.call import CallMachine, Failure
 from agentload.replay.sse import Parsed
 
 SECOND: Final = 1_000_000_000
@@ -60,18 +61,22 @@ class Exchange:
         self._has_begun = False
         self._is_lingering = False
         self._is_eager = True
+        self._is_over = False
+        """Nothing more is done; whoever waited for `ended` may have been cancelled before."""
 
     def start(self, head: bytes, body: Sequence[bytes], *, expects: bool) -> None:
         """Send the request and follow its answer; nothing where it was given up before."""
-        if self.ended.done():
+        if self._is_over:
+            return
+        try:
+            self._link.write([head] if expects else [head, *body])
+        except OSError as error:  # of TLS; a plain socket leaves it to the reading side
+            self._fail("reset", f"{type(error).__name__}: {error}")
             return
         self._has_begun = True
         if expects:
             self._unsent = body
-            self._link.write([head])
             self._timers.append(self._loop.call_later(EXPECT_S, self._send_body))
-        else:
-            self._link.write([head, *body])
         self._hub.watch(self._link.file, self._readable)
         self._arm()
 
@@ -146,7 +151,10 @@ class Exchange:
             self._timers.append(self._loop.call_later(LINGER_S, self._end_without_http))
         if self._on_tokens is not None and transcript.tokens_so_far != self._tokens:
             self._tokens = transcript.tokens_so_far
-            self._on_tokens(self._tokens)
+            try:
+                self._on_tokens(self._tokens)
+            except Exception as error:  # noqa: BLE001 (whoever waits for the answer raises it)
+                self._finish(error)
 
     def _send_body(self) -> None:
         body, self._unsent = self._unsent, ()
@@ -166,7 +174,7 @@ class Exchange:
         # What has arrived in time counts, even if nobody has looked yet.
         self._readable()
         self._catch_up()
-        if self.ended.done():
+        if self._is_over:
             return
         if self._machine.expired(self._clock.now_ns()):
             self._finish()
@@ -176,7 +184,7 @@ class Exchange:
     # --- ends ---
 
     def _read_out(self, at_ns: int) -> None:
-        self.is_reusable = self.answer.is_clean and self._link.sent_ns() is not None
+        self.is_reusable = self.answer.is_clean and not self._unsent and self._link.sent_ns() is not None
         self._tell()
         self._note()
         if not self.answer.is_redirect:
@@ -199,7 +207,7 @@ class Exchange:
 
     def _end(self, tell: Callable[[], None]) -> None:
         self._catch_up()
-        if not self.ended.done():
+        if not self._is_over:
             tell()
             self._finish()
 
@@ -215,8 +223,9 @@ class Exchange:
             self._machine.heard(self.answer.body_ns)
 
     def _finish(self, mistake: Exception | None = None) -> None:
-        if self.ended.done():
+        if self._is_over:
             return
+        self._is_over = True
         self._reads.clear()
         for timer in (self._deadline, *self._timers):
             if timer is not None:
@@ -227,6 +236,8 @@ class Exchange:
             if sent_ns is not None and not self._unsent:
                 self._machine.sent(sent_ns)
         self.answer.close()
+        if self.ended.done():
+            return
         if mistake is None:
             self.ended.set_result(None)
         else:

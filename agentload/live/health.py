@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,34 +57,27 @@ class Monitor:
         self._coalesced = 0
         self._sources: set[str] = set()
         self._stall_ns = 0
-        self._is_watching = True
         self._cpu_from = self._cpu_then = time.process_time_ns()
         self._wall_from = self._wall_then = time.monotonic_ns()
         self._peak_share = 0.0
 
     async def beat(self) -> None:
-        """Notice how late the loop wakes us, until cancelled."""
+        """Notice how late the loop wakes us and how busy a second is in which all is timed, until cancelled."""
         while True:
-            before, is_watched = time.monotonic_ns(), self._is_watched()
+            before, was_timing = time.monotonic_ns(), self._is_timing()
             await asyncio.sleep(BEAT_S)
-            late = time.monotonic_ns() - before - round(BEAT_S * 1e9)
-            if is_watched and self._is_watched():
-                self._stall_ns = max(self._stall_ns, late)
-            if time.monotonic_ns() - self._wall_then >= SECOND:
-                self._note_share()
+            now = time.monotonic_ns()
+            if not (was_timing and self._is_timing()):
+                self._begin_second(now)
+                continue
+            self._stall_ns = max(self._stall_ns, now - before - round(BEAT_S * 1e9))
+            if now - self._wall_then >= SECOND:
+                self._peak_share = max(self._peak_share, (time.process_time_ns() - self._cpu_then) / (now - self._wall_then))
+                self._begin_second(now)
 
-    @contextmanager
-    def unwatched(self) -> Iterator[None]:
-        """Take no notice of stalls meanwhile: nothing is timed, and a server that starts needs every core."""
-        self._is_watching = False
-        try:
-            yield
-        finally:
-            self._is_watching = True
-
-    def ended(self, ended: CallRow, *, chunks: int) -> None:
-        """Note one finished attempt."""
-        if (lag_ns := _lag_ns(ended)) is not None:
+    def ended(self, ended: CallRow, *, dialled_ns: int | None, chunks: int) -> None:
+        """Note one finished attempt, for which a connection was begun to be opened at *dialled_ns*."""
+        if (lag_ns := _lag_ns(ended, dialled_ns)) is not None:
             self._lags_ns.append(lag_ns)
         if chunks:
             self._reads += chunks
@@ -127,13 +119,8 @@ class Monitor:
             ),
         )
 
-    def _is_watched(self) -> bool:
-        return self._is_watching and self._is_timing()
-
-    def _note_share(self) -> None:
-        cpu_ns, wall_ns = time.process_time_ns(), time.monotonic_ns()
-        self._peak_share = max(self._peak_share, (cpu_ns - self._cpu_then) / (wall_ns - self._wall_then))
-        self._cpu_then, self._wall_then = cpu_ns, wall_ns
+    def _begin_second(self, now_ns: int) -> None:
+        self._cpu_then, self._wall_then = time.process_time_ns(), now_ns
 
 
 def void_reason(
@@ -172,12 +159,14 @@ def more_workers(peak_share: float, *, own_share: float, workers: int, cores: in
     return min(cores, 2 * workers)
 
 
-def _lag_ns(ended: CallRow) -> int | None:
+def _lag_ns(ended: CallRow, dialled_ns: int | None) -> int | None:
     """Return how late a request left by our fault: not for the time that opening its connection took."""
     if ended.sent_ns is None:
         return None
-    ready_ns = ended.released_ns if ended.opened_ns is None else max(ended.released_ns, ended.opened_ns)
-    return ended.sent_ns - ready_ns
+    lag_ns = ended.sent_ns - ended.released_ns
+    if dialled_ns is None or ended.opened_ns is None:
+        return lag_ns
+    return lag_ns - max(0, ended.opened_ns - max(ended.released_ns, dialled_ns))
 
 
 def _cores() -> int:

@@ -9,7 +9,7 @@ from typing import Final
 from agentload.live.caller import PromptCaller
 from agentload.live.health import Health
 from agentload.live.wire import WireFacts
-from agentload.model.commands import Forget, Outcome, Prepare, Send
+from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send
 from agentload.model.rows import CallRow, Row
 from agentload.replay.checking import checked
 from agentload.replay.row import row
@@ -49,9 +49,9 @@ class Recorder:
             self._write(graded)
         return Called(outcome=outcome, row=ended, chunks=len(outcome.chunks or ()))
 
-    def cancel(self, request_id: str) -> None:
-        """Close a call's connection; its outcome says cancelled."""
-        self._caller.cancel(request_id)
+    def cancel(self, command: Cancel) -> None:
+        """Close a call's connection; its outcome says why."""
+        self._caller.cancel(command)
 
     def forget(self, command: Forget) -> None:
         """Drop what is kept for a session whose play is over."""

@@ -59,8 +59,8 @@ class Caller(Protocol):
         """Send at its instant, follow the answer to its end, write it down and return how it ended; report tokens when watched."""
         ...
 
-    def cancel(self, request_id: str) -> None:
-        """Close a call's connection; its outcome says cancelled."""
+    def cancel(self, command: Cancel) -> None:
+        """Close a call's connection; its outcome says why."""
         ...
 
     def forget(self, command: Forget) -> None:
@@ -125,7 +125,7 @@ class Runner:
         self._flush = flush
         self._listeners = tuple(listeners)
         self._dispatcher = Dispatcher(plan, leg=leg, done=done, voided=voided)
-        self._monitor = Monitor()
+        self._monitor = Monitor(is_timing=lambda: self._dispatcher.is_playing)
         self._tasks: asyncio.TaskGroup | None = None
         self._alarm: Alarm | None = None
         self._finished = asyncio.Event()
@@ -191,8 +191,8 @@ class Runner:
                 self._caller.prepare(command)
             case Wake(at_ns=at_ns):
                 self._alarm.set(at_ns - self._caller.lead_ns)
-            case Cancel(request_id=request_id):
-                self._caller.cancel(request_id)
+            case Cancel():
+                self._caller.cancel(command)
             case Forget():
                 self._caller.forget(command)
             case Skip(send=send):
@@ -213,7 +213,7 @@ class Runner:
         for listener in self._listeners:
             listener.sent(send)
         called = await self._caller.call(send, streamed)
-        self._monitor.ended(called.row, chunks=called.chunks)
+        self._monitor.ended(called.row, dialled_ns=called.outcome.dialled_ns, chunks=called.chunks)
         for listener in self._listeners:
             listener.ended(send, called.row)
         self._tell(Ended(at_ns=time.monotonic_ns(), request_id=send.request_id, outcome=called.outcome))
@@ -227,8 +227,7 @@ class Runner:
 
     async def _open(self, command: Open) -> None:
         assert self._opening is not None, "the plan starts servers, and nobody is there to do it"
-        with self._monitor.unwatched():
-            await self._opening(command)
+        await self._opening(command)
         self._tell(Opened(at_ns=time.monotonic_ns()))
 
     async def _keep_flushing(self) -> None:

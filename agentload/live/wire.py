@@ -21,8 +21,9 @@ from agentload.live.raw import RawLog
 from agentload.live.stamps import Vigil
 from agentload.live.target import Target, head
 from agentload.live.timetable import Timetable
-from agentload.model.commands import Limits, Outcome, StampSource
-from agentload.replay.call import Asked, CallMachine, Halt
+from agentload.model.commands import Halt, Limits, Outcome, StampSource
+from agentload.replay.call import Asked, CallMachine
+from agentload.replay.fault import retry_after_ns
 from agentload.replay.gateway import deed
 
 BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
@@ -174,6 +175,8 @@ class Wire:
         outcome = machine.outcome(parsed, stamp_source=source)
         if (seen := deed(exchange.answer.headers)) is not None:
             outcome = replace(outcome, gateway=seen)
+        if outcome.status == "busy":
+            outcome = replace(outcome, retry_after_ns=retry_after_ns(exchange.answer.headers))
         if link.is_stamped:
             self._unstamped_reads += unstamped
             self._unstamped_sends += outcome.sent_ns is not None and not link.is_sent_stamped
@@ -188,6 +191,7 @@ class Wire:
         deadline_ns = machine.deadline_ns()
         assert deadline_ns is not None
         halted: list[Halt] = []
+        dialled_ns = self.clock.now_ns()
         try:
             async with asyncio.timeout_at(deadline_ns / SECOND) as limit:
 
@@ -206,7 +210,7 @@ class Wire:
             else:
                 machine.expired(max(deadline_ns, self.clock.now_ns()))
             return None
-        machine.opened(self.clock.now_ns(), replica=link.peer)
+        machine.opened(self.clock.now_ns(), dialled_ns=dialled_ns, replica=link.peer)
         return link
 
     async def _exchange(

@@ -30,6 +30,7 @@ Status: TypeAlias = Literal[
     "stopped",  # the run was stopped while the call was in flight
     "not_sent",  # what it needed failed before
 ]
+Halt: TypeAlias = Literal["cancelled", "stopped"]
 StampSource: TypeAlias = Literal["kernel", "user", "virtual"]
 TokenRule: TypeAlias = Literal[
     "token_ids",  # the server listed each chunk's token ids
@@ -108,6 +109,8 @@ class Prepare:
     call: Call
     arm: str
     salt: str
+    connects: bool = True
+    """Open its connection as well: it goes out soon. False where nobody knows when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +118,7 @@ class Cancel:
     """Close the connection of a call in flight; its Ended follows."""
 
     request_id: str
+    why: Halt = "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +180,8 @@ class Outcome:
     """How one attempt ended. Absent is None, never 0."""
 
     status: Status
+    dialled_ns: int | None = None
+    """We began to open a connection for this call: until then the delay is ours."""
     opened_ns: int | None = None
     """A connection was ready, when one had to be opened for this call; None when one was reused."""
     sent_ns: int | None = None
@@ -203,6 +209,8 @@ class Outcome:
     """Peer address and chosen response headers."""
     gateway: str | None = None
     """What a gateway says that it did to the call: answered it from its cache, retried it, sent it elsewhere."""
+    retry_after_ns: int | None = None
+    """How long a busy server asked to be left alone."""
     reply: Reply | None = None
 
 

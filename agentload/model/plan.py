@@ -93,7 +93,7 @@ class Block:
 
     index: int
     sessions: Iterable[Session]
-    """Iterated once a play."""
+    """Iterated once a play, and before the first of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

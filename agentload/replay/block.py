@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 
 from agentload.model.commands import Call, Command, Ended, Forget, Send, Status
 from agentload.model.plan import Block, Plan, Play
+from agentload.model.trace import Session
 from agentload.replay.arrivals import SECOND
 from agentload.replay.dependencies import Dependencies
-from agentload.replay.intake import Intake
+from agentload.replay.foresight import Foresight
+from agentload.replay.intake import intake
 from agentload.replay.outgoing import Outgoing
 from agentload.replay.replies import Replies
 from agentload.replay.session import MissingReplyError, Player
@@ -34,19 +36,21 @@ class _Pending:
 class BlockPlay:
     """Decide what one block sends to one arm."""
 
-    def __init__(self, plan: Plan, block: Block, play: Play, *, started_ns: int, prepares: bool) -> None:
+    def __init__(self, plan: Plan, block: Block, play: Play, *, known: Foresight, started_ns: int, prepares: bool) -> None:
         self.play = play
         self.started_ns = started_ns
         self.in_flight: dict[str, tuple[Send, Player]] = {}
         self.is_cut = False
-        """It was closed before all of it was played, other than by its budget."""
+        """It is over, and not all of it was played, other than by its budget."""
         self._plan = plan
         self._load = plan.load
         self._outgoing = Outgoing(plan, play)
-        self._replies = Replies(block.sessions, live_history=plan.load.history == "live")
+        self._replies = Replies(known.quoted, live_history=plan.load.history == "live")
         self._prepares = prepares
-        self._intake = Intake(block.sessions, plan.load.arrivals, seed=(plan.seed, "arrivals", block.index), started_ns=started_ns)
+        self._intake = intake(plan, block, started_ns=started_ns)
         self._sessions = Dependencies(plan, due=self._became_due)
+        self._foretold: dict[str, None] = {}
+        """Sessions whose first call was made ready though nobody knew when they begin; until they are over."""
         self._due: list[tuple[int, int, _Pending]] = []
         self._order = 0
         self._slot_ns = started_ns
@@ -55,6 +59,7 @@ class BlockPlay:
         self._calls = 0
         self._tokens = 0
         self._is_closed = False
+        self._is_stopped = False
 
     @property
     def drain_ns(self) -> int | None:
@@ -72,10 +77,9 @@ class BlockPlay:
         self._due.clear()
 
     def cut(self) -> None:
-        """Close before the end: what was left to play makes the block incomplete."""
+        """Close before the end: what is still to play when nothing is in flight any more makes the block incomplete."""
         if not self._is_closed:
-            more = any(player.next_turn + 1 < len(player.session.turns) for player in self._sessions.players.values())
-            self.is_cut = bool(self._due or self._sessions.parked) or more or not self._intake.is_empty
+            self._is_stopped = True
             self.close()
 
     def step(self, now_ns: int) -> list[Command]:
@@ -90,7 +94,11 @@ class BlockPlay:
             if self._intake.is_empty:
                 break
         if self.is_over:
-            self._sessions.drop()
+            left = bool(self._sessions.drop() or self._sessions.parked) or not self._intake.is_empty
+            self.is_cut = self.is_cut or (self._is_stopped and left)
+            gone = frozenset(self._sessions.over)
+            self._sessions.over += [name for name in self._foretold if name not in gone]
+            self._foretold.clear()
         if self._sessions.over:
             out.extend(Forget(arm=self.play.arm, session=session) for session in self._sessions.over)
             self._sessions.over.clear()
@@ -103,11 +111,13 @@ class BlockPlay:
         outcome = event.outcome
         done_ns = event.at_ns if outcome.done_ns is None else outcome.done_ns
         self._last_ns = done_ns
+        self.is_cut = self.is_cut or outcome.status == "stopped"
         if was_full:
             self._slot_ns = done_ns
         self._tokens += (outcome.prompt_tokens or 0) + (outcome.output_tokens or 0)
         if outcome.status in RETRIABLE and send.attempt < self._load.retries:
-            self._push(done_ns + BACKOFF_NS * 2**send.attempt, _Pending(player, send.call.turn, send))
+            wait_ns = max(BACKOFF_NS * 2**send.attempt, outcome.retry_after_ns or 0)
+            self._push(done_ns + wait_ns, _Pending(player, send.call.turn, send))
             return
         if outcome.status == "ok" and outcome.reply is not None and send.call.wants_reply:
             self._replies.keep(player.session, send.call.turn, outcome.reply)
@@ -131,12 +141,19 @@ class BlockPlay:
     def _begin_sessions(self, now_ns: int, out: list[Command]) -> None:
         for session, start_ns in self._intake.take(now_ns):
             if start_ns is None:
+                self._foretell(session, out)
                 self._sessions.park(session)
-            else:
-                self._prepare(self._sessions.begin(session, start_ns), out)
+                continue
+            player = self._sessions.begin(session, start_ns)
+            if session.session not in self._foretold:
+                self._prepare(player, out)
+        if self._prepares:
+            for session in self._intake.followers():
+                self._foretell(session, out)
 
     def _retire(self, player: Player, done_ns: int) -> None:
         self._sessions.retire(player)
+        self._foretold.pop(player.session.session, None)
         self._replies.forget(player.session, turns=player.next_turn)
         self._intake.ended(player.session.session, done_ns)
 
@@ -195,11 +212,16 @@ class BlockPlay:
         is_read = bool(spec.check) or self._replies.are_read(player.session, turn)
         return replace(call, wants_reply=True, check=spec.check) if is_read else call
 
-    def _prepare(self, player: Player, out: list[Command], *, after: int = -1) -> None:
+    def _foretell(self, session: Session, out: list[Command]) -> None:
+        if self._prepares:
+            self._foretold[session.session] = None
+            self._prepare(self._sessions.player(session), out, connects=False)
+
+    def _prepare(self, player: Player, out: list[Command], *, after: int = -1, connects: bool = True) -> None:
         turn = after + 1
         if not self._prepares or turn >= len(player.session.turns) or not player.is_fixed(turn):
             return
-        out.append(self._outgoing.prepare(self._call(player, turn, None)))
+        out.append(self._outgoing.prepare(self._call(player, turn, None), connects=connects))
 
     # --- what cannot be sent ---
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from agentload.model.commands import Limits, Outcome, Reply, StampSource, Status
+from agentload.model.commands import Halt, Limits, Outcome, Reply, StampSource, Status
 from agentload.model.record import record
 from agentload.model.stamps import Stamps, stamps
 from agentload.replay.garbage import garbage
@@ -18,7 +18,6 @@ from agentload.replay.sse import Parsed
 
 Stage: TypeAlias = Literal["connecting", "waiting", "streaming", "ended"]
 Failure: TypeAlias = Literal["refused", "reset", "connect_timeout", "unreadable"]
-Halt: TypeAlias = Literal["cancelled", "stopped"]
 
 BUSY = frozenset({429, 503})
 
@@ -45,6 +44,7 @@ class CallMachine:
         self._released_ns = released_ns
         self._limits = limits
         self._asked = asked
+        self._dialled_ns: int | None = None
         self._opened_ns: int | None = None
         self._sent_ns: int | None = None
         self._heard_ns: int | None = None
@@ -60,11 +60,12 @@ class CallMachine:
         """Tell whether nothing more can happen to the call."""
         return self.stage == "ended"
 
-    def opened(self, at_ns: int, *, is_new: bool = True, replica: str | None = None) -> None:
-        """Note that a connection is there: a new one, or one that was open before."""
+    def opened(self, at_ns: int, *, is_new: bool = True, dialled_ns: int | None = None, replica: str | None = None) -> None:
+        """Note that a connection is there: a new one, which was begun to be opened at *dialled_ns*, or one that was open before."""
         self._replica = replica
         if self.stage == "connecting":
             self.stage = "waiting"
+            self._dialled_ns = dialled_ns
             self._opened_ns = at_ns if is_new else None
 
     def sent(self, at_ns: int) -> None:
@@ -120,6 +121,7 @@ class CallMachine:
         status, error = self._status(parsed)
         return Outcome(
             status=status,
+            dialled_ns=self._dialled_ns,
             opened_ns=self._opened_ns,
             sent_ns=self._sent_ns,
             first_ns=parsed.first_ns,
@@ -180,7 +182,9 @@ class CallMachine:
             return ("busy" if code in BUSY else "http_error"), _said(parsed) or f"HTTP {code}"
         if parsed.fault is not None:
             # The answer's head said 200: which refusal it was stands here alone.
-            return ("busy", f"{parsed.fault.code} {parsed.fault.text}") if parsed.fault.code in BUSY else ("stream_error", parsed.fault.text)
+            return (
+                ("busy", f"{parsed.fault.code} {parsed.fault.text}") if parsed.fault.code in BUSY else ("stream_error", parsed.fault.text)
+            )
         if parsed.unreadable is not None:
             return "unreadable", parsed.unreadable
         if not is_complete:

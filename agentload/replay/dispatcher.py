@@ -31,6 +31,7 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Plan, Play, Round
 from agentload.replay.block import BlockPlay
+from agentload.replay.foresight import foresight
 
 MAX_REPLAYS = 2  # a pair that is void this often after its first play stays void
 
@@ -58,9 +59,12 @@ class Dispatcher:
         self._leg = leg
         self._prepares = prepares
         self._blocks = {block.index: block for block in plan.blocks}
+        self._warmups = {play.pair for round_ in plan.rounds for play in round_.plays if play.warmup}
         self._replays: Counter[int] = Counter(voided or {})
         finished = frozenset(done)
         self._rounds = deque(kept for r in plan.rounds if (kept := self._fresh(r, finished)).plays)
+        played = {play.block for round_ in self._rounds for play in round_.plays}
+        self._known = {index: foresight(plan, self._blocks[index]) for index in played}
         self._next_index = max((r.index for r in plan.rounds), default=-1) + 1
         self._round: Round | None = None
         self._playing: dict[str, BlockPlay] = {}
@@ -77,6 +81,11 @@ class Dispatcher:
     def in_flight(self) -> int:
         """Count the calls in flight over all arms."""
         return len(self._arm_of)
+
+    @property
+    def is_playing(self) -> bool:
+        """Tell whether a round is being played, and not settled or opened."""
+        return bool(self._playing) and not self._is_settling
 
     def ended_plays(self) -> tuple[PlayEnd, ...]:
         """Return the plays of the round that is settling, or was settled last."""
@@ -138,11 +147,22 @@ class Dispatcher:
 
     def _begin(self, at_ns: int) -> tuple[Command, ...]:
         assert self._round is not None
+        lead_ns = max(self._known[play.block].lead_ns for play in self._round.plays) if self._prepares else 0
+        started_ns = at_ns + lead_ns
         for play in self._round.plays:
-            self._playing[play.arm] = BlockPlay(self._plan, self._blocks[play.block], play, started_ns=at_ns, prepares=self._prepares)
+            self._playing[play.arm] = BlockPlay(
+                self._plan,
+                self._blocks[play.block],
+                play,
+                known=self._known[play.block],
+                started_ns=started_ns,
+                prepares=self._prepares,
+            )
         return self._step(at_ns)
 
     def _step(self, now_ns: int) -> tuple[Command, ...]:
+        if not self._playing:  # an alarm of a block that closed early, while servers of the next are started
+            return ()
         out: list[Command] = []
         for arm, playing in self._playing.items():
             for command in playing.step(now_ns):
@@ -180,7 +200,7 @@ class Dispatcher:
             round=self._round.index,
             started_ns=playing.started_ns,
             drain_ns=playing.drain_ns,
-            ended_ns=now_ns,
+            ended_ns=max(now_ns, playing.started_ns),
             is_whole=not playing.is_cut,
         )
 
@@ -193,8 +213,8 @@ class Dispatcher:
         return (Cancel(request_id=request_id),) if limit is not None and tokens >= limit else ()
 
     def _repeat(self, pairs: Iterable[int]) -> None:
-        """Play void pairs again, whole, after everything else."""
-        for pair in sorted(set(pairs)):
+        """Play void pairs again, whole, after everything else, where a warm-up would warm up for nothing."""
+        for pair in sorted(set(pairs) - self._warmups):
             if self._replays[pair] >= MAX_REPLAYS:
                 continue
             self._replays[pair] += 1
@@ -214,7 +234,7 @@ class Dispatcher:
             return ()
         for playing in self._playing.values():
             playing.cut()
-        cancels: tuple[Command, ...] = () if event.drain else tuple(Cancel(request_id=name) for name in self._arm_of)
+        cancels: tuple[Command, ...] = () if event.drain else tuple(Cancel(request_id=name, why="stopped") for name in self._arm_of)
         return cancels + self._step(event.at_ns)
 
     def _lose(self, event: Lost) -> tuple[Command, ...]:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from agentload.replay.arrivals import SECOND
+
 MESSAGE_CHARS = 200
 BEGUN_CHARS = 3  # of a key that a cut left standing; fewer tell nothing
 QUOTED_CHARS = 32  # names of models and parameters are shorter, echoed prompts longer
+MOST_PATIENCE_S = 60  # a server that asks for more is not waited for so long: the load would be another one
 
 # A quote opens after and closes before anything but a letter; between letters it is an apostrophe.
 _TEXT = rf"(?:\\.|(?<=\w)(?P=quote)(?=\w)|(?!(?P=quote))[^\\]){{{QUOTED_CHARS},}}"
@@ -76,6 +79,12 @@ def body_fault(body: bytes) -> Fault:
         return fault(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Fault(kind="error", message=masked(body[:4096].decode(errors="replace")))
+
+
+def retry_after_ns(headers: Iterable[tuple[str, str]]) -> int | None:
+    """Return how long a server asks to be left alone (RFC 9110, section 10.2.3), names in lower case; None where it gives no seconds."""
+    asked = next((value.strip() for name, value in headers if name == "retry-after"), "")
+    return min(int(asked[:9]), MOST_PATIENCE_S) * SECOND if asked.isdecimal() else None
 
 
 def _kind(kind: object) -> str:

@@ -5,14 +5,21 @@ Sessions are pulled from their iterator shortly before they start, so memory fol
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import assert_never
 
-from agentload.model.plan import Arrivals, ClosedLoop, OpenLoop, Recorded
+from agentload.model.plan import Arrivals, Block, ClosedLoop, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
 from agentload.replay.arrivals import SECOND, seeded, starts
 
 AHEAD_NS = SECOND // 2  # a session is handed out this long before it starts, so that its first prompt can be made ready
+
+
+def intake(plan: Plan, block: Block, *, started_ns: int) -> Intake:
+    """Return the intake of one play of a block; equal for all its plays, but for when they started."""
+    return Intake(block.sessions, plan.load.arrivals, seed=(plan.seed, "arrivals", block.index), started_ns=started_ns)
 
 
 class Intake:
@@ -24,7 +31,11 @@ class Intake:
         self._arrivals = arrivals
         self._started_ns = started_ns
         self._sessions = iter(sessions)
-        self._ahead = next(self._sessions, None)
+        self._ahead: deque[Session] = deque(islice(self._sessions, 1))
+        """Sessions pulled and not begun; the first of them were foretold."""
+        self._told = 0
+        self._foretold = 0
+        """So many of them begin by themselves."""
         self._open = starts(arrivals, seeded(*seed))
         self._next_open_ns = self._take_open()
         self._active: set[str] = set()
@@ -33,22 +44,38 @@ class Intake:
     @property
     def is_empty(self) -> bool:
         """Tell whether every session was handed out."""
-        return self._ahead is None
+        return not self._ahead
 
     def take(self, now_ns: int) -> Iterator[tuple[Session, int | None]]:
         """Yield each session to be begun by *now_ns* with its start; a spawned one, which follows its parent, without."""
-        while (session := self._ahead) is not None:
+        while self._ahead:
+            session = self._ahead[0]
             if session.start_s is None:
-                self._ahead = next(self._sessions, None)
+                self._pull()
                 yield session, None
                 continue
             start_ns = self._start_ns(session)
             if start_ns is None or start_ns - AHEAD_NS > now_ns:
                 return
-            self._ahead = next(self._sessions, None)
+            self._pull()
             self._next_open_ns = self._take_open()
             self._active.add(session.session)
             yield session, start_ns
+
+    def followers(self) -> Iterator[Session]:
+        """Yield, once each, the sessions that begin when others end, nobody knows when: as many as may end at the same time."""
+        if not isinstance(self._arrivals, ClosedLoop) or self.next_ns() is not None:
+            return
+        while self._foretold < self._arrivals.sessions:
+            if self._told == len(self._ahead):
+                self._ahead.extend(islice(self._sessions, 1))
+            if self._told == len(self._ahead):
+                return
+            session = self._ahead[self._told]
+            self._told += 1
+            if session.start_s is not None:
+                self._foretold += 1
+                yield session
 
     def ended(self, session: str, at_ns: int) -> None:
         """Note that a session is over: in a closed loop the next may start."""
@@ -60,9 +87,9 @@ class Intake:
 
     def next_ns(self) -> int | None:
         """Return the instant at which `take` has something to yield, if no session ends before."""
-        if self._ahead is None:
+        if not self._ahead:
             return None
-        start_ns = self._start_ns(self._ahead)
+        start_ns = self._start_ns(self._ahead[0])
         return None if start_ns is None else start_ns - AHEAD_NS
 
     def _start_ns(self, session: Session) -> int | None:
@@ -76,6 +103,14 @@ class Intake:
                 return max(self._free_ns, self._started_ns + round(busy * ramp_s / wanted * SECOND)) if busy < wanted else None
             case _:
                 assert_never(self._arrivals)
+
+    def _pull(self) -> None:
+        begun = self._ahead.popleft()
+        if self._told:
+            self._told -= 1
+            self._foretold -= begun.start_s is not None
+        if not self._ahead:
+            self._ahead.extend(islice(self._sessions, 1))
 
     def _take_open(self) -> int | None:
         return None if self._open is None else self._started_ns + next(self._open)

@@ -20,9 +20,9 @@ class Outgoing:
         self._play = play
         self._salt = play.salt + play.mark
 
-    def prepare(self, call: Call) -> Prepare:
+    def prepare(self, call: Call, *, connects: bool = True) -> Prepare:
         """Return the order to make a call's first attempt ready."""
-        return Prepare(request_id=self._name(call, 0), call=call, arm=self._play.arm, salt=self._salt)
+        return Prepare(request_id=self._name(call, 0), call=call, arm=self._play.arm, salt=self._salt, connects=connects)
 
     def send(self, call: Call, *, due_ns: int, released_ns: int, tail: bool) -> Send:
         """Return the first attempt of a call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from agentload.model.commands import Reply
 from agentload.model.trace import Session, TurnRef
@@ -11,9 +11,10 @@ from agentload.model.trace import Session, TurnRef
 class Replies:
     """Hold what one arm answered where a live edge, or live history, needs it."""
 
-    def __init__(self, sessions: Iterable[Session], *, live_history: bool) -> None:
+    def __init__(self, quoted: AbstractSet[tuple[str, int]], *, live_history: bool) -> None:
+        """*quoted* are the turns that live edges name (-1: a session's last)."""
         self._live = live_history
-        self._wanted = frozenset(_sources(sessions))
+        self._wanted = quoted
         self._kept: dict[tuple[str, int], Reply] = {}
 
     def of(self, ref: TurnRef) -> Reply | None:
@@ -39,11 +40,3 @@ class Replies:
             for turn in range(turns):
                 if (session.session, turn) not in self._wanted:
                     self._kept.pop((session.session, turn), None)
-
-
-def _sources(sessions: Iterable[Session]) -> Iterator[tuple[str, int]]:
-    for session in sessions:
-        for turn in session.turns:
-            for segment in turn.add:
-                if segment.source is not None:
-                    yield segment.source.session, segment.source.turn

@@ -203,9 +203,9 @@ class Shell:
                 self._send(command, now_ns)
             case Skip(send=send):
                 self._rows.append(row(send, Outcome(status="not_sent", stamp_source="virtual"), run_id=self._plan.run, leg=self._leg))
-            case Cancel(request_id=name):
+            case Cancel(request_id=name, why=why):
                 if (flight := self._flights.get(name)) is not None:
-                    flight.machine.cancel(now_ns)
+                    flight.machine.cancel(now_ns, why)
                     self._engine(flight.send, now_ns).abort(name, now_ns)
                     self._end(flight, now_ns)
             case Wake(at_ns=at_ns):

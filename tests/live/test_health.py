@@ -57,7 +57,7 @@ def test_workers_are_a_remedy_for_load_and_not_for_a_machine_that_stands_still(
 
 def test_a_leg_whose_stamps_were_dropped_is_void() -> None:
     monitor = Monitor()
-    monitor.ended(ended(0), chunks=100)
+    monitor.ended(ended(0), dialled_ns=None, chunks=100)
     assert monitor.health(facts(unstamped_reads=1)).void is None
     void = monitor.health(facts(unstamped_reads=1, unstamped_sends=1)).void
     assert void is not None
@@ -68,7 +68,7 @@ def test_what_workers_say_is_merged_with_what_the_dispatcher_saw_of_all_calls() 
     one, two, dispatcher = Monitor(), Monitor(), Monitor()
     for monitor, lags_ms in ((one, (1, 1)), (two, (3,)), (dispatcher, (1, 1, 3))):
         for lag_ms in lags_ms:
-            monitor.ended(ended(lag_ms), chunks=10)
+            monitor.ended(ended(lag_ms), dialled_ns=None, chunks=10)
     healths = (
         replace(one.health(facts(unstamped_reads=2)), loop_stall_max_ms=40.0, cpu_peak_share=0.9),
         replace(two.health(facts(clock_steps=1)), cpu_share=0.5),
@@ -121,14 +121,34 @@ async def test_a_stall_of_the_loop_is_noticed() -> None:
 
 
 async def test_a_stall_while_nothing_is_timed_is_no_stall() -> None:
-    monitor = Monitor()
+    playing = True
+    monitor = Monitor(is_timing=lambda: playing)
     beat = asyncio.create_task(monitor.beat())
     await asyncio.sleep(0.03)
-    with monitor.unwatched():
-        time.sleep(0.3)  # noqa: ASYNC251  # the stall that is not to be noticed
-        await asyncio.sleep(0.03)
+    playing = False
+    time.sleep(0.3)  # noqa: ASYNC251  # the stall that is not to be noticed
+    await asyncio.sleep(0.03)
+    playing = True
+    await asyncio.sleep(0.03)
     beat.cancel()
     assert monitor.health().loop_stall_max_ms < 200
+
+
+@pytest.mark.parametrize(
+    ("dialled_ms", "opened_ms", "lag_ms"),
+    [
+        (None, None, 50),  # a connection was there
+        (1, 48, 3),  # opening one took all but 3 ms
+        (40, 48, 42),  # we were late to begin with it
+        (-2, 48, 2),  # it was begun before the call's instant
+        (-2, -1, 50),  # and ready by then
+    ],
+)
+def test_only_the_time_that_opening_a_connection_took_is_no_lag_of_ours(dialled_ms: int | None, opened_ms: int | None, lag_ms: int) -> None:
+    monitor = Monitor()
+    late = replace(ended(50), opened_ns=None if opened_ms is None else opened_ms * 1_000_000)
+    monitor.ended(late, dialled_ns=None if dialled_ms is None else dialled_ms * 1_000_000, chunks=0)
+    assert monitor.health().send_lag_p99_ms == lag_ms
 
 
 async def test_an_alarm_rings_once_at_its_instant_and_can_be_moved() -> None:

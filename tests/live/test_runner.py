@@ -13,7 +13,7 @@ from agentload.live.recorder import Called
 from agentload.live.runner import Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
-from agentload.model.commands import Forget, Outcome, Prepare, Send, Settle
+from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send, Settle
 from agentload.model.rows import Row
 from agentload.model.trace import Session, Turn
 from agentload.prompts.tokenizer import WORD_TOKENS
@@ -80,7 +80,7 @@ class Ahead:
         outcome = Outcome(status="ok", sent_ns=send.released_ns, done_ns=send.released_ns)
         return Called(outcome=outcome, row=row(send, outcome, run_id="run", leg=1), chunks=0)
 
-    def cancel(self, request_id: str) -> None: ...
+    def cancel(self, command: Cancel) -> None: ...
 
     def forget(self, command: Forget) -> None: ...
 

@@ -128,6 +128,7 @@ async def test_a_cancelled_task_closes_its_connection() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await wire.call(request())
+        assert wire._hub._callbacks == {}
         await asyncio.wait_for(gone.wait(), 1)
 
 
@@ -142,3 +143,23 @@ async def test_many_streams_at_once_lose_no_chunk() -> None:
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         outcomes = await asyncio.gather(*(wire.call(request(n, session=str(n), tokens=20, limits=Limits())) for n in range(64)))
     assert {(outcome.status, outcome.output_tokens, len(outcome.chunks or ())) for outcome in outcomes} == {("ok", 20, 20)}
+
+
+async def test_a_mistake_of_whoever_watches_ends_the_call_and_no_other() -> None:
+    def on_tokens(_: int) -> None:
+        raise AssertionError("a mistake of ours")
+
+    async with serving(drips) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        other = asyncio.create_task(wire.call(request(1, session="t")))
+        with pytest.raises(AssertionError, match="a mistake of ours"):
+            await wire.call(replace(request(), on_tokens=on_tokens))
+        assert (await other).status == "total_timeout"
+
+
+async def test_a_busy_server_says_how_long_it_wants_to_be_left_alone() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\ncontent-length: 2\r\n\r\n{}")
+
+    async with serving(answer) as server:
+        outcome = await one_call(server.url)
+    assert (outcome.status, outcome.retry_after_ns) == ("busy", 7_000 * MS)

@@ -60,8 +60,10 @@ async def test_a_body_that_the_server_does_not_want_is_not_sent() -> None:
         assert await peer.reader.read() == b""
 
     async with serving(answer, reads_body=False) as server, Wire([Target(arm="a", url=server.url, expect_bytes=4)]) as wire:
-        outcome = await wire.call(request(body=(b"12345678",)))
-    assert (outcome.status, outcome.sent_ns) == ("busy", None)
+        outcomes = [await wire.call(request(number, body=(b"12345678",))) for number in range(2)]
+    assert [(outcome.status, outcome.sent_ns) for outcome in outcomes] == [("busy", None)] * 2
+    # What the server expects on the first connection is still its body.
+    assert [asked.connection for asked in server.requests] == [1, 2]
 
 
 async def test_a_redirect_on_the_same_host_is_followed_and_remembered() -> None:

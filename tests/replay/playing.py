@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentload.model.commands import (
     Cancel,
@@ -13,6 +13,7 @@ from agentload.model.commands import (
     Event,
     Finish,
     Forget,
+    Halt,
     Open,
     Opened,
     Outcome,
@@ -28,7 +29,7 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Block, Load, Plan, Play, Round
 from agentload.model.trace import Header, Segment, Session
-from agentload.replay.dispatcher import Dispatcher
+from agentload.replay.dispatcher import Dispatcher, PlayEnd
 
 S = 1_000_000_000
 START = 20 * S
@@ -51,6 +52,7 @@ class Log:
     cancelled: list[str] = field(default_factory=list)
     forgotten: list[tuple[str, str, int]] = field(default_factory=list)
     opened: list[tuple[int, str]] = field(default_factory=list)
+    ends: list[PlayEnd] = field(default_factory=list)
     peak: dict[str, int] = field(default_factory=dict)
     finished_ns: int | None = None
     commands: int = 0
@@ -72,13 +74,15 @@ def play(  # noqa: C901, PLR0912  # one match over the closed list of commands r
     inject: dict[int, Event] | None = None,
     void: dict[int, tuple[tuple[int, str], ...]] | None = None,
     done: tuple[int, ...] = (),
+    prepares: bool = False,
 ) -> Log:
     """Play *plan*; *inject* replaces the n-th event; *void* answers the n-th Settle."""
     serve = serve or took(0.1)
-    dispatcher, log = Dispatcher(plan, done=done), Log()
+    dispatcher, log = Dispatcher(plan, done=done, prepares=prepares), Log()
     heap: list[tuple[int, int, Event]] = [(0, 0, Started(at_ns=0))]
     flight: dict[str, int] = {}
     arms: dict[str, str] = {}
+    why: dict[str, Halt] = {}
     wake: int | None = None
     settles = 0
     for count in range(1_000_000):
@@ -91,6 +95,8 @@ def play(  # noqa: C901, PLR0912  # one match over the closed list of commands r
             now, _, event = heapq.heappop(heap)
         if isinstance(event, Ended):
             flight[arms[event.request_id]] -= 1
+            if event.request_id in why:
+                event = replace(event, outcome=replace(event.outcome, status=why[event.request_id]))
         commands: tuple[Command, ...] = dispatcher.handle(event)
         if inject and count in inject:
             commands += dispatcher.handle(inject[count])
@@ -115,10 +121,12 @@ def play(  # noqa: C901, PLR0912  # one match over the closed list of commands r
                     log.prepared.append(name)
                 case Cancel(request_id=name):
                     log.cancelled.append(name)
+                    why[name] = command.why
                 case Wake(at_ns=at_ns):
                     assert at_ns > now
                     wake = at_ns
                 case Settle():
+                    log.ends.extend(dispatcher.ended_plays())
                     heapq.heappush(heap, (now, 0, Settled(at_ns=now, void=(void or {}).get(settles, ()))))
                     settles += 1
                 case Open():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agentload.model.commands import Ended, Event, Outcome, Send, Settle, Started, Stopped, Wake, Woke
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.plan import Recorded as AsRecorded
-from agentload.model.trace import TurnRef
+from agentload.model.trace import Session, TurnRef
 from agentload.replay.dispatcher import Dispatcher
+from agentload.replay.foresight import CONNECT_NS, TOKEN_NS
 from tests.replay.playing import S, one_block, play, took
 from tests.replay.talks import instants, talk
 
@@ -28,8 +31,27 @@ def test_a_retry_is_a_further_attempt_with_its_own_name() -> None:
 
 
 def test_every_fixed_call_is_made_ready_before_it_is_sent() -> None:
-    log = play(one_block((talk("s", 3), talk("t", 2))))
+    log = play(one_block((talk("s", 3), talk("t", 2))), prepares=True)
     assert sorted(log.prepared) == sorted(s.request_id for s in log.sent)
+
+
+def test_a_block_begins_when_its_first_calls_can_be_ready() -> None:
+    sessions = (talk("s", 1), talk("t", 1), talk("later", 1, start_s=9.0))
+    lead_ns = CONNECT_NS + TOKEN_NS * 2 * (10 + 5)
+    for prepares, begins_ns in ((True, lead_ns), (False, 0)):
+        log = play(one_block(sessions), prepares=prepares)
+        assert [(s.due_ns, s.released_ns) for s in log.sent] == [(at_ns, at_ns) for at_ns in (begins_ns, begins_ns, begins_ns + 9 * S)]
+
+
+def test_a_closed_loop_has_ready_what_may_follow_and_lets_go_of_what_never_came() -> None:
+    sessions = tuple(talk(f"s{i}", 1) for i in range(9))
+    load = Load(arrivals=ClosedLoop(sessions=2), budget=Budget(calls=3))
+    log = play(one_block(sessions, load=load), took(1.0), prepares=True)
+    assert len(log.sent) == 3
+    assert len(log.prepared) == len(set(log.prepared)) == 2 + 2 + 2  # those that begin, what may follow them, what may follow those
+    assert sorted(session for _, session, _ in log.forgotten) == [f"s{i}" for i in range(6)]
+    lead_ns = CONNECT_NS + TOKEN_NS * 4 * (10 + 5)
+    assert log.sent[0].released_ns == lead_ns
 
 
 def test_closed_loop_keeps_n_sessions_going_and_marks_the_drain() -> None:
@@ -106,7 +128,7 @@ def test_the_load_drains_from_the_first_end_that_nothing_replaces() -> None:
 
 @pytest.mark.parametrize(("after", "is_whole"), [(0, False), (1, False), (2, True), (3, True)])
 def test_a_block_that_was_stopped_before_all_of_it_was_played_is_not_whole(after: int, *, is_whole: bool) -> None:
-    dispatcher = Dispatcher(one_block((talk("s", 2),)))
+    dispatcher = Dispatcher(one_block((talk("s", 2),)), prepares=False)
     events: list[Event] = [Started(at_ns=0)]
     now = 0
     step = 0
@@ -130,3 +152,45 @@ def test_a_block_that_was_stopped_before_all_of_it_was_played_is_not_whole(after
                     return
                 case _:
                     pass
+
+
+def parent_and_child() -> tuple[Session, ...]:
+    """The parent's last turn waits for its child: while only that is in flight, the parent is nowhere."""
+    parent, child = talk("parent", 2, spawn=("child",)), talk("child", 1, start_s=None)
+    joined = replace(parent.turns[1], after=(TurnRef(session="child", turn=-1),))
+    return replace(parent, turns=(parent.turns[0], joined)), child
+
+
+DRAIN, DROP = Stopped(at_ns=0), Stopped(at_ns=0, drain=False)
+ONE, TWO = (talk("s", 1),), (talk("s", 1), talk("slow", 1))
+
+
+@pytest.mark.parametrize(
+    ("sessions", "load", "stops", "is_whole"),
+    [
+        (TWO, Load(), {0: DRAIN}, True),
+        (TWO, Load(), {0: DRAIN, 1: DROP}, False),
+        ((talk("s", 9), talk("slow", 9)), Load(budget=Budget(calls=2)), {2: DROP}, False),
+        (parent_and_child(), Load(), {1: DRAIN}, False),
+        (ONE, Load(retries=1), {0: DRAIN}, False),
+        (ONE, Load(retries=1), {0: DRAIN, 1: DROP}, False),
+        (ONE, Load(retries=1, budget=Budget(calls=1)), {}, True),
+        ((talk("s", 1), talk("later", 1, start_s=60.0)), Load(), {0: DRAIN}, False),
+    ],
+)
+def test_a_block_is_whole_when_all_of_it_was_played_to_its_end(
+    sessions: tuple[Session, ...], load: Load, stops: dict[int, Event], *, is_whole: bool
+) -> None:
+    def serve(send: Send, now: int) -> Outcome:
+        return Outcome(status="busy" if load.retries else "ok", done_ns=now + (9 * S if send.call.session == "slow" else S // 10))
+
+    (end,) = play(one_block(sessions, load=load), serve, inject=stops).ends
+    assert end.is_whole is is_whole
+
+
+def test_a_server_that_asks_to_be_left_alone_is_left_alone_for_as_long() -> None:
+    def busy(send: Send, now: int) -> Outcome:
+        return Outcome(status="busy", done_ns=now, retry_after_ns=(None, S // 2, 20 * S, None)[send.attempt])
+
+    log = play(one_block((talk("s", 1),), load=Load(retries=3)), busy)
+    assert [s.due_ns / S for s in log.sent] == [0, 1, 3, 23]

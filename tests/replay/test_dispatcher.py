@@ -78,13 +78,15 @@ loads = st.builds(
 
 
 @settings(max_examples=150, deadline=None)
-@given(traces(), loads, st.integers(0, 5))
-def test_dispatcher_properties(sessions: tuple[Session, ...], load: Load, seed: int) -> None:
+@given(traces(), loads, st.integers(0, 5), st.booleans())
+def test_dispatcher_properties(sessions: tuple[Session, ...], load: Load, seed: int, prepares: bool) -> None:  # noqa: FBT001  # drawn
     def serve(send: Send, now: int) -> Outcome:
         return Outcome(status="ok", done_ns=now + (hash((send.call.turn, len(send.call.session), seed)) % 977) * 1_000_000)
 
     plan = one_block(sessions, load=load, arms=("a", "b"), seed=seed)
-    log = play(plan, serve)
+    log = play(plan, serve, prepares=prepares)
+    # every call is made ready once
+    assert sorted(log.prepared) == (sorted(s.request_id for s in log.sent) if prepares else [])
     turns = {(s.session, t) for s in sessions for t in range(len(s.turns))}
     for arm in ("a", "b"):
         sent = [d for d in log.done if d.send.arm == arm]
@@ -111,7 +113,7 @@ def test_dispatcher_properties(sessions: tuple[Session, ...], load: Load, seed: 
             if load.max_in_flight is None:
                 assert d.send.released_ns == d.sent_ns
     # equal seed, equal bytes
-    assert play(plan, serve) == log
+    assert play(plan, serve, prepares=prepares) == log
 
 
 @pytest.mark.parametrize("calls", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
@@ -121,7 +123,7 @@ def test_a_hundred_thousand_calls_take_seconds_not_minutes(calls: int) -> None:
 
 
 def test_ended_twice_is_our_bug_and_crashes() -> None:
-    dispatcher = Dispatcher(one_block((talk("s", 2),)))
+    dispatcher = Dispatcher(one_block((talk("s", 2),)), prepares=False)
     sent = [c for c in dispatcher.handle(Started(at_ns=0)) if isinstance(c, Send)]
     ended = Ended(at_ns=5, request_id=sent[0].request_id, outcome=Outcome(status="ok"))
     dispatcher.handle(ended)
@@ -145,5 +147,5 @@ def test_an_arm_that_is_lost_for_good_is_never_played_again() -> None:
 
 def test_a_later_leg_plays_under_salts_of_its_own() -> None:
     plan = one_block((talk("s", 1),), arms=("a", "b"), pairs=2)
-    sent = [c for c in Dispatcher(plan, leg=3, done=[0], voided={1: 1}).handle(Started(at_ns=0)) if isinstance(c, Send)]
+    sent = [c for c in Dispatcher(plan, leg=3, done=[0], voided={1: 1}, prepares=False).handle(Started(at_ns=0)) if isinstance(c, Send)]
     assert [(send.pair, send.arm, send.salt) for send in sent] == [(1, "a", "salt1~3.1")]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.replay.fault import Fault, body_fault, masked, without
+from agentload.replay.fault import Fault, body_fault, masked, retry_after_ns, without
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 PROMPT = "my diary of the third of May, which nobody may read"
@@ -26,7 +26,7 @@ PROMPT = "my diary of the third of May, which nobody may read"
         ),
         (
             (WIRE / "transformers_unknown_field.json").read_bytes(),
-            Fault(kind="detail", message='[{"type":"extra_forbidden","loc":["body","ignore_eos"],"msg":"Unexpected key"}]'),
+            Fault(kind="detail", message="Unexpected fields in the request: {'return_token_ids', 'ignore_eos', 'min_tokens'}"),
         ),
         (b'{"error":{"message":"later","code":"503"}}', Fault(kind="error", message="later", code=503)),
         (b'{"error":null}', Fault(kind="error", message='{"error":null}')),
@@ -73,3 +73,20 @@ def test_a_message_is_one_line_of_at_most_200_characters() -> None:
 )
 def test_a_secret_is_left_out_also_where_the_text_was_cut_within_it(text: str, shown: str) -> None:
     assert without(text, ("plainkeyword",)) == shown
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait_s"),
+    [
+        ([], None),
+        ([("retry-after", "20")], 20),
+        ([("retry-after", " 3600 ")], 60),
+        ([("retry-after", "9" * 5000)], 60),
+        ([("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")], None),
+        ([("retry-after", "-1")], None),
+    ],
+)
+def test_a_server_is_left_alone_for_as_many_seconds_as_it_asks_but_no_longer_than_a_minute(
+    headers: list[tuple[str, str]], wait_s: int | None
+) -> None:
+    assert retry_after_ns(headers) == (None if wait_s is None else wait_s * 1_000_000_000)

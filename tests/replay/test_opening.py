@@ -2,15 +2,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentload.model.commands import Finish, Lost, Open, Opened, Started, Stopped
-from agentload.model.plan import Plan
+import pytest
+
+from agentload.model.commands import Event, Finish, Lost, Open, Opened, Started, Stopped
+from agentload.model.plan import Budget, Load, Plan
+from agentload.model.trace import Session
 from agentload.replay.dispatcher import Dispatcher
 from tests.replay.playing import START, S, one_block, play, took
 from tests.replay.talks import talk
 
 
-def started(pairs: int, starts: tuple[int, ...]) -> Plan:
-    plan = one_block((talk("s", 2),), arms=("a", "b"), pairs=pairs)
+def started(pairs: int, starts: tuple[int, ...], sessions: tuple[Session, ...] = (talk("s", 2),), *, load: Load | None = None) -> Plan:
+    plan = one_block(sessions, arms=("a", "b"), pairs=pairs, load=load)
     return replace(plan, rounds=tuple(replace(round_, start=start) for round_, start in zip(plan.rounds, starts, strict=True)))
 
 
@@ -42,3 +45,17 @@ def test_a_plan_that_is_stopped_while_a_server_starts_sends_nothing_and_ends_whe
     assert dispatcher.handle(Started(at_ns=0)) == (Open(round=0, arms=("a",)),)
     assert dispatcher.handle(Stopped(at_ns=1)) == ()
     assert dispatcher.handle(Opened(at_ns=2)) == (Finish(),)
+
+
+@pytest.mark.parametrize(
+    ("load", "inject"),
+    [(Load(budget=Budget(calls=1)), {}), (Load(), {2: Lost(at_ns=START, arm="a")})],
+)
+def test_an_alarm_that_a_block_left_behind_does_not_end_the_round_that_is_being_opened(load: Load, inject: dict[int, Event]) -> None:
+    # The second session is still to come when the first arm's block closes; its instant falls into the second server's start.
+    sessions = (talk("s", 2, wait_s=0.0), talk("later", 1, start_s=10.0))
+    plan = started(1, (0, 1), sessions, load=load)
+    log = play(plan, took(0.5), inject=inject)
+    assert log.opened == [(0, "a"), (1, "b")]
+    assert [(end.play.arm, end.round) for end in log.ends] == [("a", 0), ("b", 1)]
+    assert "b" in {send.arm for send in log.sent}

@@ -40,6 +40,8 @@ class Pool:
         self._workers: list[Worker] = []
         self._places: dict[Key, Worker] = {}
         self._flown: dict[str, Worker] = {}
+        self._early: dict[str, Cancel] = {}
+        """Of calls whose Send has not gone to a worker yet."""
         self._healths: tuple[Health, ...] = ()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_leaving = False
@@ -84,15 +86,19 @@ class Pool:
         flight = Flight(send, streamed, asyncio.get_running_loop().create_future())
         worker.flights[send.request_id] = flight
         self._flown[send.request_id] = worker
+        if (early := self._early.pop(send.request_id, None)) is not None:
+            worker.say(early)
         try:
             return await flight.over
         finally:
             del worker.flights[send.request_id], self._flown[send.request_id]
 
-    def cancel(self, request_id: str) -> None:
-        """Close a call's connection; its outcome says cancelled."""
-        if (worker := self._flown.get(request_id)) is not None:
-            worker.say(Cancel(request_id=request_id))
+    def cancel(self, command: Cancel) -> None:
+        """Close a call's connection; its outcome says why."""
+        if (worker := self._flown.get(command.request_id)) is None:
+            self._early[command.request_id] = command
+        else:
+            worker.say(command)
 
     def forget(self, command: Forget) -> None:
         """Drop what is kept for a session whose play is over."""

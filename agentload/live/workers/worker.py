@@ -52,8 +52,8 @@ class Worker:
         match order:
             case Told(command=command, kept=kept):
                 self._told(command, kept)
-            case Cancel(request_id=name):
-                self._recorder.cancel(name)
+            case Cancel():
+                self._recorder.cancel(order)
             case Forget(arm=arm, session=session):
                 self._contexts.forget((arm, session))
                 self._recorder.forget(order)
@@ -79,7 +79,7 @@ class Worker:
         name = send.request_id
         called = await self._recorder.call(send, lambda tokens: self._pipe.say(Streamed(request_id=name, tokens=tokens)))
         self._in_flight -= 1
-        self._monitor.ended(called.row, chunks=called.chunks)
+        self._monitor.ended(called.row, dialled_ns=called.outcome.dialled_ns, chunks=called.chunks)
         outcome = replace(called.outcome, chunks=None)
         self._pipe.say(Done(request_id=name, outcome=outcome, chunks=called.chunks, prompt_hash=called.row.prompt_hash))
 

@@ -17,7 +17,7 @@ from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers import pool as pool_module
 from agentload.live.workers.pool import Pool
-from agentload.model.commands import Call, Forget, Limits, Prepare, Send, Watch
+from agentload.model.commands import Call, Cancel, Forget, Limits, Prepare, Send, Watch
 from agentload.model.rows import CallRow
 from agentload.model.trace import Segment
 from agentload.prompts.tokenizer import WORD_TOKENS
@@ -116,11 +116,16 @@ async def test_a_watched_call_streams_its_tokens_and_is_cancelled_where_it_is(tm
         def streamed(tokens: int) -> None:
             seen.append(tokens)
             if tokens == 2:
-                pool.cancel("s0")
+                pool.cancel(Cancel(request_id="s0"))
 
         ended = await pool.call(send(watch=Watch(cancel_after_tokens=2)), streamed)
+        # One that is given up before its worker has heard of it.
+        stopping = asyncio.create_task(pool.call(send("t"), lambda _: None))
+        pool.cancel(Cancel(request_id="t0", why="stopped"))
+        stopped = await asyncio.wait_for(stopping, 2)
     assert (ended.outcome.status, seen[:2]) == ("cancelled", [1, 2])
     assert ended.chunks >= 2
+    assert (stopped.outcome.status, len(server.requests)) == ("stopped", 1)
 
 
 @pytest.mark.parametrize(("sent", "how"), [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGSTOP, "has said nothing for 0.8 s")])

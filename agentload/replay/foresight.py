@@ -1,0 +1,47 @@
+"""What is known of a block before its clock starts: finding it out takes a while, and must delay no call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from agentload.model.plan import Block, Plan
+from agentload.model.trace import Session
+from agentload.replay.arrivals import SECOND
+from agentload.replay.intake import intake
+
+CONNECT_NS: Final = SECOND // 50  # on a local network; where it takes longer, the call waits for it and says so
+TOKEN_NS: Final = 100  # to render one, on a busy core
+MOST_NS: Final = 5 * SECOND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foresight:
+    """What a block needs before it begins."""
+
+    quoted: frozenset[tuple[str, int]]
+    """Turns whose answers a later call quotes, by session; -1 is its last."""
+    lead_ns: int
+    """What making ready the calls takes that the block begins with, and those that may follow any of them."""
+
+
+def foresight(plan: Plan, block: Block) -> Foresight:
+    """Look through a block's sessions."""
+    sessions = intake(plan, block, started_ns=0)
+    first = [session for session, start_ns in sessions.take(0) if start_ns is not None]
+    tokens = sum(_first_tokens(plan, session) for session in (*first, *sessions.followers()))
+    return Foresight(quoted=frozenset(_quoted(block.sessions)), lead_ns=min(CONNECT_NS + TOKEN_NS * tokens, MOST_NS))
+
+
+def _first_tokens(plan: Plan, session: Session) -> int:
+    prefix = plan.header.prefixes.get(session.prefix or "", ())
+    return sum(segment.tokens for segment in (*prefix, *session.turns[0].add))
+
+
+def _quoted(sessions: Iterable[Session]) -> Iterator[tuple[str, int]]:
+    for session in sessions:
+        for turn in session.turns:
+            for segment in turn.add:
+                if segment.source is not None:
+                    yield segment.source.session, segment.source.turn
