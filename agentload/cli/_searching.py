@@ -40,7 +40,7 @@ def require(found: Sequence[Found]) -> None:
     for each in found:
         if each.void is not None and each.holds is None and each.breaks is None:
             raise EndpointError(
-                f"{each.arm}: nothing was found: {each.void.void}", hint="have the server for yourself, then the same command again"
+                f"{each.arm}: nothing was found: {each.void.void}", hint="mend that, then the same command again"
             )
 
 

@@ -13,7 +13,7 @@ from agentload.endpoints.launch import Running, is_healthy, start
 from agentload.endpoints.urls import masked
 from agentload.errors import EndpointError
 
-TELLING: Final = ("out of memory", "outofmemory", "error")
+TELLING: Final = ("out of memory", "outofmemory", "error", "fatal", "killed")
 """What the line of a log that says why a server died may hold, the surest first."""
 END_BYTES: Final = 64 * 1024
 DYING_S: Final = 10.0  # an API server outlives its engine by some seconds
@@ -74,7 +74,6 @@ def kept(endpoint: Endpoint, *, logs: Path, start_s: float) -> Iterator[Kept]:
 
 
 def telling(log: str) -> str:
-    """Return the line at the end of a log that says best why a server died; empty where it says nothing."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    named = (line for word in TELLING for line in reversed(lines) if word in line.lower())
-    return next(named, lines[-1] if lines else "")[:200]
+    """Return the line at the end of a log that says best why a server died; empty where none does."""
+    lines = [line.strip() for line in reversed(log.splitlines())]
+    return next((line for word in TELLING for line in lines if word in line.lower()), "")[:200]
