@@ -179,3 +179,4 @@ _READERS: Final[Mapping[str, Reader]] = {
     "data_parallel": _count,
     "launch": _launch,
 }
+FIELDS: Final = frozenset(_READERS)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from agentload.endpoints.urls import without_credentials
+from agentload.endpoints.urls import masked, without_credentials
 from agentload.errors import EndpointError
 from agentload.replay.counting import Counting
 
@@ -134,6 +134,13 @@ class Endpoint:
     def secrets(self) -> tuple[str, ...]:
         """Return what must never be shown; a key by command is asked for."""
         return tuple(each for each in (self.key(), *self.own_headers().values()) if each and len(each) >= SECRET_CHARS)
+
+    def masked(self, text: str) -> str:
+        """Return what a server of this endpoint said, without keys and passwords; those that cannot be had cannot be in it."""
+        try:
+            return masked(text, self.secrets())
+        except EndpointError:
+            return without_credentials(text)
 
     def _from_environment(self, name: str) -> str:
         value = os.environ.get(name)

@@ -25,8 +25,7 @@ from typing import BinaryIO, Final
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.reach import opener
 from agentload.endpoints.sharing import check_apart
-from agentload.endpoints.urls import masked
-from agentload.errors import EndpointError, LaunchError
+from agentload.errors import LaunchError
 from agentload.telemetry.reach import plain
 
 START_S: Final = 1800.0  # a large checkpoint takes its time
@@ -176,7 +175,9 @@ def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Ca
         code = running.process.poll()
         if code is not None:
             raise EndedError(
-                code, f"{running.arm}: the server ended with code {code}:\n{_tail(running.log, endpoint)}", hint=f"all of it: {running.log}"
+                code,
+                f"{running.arm}: the server ended with code {code}:\n{_tail(running.log, endpoint)}",
+                hint=f"all of it: {running.log}",
             )
         if is_stopping():
             raise LaunchError(f"{running.arm}: stopped while it was starting")
@@ -229,7 +230,4 @@ def _is_marked(pid: int, mark: str) -> bool:
 
 
 def _tail(log: Path, endpoint: Endpoint) -> str:
-    said = log.read_bytes()[-LOG_TAIL:].decode(errors="replace").strip()
-    with suppress(EndpointError):  # no key to be had is another error than this
-        said = masked(said, endpoint.secrets())
-    return said
+    return endpoint.masked(log.read_bytes()[-LOG_TAIL:].decode(errors="replace").strip())

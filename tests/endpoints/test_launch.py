@@ -120,6 +120,15 @@ def test_a_server_that_dies_at_its_start_is_told_with_its_log(tmp_path: Path) ->
         start(dies, logs=tmp_path)
 
 
+def test_a_key_in_the_end_of_a_log_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "plainkeyword")
+    launch = Launch(command=("sh", "-c", "echo got $KEY for http://me:secret@h/v1?token=secret; exit 1"))
+    dies = Endpoint(name="a", url="http://127.0.0.1:9/v1", key_env="KEY", launch=launch)
+    with pytest.raises(LaunchError) as caught:
+        start(dies, logs=tmp_path)
+    assert caught.value.message == "a: the server ended with code 1:\ngot *** for http://***@h/v1?***"
+
+
 def test_a_server_that_is_never_healthy_is_stopped(tmp_path: Path) -> None:
     sleeps = Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("sh", "-c", "echo $$; exec sleep 60")))
     with pytest.raises(LaunchError, match="not healthy in time"):

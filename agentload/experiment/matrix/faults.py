@@ -54,7 +54,7 @@ async def _asked(endpoint: Endpoint) -> None:
 
 def _log(endpoint: Endpoint, logs: Path) -> str:
     newest = max(logs.glob(f"start-*/{endpoint.name}.log"), key=lambda log: log.stat().st_mtime_ns)
-    return newest.read_text(encoding="utf-8", errors="replace")
+    return endpoint.masked(newest.read_text(encoding="utf-8", errors="replace"))
 
 
 def last_words(log: str) -> str:

@@ -12,7 +12,10 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from agentload.endpoints.arm_fields import FIELDS, value_of
+from agentload.endpoints.keys import holds_key, keys_in_environment
 from agentload.endpoints.read import EMULATED
+from agentload.endpoints.urls import without_user
 from agentload.errors import AgentloadError, UsageError
 from agentload.experiment.matrix import form, known
 from agentload.experiment.matrix import settings as said
@@ -113,6 +116,11 @@ def _model(name: str, given: str | form.Model, where: str, configs: tuple[Config
         raise UsageError(
             f"{where}: 'fields' are those of an arms file, and emulated servers have none", hint="serve: MODEL, or endpoints: URL"
         )
+    if each.endpoints is not None and without_user(each.endpoints) != each.endpoints:
+        raise UsageError(f"{where}.endpoints holds a password", hint="endpoints: arms.yaml, with key_env or header_env in it")
+    for field, value in each.fields.items():
+        if field in FIELDS:  # before it is written into the matrix's folder
+            value_of(field, value, f"{where}.fields.{field}")
     if each.launch and not (each.endpoints or "").endswith((".yaml", ".yml")):
         raise UsageError(f"{where}: 'launch' is for the servers of an arms file", hint="what 'serve' names is started anyway")
     if each.serve is not None and Path(each.serve).is_dir() and not (Path(each.serve) / "config.json").is_file():
@@ -206,6 +214,8 @@ def _server(given: form.Server, at: str) -> Server:
         raise UsageError(f"{at}: server.command cannot be read: {error}", hint="command: vllm, or a list of words") from error
     if not command:
         raise UsageError(f"{at}: server.command is empty", hint="command: vllm")
+    if holds_key(command) or any(keys_in_environment(given.env)):
+        raise UsageError(f"{at}: server holds a key", hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…")
     checked = said.checked(given.settings, f"{at}: server.settings")
     return Server(**msgspec.structs.asdict(given) | {"command": tuple(command), "settings": checked})
 

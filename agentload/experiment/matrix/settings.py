@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
+from agentload.endpoints.keys import holds_key
 from agentload.errors import UsageError
 from agentload.experiment.matrix.described import Settings
 from agentload.kvmath.vllm import TRIED
@@ -68,6 +69,8 @@ def checked(given: Settings, where: str) -> dict[str, object]:
             raise UsageError(
                 f"{where}: vLLM has no setting '{name}'", hint=f"{meant}one that is newer than {TRIED} goes into args: [--name, value]"
             )
+        if holds_key(words({setting: value})):
+            raise UsageError(f"{where}: '{name}' holds a key", hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…")
         if value is None:
             raise UsageError(f"{where}: '{name}' has no value", hint=f"{name}: true for a flag that takes none")
         found[setting] = value

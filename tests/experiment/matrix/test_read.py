@@ -96,6 +96,16 @@ policy: {min_change: 0.05}
             "'launch' is for the servers of an arms file",
             "",
         ),
+        (LEAST + "server: {env: {HF_TOKEN: word}}", "server holds a key", "export"),
+        (LEAST + "server: {command: vllm --api-key word}", "server holds a key", "export"),
+        (LEAST + "server: {settings: {api-key: word}}", "server.settings: 'api-key' holds a key", "export"),
+        (LEAST + "configs: {few: {args: [--api-key, word]}}", "configs.few: 'args' holds a key", "export"),
+        ("models: {a: {endpoints: 'a=http://me:word@h/v1'}}\nworkloads: {rag: rag}", "models.a.endpoints holds a password", "key_env"),
+        (
+            "models: {a: {endpoints: x.yaml, fields: {extra_body: {api_key: word}}}}\nworkloads: {rag: rag}",
+            "models.a.fields.extra_body.api_key holds a key",
+            "header_env",
+        ),
         ("models: {a: m}\nworkloads: {mix: rag}", "workloads.mix: 'mix' stands for all workloads at once", "another name"),
         ("models: {a: m}\nworkloads: {rag: {generate: rug}}", "workloads.rag: no workload 'rug'", "did you mean rag"),
         ("models: {a: m}\nworkloads: {rag: {generate: rag, options: {passage: 3}}}", "has no option 'passage'", "passages"),
@@ -106,6 +116,7 @@ def test_what_is_wrong_is_named_with_what_mends_it(text: str, error: str, hint: 
     with pytest.raises(AgentloadError) as caught:
         parse(text, at="x")
     assert error in caught.value.message
+    assert "word" not in caught.value.message.replace("password", "")
     assert hint in (caught.value.hint or "")
 
 
