@@ -8,7 +8,7 @@ from agentload.ask.plain import Streamed
 from agentload.ask.reuse import Reuse, _verdict, crossed, reuse
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
-from tests.ask.refusing import FIELDS_OF_OPENAI, refusing
+from tests.ask.refusing import refusing
 from tests.live.scripted import serving
 from tests.serve.arms import arm
 from tests.serve.serving import served
@@ -48,7 +48,7 @@ def test_times_to_first_token_stand_beside_what_was_told(ttft_ms: tuple[float | 
 
 @pytest.mark.loopback
 async def test_a_server_that_tells_neither_usage_nor_counters_has_not_failed() -> None:
-    async with serving(refusing(FIELDS_OF_OPENAI)) as server:
+    async with serving(refusing) as server:
         endpoint = Endpoint(name="a", url=server.url, model="m", force_lengths=False, counting="usage")
         found = await reuse(endpoint, "m")
     assert (found.verdict, found.is_same, found.error) == ("not told", True, None)

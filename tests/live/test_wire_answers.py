@@ -37,9 +37,9 @@ async def test_an_answer_of_an_old_server_ends_with_its_connection() -> None:
             await peer.send(payload + b"\n\n")
         peer.writer.close()
 
-    async with serving(answer) as server:
-        outcome = await one_call(server.url)
-    assert (outcome.status, outcome.token_rule, outcome.prompt_tokens) == ("ok", "usage", 9)
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        outcome = await wire.call(request(tokens=6))
+    assert (outcome.status, outcome.token_rule, outcome.prompt_tokens) == ("ok", "usage", 13)
 
 
 async def test_a_missing_end_mark_truncates_once_the_server_is_known_to_send_them() -> None:

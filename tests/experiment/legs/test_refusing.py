@@ -18,8 +18,8 @@ from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import CallRow, RunRow
 from agentload.store import journal
 from agentload.store.places import journals
-from tests.ask.refusing import FIELDS_OF_OPENAI, refusing
-from tests.experiment.playing import OUTPUT, Journalled, trace
+from tests.ask.refusing import TOKENS, refusing
+from tests.experiment.playing import Journalled, trace
 from tests.live.scripted import serving
 
 pytestmark = pytest.mark.loopback
@@ -27,20 +27,20 @@ ARMS = "arms: {{a: {{url: {url}, model: m, force_lengths: false, counting: usage
 
 
 async def test_its_calls_are_ok_and_that_nobody_listed_the_model_is_a_caveat(tmp_path: Path) -> None:
-    async with serving(refusing(FIELDS_OF_OPENAI, tokens=OUTPUT)) as server:
+    async with serving(refusing) as server:
         (tmp_path / "e.yaml").write_text(ARMS.format(url=server.url))
         endpoints = read_file(tmp_path / "e.yaml")
-        made = plan(trace(), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
+        made = plan(trace(output=TOKENS), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
         database = tmp_path / "x.duckdb"
         await Journalled(Replay(plan=made, endpoints=endpoints, database=database, trace_hash="h", command="test")).play()
     rows = [row for path in journals(database, "r1") for row in journal.read(path)]
-    assert {(row.status, row.token_rule, row.output_tokens) for row in rows if isinstance(row, CallRow)} == {("ok", "usage", OUTPUT)}
+    assert {(row.status, row.token_rule, row.output_tokens) for row in rows if isinstance(row, CallRow)} == {("ok", "usage", TOKENS)}
     (run,) = (row for row in rows if isinstance(row, RunRow))
     assert "a: it lists no models: that it serves 'm' was not checked" in json.loads(run.options)["caveats"]
 
 
 async def test_a_refused_field_is_told_with_what_to_write_and_priming_it_says_so() -> None:
-    async with serving(refusing(FIELDS_OF_OPENAI)) as server:
+    async with serving(refusing) as server:
         assert await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False, counting="usage")) is None
         why = await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False))
     assert why is not None
@@ -49,7 +49,7 @@ async def test_a_refused_field_is_told_with_what_to_write_and_priming_it_says_so
 
 
 async def test_a_server_that_lists_no_models_must_be_told_which_to_ask_for() -> None:
-    async with serving(refusing(FIELDS_OF_OPENAI)) as server:
+    async with serving(refusing) as server:
         with pytest.raises(EndpointError, match="models answers 500") as caught:
             await identify(Endpoint(name="a", url=server.url))
     assert "--model MODEL" in (caught.value.hint or "")
