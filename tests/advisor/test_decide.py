@@ -86,6 +86,24 @@ def test_skipping_window_layers_beats_full_fp8_on_latency_and_its_pool_cost_is_s
     assert "1.25x the tokens of bf16, fp8 2.00x" in told
 
 
+def test_what_flips_the_decision_is_said_of_the_arm_that_is_chosen() -> None:
+    rng = np.random.default_rng(2)
+    reference, full = simulated_calls(rng, pairs=24, effect=-0.08, noise=QUIET, swapped=False)
+    better = replace(full, turn_ms=full.turn_ms * 0.93, tpot_ms=full.tpot_ms * 0.93, ttft_ms=full.ttft_ms * 0.93)
+    base = compared(effect=0.0)
+    decision = decide(
+        replace(
+            base,
+            arms=(BF16, FP8, replace(FP8, name="skip")),
+            observations=(*observed(reference, full), Observation(workload="chat", arm="skip", calls=better)),
+            accuracy=tuple(replace(bucket, arm=arm) for bucket in base.accuracy for arm in ("fp8", "skip")),
+        )
+    )
+    assert (decision.choice.arm, decision.choice.runner_up) == ("skip", "fp8")
+    assert _verdict(decision, "skip").flips[0] in decision.flips
+    assert _verdict(decision, "fp8").flips[0] not in decision.flips
+
+
 def test_a_difference_that_lies_at_the_margin_itself_asks_for_as_many_pairs_again_not_for_fewer_than_there_were() -> None:
     verdict = _verdict(decide(compared(effect=-0.03, pairs=24, noise=QUIET)))
     assert verdict.pays.state == "unclear"

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from advisor import gates, plugins
-from advisor.evidence import Calls, ClientHealth, Evidence, Telemetry
+from advisor.evidence import AccuracyBucket, Calls, ClientHealth, Evidence, Telemetry
 from advisor.gates import (
     alone,
+    answers_possible,
     bandwidth,
     client,
     compute_floor,
@@ -153,6 +154,55 @@ def test_dropping_more_turns_than_the_reference_fails_either_way() -> None:
     few[:6], many[:60] = False, False
     assert _statuses(dropped_turns, bare(observations=observed(*_calls(ok=few)))) == ["pass"]
     assert _statuses(dropped_turns, bare(observations=observed(*_calls(ok=many)))) == ["fail"]
+
+
+def test_arms_that_both_drop_many_turns_are_compared_on_another_load_than_was_sent() -> None:
+    many = np.ones(600, dtype=bool)
+    many[:60] = False
+    reference, arm = _calls(ok=many)
+    (gate,) = dropped_turns.check(bare(observations=observed(replace(reference, ok=many), arm)), Policy())
+    assert (gate.status, gate.limit, "turn" in gate.spoils) == ("fail", 0.05, True)
+    assert gate.message == "10.0% of the turns dropped, 10.0% on bf16: what is left are the turns that are quick enough"
+
+
+def _answered(*right: int, garbage: int | None = None) -> tuple[AccuracyBucket, ...]:
+    return tuple(
+        AccuracyBucket(
+            arm="fp8",
+            task="needle",
+            context_tokens=8192.0 * 2**step,
+            both=each,
+            reference_only=0,
+            arm_only=0,
+            neither=100 - each,
+            reference_garbage=garbage,
+        )
+        for step, each in enumerate(right)
+    )
+
+
+@pytest.mark.parametrize(
+    ("buckets", "status", "spoils", "message"),
+    [
+        ((91, 80), "pass", (), "bf16 answers 86% right"),
+        ((76, 16), "pass", (), "bf16 answers 46% right"),  # as published for MRCR at 8k and 128k
+        ((91, 5), "fail", (), "bf16 answers 48% right, next to none of needle at 16k: what is asked there counts for nothing"),
+        (
+            (0, 3),
+            "fail",
+            ("accuracy",),
+            (
+                "bf16 answers 2% right; 180 of 200 are garbage or were cut short: these questions cannot show a loss; give a thinking "
+                "model room (--thinking), or ask easier tasks"
+            ),
+        ),
+    ],
+)
+def test_a_reference_that_knows_next_to_nothing_can_lose_nothing(
+    buckets: tuple[int, ...], status: str, spoils: tuple[str, ...], message: str
+) -> None:
+    (gate,) = answers_possible.check(bare(accuracy=_answered(*buckets, garbage=90 if spoils else None)), Policy())
+    assert (gate.status, gate.spoils, gate.message) == (status, spoils, message)
 
 
 def test_an_arm_that_kept_its_dtype_is_no_arm() -> None:

@@ -37,6 +37,9 @@ def test_a_loss_that_grows_with_length_is_named_with_its_worst_bucket() -> None:
         for c in (8192.0, 65536.0)
     )
     assert findings(worst_length, compared(effect=0.0, accuracy=flat)) == []
+    few = AccuracyBucket(arm="fp8", task="needle", context_tokens=4096.0, both=6, reference_only=3, arm_only=1, neither=0)
+    (found,) = findings(worst_length, compared(effect=0.0, accuracy=(*buckets, few)))
+    assert "needle at 128k" in found.message  # ten items that fall by 20 points show nothing
 
 
 def _all_down(count: int) -> Evidence:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from advisor.evidence import (
+    AaControl,
     AccuracyBucket,
     Deployment,
     Prior,
@@ -18,8 +21,9 @@ from advisor.rules import (
     same_question_twice,
     slo_broken,
 )
-from tests.advisor.cases import BF16, FP8, H100, bare, compared
-from tests.advisor.rules.asking import findings
+from tests.advisor.cases import BF16, FP8, H100, bare, compared, observed
+from tests.advisor.rules.asking import QUIET, findings
+from tests.advisor.worlds import Noise, simulated_calls
 
 
 def test_priors_of_another_gpu_are_shown_and_decide_nothing() -> None:
@@ -42,6 +46,14 @@ def test_without_a_control_the_floor_is_unknown() -> None:
     assert (found.kind, found.next_command) == ("opposes", "agentload replay TRACE --endpoints ENDPOINTS --aa bf16")
 
 
+def test_a_wide_control_asks_for_pairs_of_this_run_and_not_for_another_small_one() -> None:
+    rng = np.random.default_rng(1)
+    first, second = simulated_calls(rng, pairs=3, effect=0.0, noise=Noise(call=0.1, wander=0.05, block=0.05), swapped=False)
+    (found,) = findings(noise_floor, compared(effect=0.0, pairs=3, aa=(AaControl(workload="chat", first=first, second=second),)))
+    assert "the A/A control of 3 pairs cannot rule out" in found.message
+    assert (found.next_command or "").startswith("agentload replay TRACE --endpoints ENDPOINTS --pairs ")
+
+
 def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> None:
     asked = AccuracyBucket(arm="fp8", task="needle", context_tokens=8192.0, both=180, reference_only=6, arm_only=4, neither=10)
     again = replace(asked, arm="bf16", reference_only=5, arm_only=5)
@@ -56,6 +68,33 @@ def test_a_limit_that_only_the_arm_breaks_blocks_it() -> None:
     assert (found.asks_for, found.kind) == ("avoid", "blocks")
     assert findings(slo_broken, compared(effect=-0.1, pairs=24), policy) == []
     assert findings(slo_broken, compared(effect=0.8, pairs=24), Policy(slos=(Slo(workload="chat", ttft_ms=500.0),))) == []
+
+
+def test_tails_on_either_side_of_a_limit_are_no_veto_where_the_same_turns_did_not_get_longer() -> None:
+    evidence = compared(effect=0.0, pairs=24)
+    reference, arm = (evidence.calls("chat", name) for name in ("bf16", "fp8"))
+    assert reference is not None
+    assert arm is not None
+    # As good pair by pair, but its slowest turns lie in the tail and its quickest elsewhere.
+    spread = np.where(reference.ttft_ms > np.quantile(reference.ttft_ms, 0.9), 1.5, 0.93)
+    stretched = replace(arm, ttft_ms=reference.ttft_ms * spread)
+    limit = float(np.quantile(reference.ttft_ms, 0.97))
+    policy = Policy(slos=(Slo(workload="chat", ttft_ms=limit),))
+    assert findings(slo_broken, replace(evidence, observations=observed(reference, stretched)), policy) == []
+
+
+def test_turns_that_died_are_slower_than_any_that_ended() -> None:
+    evidence = compared(effect=0.02, pairs=24, noise=QUIET)
+    reference, arm = (evidence.calls("chat", name) for name in ("bf16", "fp8"))
+    assert reference is not None
+    assert arm is not None
+    limit = float(np.quantile(arm.ttft_ms, 0.962))
+    slow = arm.ttft_ms > np.quantile(arm.ttft_ms, 0.9)
+    # One in ten is late, and four of those ten died: of those that ended too few are late to tell.
+    late = replace(arm, ttft_ms=np.where(slow, 2 * limit, arm.ttft_ms), ok=~(slow & (np.arange(len(arm)) % 5 > 2)))
+    policy = Policy(slos=(Slo(workload="chat", ttft_ms=limit),), max_dropped_difference=0.1, max_dropped_share=0.1)
+    (found,) = findings(slo_broken, replace(evidence, observations=observed(reference, late)), policy)
+    assert found.asks_for == "avoid"
 
 
 def test_missing_evidence_is_priced() -> None:

@@ -10,6 +10,7 @@ import pytest
 from advisor.evidence import (
     Deployment,
     Gpu,
+    Observation,
     Telemetry,
 )
 from advisor.rules import (
@@ -26,7 +27,7 @@ from advisor.rules import (
 )
 from tests.advisor.cases import BF16, FP8, H100, LLAMA, bare, compared, observed, sweeps
 from tests.advisor.rules.asking import QUIET, chat_class, findings, with_telemetry
-from tests.advisor.worlds import simulated_calls
+from tests.advisor.worlds import Noise, simulated_calls
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,7 @@ def test_large_heads_on_hopper_lose_prefill_and_a_measurement_outranks_the_table
     assert (prior.prior, prior.kind) == (True, "opposes")
     (measured,) = findings(head_dim_256, compared(effect=0.3, noise=QUIET, model=model))
     assert (measured.prior, measured.kind, measured.workload) == (False, "opposes", "chat")
+    assert "attention's share of prefill" in measured.message
     (fine,) = findings(head_dim_256, compared(effect=-0.1, noise=QUIET, model=model))
     assert fine.kind == "informs"
     blackwell = Deployment(gpu=Gpu(name="B200-SXM", sm=100))
@@ -58,12 +60,28 @@ def test_window_layers_ask_for_the_arm_that_skips_them() -> None:
     (found,) = findings(window_layers, bare(model=hybrid))
     assert "skip-layers sliding_window" in (found.next_command or "")
     assert findings(window_layers, bare()) == []
+    blackwell = Deployment(gpu=Gpu(name="B200-SXM", sm=100))
+    (doubted,) = findings(window_layers, bare(model=hybrid, deployment=blackwell, arms=(BF16, replace(FP8, kernel="FLASHINFER"))))
+    assert "did not take that flag in vLLM 0.19.1" in doubted.message
+
+
+@pytest.mark.parametrize(("gain", "noise", "kind"), [(0.97, 0.001, "supports"), (0.997, 0.02, "informs")])
+def test_skipping_window_layers_is_supported_where_it_is_shown_to_beat_full_fp8(gain: float, noise: float, kind: str) -> None:
+    rng = np.random.default_rng(4)
+    reference, full = simulated_calls(rng, pairs=12, effect=-0.03, noise=QUIET, swapped=False)
+    skip = replace(full, turn_ms=full.turn_ms * gain * np.exp(rng.normal(0, noise, 12))[full.pair])
+    arms = (BF16, FP8, replace(FP8, name="skip", skip_layers=("sliding_window",)))
+    evidence = bare(model=replace(LLAMA, window_layers=12), arms=arms, observations=observed(reference, full))
+    both = replace(evidence, observations=(*evidence.observations, Observation(workload="chat", arm="skip", calls=skip)))
+    (found,) = findings(window_layers, both)
+    assert (found.kind, "against fp8, turn by turn" in found.message) == (kind, True)
 
 
 @pytest.mark.parametrize(
     ("sm", "dtype", "kernel", "validated"),
     [
         (90, "fp8_e4m3", "FLASH_ATTN(FA3)", True),
+        (90, "fp8_e4m3", "FLASH_ATTN", True),  # without a start-up log nobody tells the version
         (90, "fp8_e4m3", "FLASHINFER", False),
         (90, "fp8_e5m2", "FLASHINFER", True),
         (100, "fp8_e4m3", "FLASHINFER", True),
@@ -92,6 +110,8 @@ def test_a_gain_that_the_lines_promise_and_the_load_does_not_keep_is_told() -> N
     (found,) = findings(gain_lost_under_load, compared(effect=-0.1, noise=QUIET, sweeps=sweeps(), workloads=(workload,)))
     assert "promise 2" in found.message  # 23 % at 160k tokens of the batch
     assert findings(gain_lost_under_load, compared(effect=-0.3, noise=QUIET, sweeps=sweeps(), workloads=(workload,))) == []
+    unsure = Noise(call=0.3, wander=0.2, block=0.15)
+    assert findings(gain_lost_under_load, compared(effect=-0.1, pairs=3, noise=unsure, sweeps=sweeps(), workloads=(workload,))) == []
 
 
 def test_turns_that_wait_for_their_first_token_are_told_apart() -> None:

@@ -82,6 +82,19 @@ def test_the_prefill_curve_is_recovered_from_cached_and_cold_prompts() -> None:
         assert estimate.value == pytest.approx(true, rel=0.12)
 
 
+def test_three_pairs_cover_the_prefill_curve_as_often_as_they_claim() -> None:
+    rng = np.random.default_rng(5)
+    tokens = np.tile(np.geomspace(2000, 60_000, 6), 3)
+    pair, runs, covered = np.repeat(np.arange(3), 6), 150, 0
+    for _ in range(runs):
+        level = np.exp(rng.normal(0, 0.03, 3))[pair]
+        ttft = (4e-7 * tokens**2 + 0.03 * tokens + 20) * level * np.exp(rng.normal(0, 0.005, tokens.size))
+        found = ttft_curve("bf16", pair=pair, computed_tokens=tokens, ttft_ms=ttft)
+        assert found is not None
+        covered += (found.b.low or 0) <= 0.03 <= (found.b.high or 0)
+    assert 0.88 <= covered / runs <= 1.0  # the range of three covers 75 %
+
+
 def test_no_published_point_makes_the_prefill_curve_negative() -> None:
     lengths = np.array(list(LLAMA_TTFT_LONG_MS), dtype=np.float64)
     ttft = np.array(list(LLAMA_TTFT_LONG_MS.values()))

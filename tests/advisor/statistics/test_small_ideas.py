@@ -64,6 +64,15 @@ def test_a_quantile_interval_covers_the_truth_although_calls_of_a_session_are_al
     assert 0.91 <= covered / runs <= 0.99
 
 
+def test_what_never_ended_counts_as_longest() -> None:
+    values, sessions = np.arange(1.0, 201.0), np.arange(200)
+    died = np.where(values > 192, np.inf, values)
+    found = quantiles.quantile(died, sessions, 0.95, unit="ms")
+    assert found is not None
+    assert (found.value, found.high) == (190.0, None)
+    assert quantiles.quantile(np.where(values > 188, np.inf, values), sessions, 0.95, unit="ms") is None
+
+
 def test_a_warm_up_is_cut_and_a_level_series_is_kept() -> None:
     rng = np.random.default_rng(3)
     noise = signal.lfilter([1], [1, -0.3], rng.normal(0, 0.02, 400))

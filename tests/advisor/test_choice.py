@@ -1,0 +1,54 @@
+"""One flag, or two pools?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from advisor.assess.whole import assess
+from advisor.case import Case
+from advisor.choice import split_if_used
+from advisor.evidence import Observation, WorkloadClass
+from advisor.judge import judge
+from advisor.policy import Policy
+from advisor.verdict import ArmVerdict, Capacity
+from tests.advisor.cases import SPREAD, compared, observed
+from tests.advisor.worlds import Noise, simulated_calls
+
+QUIET = Noise(call=0.02, wander=0.005, phi=0.2, block=0.002)
+WILD = Noise(call=0.1, wander=0.05, phi=0.5, block=0.06)
+
+
+def _case(rag: float, noise: Noise, *, replicas: int | None = None) -> Case:
+    """Return a case in which agents gain and rag, a quarter of the mix, changes by *rag*."""
+    rng = np.random.default_rng(3)
+    observations: list[Observation] = []
+    for name, effect, disturbed in (("agents", -0.12, QUIET), ("rag", rag, noise)):
+        observations.extend(observed(*simulated_calls(rng, pairs=12, effect=effect, noise=disturbed, swapped=False), workload=name))
+    classes = tuple(
+        WorkloadClass(name=name, gpu_time_share=share, context_tokens=SPREAD) for name, share in (("agents", 0.75), ("rag", 0.25))
+    )
+    case = assess(compared(effect=0.0, observations=tuple(observations), workloads=classes), Policy())
+    known = Capacity(arm="fp8", workload=None, agents_per_gpu=None, replicas_at_peak=replicas, next_replica_at_agents=None, reason="")
+    return replace(case, capacity=(known,))
+
+
+def _judged(case: Case) -> tuple[ArmVerdict, ...]:
+    return tuple(judge(case, (), "fp8", name) for name in ("agents", "rag"))
+
+
+@pytest.mark.parametrize(
+    ("rag", "noise", "replicas", "told"),
+    [
+        (0.02, WILD, 40, "One flag: no class is shown to lose on fp8."),  # a point estimate that may be anything
+        (0.02, QUIET, None, "One flag, unless a spare replica costs you less: a bf16 pool for rag would gain at least 0."),
+        (0.02, QUIET, 4, "One flag: a bf16 pool for rag would gain at least 0."),
+        (0.025, QUIET, 400, "Split: a bf16 pool for rag would gain at least 0."),
+        (0.2, QUIET, 4, "Split: rag on bf16, at the price of a spare in each pool."),  # it is avoided there
+    ],
+)
+def test_pools_are_split_for_what_is_shown_to_be_worth_a_spare(rag: float, noise: Noise, replicas: int | None, told: str) -> None:
+    case = _case(rag, noise, replicas=replicas)
+    assert split_if_used(case, "fp8", _judged(case)).startswith(told)
