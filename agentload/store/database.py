@@ -32,6 +32,10 @@ THREADS: Final = min(4, os.cpu_count() or 1)
 MEMORY: Final = "1GB"
 
 
+class BusyError(StoreError):
+    """Report a database that somebody else keeps open."""
+
+
 @contextmanager
 def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for queries, waiting for a writer to finish, and close it again; raise `StoreError` if it cannot be read."""
@@ -107,13 +111,13 @@ def _is_busy(error: duckdb.Error) -> bool:
     return "Could not set lock" in text or "different configuration" in text
 
 
-def _gave_up(path: Path, error: duckdb.Error, patience_s: float, *, read_only: bool) -> StoreError:
+def _gave_up(path: Path, error: duckdb.Error, patience_s: float, *, read_only: bool) -> BusyError:
     holder = re.search(r"PID (\d+)", str(error))
     who = f"process {holder[1]}" if holder else "another connection of this process"
     if read_only:
-        return StoreError(f"{path}: {who} has been writing it for {patience_s:.0f} s", hint="wait until it is done, then try again")
-    return StoreError(
-        f"{path}: {who} has kept it open for {patience_s:.0f} s",
+        return BusyError(f"{path}: {who} has been writing it for {patience_s:.0f} s", hint="wait until it is done, then try again")
+    return BusyError(
+        f"{path}: {who} keeps it open",
         hint=f"close it there; the journals hold every row: agentload runs load RUN --db {path}",
     )
 

@@ -56,7 +56,7 @@ def answering(*headers: str, output: int = OUTPUT, pages: Callable[[str, int], s
 class Journalled(Leg):
     """A leg whose rows stay in their journals: loading them takes longer than the rest of a small replay."""
 
-    async def _load(self) -> str | None:
+    async def _load(self, *, patience_s: float) -> str | None:
         return None
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import COMMANDED, LASTING
 from agentload.endpoints.identity import Identity, kind_of
-from agentload.errors import LaunchError, StoreError, alone
+from agentload.errors import LaunchError, alone
 from agentload.experiment.legs.barrier import Barrier
+from agentload.experiment.legs.loading import loaded, looked_at
 from agentload.experiment.legs.meeting import Met, caveats, met_in_turn, met_side_by_side
 from agentload.experiment.legs.past import Past, check_resumed, needless, past
 from agentload.experiment.legs.record import arm_row, fingerprint, leg_row, run_row, scraped
@@ -33,12 +34,12 @@ from agentload.model.plan import Plan
 from agentload.model.rows import LegRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.store import journal
-from agentload.store.database import reading
-from agentload.store.loader import load
-from agentload.store.places import journal_folder, journals, worker_journals
+from agentload.store.database import WRITER_PATIENCE_S
+from agentload.store.places import journal_folder, worker_journals
 from agentload.telemetry.watch import Watch
 
 SAMPLE_S = 5.0
+BETWEEN_S = 1.0  # pairs nobody waits for the database: the journal holds every row, and servers are paid for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class Leg:
         self._stops += 1
         if self._runner is not None:
             self._runner.stop(drain=self._stops == 1)
-        elif self._task is not None:
+        elif self._task is not None and self._stops == 1:  # a second time would interrupt what ends the servers
             self._task.cancel()
 
     async def play(self) -> Played:
@@ -104,8 +105,7 @@ class Leg:
         self._task = asyncio.current_task()
         replay, plan = self._replay, self._replay.plan
         if replay.database.exists():
-            with reading(replay.database):  # one that cannot take the rows is better known now than after an hour
-                pass
+            await looked_at(replay.database, notice=self._notice)
         before = past(replay.database, plan)
         if replay.is_resumed:
             check_resumed(before, plan, trace_hash=replay.trace_hash, database=replay.database)
@@ -130,8 +130,9 @@ class Leg:
                 raise
             ended = replace(leg, ended_ns=time.monotonic_ns(), health=json.dumps(asdict(health)))
             writer.append(replace(ended, status="stopped" if self._stops else "done"))
-        error = await self._load()
-        return Played(run_id=plan.run, health=health, was_stopped=bool(self._stops), died=tuple(self._died), load_error=error)
+        was_stopped = bool(self._stops)
+        error = await self._load(patience_s=WRITER_PATIENCE_S)
+        return Played(run_id=plan.run, health=health, was_stopped=was_stopped, died=tuple(self._died), load_error=error)
 
     def _relay(self, launching: Launching) -> Relay:
         endpoints = {e.name: e for e in self._replay.endpoints}
@@ -172,7 +173,7 @@ class Leg:
 
         async def pair_done(_: int) -> None:
             writer.sync()
-            await self._load()
+            await self._load(patience_s=BETWEEN_S)
 
         barrier = Barrier(
             run_id=plan.run,
@@ -281,11 +282,9 @@ class Leg:
                 rows += scraped(plan.run, leg.leg, endpoint, identities[endpoint.name])
         return rows
 
-    async def _load(self) -> str | None:
-        replay = self._replay
-        try:
-            await asyncio.to_thread(load, journals(replay.database, replay.plan.run), replay.database)
-        except StoreError as error:
-            self._notice(f"not loaded yet: {error.message}")
-            return error.message
-        return None
+    async def _load(self, *, patience_s: float) -> str | None:
+        """Bring the database up to date; being asked to stop once more ends the wait for it."""
+        replay, stops = self._replay, self._stops
+        return await loaded(
+            replay.plan.run, replay.database, patience_s=patience_s, is_stopping=lambda: self._stops > stops, notice=self._notice
+        )

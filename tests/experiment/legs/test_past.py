@@ -120,6 +120,20 @@ def test_a_pair_that_is_whole_under_one_salt_is_done(tmp_path: Path) -> None:
     assert (before.done, before.lost) == (frozenset({0}), {})
 
 
+def test_pages_that_a_power_cut_lost_cost_the_pair_that_was_being_played_and_no_other(tmp_path: Path) -> None:
+    kept(tmp_path, [block(1, 0, "a", "r/0"), block(1, 0, "b", "r/0")])
+    database = tmp_path / "x.duckdb"
+    (path,) = journals(database, "r")
+    synced = path.stat().st_size
+    with journal.Writer(path) as writer:
+        for number in range(3):
+            writer.append(call(1, 1, "a", f"call {number}", at_ns=2))
+    whole = bytearray(path.read_bytes())
+    whole[synced + 8 : synced + 40] = bytes(32)  # a page that the disk never had, before one that it has
+    path.write_bytes(whole)
+    assert (past(database, planned()).done, past(database, planned()).lost) == (frozenset({0}), {1: 1})
+
+
 @pytest.mark.parametrize(
     ("now", "says"),
     [
