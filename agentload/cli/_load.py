@@ -68,7 +68,10 @@ def load(
     history: Annotated[
         History, typer.Option(help="What assistant turns hold: fixed (equal bytes on every arm) or live (each arm's own answers).")
     ] = "fixed",
-    retries: Annotated[int, typer.Option(help="Further attempts for a refused, reset or busy call; each is a row of its own.")] = 0,
+    retries: Annotated[
+        int,
+        typer.Option(help="Further attempts for a refused, reset, busy or unconnected call, after 1, 2, 4 s or Retry-After; each a row."),
+    ] = 0,
 ) -> Load:
     """Join the options into a load. Raises UsageError where they contradict each other or are out of range."""
     if not 0 <= cancel_share <= 1:
