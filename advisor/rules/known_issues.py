@@ -11,6 +11,7 @@ from advisor.case import Case
 from advisor.dtypes import dtype_of, is_quantised
 from advisor.evidence import Arm
 from advisor.issue_table import Issue, table, version
+from advisor.kernels import kernel_of
 from advisor.legs import questions
 from advisor.verdict import Finding, Weight, Word
 
@@ -30,7 +31,7 @@ def applies(issue: Issue, case: Case, arm: Arm) -> bool:
     running = version(deployment.version or "")
     return (
         _has(deployment.gpu.name, when.gpu)
-        and _has(arm.kernel, when.kernel)
+        and _has(kernel_of(arm, deployment.gpu.sm), when.kernel)
         and _has(model.name, when.model)
         and (when.sm is None or deployment.gpu.sm in when.sm)
         and (when.dtype is None or (dtype_of(arm) or "").startswith(when.dtype))

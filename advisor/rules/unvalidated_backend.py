@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from advisor import commands
 from advisor.case import Case
 from advisor.dtypes import dtype_of, is_quantised
+from advisor.kernels import kernel_of
+from advisor.legs import questions
 from advisor.sources import BACKENDS
 from advisor.verdict import Finding
 
@@ -15,6 +16,7 @@ VALIDATED: tuple[tuple[int, str, str], ...] = (
     (80, "fp8", "FLASHINFER"),
     (80, "fp8", "TRITON"),
     (86, "fp8", "FLASHINFER"),
+    (86, "fp8", "TRITON"),
     (89, "fp8", "FLASHINFER"),
     (89, "fp8", "TRITON"),
     (90, "fp8_e4m3", "FA3"),
@@ -34,19 +36,19 @@ def check(case: Case) -> tuple[Finding, ...]:
     sm = case.evidence.deployment.gpu.sm
     out = []
     for arm in case.evidence.challengers:
-        dtype = dtype_of(arm)
-        if dtype is None or not is_quantised(arm) or arm.kernel is None:
+        dtype, kernel = dtype_of(arm), kernel_of(arm, sm)
+        if dtype is None or not is_quantised(arm) or kernel is None:
             continue
-        if any(sm == capability and dtype.startswith(known) and part in arm.kernel.upper() for capability, known, part in VALIDATED):
+        if any(sm == capability and dtype.startswith(known) and part in kernel.upper() for capability, known, part in VALIDATED):
             continue
         out.append(
             Finding(
                 kind="opposes",
                 arm=arm.name,
                 message=(
-                    f"{arm.kernel} with {dtype} on SM{sm} is not a combination that vLLM 0.33.0 selects by itself: run it behind a canary."
+                    f"{kernel} with {dtype} on SM{sm} is not a combination that vLLM 0.33.0 selects by itself: run it behind a canary."
                 ),
-                next_command=commands.probe(),
+                next_command=questions.first(case, arm.name, None).command,
                 source=BACKENDS,
                 leg="safe",
             )
