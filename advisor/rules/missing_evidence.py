@@ -46,13 +46,13 @@ def check(case: Case) -> tuple[Finding, ...]:
         found = (_speed(case, arm.name, workload.name) for workload in case.evidence.workloads)
         out.extend(each for each in found if each is not None)
         if is_quantised(arm) and case.accuracy_of(arm.name, None) is None:
-            need = questions.first(case, arm.name, None)
+            need = questions.first(case, arm.name, next(iter(case.weighty()), None))
             out.append(
                 Finding(
                     kind="opposes",
                     arm=arm.name,
                     message=(
-                        f"No paired answers on {arm.name}: about {need.pairs or 0:,} settle a margin of "
+                        f"No paired answers on {arm.name}: about {need.pairs or 0:,} at the lengths of each class settle a margin of "
                         f"{100 * case.policy.accuracy_margin:.0f} pp."
                     ),
                     next_command=need.command,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from advisor.evidence import Arm
@@ -25,7 +25,8 @@ PREEMPTIONS_PER_MIN: Final = 5
 LENGTH_LOW, LENGTH_HIGH = 0.9, 1.1
 # Loops end at the length limit; two points more of them than the stable servers is beyond chance at a thousand requests.
 LENGTH_ENDS: Final = 0.02
-_CONTEXTS: Final = re.compile(r"--contexts (\S+)")
+# Lengths are no counts: every class has its answers at its own.
+_COUNT: Final = re.compile(r"(--(?:pairs|restarts|items|seconds)) \d+")
 
 
 def do_now(view: View) -> tuple[Step, ...]:
@@ -54,7 +55,7 @@ def do_now(view: View) -> tuple[Step, ...]:
 
 def but_for_counts(command: str) -> str:
     """Return what commands that differ in a count alone have in common."""
-    return re.sub(r"\d+", "N", _CONTEXTS.sub("--contexts N", command))
+    return _COUNT.sub(r"\1 N", command)
 
 
 def _settling(view: View) -> Iterator[Step]:
@@ -67,21 +68,7 @@ def _settling(view: View) -> Iterator[Step]:
     for needs in sorted(by_command.values(), key=lambda each: not any(focus in view.told(need.what) for need in each)):
         largest = max(needs, key=lambda need: (need.pairs or 0, need.calls or 0, need.minutes or 0.0))
         what = "; ".join(dict.fromkeys(view.told(sentence(need)) for need in needs))
-        command = _over_all(largest.command or "", [need.command or "" for need in needs])
-        yield Step(text=f"To settle what is open: {what}.", command=view.typed(command))
-
-
-def _over_all(command: str, others: Sequence[str]) -> str:
-    """Let a command ask at all lengths that the others ask at."""
-    asked = [(_tokens(end), end) for each in others for found in _CONTEXTS.findall(each) for end in re.split(r"\.\.|,", found)]
-    if not asked:
-        return command
-    (_, low), (_, high) = min(asked), max(asked)
-    return _CONTEXTS.sub(f"--contexts {low}..{high}" if low != high else f"--contexts {low}", command)
-
-
-def _tokens(length: str) -> int:
-    return int(length.removesuffix("k")) * (say.K if length.endswith("k") else 1)
+        yield Step(text=f"To settle what is open: {what}.", command=view.typed(largest.command or ""))
 
 
 def _calibrating(view: View) -> Iterator[Step]:

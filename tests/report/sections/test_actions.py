@@ -45,15 +45,17 @@ def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a
     ]
 
 
-def test_questions_at_several_lengths_are_asked_by_one_command_at_all_of_them() -> None:
-    wanted = [("rag", "8k..32k", 900), ("chat", "512,2k", 1_380)]
+def test_questions_are_asked_at_the_lengths_at_which_each_class_needs_them() -> None:
+    wanted = [("8k..32k", 900), ("512,2k", 1_380), ("8k..32k", 1_100)]
     needs = tuple(
-        Need(what=f"paired answers on fp8 for {name}", pairs=items, command=f"agentload eval --contexts {lengths} --items {items}")
-        for name, lengths, items in wanted
+        Need(what=f"paired answers on fp8 at {lengths}", pairs=items, command=f"agentload eval --contexts {lengths} --items {items}")
+        for lengths, items in wanted
     )
-    (asked,) = [step.command for step in made(replace(sample.decision(), needs=needs)).do_now if step.text.startswith("To settle")]
-    assert asked is not None
-    assert "--contexts 512..32k --items 1380" in asked
+    asked = [step.command or "" for step in made(replace(sample.decision(), needs=needs)).do_now if step.text.startswith("To settle")]
+    assert [each.split(" --endpoints")[0].split(" --model")[0] for each in asked] == [
+        "agentload eval --contexts 8k..32k --items 1100",
+        "agentload eval --contexts 512,2k --items 1380",
+    ]
 
 
 def test_a_command_keeps_its_blanks_where_the_run_does_not_fill_them() -> None:
