@@ -1,6 +1,6 @@
 """Contexts shorter than the break-even of their batch: the arm's dearer step is not yet paid for by cheaper reads.
 
-Break-even is in KV tokens of the whole batch, so requests that decode together share it (7.0k alone is 875 each in a batch of eight).
+Break-even is in KV tokens of the whole batch, so requests that decode together share it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,16 @@ from advisor.verdict import BreakEven, Finding, Inequality
 NEEDS = frozenset({"break_even", "evidence.workloads.batch"})
 
 
-def _finding(case: Case, found: BreakEven, workload: WorkloadClass, typical: float) -> Finding | None:
-    assert workload.batch is not None
-    held = workload.batch * typical
+def _held(case: Case, workload: WorkloadClass) -> float | None:
+    """Return the KV tokens of the batches that a class decodes in: with their neighbours of other classes, where those were seen."""
+    calls = case.evidence.calls(workload.name, case.evidence.reference)
+    if calls is not None and calls.batch_kv_tokens is not None and np.isfinite(calls.batch_kv_tokens).any():
+        return float(np.nanmedian(calls.batch_kv_tokens))
+    lengths = contexts(case.evidence, workload.name)
+    return None if workload.batch is None or lengths is None or not lengths.size else workload.batch * float(np.median(lengths))
+
+
+def _finding(case: Case, found: BreakEven, workload: WorkloadClass, held: float) -> Finding:
     bound = Estimate(
         value=found.tokens if found.tokens is not None else found.high or 0.0,
         low=found.low,
@@ -40,19 +47,16 @@ def _finding(case: Case, found: BreakEven, workload: WorkloadClass, typical: flo
         kind="informs" if side is None else "supports" if ahead else "opposes",
         arm=found.arm,
         workload=workload.name,
-        message=(
-            f"{workload.name} decodes {workload.batch:.0f} at a time with {words.tokens(typical)} tokens each, {words.tokens(held)} in "
-            f"all: {told} {ends}."
-        ),
+        message=(f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {told} {ends}."),
         estimates=(bound,),
         inequality=Inequality(
             left=f"KV tokens of the batch on {workload.name}",
-            observed=Estimate(value=held, low=None, high=None, n=1, unit="KV tokens", method="sequences of the batch times their length"),
+            observed=Estimate(value=held, low=None, high=None, n=1, unit="KV tokens", method="median"),
             relation=">" if found.ahead == "above" else "<",
             right=f"break-even {'' if found.tokens is None else words.tokens(found.tokens) + ' '}{ends}",
             holds=None if side is None else ahead,
         ),
-        flips=f"contexts of {words.tokens(high / workload.batch)} each at this batch" if side == "below" and np.isfinite(high) else None,
+        flips=f"batches of {words.tokens(high)}" if side == "below" and np.isfinite(high) else None,
         next_command=case.context_sweep() if side is None else None,
         leg="pays",
     )
@@ -66,10 +70,7 @@ def check(case: Case) -> tuple[Finding, ...]:
         if not sets:
             continue
         for workload in case.evidence.workloads:
-            lengths = contexts(case.evidence, workload.name)
-            if workload.batch is None or lengths is None or not lengths.size:
-                continue
-            found = _finding(case, sets[-1], workload, float(np.median(lengths)))
-            if found is not None:
-                out.append(found)
+            held = _held(case, workload)
+            if held is not None:
+                out.append(_finding(case, sets[-1], workload, held))
     return tuple(out)

@@ -41,6 +41,14 @@ def test_contexts_are_held_against_the_break_even_of_their_batch(context: float,
     assert side in found.message
 
 
+def test_neighbours_of_other_classes_count_as_tokens_of_the_batch() -> None:
+    reference, arm = simulated_calls(np.random.default_rng(4), pairs=3, effect=0.0, noise=QUIET, swapped=False)
+    crowded = replace(reference, batch_kv_tokens=np.full(reference.turn_ms.shape, 50_000.0))
+    alone = chat_class(context_tokens=np.full(9, 300.0), batch=2.0)
+    (found,) = findings(below_break_even, bare(sweeps=sweeps(), observations=observed(crowded, arm), workloads=(alone,)))
+    assert (found.kind, "batches of 50k KV tokens" in found.message) == ("supports", True)
+
+
 def test_large_heads_on_hopper_lose_prefill_and_a_measurement_outranks_the_table() -> None:
     model = replace(LLAMA, name="gemma-4", head_dim=256)
     (prior,) = findings(head_dim_256, bare(model=model))
