@@ -194,6 +194,10 @@ class Evidence:
         """Return the arm called *name*."""
         return next(arm for arm in self.arms if arm.name == name)
 
+    def gpus(self, arm: str) -> int:
+        """Return the GPUs of one replica of *arm*: a split server has more of them."""
+        return self.arm(arm).gpus or self.deployment.gpus_per_replica
+
     @property
     def challengers(self) -> tuple[Arm, ...]:
         """Return the arms that are up for a verdict: all but the reference."""

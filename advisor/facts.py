@@ -79,6 +79,7 @@ class Arm:
     expected_pool_tokens: float | None = None  # KV pool as the page formula gives it
     max_concurrency: float | None = None  # as the server reports it
     machine: str | None = None  # None when the arm moved between machines
+    gpus: int | None = None  # of one replica; None: as many as the deployment's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

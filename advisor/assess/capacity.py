@@ -53,9 +53,9 @@ def agents_per_gpu(points: Sequence[CapacityPoint], *, share: float, gpus: int) 
     )
 
 
-def _replicas(estimate: Estimate, deployment: Deployment) -> tuple[int | None, int | None]:
+def _replicas(estimate: Estimate, deployment: Deployment, gpus: int) -> tuple[int | None, int | None]:
     """Return the replicas at the user's peak and the load at which one more is due."""
-    per_replica = math.floor(estimate.value * deployment.gpus_per_replica)
+    per_replica = math.floor(estimate.value * gpus)
     if deployment.peak_agents is None or per_replica < 1:
         return None, None
     busy = math.ceil(deployment.peak_agents / per_replica)
@@ -84,12 +84,11 @@ def _capacity(evidence: Evidence, policy: Policy, arm: str, workload: str | None
         watched = all(each.pool_filled is not None for each in points)
         return silent("the KV pool never filled" if watched else "nobody watched whether the KV pool filled")
     slo = policy.slo(workload)
-    found = agents_per_gpu(
-        points, share=_SHARE if slo is None else slo.share, gpus=evidence.deployment.gpus_per_replica * evidence.deployment.replicas
-    )
+    gpus = evidence.gpus(arm)
+    found = agents_per_gpu(points, share=_SHARE if slo is None else slo.share, gpus=gpus * evidence.deployment.replicas)
     if found is None:
         return silent("no step holds the service level, and none surely breaks it: too few turns")
-    replicas, due = _replicas(found, evidence.deployment)
+    replicas, due = _replicas(found, evidence.deployment, gpus)
     return Capacity(
         arm=arm,
         workload=workload,

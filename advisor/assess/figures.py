@@ -99,7 +99,7 @@ def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[
     if tokens is None:
         return
     yield "output_tokens_per_s", tokens
-    price, gpus = evidence.deployment.gpu.usd_per_hour, evidence.deployment.gpus_per_replica * evidence.deployment.replicas
+    price, gpus = evidence.deployment.gpu.usd_per_hour, evidence.gpus(arm.name) * evidence.deployment.replicas
     if price is not None and tokens.low is not None and tokens.low > 0:
         yield "usd_per_mtok", _inverse(tokens, price * gpus / 3600 * 1e6, unit="USD/1M output tokens")
     if price is not None and requests is not None and requests.low is not None and requests.low > 0:

@@ -36,6 +36,7 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         expected_pool_tokens=_expected_pool(profile, values.count(facts.get("engines")) or 1),
         max_concurrency=values.number(facts.get("max_concurrency")),
         machine=server.machine,
+        gpus=server.gpu_count,
     )
 
 

@@ -79,7 +79,9 @@ def evidence_of(
         tensor_parallel=load.tensor_parallel or shared.tensor_parallel,
     )
     notes = tuple(f"profile '{name}' was not found: hardware and geometry of its arms are not known" for name in missing)
-    return replace(evidence, deployment=deployment, notes=(*evidence.notes, *notes))
+    # What the user says of a replica holds for all arms.
+    arms = evidence.arms if load.gpus_per_replica is None else tuple(replace(arm, gpus=None) for arm in evidence.arms)
+    return replace(evidence, deployment=deployment, arms=arms, notes=(*evidence.notes, *notes))
 
 
 def _profiles(

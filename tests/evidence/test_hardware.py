@@ -64,6 +64,13 @@ def test_what_the_server_says_of_its_ranks_counts_where_the_arms_file_is_silent(
     told = {"tensor_parallel": 4, "data_parallel": 2, "quantization": "fp8"}
     evidence = found(tmp_path, [fingerprint("bf16", settings=told), *pair_of_blocks()], shape=SHAPE)
     assert (evidence.deployment.tensor_parallel, evidence.deployment.gpus_per_replica, evidence.model.weight_bits) == (4, 8, 8)
+    assert [evidence.gpus(arm) for arm in ("bf16", "fp8")] == [8, 8]
+
+
+def test_arms_that_are_split_differently_have_gpus_of_their_own(tmp_path: Path) -> None:
+    rows = [fingerprint("bf16", settings={"tensor_parallel": 1}), fingerprint("fp8", settings={"tensor_parallel": 2}), *pair_of_blocks()]
+    evidence = found(tmp_path, rows)
+    assert [evidence.gpus(arm) for arm in ("bf16", "fp8")] == [1, 2]
 
 
 def test_power_is_the_mean_of_each_gpu_while_the_arm_was_played_added_up(tmp_path: Path) -> None:

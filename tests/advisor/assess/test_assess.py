@@ -208,6 +208,14 @@ def test_the_evidence_table_holds_latencies_throughput_cost_and_facts() -> None:
     assert found["turn_ms.p50", "chat"] == pytest.approx(float(np.median(calls.turn_ms)), rel=0.01)
 
 
+def test_an_arm_that_is_split_over_more_gpus_costs_them_all() -> None:
+    evidence = compared(effect=-0.1, pairs=20)
+    split = replace(evidence, arms=tuple(replace(arm, gpus=2) if arm.name == "fp8" else arm for arm in evidence.arms))
+    one, two = _named(evidence), _named(split)
+    for name in ("usd_per_mtok", "usd_per_turn"):
+        assert two[name, None] == pytest.approx(2 * one[name, None])
+
+
 def test_a_tail_does_not_dilute_throughput() -> None:
     evidence = compared(effect=0.0, pairs=4)
     calls = evidence.calls("chat", "fp8")

@@ -48,6 +48,18 @@ def told(found: tuple[Capacity, ...]) -> list[tuple[str | None, float | None]]:
     return [(each.workload, None if each.agents_per_gpu is None else each.agents_per_gpu.value) for each in found]
 
 
+def test_agents_are_counted_by_the_gpus_of_their_own_arm() -> None:
+    evidence = bare(capacity=(_step(16, 995), _step(24, 0)))
+    evidence = replace(
+        evidence,
+        deployment=replace(evidence.deployment, peak_agents=40),
+        arms=tuple(replace(arm, gpus=2) if arm.name == "bf16" else arm for arm in evidence.arms),
+    )
+    (found,) = capacity.capacities(evidence, Policy())
+    assert found.agents_per_gpu is not None
+    assert (found.agents_per_gpu.value, found.replicas_at_peak) == (8, 3)
+
+
 def test_capacity_is_told_of_every_scope_that_was_searched() -> None:
     workloads = (WorkloadClass(name="chat"), WorkloadClass(name="code"), WorkloadClass(name="rag"))
     steps = (_step(8, 995), replace(_step(16, 995), workload="chat"), replace(_step(4, 600), workload="chat + code"))
