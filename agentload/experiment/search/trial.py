@@ -140,8 +140,8 @@ class Tally:
             return
         self._prompt += row.prompt_tokens
         self._cached += row.cached_tokens
-        if before is not None:
-            self._before += min(before, row.prompt_tokens)
+        if before is not None and before <= row.prompt_tokens:  # a shorter one was compacted: its text is new
+            self._before += before
             self._again += min(before, row.cached_tokens)
 
     def _sample(self, row: SampleRow) -> None:

@@ -119,9 +119,10 @@ def test_a_context_that_is_not_found_again_shows_beside_first_turns_that_never_c
         return call(session=session, released_ns=round(at_s * 1e9), prompt_tokens=prompt, cached_tokens=cached, output_tokens=10)
 
     tally = Tally(Limits(), begun_ns=0, seconds=4)
-    # Of the first session's 110 tokens 100 are found, of the second's nothing; the third is new.
-    for row in (turn("a", 0, 100, 0), turn("b", 0, 190, 0), turn("a", 2, 150, 100), turn("b", 2, 250, 0), turn("c", 3, 600, 0)):
+    # Of the first session's 110 tokens 100 are found, of the second's nothing; the third is new, and the fourth was compacted.
+    early = (turn("a", 0, 100, 0), turn("b", 0, 190, 0), turn("d", 0, 900, 0))
+    for row in (*early, turn("a", 2, 150, 100), turn("b", 2, 250, 0), turn("c", 3, 400, 0), turn("d", 3, 200, 50)):
         tally.add(row)
     found = tally.trial(2)
     assert found.found_again == 100 / (110 + 200)
-    assert found.hit_rate == 100 / 1000
+    assert found.hit_rate == 150 / 1000
