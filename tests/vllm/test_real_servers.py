@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from agentload.ask.reuse import reuse
+from agentload.ask.reuse import crossed, reuse
 from agentload.cli import probe, replay, sweep
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
@@ -29,22 +31,20 @@ from agentload.experiment.legs.replay import Leg, Replay
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
 from agentload.live.body import Sampling, chat
+from agentload.live.raw import RawLog
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits, Outcome
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import BlockRow, CallRow, RunRow, SampleRow
-from agentload.model.trace import Session, Trace
+from agentload.model.trace import Trace
 from agentload.replay.call import Asked
-from agentload.report.advise import advise
-from agentload.report.policy import Setting
-from agentload.report.write import write
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.places import journals
 from agentload.tracefile.writer import write as write_trace
 from agentload.workloads import catalog
-from tests.vllm.serving import LENGTH, arms, missing, model
+from tests.vllm.serving import IDLE_S, KEPT, LENGTH, arms, fates, kept_bytes, launched_by_the_verb, missing, model, typed
 
 pytestmark = [
     pytest.mark.vllm,
@@ -68,7 +68,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def windowed(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, ...]]:
     folder = tmp_path_factory.mktemp("windowed")
     served = arms(folder / "endpoints.yaml", model(weights, "gemma3"), THREE)
-    with launched(served, logs=folder, start_s=START_S):
+    with launched_by_the_verb(folder / "endpoints.yaml"):
         yield served
 
 
@@ -89,11 +89,17 @@ def test_three_arms_are_what_the_arms_file_says(windowed: tuple[Endpoint, ...]) 
         agreement([wrong], identities).require()
 
 
-def test_prompts_have_exactly_their_lengths_and_every_call_is_stamped_by_the_kernel(windowed: tuple[Endpoint, ...], tmp_path: Path) -> None:
-    trace = catalog.trace("rag", seed=7, options={"sessions": "8", "documents": "0.2"}, ctx_scale=0.15)
-    trace = Trace(header=trace.header, sessions=tuple(_unhurried(trace)))
+def test_three_arms_end_in_a_decision_on_prompts_of_exact_length_and_stamps_of_the_kernel(
+    windowed: tuple[Endpoint, ...], tmp_path: Path
+) -> None:
+    shutil.copy(Path(windowed[0].log or "").with_name("endpoints.yaml"), tmp_path)
+    write_trace(tmp_path / "rag.jsonl", catalog.trace("rag", seed=7, options={"sessions": "8", "documents": "0.2"}, ctx_scale=0.15))
+    how = ("--pairs", "2", "--sessions", "2", "--wait-cap", "user=0.2")
+    typed(tmp_path, "replay", "rag.jsonl", "--endpoints", "endpoints.yaml", "--db", "real.duckdb", *how)
     database = tmp_path / "real.duckdb"
-    run = played(trace, windowed, database, sessions=2)
+    with duckdb.connect(str(database)) as connection:  # a report that is kept does not say whose machine it was
+        ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
+        connection.execute("UPDATE legs SET host = 'one machine'")
     rows = [row for path in journals(database, run) for row in journal.read(path)]
     calls = [row for row in rows if isinstance(row, CallRow)]
     assert {row.status for row in calls} <= GENERATED
@@ -106,17 +112,23 @@ def test_prompts_have_exactly_their_lengths_and_every_call_is_stamped_by_the_ker
     assert all(0 <= (row.prompt_tokens or 0) - row.context_tokens <= 8 for row in calls)
     assert len({row.prompt_hash for row in calls}) * 3 == len(calls)
     assert any(row.cached_tokens for row in calls)
-    document = advise(database, run, setting=Setting())
-    write(document, tmp_path / "report")
-    assert "vLLM 0." in (tmp_path / "report" / "decision.md").read_text(encoding="utf-8")
+    out = Path(kept).absolute() if (kept := os.environ.get(KEPT)) else tmp_path / "report"
+    typed(tmp_path, "report", "real.duckdb", "-o", str(out))
+    decided = json.loads((out / "decision.json").read_text(encoding="utf-8"))
+    assert decided["kind"] == "measured"
+    assert {each["arm"] for each in decided["decision"]["server"]} == {"fp8", "fp8-skip-sw"}
+    said = (out / "decision.md").read_text(encoding="utf-8")
+    assert all(found in said for found in ("vLLM 0.", "KV dtype bfloat16", "KV dtype FP8"))
 
 
-def test_a_second_equal_prompt_comes_from_the_prefix_cache_of_every_arm(windowed: tuple[Endpoint, ...]) -> None:
+def test_a_second_equal_prompt_comes_from_the_prefix_cache_of_each_arm_and_of_no_other(windowed: tuple[Endpoint, ...]) -> None:
     counted = asyncio.run(tokenizer(windowed[0], "tiny"))
     assert counted is not None
     found = [asyncio.run(reuse(arm, "tiny", tokenizer=counted)) for arm in windowed]
     assert [(each.verdict, each.prompt_tokens) for each in found] == [("hit", 2048)] * 3
     assert [each.cached_tokens for each in found] == [each.counted_hits for each in found]
+    others = asyncio.run(crossed(windowed, ["tiny"] * 3, tokenizer=counted))
+    assert [(each.arm, each.verdict) for each in others] == [("fp8", "no hit"), ("fp8-skip-sw", "no hit")]
 
 
 def test_a_prompt_that_is_too_long_is_an_error_of_the_server_with_its_words(windowed: tuple[Endpoint, ...], tmp_path: Path) -> None:
@@ -172,10 +184,13 @@ def test_a_pool_that_is_too_small_is_seen_to_preempt(weights: Path, tmp_path: Pa
 )
 def test_a_server_that_dies_in_mid_stream_is_a_failed_call(ended_by: str, statuses: set[str], weights: Path, tmp_path: Path) -> None:
     (arm,) = arms(tmp_path / "endpoints.yaml", model(weights, "llama"), ("fp8",))
-    with _stoppable(arm, tmp_path) as running:
-        outcome = asyncio.run(_streamed(arm, lambda: _end(running, ended_by)))
+    with _stoppable(arm, tmp_path) as running, RawLog(tmp_path / "raw", which="all") as raw:
+        outcome = asyncio.run(_streamed(arm, lambda: _end(running, ended_by), raw))
     assert outcome.status in statuses
     assert outcome.chunks is not None
+    assert outcome.done_ns is not None
+    said, last_ns = kept_bytes(raw.path)
+    assert outcome.status in fates(said, silent_s=(outcome.done_ns - last_ns) / SECOND)
     assert running.survivors() == ()
 
 
@@ -255,7 +270,7 @@ def _end(running: Running, how: str) -> None:
                     os.kill(pid, signal.SIGKILL)
 
 
-async def _streamed(arm: Endpoint, end: Callable[[], None]) -> Outcome:
+async def _streamed(arm: Endpoint, end: Callable[[], None], raw: RawLog) -> Outcome:
     ended = False
 
     def streamed(tokens: int) -> None:
@@ -264,7 +279,7 @@ async def _streamed(arm: Endpoint, end: Callable[[], None]) -> Outcome:
             ended = True
             end()
 
-    async with Wire([Target(arm=arm.name, url=arm.url)]) as wire:
+    async with Wire([Target(arm=arm.name, url=arm.url)], raw=raw) as wire:
         return await wire.call(_request(arm, "dies", 6000, streamed))
 
 
@@ -275,12 +290,7 @@ def _request(arm: Endpoint, name: str, tokens: int, streamed: Callable[[int], No
         session=name,
         body=chat(b'[{"role":"user","content":"also area arts"}]', sampling=Sampling(model="tiny", max_tokens=tokens)),
         released_ns=time.monotonic_ns(),
-        limits=Limits(idle_ns=5 * SECOND),
+        limits=Limits(idle_ns=int(IDLE_S * SECOND)),
         asked=Asked(tokens=tokens, is_forced=True),
         on_tokens=streamed,
     )
-
-
-def _unhurried(trace: Trace) -> Iterator[Session]:
-    for session in trace.sessions:
-        yield replace(session, turns=tuple(replace(turn, wait_s=min(turn.wait_s, 0.2)) for turn in session.turns))
