@@ -64,8 +64,8 @@ def _saved(view: View) -> Answer:
         reasons = [each.reason for each in (focus, reference) if each is not None and each.replicas_at_peak is None]
         because = reasons[0] if reasons else "capacity was not measured"
         return Answer(question=question, word="not known", tone="muted", because=view.told(because))
-    gpus = view.evidence.deployment.gpus_per_replica
-    saved = gpus * (reference.replicas_at_peak - focus.replicas_at_peak)
+    gpus = view.evidence.gpus
+    saved = gpus(reference.arm) * reference.replicas_at_peak - gpus(focus.arm) * focus.replicas_at_peak
     return Answer(
         question=question,
         word=say.number(saved),

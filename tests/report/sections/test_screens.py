@@ -68,6 +68,9 @@ def test_gpus_are_saved_in_whole_ones() -> None:
     evidence = replace(sample.evidence(), deployment=replace(sample.evidence().deployment, gpus_per_replica=4))
     saved = made(replace(sample.decision(), capacity=(capacity("bf16", 3), capacity("fp8-skip-sw", 2))), evidence).answers[2]
     assert (saved.word, saved.tone, saved.because) == ("4", "good", "FP8 skip-SW needs 2 replicas at your peak of 42 agents, BF16 3")
+    split = tuple(replace(arm, gpus=8) if arm.name == "fp8-skip-sw" else arm for arm in evidence.arms)
+    spent = made(replace(sample.decision(), capacity=(capacity("bf16", 3), capacity("fp8-skip-sw", 2))), replace(evidence, arms=split))
+    assert (spent.answers[2].word, spent.answers[2].tone) == ("−4", "bad")  # 3 replicas of 4 GPUs for 2 of 8
     unknown = made(replace(sample.decision(), capacity=())).answers[2]
     assert (unknown.word, unknown.because) == ("not known", "capacity was not measured")
     both = (capacity("bf16", None, "the pool never filled"), capacity("fp8-skip-sw", None, "the pool never filled"))
