@@ -92,7 +92,7 @@ class Gpus:
             for name, asked in self._questions(handle):
                 try:
                     value = float(asked())
-                except self._nvml.NVMLError:
+                except (self._nvml.NVMLError, AttributeError):  # the GPU, or the library
                     continue
                 yield GpuSample(gpu=str(index), name=name, value=value)
 
@@ -104,8 +104,15 @@ class Gpus:
             ("gpu_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
             ("gpu_temperature_c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             ("gpu_busy", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
-            ("gpu_throttle_reasons", lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+            ("gpu_throttle_reasons", lambda: self._reasons(handle)),
         )
+
+    def _reasons(self, handle: Any) -> float:  # noqa: ANN401  # as above
+        """Ask by the newer name: the library will lose the older one, which is all that drivers before 535 know."""
+        try:
+            return float(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        except (self._nvml.NVMLError, AttributeError):
+            return float(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def _library() -> ModuleType | None:

@@ -84,6 +84,23 @@ def test_what_a_gpu_does_not_tell_is_left_out() -> None:
     }
 
 
+class _Newer(_Nvml):
+    """The library and a driver that know the newer name."""
+
+    nvmlDeviceGetCurrentClocksEventReasons = staticmethod(lambda _: 0x20)  # noqa: N815  # as above
+
+
+class _Silent(_Nvml):
+    @staticmethod
+    def nvmlDeviceGetCurrentClocksThrottleReasons(_: object) -> int:  # noqa: N802
+        raise AttributeError
+
+
+def test_why_a_gpu_is_slow_is_asked_by_either_name() -> None:
+    told = [{each.name: each.value for each in Gpus(nvml()).samples()}.get("gpu_throttle_reasons") for nvml in (_Nvml, _Newer, _Silent)]
+    assert told == [4.0, 32.0, None]
+
+
 def test_a_library_without_a_driver_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_driver() -> None:
         raise _NvmlError
