@@ -1,4 +1,4 @@
-"""Write a report's files into a folder; the only file here that writes to disk."""
+"""Write a report's files into a folder."""
 
 from __future__ import annotations
 
