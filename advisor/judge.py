@@ -131,13 +131,15 @@ def _of_speed(case: Case, verdict: ArmVerdict) -> Iterator[str]:
             yield f"a smallest change that counts below {100 * max(abs(gain.low), abs(gain.high)):.1f} %"
         case "test further" if pays.margin is not None and pays.margin > case.policy.max_floor:
             yield f"an A/A control that rules out more than {case.policy.max_floor:.0%}"
-        case "test further" if pays.state == "unclear" and pays.margin is not None:
+        case "test further" if pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin):
             yield f"use: turn time surely below {words.percent(-pays.margin)} (its upper end is {words.percent(gain.high)})"
             yield f"avoid: turn time surely above {words.percent(pays.margin)} (its lower end is {words.percent(gain.low)})"
 
 
 def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
-    found = case.room(verdict.workload).binds_from
+    found, capacity = case.room(verdict.workload).binds_from, verdict.capacity
+    if verdict.pays.state == "unclear" and capacity is not None and capacity.state in ("unclear", "untested"):
+        yield f"use: agents per GPU surely above {words.percent(case.policy.min_capacity_gain)}"
     if verdict.verdict == "no difference" and found is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
         yield f"{found:,} agents{of} at once: from there on the pool of {case.evidence.reference} decides"

@@ -49,7 +49,7 @@ def applies(issue: Issue, case: Case, arm: Arm) -> bool:
 
 
 def _shown_good(case: Case, arm: str) -> bool:
-    found = case.accuracy_of(arm, None)
+    found = None if case.spoiled("accuracy", arm, None) else case.accuracy_of(arm, None)
     return found is not None and found.p_not_worse <= case.policy.alpha / 2 < found.worst_p
 
 

@@ -189,6 +189,7 @@ def _long_thinkers(points: tuple[CapacityPoint, ...]) -> Evidence:
 def test_a_larger_pool_is_never_no_difference_when_the_load_would_fill_it() -> None:
     verdict = _verdict(decide(_long_thinkers(())))
     assert verdict.verdict == "test further"
+    assert verdict.flips[0] == "use: agents per GPU surely above +10.0 %"
     need = verdict.needs[0]
     assert need.command == "agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS --seconds 3000 --into r1"
 

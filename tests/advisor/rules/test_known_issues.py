@@ -60,6 +60,9 @@ def test_the_hopper_kernel_before_its_fix_is_a_veto_until_answers_measured_here_
     good = findings(known_issues, compared(effect=0.0, deployment=old, items=400, discordance=0.03))
     assert [(each.kind, each.asks_for) for each in good] == [("informs", None)]
     assert "measured here do not show it" in good[0].message
+    asked = compared(effect=0.0, deployment=old, items=400, discordance=0.03)
+    hardly = tuple(replace(each, both=80, reference_only=0, arm_only=0, neither=320) for each in asked.accuracy)  # nothing to lose
+    assert [each.asks_for for each in findings(known_issues, replace(asked, accuracy=hardly))] == ["avoid"]
 
 
 @pytest.mark.parametrize(("text", "numbers"), [("0.33.0", (0, 33, 0)), ("v0.19.1rc2.dev3", (0, 19, 1)), ("nightly", ())])
