@@ -19,9 +19,10 @@ from advisor.verdict import Decision
 from agentload.builtin import names
 from agentload.errors import ProfileError
 from agentload.experiment.arms import arms_of
-from agentload.experiment.layout.contexts import WORKLOAD, sweep
+from agentload.experiment.layout.contexts import sweep
 from agentload.experiment.layout.plan import plan
 from agentload.experiment.simulate import Simulation, quiet, store
+from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.profile import ArmProfile
 from agentload.report.advise import evidence_of
@@ -64,7 +65,7 @@ def decided(profile: str, arms: tuple[ArmProfile, ...], pairs: int, folder: Path
         pairs=pairs,
         load=Load(arrivals=ClosedLoop(sessions=1)),
     )
-    settings = {"swept": WORKLOAD, "contexts": CONTEXTS, "pairs": pairs, "output": OUTPUT}
+    settings = {"swept": CONTEXT_SWEEP, "contexts": CONTEXTS, "pairs": pairs, "output": OUTPUT}
     simulation = Simulation(plan=made, arms={arm.name: arm for arm in arms}, trace_hash="sweep", command="", settings=settings)
     database = folder / f"{profile}.duckdb"
     store(simulation, database)
