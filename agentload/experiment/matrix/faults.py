@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +14,37 @@ from agentload.endpoints.identity import identify, served_model
 from agentload.endpoints.launch import EndedError
 from agentload.errors import EndpointError, LaunchError
 from agentload.experiment.legs.relay import Launching, Relay
+from agentload.experiment.matrix.files import endpoints_of
+from agentload.experiment.matrix.parts import Part
 from agentload.experiment.matrix.state import Fault
 
 _CAUSE: Final = re.compile(r"(?:\w*(?:Error|Exception)|error): ?\S")
 _ECHO: Final = re.compile(r"Engine core initialization failed|See root cause|EngineDeadError")  # vLLM's API server, of its engine's error
 _PREFIX: Final = re.compile(r"^(?:\([\w ]+pid=\d+\) *)?(?:(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] *)?")
 LONGEST: Final = 300
+
+
+def faults(part: Part, *, told: Callable[[str], None], is_stopping: Callable[[], bool]) -> Iterator[tuple[str, Fault]]:
+    """Yield the servers that keep a replay from beginning; the one that was started last is the first to be suspected."""
+    planned, places = part.planned, part.planned.places
+    last = last_started(places.logs(part.name, "replay"))
+    is_found = False
+    for endpoint in sorted(endpoints_of(planned), key=lambda each: each.name != last):
+        if is_stopping() or (is_found and endpoint.name != last):
+            return  # the next replay tells of the others
+        key = f"{part.name}/{endpoint.name}"
+        told(f"{key}: does its server {'start' if planned.is_launched else 'answer'}?")
+        wrong = look_at(
+            endpoint,
+            is_launched=planned.is_launched,
+            logs=places.logs(part.name, "faults"),
+            start_s=planned.matrix.server.start_timeout_s,
+            is_stopping=is_stopping,
+        )
+        if wrong is not None:
+            is_found = True
+            told(f"{key}: left out: {wrong.said}" + ("" if wrong.code is None else f" (code {wrong.code})"))
+            yield endpoint.name, wrong
 
 
 def look_at(

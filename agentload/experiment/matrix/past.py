@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -45,10 +46,14 @@ def is_ready(database: Path, run: str) -> bool:
     return database.exists()
 
 
-def swept(database: Path, run: str) -> int:
-    """Count the pairs of sweeps of lengths that a run has."""
+def swept(database: Path, before: Begun) -> int:
+    """Count the pairs of sweeps of lengths that a run has on all of its arms."""
+    found = defaultdict(set)
     with reading(database) as connection:
-        return len({play.pair for play in plays(connection, run) if play.pair >= BESIDE and play.left_out is None})
+        for play in plays(connection, before.run):
+            if play.pair >= BESIDE and play.left_out is None:
+                found[play.pair].add(play.arm)
+    return sum(arms >= set(before.arms) for arms in found.values())
 
 
 def is_answered(database: Path, run: str) -> bool:

@@ -12,12 +12,12 @@ from agentload.errors import InterruptError
 from agentload.experiment.matrix import child
 from agentload.experiment.matrix.child import INTERRUPTED, Ended, Stops
 from agentload.experiment.matrix.described import Matrix
-from agentload.experiment.matrix.faults import last_started, look_at
+from agentload.experiment.matrix.faults import faults
 from agentload.experiment.matrix.files import endpoints_of, lay_out
 from agentload.experiment.matrix.origin import origin
 from agentload.experiment.matrix.pace import Pace
 from agentload.experiment.matrix.parts import Part, parts
-from agentload.experiment.matrix.past import begun, is_answered, is_ready, swept
+from agentload.experiment.matrix.past import Begun, begun, is_answered, is_ready, swept
 from agentload.experiment.matrix.places import Places
 from agentload.experiment.matrix.resume import changed, resumed
 from agentload.experiment.matrix.state import Done, State, alone_in, write_state
@@ -26,6 +26,7 @@ from agentload.model.trace import Trace
 
 NO_RUN: Final = "the replay has not finished a pair of blocks"
 ANSWERED: Final = "its questions were answered with more or less thinking: another --out asks them anew"
+KILLED: Final = "it was killed in its middle"
 GO_ON: Final = "the same command goes on from there"
 Told: TypeAlias = Callable[[str], None]
 Verb: TypeAlias = Callable[..., Ended]
@@ -118,23 +119,18 @@ class _Playing:
 
     def _play(self, step: Step, place: int) -> bool:
         """Run a step and write down how it ended; tell whether it did without a fault."""
-        database = self._places.database(step.model)
-        before = begun(database)
+        before = begun(self._places.database(step.model))
         run = None if before is None else before.run
         last = self._states[step.model].steps.get(step.name)
-        made = Done(outcome="done", asked=step.asked, pairs=step.pairs, settled=step.settled, seconds=0.0, code=0)
-        left = None
-        if step.kind == "context" and run is not None:
-            found = swept(database, run)
-            made = replace(made, before=0 if last is None else last.before if last.asked == step.asked else found)
-            left = (step.pairs or 0) - (found - made.before)
-            if left <= 0:
-                self._note(step, made)
-                return True
-        if last is not None and last.settled != step.settled and run is not None and is_answered(database, run):
+        if last is not None and last.settled != step.settled and run is not None and is_answered(self._places.database(step.model), run):
             self._note(step, replace(last, outcome="failed", code=1, said=ANSWERED))
             return False
+        made, left = self._asked(step, before, last)
+        if left is not None and left <= 0:
+            self._note(step, made)
+            return True
         self._announce(step)
+        self._keep(step.model, self._states[step.model].with_step(step.name, replace(made, outcome="stopped", said=KILLED)))
         began = time.monotonic()
         ended = self._verb(
             step.typed(run, pairs=left),
@@ -150,29 +146,24 @@ class _Playing:
         self._heed(step.key)
         return ended.code in {0, INTERRUPTED}
 
+    def _asked(self, step: Step, before: Begun | None, last: Done | None) -> tuple[Done, int | None]:
+        """Return what is written down of a step that is done, and the pairs that are left of a sweep."""
+        made = Done(outcome="done", asked=step.asked, pairs=step.pairs, settled=step.settled, seconds=0.0, code=0)
+        if step.kind != "context" or step.pairs is None or before is None:
+            return made, None
+        found = swept(self._places.database(step.model), before)
+        earlier = 0 if last is None else last.before if last.asked == step.asked else found
+        return replace(made, before=earlier), step.pairs - (found - earlier)
+
     def _look(self, part: Part) -> list[str]:
-        """Find the servers that keep a replay from beginning; the one that was started last is the first to be suspected."""
+        """Find the servers that keep a replay from beginning."""
         if begun(self._places.database(part.name)) is not None:
             return []
-        last = last_started(self._places.logs(part.name, "replay"))
-        found: list[str] = []
-        for endpoint in sorted(endpoints_of(part.planned), key=lambda each: each.name != last):
-            if found and endpoint.name != last:
-                break  # the next replay tells of the others
-            key = f"{part.name}/{endpoint.name}"
-            self._told(f"{key}: does its server {'start' if part.planned.is_launched else 'answer'}?")
-            wrong = look_at(
-                endpoint,
-                is_launched=part.planned.is_launched,
-                logs=self._places.logs(part.name, "faults"),
-                start_s=part.planned.matrix.server.start_timeout_s,
-                is_stopping=lambda: self._stops.count > 0,
-            )
-            self._heed(key)
-            if wrong is not None:
-                self._told(f"{key}: left out: {wrong.said}" + ("" if wrong.code is None else f" (code {wrong.code})"))
-                self._keep(part.name, self._states[part.name].with_fault(endpoint.name, wrong))
-                found.append(endpoint.name)
+        found = []
+        for arm, fault in faults(part, told=self._told, is_stopping=lambda: self._stops.count > 0):
+            self._keep(part.name, self._states[part.name].with_fault(arm, fault))
+            found.append(arm)
+        self._heed(part.name)
         return found
 
     def _leave_out(self, faulty: Collection[str], place: int) -> None:

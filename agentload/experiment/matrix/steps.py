@@ -130,7 +130,7 @@ def _replay(planned: Planned, names: Sequence[str]) -> Step:
 def _context(planned: Planned) -> Step:
     wanted = planned.matrix.measure.contexts
     assert wanted is not None, "asked for"
-    asks = ("sweep", "--context", wanted.lengths, "--output", str(wanted.output), *_seeded(planned))
+    asks = ("sweep", "--contexts", wanted.lengths, "--output", str(wanted.output), *_seeded(planned))
     return _step(planned, "context", asks=asks, where=(*_common(planned), *_launch(planned, "context")), pairs=wanted.pairs)
 
 
