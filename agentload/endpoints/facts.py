@@ -40,12 +40,14 @@ LASTING: Final = tuple(name for name, of in FACTS.items() if of in {"command", "
 OF_A_START: Final = tuple(name for name, of in FACTS.items() if of == "start")
 """Facts that it keeps while it runs."""
 LONGEST: Final = 80
+_IN_FULL: Final = "max_num_seqs"
+"""A setting that /server_info always has, and no log."""
 _UNTOLD: Final[tuple[object, ...]] = (None, "", "None", [], (), {})
 
 
 def changed(before: Facts, now: Facts, names: Iterable[str] = LASTING) -> tuple[str, ...]:
     """Say which facts are other ones now, such as `version 0.32.0 → 0.33.0`. What one of both does not tell is unknown, not changed."""
-    return tuple(f"{name} {_shown(old)} → {_shown(new)}" for name, old, new in _both(before, now, names) if old != new)
+    return tuple(f"{name} {_shown(old)} → {_shown(new)}" for name, old, new in _both(before, now, names) if _text(old) != _text(new))
 
 
 def told(facts: Facts) -> dict[str, Any]:
@@ -58,12 +60,19 @@ def _both(before: Facts, now: Facts, names: Iterable[str]) -> Iterator[tuple[str
         old, new = before.get(name), now.get(name)
         if old in _UNTOLD or new in _UNTOLD:
             continue
-        if isinstance(old, Mapping) and isinstance(new, Mapping):  # of settings, those that are left open are left out
-            yield from ((f"{name}.{part}", old.get(part), new.get(part)) for part in sorted(old.keys() | new.keys()))
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            # A setting that is left open is left out; but where one side alone could be asked in full, only what both tell counts.
+            parts = old.keys() & new.keys() if (_IN_FULL in old) != (_IN_FULL in new) else old.keys() | new.keys()
+            yield from ((f"{name}.{part}", old.get(part), new.get(part)) for part in sorted(parts))
         else:
             yield name, old, new
 
 
+def _text(value: object) -> str:
+    """Spell a fact as a log does: /server_info has numbers and truth values."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def _shown(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    text = _text(value)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -23,6 +23,8 @@ def test_every_fact_that_a_server_tells_has_its_place_in_the_table() -> None:
         # A page that did not answer tells nothing.
         ({"kv_cache_dtype": "fp8", "settings": {"eager": True}}, {"kv_cache_dtype": None, "settings": {}}, ()),
         ({"kv_cache_dtype": None}, {"kv_cache_dtype": "fp8"}, ()),
+        # /server_info answered once, the log both times.
+        ({"settings": {"eager": True, "max_num_seqs": 128}}, {"settings": {"eager": "True"}}, ()),
         (
             {"settings": {"max_num_seqs": 128}},
             {"settings": {"max_num_seqs": 128, "speculative": "eagle"}},
