@@ -26,13 +26,14 @@ def _minutes_per_pair(evidence: Evidence) -> float:
     if not sides:
         return 0.0
     sides += [each.second for each in evidence.aa if len(each.second)]
-    names, index = np.unique(np.concatenate([each.block for each in sides]), return_inverse=True)
+    block = np.concatenate([each.block for each in sides])
     start = np.concatenate([each.start_s for each in sides])
     took = np.nan_to_num(np.concatenate([each.turn_ms for each in sides])) / 1e3
-    first, last = np.full(names.size, np.inf), np.full(names.size, -np.inf)
+    index = block - block.min()  # positions in time: nearly dense, so nothing has to be sorted
+    first, last = np.full(index.max() + 1, np.inf), np.full(index.max() + 1, -np.inf)
     np.fmin.at(first, index, start)  # a turn that was never sent has no start
     np.fmax.at(last, index, start + took)
-    pairs, span = np.unique(np.concatenate([each.pair for each in sides])).size, last - first
+    span, pairs = last - first, np.unique(np.concatenate([each.pair for each in sides])).size
     return float(span[np.isfinite(span)].sum()) / 60 / pairs
 
 
