@@ -111,4 +111,6 @@ async def test_a_server_that_only_its_log_describes_keeps_its_facts_from_block_t
     assert [(row.arm, row.void) for row in rows if isinstance(row, BlockRow)] == [(arm, None) for arm in "baab"]
     facts = [json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)]
     assert {(each["kv_cache_dtype"], each["pool_tokens"]) for each in facts} == {("fp8", 4096)}
+    # It does not say when it was started; we know, for we started it: as often as there are logs.
+    assert len({each["process_start_s"] for each in facts}) == len(started)
     assert {row.arm for row in rows if isinstance(row, SampleRow) and row.name == "kv_usage"} == {"a", "b"}
