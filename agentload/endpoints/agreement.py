@@ -13,7 +13,7 @@ from agentload.endpoints.facts import Facts
 from agentload.endpoints.identity import Identity
 from agentload.endpoints.urls import without_credentials
 from agentload.errors import EndpointError
-from agentload.model.controls import copied, is_control
+from agentload.model.controls import is_control
 
 SHARED: Final = ("version", "max_model_len", "gpu_memory_utilization")
 """Facts that change latencies and pools whatever is compared."""
@@ -48,16 +48,15 @@ class Agreement:
 def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity]) -> Agreement:
     """Compare every arm with its expectations and with the other arms; an arm and its control are one server and are not compared."""
     facts = {endpoint.name: identities[endpoint.name].facts() for endpoint in endpoints}
+    own = [endpoint for endpoint in endpoints if not is_control(endpoint.name)]
     found = [(endpoint.name, check) for endpoint in endpoints for check in checks(endpoint.expect, facts[endpoint.name])]
     return Agreement(
         mismatches=tuple(f"{name}: {check}" for name, check in found if check.agrees is False),
         unknown=tuple(f"{name}: {check}" for name, check in found if check.agrees is None),
         equal=tuple(
-            (one.name, other.name)
-            for one, other in combinations(endpoints, 2)
-            if copied(one.name) != copied(other.name) and _is_same(one, other, facts[one.name], facts[other.name])
+            (one.name, other.name) for one, other in combinations(own, 2) if _is_same(one, other, facts[one.name], facts[other.name])
         ),
-        apart=tuple(_apart([endpoint for endpoint in endpoints if not is_control(endpoint.name)], facts)),
+        apart=tuple(_apart(own, facts)),
         unseen=tuple(caveat for endpoint in endpoints for caveat in _unseen(endpoint, identities[endpoint.name])),
     )
 
