@@ -71,7 +71,7 @@ class Reach:
     workload: str | None
     tested_to: float | None  # longest context with answers; None: no answers at all
     beyond_share: float | None  # share of calls beyond it
-    ask_from: float | None  # shortest length that speaks about all but a tenth of the calls
+    usual: tuple[float, float] | None  # contexts between which the user's calls usually lie
     longest: float | None  # the user's longest context
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from advisor.policy import Slo
 
@@ -54,19 +55,35 @@ def context_sweep(*, longest: int | None = None, into: str | None = None) -> str
 def evaluate(items: int | None = None, *, lengths: str | None = None, into: str | None = None) -> str:
     """Return the command that asks paired questions at *lengths*, *items* in all, and adds the answers to the run *into*."""
     count = "" if items is None else f" --items {items}"
-    return f"agentload eval --endpoints ENDPOINTS --contexts {lengths or between(None, None)}{count}{_beside(into)}"
+    return f"agentload eval --endpoints ENDPOINTS --contexts {lengths or listed(ladder(None, None))}{count}{_beside(into)}"
 
 
-def between(first: float | None, last: float | None) -> str:
-    """Return the lengths to ask at from *first* to *last* tokens: doubling, no shorter than the first."""
-    longest = _LONGEST if last is None else max(1, math.ceil(last / 1024))
-    shortest = _SHORTEST if first is None else 2 ** max(0, math.ceil(math.log2(max(first, 1.0) / 1024)))
-    return f"{longest}k" if shortest >= longest else f"{shortest}k..{longest}k"
+def ladder(first: float | None, last: float | None, *, window: int | None = None) -> tuple[float, ...]:
+    """Return the lengths to ask at for calls of *first* to *last* tokens, no longer than the *window* of the servers.
+
+    They double, and all classes share them, so that what one class is asked counts for the others that get there.
+    """
+    longest = _LONGEST if last is None else _doubled(last)
+    longest = longest if window is None else max(1, min(longest, window // 1024))
+    length = _SHORTEST if first is None else _doubled(first)
+    out = []
+    while length < longest:
+        out.append(1024.0 * length)
+        length *= 2
+    return (*out, 1024.0 * longest)
+
+
+def _doubled(tokens: float) -> int:
+    """Return the least power of two, in thousands, that holds so many tokens."""
+    held: int = 2 ** max(0, math.ceil(math.log2(max(tokens, 1.0) / 1024)))
+    return held
 
 
 def listed(lengths: Sequence[float]) -> str:
-    """Return lengths that were asked already, so that more is asked at just these."""
-    return ",".join(f"{each / 1024:g}k" if each % 1024 == 0 else f"{each:.0f}" for each in lengths)
+    """Return lengths as the command line takes them: `4k..128k` where they double from the first to the last."""
+    names = [f"{each / 1024:g}k" if each % 1024 == 0 else f"{each:.0f}" for each in lengths]
+    doubles = all(after == min(2 * before, lengths[-1]) for before, after in pairwise(lengths))
+    return f"{names[0]}..{names[-1]}" if doubles and len(names) > 1 else ",".join(names)
 
 
 def probe() -> str:

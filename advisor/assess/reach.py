@@ -49,14 +49,14 @@ def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozens
 def _one(evidence: Evidence, arm: str, workload: str, tested_to: float | None) -> Reach:
     lengths = contexts(evidence, workload)
     if lengths is None or not lengths.size:
-        return Reach(arm=arm, workload=workload, tested_to=tested_to, beyond_share=None, ask_from=None, longest=None)
+        return Reach(arm=arm, workload=workload, tested_to=tested_to, beyond_share=None, usual=None, longest=None)
     beyond = None if tested_to is None else float(np.mean(lengths > SLACK * tested_to))
     return Reach(
         arm=arm,
         workload=workload,
         tested_to=tested_to,
         beyond_share=beyond,
-        ask_from=float(np.quantile(lengths, USUAL[0])) / SLACK,
+        usual=usual(evidence, workload),
         longest=float(lengths.max()),
     )
 
@@ -69,13 +69,14 @@ def reaches(evidence: Evidence, shares: tuple[tuple[str, float], ...], accuracy:
         parts = [_one(evidence, arm.name, name, tested.get((arm.name, name))) for name, _ in shares]
         known = [(share, part.beyond_share) for (_, share), part in zip(shares, parts, strict=True) if part.beyond_share is not None]
         weight = sum(share for share, _ in known)
+        ends = [part.usual for part in parts if part.usual is not None]
         out.append(
             Reach(
                 arm=arm.name,
                 workload=None,
                 tested_to=tested.get((arm.name, None)),
                 beyond_share=sum(share * beyond for share, beyond in known) / weight if weight > 0 else None,
-                ask_from=min((part.ask_from for part in parts if part.ask_from is not None), default=None),
+                usual=(min(low for low, _ in ends), max(high for _, high in ends)) if ends else None,
                 longest=max((part.longest for part in parts if part.longest is not None), default=None),
             )
         )

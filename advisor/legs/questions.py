@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 
 from advisor import commands
+from advisor.assess.reach import SLACK, own
 from advisor.case import Accuracy, Case
 from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
 from advisor.verdict import Need
 
 
 def first(case: Case, arm: str, workload: str | None) -> Need:
-    """Return the questions that settle *workload* where none were asked yet."""
-    reach = case.reach_of(arm, workload)
-    return _need(case, arm, items_needed(PLANNED_DISCORDANCE, case.policy.accuracy_margin), commands.between(reach.ask_from, reach.longest))
+    """Return the questions that settle *workload* where none were asked yet: enough at the lengths that count, as many at the longest."""
+    found = case.reach_of(arm, workload)
+    shortest = None if found.usual is None else found.usual[0] / SLACK
+    lengths = commands.ladder(shortest, found.longest, window=case.evidence.deployment.max_model_len)
+    items = items_needed(PLANNED_DISCORDANCE, case.policy.accuracy_margin)
+    return _need(case, arm, math.ceil(items * len(lengths) / len(own(lengths, found.usual))), lengths)
 
 
 def more(case: Case, found: Accuracy) -> Need:
@@ -24,16 +28,18 @@ def more(case: Case, found: Accuracy) -> Need:
     items = math.ceil(items_needed(discordance, case.policy.accuracy_margin) / worth)
     # Enough for nine truths of ten, and still open: it lies at the margin itself.
     items = items if items > found.items else 2 * found.items
-    return _need(case, found.arm, items, commands.listed(found.lengths), already=found.items)
+    return _need(case, found.arm, items, found.lengths, already=found.items)
 
 
 def longer(case: Case, found: Accuracy) -> Need:
     """Return the questions that reach the calls beyond what was asked."""
     margin = case.policy.accuracy_margin
-    reach = case.reach_of(found.arm, found.workload)
-    return _need(case, found.arm, items_needed(max(found.discordance, margin), margin), commands.between(found.asked_to, reach.longest))
+    lengths = commands.ladder(
+        found.asked_to, case.reach_of(found.arm, found.workload).longest, window=case.evidence.deployment.max_model_len
+    )
+    return _need(case, found.arm, items_needed(max(found.discordance, margin), margin), lengths)
 
 
-def _need(case: Case, arm: str, items: int, lengths: str, *, already: int = 0) -> Need:
-    command = case.evaluation(items, lengths=lengths)
-    return Need(what=f"paired answers on {arm} at {lengths}", pairs=items - already, command=command)
+def _need(case: Case, arm: str, items: int, lengths: tuple[float, ...], *, already: int = 0) -> Need:
+    at = commands.listed(lengths)
+    return Need(what=f"paired answers on {arm} at {at}", pairs=items - already, command=case.evaluation(items, lengths=at))
