@@ -57,3 +57,8 @@ EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
 """Labels that tell of one engine alone, …"""
 TOGETHER: Final = ("num_gpu_blocks",)
 """… and of all engines of a server: vLLM adds them up when it starts."""
+
+
+def is_level(name: str) -> bool:
+    """Tell whether a value goes up and down; all others are counted from the server's start."""
+    return name in LEVELS or name.startswith("waiting_")

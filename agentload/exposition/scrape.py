@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client.samples import Sample
 
 from agentload.exposition.histogram import Histogram, of_cumulative
-from agentload.exposition.names import EACH, HISTOGRAMS, INFO, LEVELS, SAMPLED, SHARES, SPLIT, TOGETHER, VALUES
+from agentload.exposition.names import EACH, HISTOGRAMS, INFO, SAMPLED, SHARES, SPLIT, TOGETHER, VALUES, is_level
 from agentload.exposition.page import samples
 
 
@@ -51,7 +51,7 @@ class Scrape:
             return self
         none = Histogram(bounds=(), counts=(), total=0.0)
         return Scrape(
-            values={name: value if _is_level(name) else value - earlier.values.get(name, 0.0) for name, value in self.values.items()},
+            values={name: value if is_level(name) else value - earlier.values.get(name, 0.0) for name, value in self.values.items()},
             histograms={name: found.minus(earlier.histograms.get(name, none)) for name, found in self.histograms.items()},
             cache_config=self.cache_config,
             engines=self.engines,
@@ -141,7 +141,3 @@ def _sum(texts: Sequence[str]) -> str | None:
         return str(sum(int(text) if text.isdecimal() else float(text) for text in texts))
     except ValueError:  # None, of an older server
         return None
-
-
-def _is_level(name: str) -> bool:
-    return name in LEVELS or name.startswith("waiting_")

@@ -20,7 +20,7 @@ from agentload.endpoints.urls import without_credentials
 from agentload.experiment.layout.ideal import ideal_hit_rates
 from agentload.experiment.layout.starts import starts_of
 from agentload.experiment.legs.geometry import geometry
-from agentload.experiment.legs.known import START
+from agentload.exposition.names import is_level
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, RunRow, SampleRow
 from agentload.model.trace import Header
@@ -112,7 +112,7 @@ def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> It
     at_ns = time.monotonic_ns()
     if identity.replicas == len(endpoint.metrics_urls):
         for name, value in identity.counters.items():
-            if name != START:  # when it began is a fact
+            if not is_level(name):  # how full an idle server is says nothing of its load
                 yield SampleRow(run_id=run_id, leg=leg, arm=endpoint.name, at_ns=at_ns, name=name, value=value)
 
 

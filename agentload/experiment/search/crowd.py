@@ -113,9 +113,11 @@ def measured(sessions: int, rows: Iterable[Row], limits: Limits, seconds: float,
     if died is None and (last is None or last.void is not None):
         return Trial(load=sessions, void="nothing was played" if last is None else last.void)
     begun_ns = 0 if last is None else last.started_ns
+    # What was counted just before the play is where its counts begin.
+    counted_ns = max((row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns), default=begun_ns)
     tally = Tally(limits, begun_ns=begun_ns, seconds=seconds)
     for row in found:
-        if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (isinstance(row, SampleRow) and row.at_ns >= begun_ns):
+        if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (isinstance(row, SampleRow) and row.at_ns >= counted_ns):
             tally.add(row)
     return replace(tally.trial(sessions), died=died)
 

@@ -113,6 +113,8 @@ async def test_what_a_server_counts_is_sampled_at_both_ends_of_every_block(tmp_p
         rows = await played(tmp_path, [Endpoint(name="a", url=server.url)], pairs=2, sample_s=3600.0)
     samples = [row for row in rows if isinstance(row, SampleRow) and row.name == "output_tokens"]
     assert [row.value for row in samples] == [0.0, 3.0, 6.0]
+    # How full or busy a server is once it has settled says nothing of the block.
+    assert {row.name for row in rows if isinstance(row, SampleRow)} == {"requests_done", "output_tokens"}
     first, second = (row for row in rows if isinstance(row, BlockRow))
     assert first.ended_ns is not None
     assert second.ended_ns is not None
