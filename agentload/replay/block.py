@@ -109,7 +109,8 @@ class BlockPlay:
         was_full = self._load.max_in_flight is not None and len(self.in_flight) >= self._load.max_in_flight
         send, player = self.in_flight.pop(event.request_id)
         outcome = event.outcome
-        done_ns = event.at_ns if outcome.done_ns is None else outcome.done_ns
+        # One that is handed over ahead of its instant can be refused ahead of it.
+        done_ns = max(event.at_ns if outcome.done_ns is None else outcome.done_ns, send.released_ns)
         self._last_ns = done_ns
         self.is_cut = self.is_cut or outcome.status == "stopped"
         if was_full:

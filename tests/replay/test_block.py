@@ -194,3 +194,11 @@ def test_a_server_that_asks_to_be_left_alone_is_left_alone_for_as_long() -> None
 
     log = play(one_block((talk("s", 1),), load=Load(retries=3)), busy)
     assert [s.due_ns / S for s in log.sent] == [0, 1, 3, 23]
+
+
+def test_a_call_that_is_refused_ahead_of_its_instant_moves_no_other_ahead_of_theirs() -> None:
+    def refused_ahead(send: Send, now: int) -> Outcome:
+        return Outcome(status="refused", done_ns=now - S // 500 if send.call.turn == 0 else now)
+
+    log = play(one_block((talk("s", 2, start_s=5.0),)), refused_ahead)
+    assert [s.due_ns / S for s in log.sent] == [5, 6]
