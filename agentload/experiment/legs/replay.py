@@ -121,7 +121,7 @@ class Leg:
             writer = stack.enter_context(journal.Writer(folder / f"leg{leg.leg:03}.journal"))
             for row in self._opening(leg, before, met, caveats=told):
                 writer.append(row)
-            writer.flush()
+            writer.sync()  # that there is such a leg outlasts the machine
             try:
                 with alone():
                     health = await self._measure(leg, before, writer, met, relay)
