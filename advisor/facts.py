@@ -72,7 +72,9 @@ class Arm:
     skip_layers: tuple[str, ...] = ()  # --kv-cache-dtype-skip-layers
     scales: Scales | None = None  # None for an unquantised cache or when unknown
     prefix_caching: bool | None = None
-    flags: tuple[str, ...] = ()  # other server flags that the known-issue table may ask for
+    flags: tuple[str, ...] = ()  # what else it was started with, word by word, as far as that is known
+    all_flags: bool = False  # its log or launch told: what is not among the flags was not set
+    weights: str | None = None  # what it was started with, where the model is served under another name
     kv_bytes_per_token: float | None = None  # bytes read per cached token and step, growing layers only, over all GPUs of the replica
     page_bytes: float | None = None  # bytes of one page over all layers of one rank
     pool_tokens: float | None = None  # KV pool as the server reports it

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from agentload.endpoints.arguments import served
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.sharing import VISIBLE
 from agentload.kvmath.vllm import TRIED
@@ -40,9 +41,9 @@ class Container:
 def container(arm: Endpoint, launch: Launch) -> Container:
     """Turn the launch of an arm into what a container runs."""
     own = () if any("/" in each for each in arm.own_gpus) else tuple(sorted(arm.own_gpus))  # Docker numbers parts in its own way
-    served = _served(launch.command)
-    folder = _folder(served[0]) if served else None
-    program, arguments = (_program(launch.command), ()) if served is None else ((), _arguments(served, folder))
+    words = served(launch.command)
+    folder = _folder(words[0]) if words else None
+    program, arguments = (_program(launch.command), ()) if words is None else ((), _arguments(words, folder))
     return Container(
         image=_image(arm),
         program=program,
@@ -56,19 +57,13 @@ def container(arm: Endpoint, launch: Launch) -> Container:
     )
 
 
-def _served(words: Sequence[str]) -> tuple[str, ...] | None:
-    """Return what follows `vllm serve`; None for any other command."""
-    at = next((at for at, word in enumerate(words) if word == "serve" and at and Path(words[at - 1]).name == "vllm"), None)
-    return None if at is None or at + 1 == len(words) else tuple(words[at + 1 :])
-
-
 def _program(words: Sequence[str]) -> tuple[str, ...]:
     # The image's Python has one name.
     return ("python3" if re.fullmatch(r"python[\d.]*", Path(words[0]).name) else words[0], *words[1:])
 
 
-def _arguments(served: tuple[str, ...], folder: str | None) -> tuple[str, ...]:
-    model, *rest = served
+def _arguments(words: tuple[str, ...], folder: str | None) -> tuple[str, ...]:
+    model, *rest = words
     if "--host" in rest:  # the container's own address is another
         at = rest.index("--host")
         rest = rest[:at] + rest[at + 2 :]

@@ -30,7 +30,8 @@ FACTS: Final[Mapping[str, Literal["command", "place", "start", "note"]]] = {
     "pool_blocks": "start",
     "max_concurrency": "start",
     "process_start_s": "start",
-    # Said beside the rest.
+    # Said beside the rest; one option can be told in several words.
+    "arguments": "note",
     "warnings": "note",
 }
 COMMANDED: Final = tuple(name for name, of in FACTS.items() if of == "command")

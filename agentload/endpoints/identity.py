@@ -11,7 +11,8 @@ from typing import Literal
 
 import aiohttp
 
-from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.arguments import arguments
+from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.gpus import silence
 from agentload.endpoints.reach import reach
 from agentload.endpoints.settings import settings
@@ -45,6 +46,8 @@ class Identity:
     settings: Mapping[str, object] = field(default_factory=dict)
     """Further settings of /server_info, where it is open."""
     log: StartUp = field(default_factory=StartUp)
+    launch: Launch | None = None
+    """How the arms file has it started."""
     missing: tuple[str, ...] = ()
     """Sources that did not answer, with the reason."""
     emulated: str | None = None
@@ -83,6 +86,7 @@ class Identity:
             "replicas": self.replicas,
             "settings": {**_without_facts(log.settings), **self.settings},
             "gateway": self.gateway,
+            "arguments": arguments(self.launch, log.arguments),
             "warnings": list(log.warnings),
         }
 
@@ -122,6 +126,7 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         replicas=len(scrapes) or 1,
         settings=decided,
         log=log,
+        launch=endpoint.launch,
         missing=tuple(missing),
         gpus_unseen=unseen,
         gateway=between,

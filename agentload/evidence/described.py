@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, get_args
 
-from advisor.evidence import Arm, Deployment, Gpu, Model
+from advisor.evidence import Arm, Deployment, Gpu, Model, Scales
 from agentload.errors import ProfileError
 from agentload.evidence import values
 from agentload.evidence.servers import Server
@@ -18,6 +18,11 @@ from agentload.model.profile import Gpu as GpuPeaks
 UNKNOWN_GPU: Final = "unknown GPU"
 _DTYPES: Final[Mapping[str, KvDtype]] = {"bfloat16": "bf16", "float16": "fp16", **{name: name for name in get_args(KvDtype)}}
 """Ours, by what servers call the dtype of their cache."""
+_TOLD: Final = frozenset(
+    f"--{name}"
+    for name in ("model", "served-model-name", "max-model-len", "tensor-parallel-size", "kv-cache-dtype", "kv-cache-dtype-skip-layers")
+) | {"-tp"}
+"""Options that the report has from elsewhere."""
 
 
 def described(server: Server, profile: ArmProfile | None) -> Arm:
@@ -29,6 +34,10 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         observed_dtype=values.text(facts.get("kv_cache_dtype")),
         kernel=_kernel(facts),
         skip_layers=values.names(facts.get("skip_layers")),
+        scales=_scales(server),
+        flags=_flags(server),
+        all_flags=server.is_command_told,
+        weights=_weights(server),
         prefix_caching=values.truth(facts.get("prefix_caching")),
         kv_bytes_per_token=_kv_bytes(server, profile),
         page_bytes=_page_bytes(profile),
@@ -98,6 +107,32 @@ def _kernel(facts: Mapping[str, object]) -> str | None:
     """Name the attention kernel; two versions of FlashAttention are two kernels."""
     backend, version = values.text(facts.get("attention_backend")), values.count(facts.get("flash_version"))
     return f"{backend}(FA{version})" if backend is not None and "FLASH_ATTN" in backend and version is not None else backend
+
+
+def _weights(server: Server) -> str | None:
+    found = values.text(server.settings.get("weights")) or next(iter(server.arguments.get("--model", ())), None)
+    return None if found == server.model else found
+
+
+def _flags(server: Server) -> tuple[str, ...]:
+    return tuple(word for option, said in server.arguments.items() if option not in _TOLD for word in (option, *said))
+
+
+def _scales(server: Server) -> Scales | None:
+    """Say where an FP8 cache takes its scales from.
+
+    vLLM 0.32.0: weights without a quantisation of their own have none (model_executor/layers/attention/attention.py), those with one are
+    warned of where it brings none (layers/quantization/kv_cache.py). Only a log that says something else shows that it was read.
+    """
+    dtype = values.text(server.facts.get("kv_cache_dtype")) or values.text(server.expected.get("kv_cache_dtype")) or ""
+    said = " ".join(map(str, server.facts.get("warnings") or ()))
+    if not dtype.startswith("fp8"):
+        return None
+    if "per_token_head" in dtype:
+        return "dynamic"
+    if "scaling factor 1.0" in said or ("weights" in server.settings and "quantization" not in server.settings):
+        return "default"
+    return "calibrated" if "quantization" in server.settings and said else None
 
 
 def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:

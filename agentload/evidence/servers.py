@@ -1,23 +1,30 @@
 """What a run's rows say of the arms' servers: what each said of itself, and what the arms file says of it.
 
 Keys of `fingerprints.facts` that are read (all optional): version, models, max_model_len, kv_cache_dtype, skip_layers, prefix_caching,
-pool_tokens, pool_blocks, block_size, engines, max_concurrency, attention_backend, flash_version, process_start_s, replicas, settings
-(tensor_parallel, data_parallel, quantization). Numbers and truth values may be text, as in a metric's labels.
+pool_tokens, pool_blocks, block_size, engines, max_concurrency, attention_backend, flash_version, process_start_s, replicas, warnings,
+arguments (each option with its values), settings (see `endpoints.settings`). Numbers and truth values may be text, as in a metric's labels.
 Keys of `arms.expected`: kv_cache_dtype, skip_layers, prefix_caching, backend, version, max_model_len.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, cast
 
 import duckdb
 import msgspec
 
 from agentload.evidence import values
 from agentload.model.profile import ModelShape
+
+_OPTIONS: Final[Mapping[str, str]] = {
+    "attention_backend": "--attention-backend",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+    "max_num_seqs": "--max-num-seqs",
+    "kv_cache_memory_bytes": "--kv-cache-memory-bytes",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +48,14 @@ class Server:
     @property
     def ranks(self) -> int | None:
         """Return how many GPUs share each layer, as the arms file or the server says."""
-        return self.tensor_parallel or values.count(self._settings.get("tensor_parallel"))
+        return self.tensor_parallel or values.count(self.settings.get("tensor_parallel"))
 
     @property
     def gpu_count(self) -> int | None:
         """Return the GPUs of one replica: as the arms file says, else as many as the server is split over."""
         if self.gpus is not None:
             return self.gpus
-        copies = self.data_parallel or values.count(self._settings.get("data_parallel"))
+        copies = self.data_parallel or values.count(self.settings.get("data_parallel"))
         return None if self.ranks is None and copies is None else (self.ranks or 1) * (copies or 1)
 
     @property
@@ -57,14 +64,29 @@ class Server:
         return values.count(self.facts.get("replicas")) or 1
 
     @property
+    def is_command_told(self) -> bool:
+        """Say whether the server's log, or the arm's launch, told all that it was started with."""
+        return bool(self.facts.get("arguments"))
+
+    @property
+    def arguments(self) -> Mapping[str, Sequence[str]]:
+        """Return what its server was started with; where its command is not told, what development mode shows of it."""
+        if self.is_command_told:
+            return cast(Mapping[str, Sequence[str]], self.facts["arguments"])
+        eager = {"--enforce-eager": ()} if values.truth(self.settings.get("eager")) else {}
+        said = {option: values.text(self.settings.get(name)) for name, option in _OPTIONS.items()}
+        return {**eager, **{option: (value,) for option, value in said.items() if value is not None}}
+
+    @property
     def weight_bits(self) -> int | None:
         """Return the width of the weights; a quantisation that the server was started with makes it unknown how wide, but at most 8."""
-        if self._settings.get("quantization") is not None and (self.shape is None or self.shape.weight_bits in {None, 16}):
+        if self.settings.get("quantization") is not None and (self.shape is None or self.shape.weight_bits in {None, 16}):
             return 8
         return self.shape.weight_bits if self.shape is not None else None
 
     @property
-    def _settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Mapping[str, Any]:
+        """Return what the server says of itself in development mode or in its log, by the names of `endpoints.settings`."""
         found = self.facts.get("settings")
         return found if isinstance(found, Mapping) else {}
 

@@ -113,9 +113,12 @@ class Rollout:
     reference: str
     kind: Kind
     model: str
+    """What the arm's servers were started with: a name on the hub, or a folder."""
     version: str | None
     gpus_per_replica: int
     arguments: tuple[str, ...]
+    is_whole: bool
+    """Nothing else was set on the servers that were measured."""
     reference_arguments: tuple[str, ...]
     percent: int
     hours: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ _PADDING: Final = re.compile(r"Padding mamba page size by ([\d.]+)%")
 _VERSION: Final = re.compile(r"\bversion (\d+\.\d+\S*)|V1 LLM engine \(v(\d+\.\d+[^)]*)\)")
 # `Initializing a V1 LLM engine (v0.32.0) with config: model='M', …`: settings of /server_info, by our names.
 _CONFIG: Final = re.compile(r"LLM engine \(v[^)]*\) with config: (.*)")
+# `non-default args: {'model': 'M', 'max_model_len': 8192, …}`: all that the server was told; a value that is no literal hides the rest.
+_ARGUMENTS: Final = re.compile(r"non-default args: (\{.*\})")
 _SETTING: Final = re.compile(r"\b(\w+)=('[^']*'|[\w.]+)")
 _SETTINGS: Final = {
     "model": "weights",
@@ -64,6 +67,8 @@ class StartUp:
     kv_cache_dtype: str | None = None
     block_tokens: int | None = None
     mamba_padding_percent: float | None = None
+    arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """What its command line said, by the names of vLLM; keys are among them."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What the engine was started with, by the names of `endpoints.settings`; beside them `kv_cache_dtype` and `prefix_caching`."""
     warnings: tuple[str, ...] = field(default=())
@@ -94,6 +99,7 @@ def start_up(lines: Iterable[str]) -> StartUp:
     concurrent: dict[str, float] = {}
     warnings: dict[str, None] = {}
     settings: dict[str, str] = {}
+    arguments: Mapping[str, object] = {}
     for line in lines:
         # Each engine of a server writes a line of its own pool; the server itself says its version first.
         if (match := _VERSION.search(line)) and match[1]:
@@ -107,6 +113,8 @@ def start_up(lines: Iterable[str]) -> StartUp:
                 found[name] = next(group for group in match.groups() if group is not None)
         if match := _CONFIG.search(line):
             settings = {_SETTINGS[name]: value.strip("'") for name, value in _SETTING.findall(match[1]) if name in _SETTINGS}
+        if match := _ARGUMENTS.search(line):
+            arguments = _literal(match[1])
         if match := _CONCURRENCY.search(line):
             found["concurrency_tokens"], concurrent[process] = match[1], float(_plain(match[2]))
         if any(mark in line for mark in _WARNINGS):
@@ -122,6 +130,7 @@ def start_up(lines: Iterable[str]) -> StartUp:
         kv_cache_dtype=found.get("kv_cache_dtype"),
         block_tokens=_whole(found.get("block_tokens")),
         mamba_padding_percent=_number(found.get("mamba_padding_percent")),
+        arguments=arguments,
         settings={name: value for name, value in settings.items() if value != "None"},
         warnings=tuple(warnings),
     )
@@ -161,6 +170,14 @@ def _number(text: str | None) -> float | None:
 
 def _whole(text: str | None) -> int | None:
     return None if text is None else int(_plain(text))
+
+
+def _literal(text: str) -> Mapping[str, object]:
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _plain(text: str) -> str:

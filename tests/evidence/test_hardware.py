@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,3 +158,35 @@ def test_two_versions_of_flash_attention_are_two_kernels(tmp_path: Path) -> None
         *pair_of_blocks(),
     ]
     assert [each.kernel for each in found(tmp_path, rows).arms] == ["FLASH_ATTN(FA3)", "FLASHINFER"]
+
+
+PLAIN = {"weights": "org/m"}
+QUANTISED = {"weights": "org/m", "quantization": "compressed-tensors"}
+AT_ONE = "Using KV cache scaling factor 1.0 for fp8_e4m3."
+QUERIES = "Using uncalibrated q_scale 1.0"
+
+
+@pytest.mark.parametrize(
+    ("facts", "scales"),
+    [
+        ({"kv_cache_dtype": "bfloat16", "settings": PLAIN}, None),
+        ({"kv_cache_dtype": "fp8_per_token_head", "settings": PLAIN}, "dynamic"),
+        ({"kv_cache_dtype": "fp8", "settings": PLAIN}, "default"),
+        ({"kv_cache_dtype": "fp8", "settings": QUANTISED, "warnings": [AT_ONE]}, "default"),
+        ({"kv_cache_dtype": "fp8", "settings": QUANTISED, "warnings": [QUERIES]}, "calibrated"),
+        # Its log was not read: the warning may be there.
+        ({"kv_cache_dtype": "fp8", "settings": QUANTISED}, None),
+        ({"kv_cache_dtype": "fp8"}, None),
+    ],
+)
+def test_scales_are_what_the_weights_bring_and_the_log_does_not_miss(tmp_path: Path, facts: dict[str, Any], scales: str | None) -> None:
+    assert found(tmp_path, [fingerprint("fp8", **facts), *pair_of_blocks()]).arm("fp8").scales == scales
+
+
+def test_an_arms_flags_are_what_its_server_was_started_with_beside_what_other_facts_say(tmp_path: Path) -> None:
+    told = {"--model": ["./models/l"], "--kv-cache-dtype": ["fp8"], "--enable-sleep-mode": [], "--max-num-seqs": ["64"]}
+    shown = {"weights": "org/calibrated", "eager": "True", "max_num_seqs": 128, "attention_backend": None}
+    rows = [fingerprint("bf16", arguments=told), fingerprint("fp8", settings=shown), *pair_of_blocks()]
+    bf16, fp8 = found(tmp_path, rows).arms
+    assert (bf16.weights, bf16.flags, bf16.all_flags) == ("./models/l", ("--enable-sleep-mode", "--max-num-seqs", "64"), True)
+    assert (fp8.weights, fp8.flags, fp8.all_flags) == ("org/calibrated", ("--enforce-eager", "--max-num-seqs", "128"), False)

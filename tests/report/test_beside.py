@@ -25,7 +25,7 @@ def test_the_manifest_is_yaml_that_runs_the_arm_and_splits_the_sessions() -> Non
     deployment, service, route = yaml.safe_load_all(dict(beside(rollout()))["canary.yaml"])
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == "vllm/vllm-openai:v0.33.0"
-    assert container["args"] == ["acme/hybrid-30b", *rollout().arguments]
+    assert container["args"] == ["./calibrated/hybrid-30b-fp8-kv-tensor", *rollout().arguments]
     assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
     assert [target["weight"] for target in route["spec"]["rules"][0]["backendRefs"]] == [90, 10]
 
@@ -47,6 +47,11 @@ def test_a_build_that_was_never_released_names_no_image() -> None:
     manifest = dict(beside(replace(rollout(), version="0.33.1.dev12+g4ba787e")))["canary.yaml"]
     assert yaml.safe_load(manifest.split("---")[0])["spec"]["template"]["spec"]["containers"][0]["image"] == "IMAGE"
     assert "no release" in manifest
+
+
+def test_a_manifest_of_a_server_that_nobody_saw_started_says_that_options_may_be_missing() -> None:
+    assert "add to `args`" in dict(beside(replace(rollout(), is_whole=False)))["canary.yaml"]
+    assert "add to `args`" not in dict(beside(rollout()))["canary.yaml"]
 
 
 def test_evidence_that_was_not_measured_says_so_in_the_manifest() -> None:

@@ -95,10 +95,11 @@ def rollout(view: View) -> Rollout | None:
         label=labels.arm(arm.name),
         reference=labels.arm(view.evidence.reference),
         kind=view.decision.kind,
-        model=view.evidence.model.name,
+        model=arm.weights or view.evidence.model.name,
         version=deployment.version,
         gpus_per_replica=deployment.gpus_per_replica,
         arguments=_arguments(view, arm),
+        is_whole=arm.all_flags,
         reference_arguments=_arguments(view, view.evidence.arm(view.evidence.reference)),
         percent=CANARY_PERCENT,
         hours=CANARY_HOURS,
@@ -108,7 +109,7 @@ def rollout(view: View) -> Rollout | None:
 
 def _arguments(view: View, arm: Arm) -> tuple[str, ...]:
     deployment = view.evidence.deployment
-    out: list[str] = []
+    out = ["--served-model-name", view.evidence.model.name] if arm.weights else []
     if deployment.tensor_parallel > 1:
         out += ["--tensor-parallel-size", str(deployment.tensor_parallel)]
     if deployment.max_model_len:

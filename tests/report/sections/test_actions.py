@@ -19,7 +19,12 @@ def test_commands_that_name_a_database_can_be_copied_whatever_it_is_called() -> 
 def test_only_a_decision_to_use_an_arm_plans_a_canary() -> None:
     plan = made().rollout
     assert plan is not None
-    assert plan.arguments == ("--max-model-len", "131072", "--kv-cache-dtype", "fp8_e4m3", "--kv-cache-dtype-skip-layers", "sliding_window")
+    assert plan.model == "./calibrated/hybrid-30b-fp8-kv-tensor"
+    assert " ".join(plan.arguments) == (
+        "--served-model-name acme/hybrid-30b --max-model-len 131072 --kv-cache-dtype fp8_e4m3 "
+        "--kv-cache-dtype-skip-layers sliding_window --attention-backend FLASH_ATTN --max-num-batched-tokens 8192"
+    )
+    assert plan.is_whole
     for verdict in ("avoid", "calibrate", "test further", "no difference"):
         told = made(chosen(CHOICE, verdict=verdict))
         assert told.rollout is None

@@ -1,0 +1,58 @@
+"""The options that a vLLM server was started with, by its own log, else by the arm's launch command: all but keys and addresses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from agentload.endpoints.endpoint import Launch
+from agentload.endpoints.keys import keys_in_body
+
+MODEL: Final = "--model"
+_OF_THE_PLACE: Final = frozenset({"--host", "--port", "--model-tag", "--uds", "--config"})
+"""Where a server listens and reads from is its machine's."""
+
+
+def served(words: Sequence[str]) -> tuple[str, ...] | None:
+    """Return what follows `vllm serve`; None for any other command."""
+    at = next((at for at, word in enumerate(words) if word == "serve" and at and Path(words[at - 1]).name == "vllm"), None)
+    return None if at is None or at + 1 == len(words) else tuple(words[at + 1 :])
+
+
+def arguments(launch: Launch | None, logged: Mapping[str, object]) -> dict[str, list[str]]:
+    """Return each option with its values, `--model` first; {} where neither log nor launch tells."""
+    if logged:
+        return _without_places({f"--{name.replace('_', '-')}": value for name, value in logged.items()})
+    words = None if launch is None else served(launch.command)
+    if words is None:
+        return {}
+    found: dict[str, object] = {MODEL: [words[0]]}
+    values: list[str] = []
+    for word in words[1:]:
+        if not word.startswith("-"):
+            values.append(word)
+            continue
+        option, joined, value = word.partition("=")
+        values = [value] if joined else []
+        found[option.replace("_", "-") if option.startswith("--") else option] = values
+    return _without_places(found)
+
+
+def _without_places(options: Mapping[str, object]) -> dict[str, list[str]]:
+    kept = {name: value for name, value in options.items() if name not in _OF_THE_PLACE and not any(keys_in_body({name: value}))}
+    words = {name: _words(value) for name, value in kept.items() if value is not None}
+    return {(f"--no-{name[2:]}" if options[name] is False else name): each for name, each in words.items()}
+
+
+def _words(value: object) -> list[str]:
+    match value:
+        case bool():
+            return []
+        case list() | tuple():
+            return [each if isinstance(each, str) else json.dumps(each, default=str) for each in value]
+        case Mapping():
+            return [json.dumps(value, default=str)]
+        case _:
+            return [str(value)]
