@@ -80,7 +80,7 @@ def play(pair: int, arm: str, calls: int) -> Iterator[Row]:
             turn=turn,
             attempt=0,
             retry_of=None,
-            request_id=f"al-{int(rng.integers(1 << 62)):016x}{call:08x}",
+            request_id=f"{int(rng.integers(1 << 62)):016x}{call:016x}",
             due_ns=due,
             released_ns=due + 20 * US,
             opened_ns=due + 90 * US,

@@ -53,7 +53,8 @@ class Reuse:
             return self.error
         cached = "not told" if self.cached_tokens is None else f"{self.cached_tokens:,}"
         hits = "not told" if self.counted_hits is None else f"{self.counted_hits:,.0f}"
-        return f"{self.prompt_tokens} tokens; cached {cached}, counters {hits}; TTFT {self._ttft()}"
+        prompt = "prompt not counted" if self.prompt_tokens is None else f"{self.prompt_tokens} tokens"
+        return f"{prompt}; cached {cached}, counters {hits}; TTFT {self._ttft()}"
 
     def _ttft(self) -> str:
         told = [each for each in (self.first_ttft_ms, self.second_ttft_ms) if each is not None]

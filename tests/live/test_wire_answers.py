@@ -42,6 +42,20 @@ async def test_an_answer_of_an_old_server_ends_with_its_connection() -> None:
     assert (outcome.status, outcome.token_rule, outcome.prompt_tokens) == ("ok", "usage", 13)
 
 
+@pytest.mark.parametrize(
+    "events",
+    [(WIRE / "llama_cpp_cut.sse").read_bytes(), b""],
+    ids=["cut by another request", "nothing, to a prompt that is too long"],
+)
+async def test_an_answer_that_llama_cpp_cuts_or_never_gives_is_truncated_though_it_ends_well(events: bytes) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM + (b"%x\r\n%b\r\n" % (len(events), events) if events else b"") + END)
+
+    async with serving(answer) as server:
+        outcome = await one_call(server.url)
+    assert (outcome.status, outcome.http_status, outcome.error) == ("truncated", 200, "the answer has no finish_reason")
+
+
 async def test_a_missing_end_mark_truncates_once_the_server_is_known_to_send_them() -> None:
     async def answer(peer: Peer) -> None:
         await peer.send(STREAM)

@@ -17,6 +17,7 @@ from agentload.prompts.count import count
 from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import Exactness, Part, Tokenizer
 from agentload.prompts.words import WORDS
+from agentload.replay.naming import named
 from agentload.tasks import catalog
 
 LENGTHS: Final = (2048, 6144)
@@ -79,7 +80,7 @@ async def _measured(asker: Asker, endpoint: str, name: str, seed: int) -> Scaled
     words, tokens = [], []
     for context in LENGTHS:
         item = task.item(seed=seed, context=context, depth=_DEPTH if task.has_depth else None, number=0)
-        reply = await asker.ask(item.messages, tools=item.tools, output_tokens=1, seed=seed, request_id=f"length.{name}.{context}")
+        reply = await asker.ask(item.messages, tools=item.tools, output_tokens=1, seed=seed, request_id=named("length", name, str(context)))
         if not isinstance(reply, Answered):
             raise EndpointError(f"{endpoint}: cannot measure how long '{name}' is: {reply.error}", hint="--tokenizer tokenizer.json")
         if reply.prompt_tokens is None:

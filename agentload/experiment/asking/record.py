@@ -13,6 +13,7 @@ from agentload.experiment.asking.plan import Question
 from agentload.experiment.asking.signals import failure, signals
 from agentload.experiment.legs.record import arm_row
 from agentload.model.rows import AnswerRow, Row, RunRow
+from agentload.replay.naming import named
 from agentload.tasks.item import Grade
 
 
@@ -61,4 +62,4 @@ def answer_row(
 
 def request_id(run: str, question: Question, arm: str) -> str:
     """Name the request by which an arm is asked a question."""
-    return f"{run}.{arm}.{question.task}.{question.context}.{question.item}.{question.repetition}"
+    return named(run, arm, question.task, *map(str, (question.context, question.item, question.repetition)))
