@@ -208,6 +208,8 @@ class Capacity:
     workload: str | None
     agents_per_gpu: Estimate | None  # None: the pool never filled, nothing can be said
     replicas_at_peak: int | None
+    fewest_replicas: int | None = None  # at the upper end of the agents
+    most_replicas: int | None = None  # at their lower end; None: not known to be enough with any
     next_replica_at_agents: int | None  # the load at which one more is due
     reason: str
 

@@ -53,13 +53,20 @@ def agents_per_gpu(points: Sequence[CapacityPoint], *, share: float, gpus: int) 
     )
 
 
-def _replicas(estimate: Estimate, deployment: Deployment, gpus: int) -> tuple[int | None, int | None]:
-    """Return the replicas at the user's peak and the load at which one more is due."""
-    per_replica = math.floor(estimate.value * gpus)
-    if deployment.peak_agents is None or per_replica < 1:
-        return None, None
-    busy = math.ceil(deployment.peak_agents / per_replica)
-    return busy + deployment.spare_replicas, busy * per_replica + 1
+def _busy(agents_per_gpu: float | None, deployment: Deployment, gpus: int) -> int | None:
+    """Return the replicas that the user's peak keeps busy where each GPU carries so many (None: any number)."""
+    if deployment.peak_agents is None:
+        return None
+    if agents_per_gpu is None:
+        return 1
+    # A share of a GPU times its GPUs may fall short of the whole number it stands for.
+    per_replica = math.floor(agents_per_gpu * gpus + 1e-9)
+    return math.ceil(deployment.peak_agents / per_replica) if per_replica >= 1 else None
+
+
+def _due(found: Estimate, busy: int | None, gpus: int) -> int | None:
+    """Return the load at which one more replica is due."""
+    return None if busy is None else busy * math.floor(found.value * gpus + 1e-9) + 1
 
 
 def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
@@ -88,13 +95,16 @@ def _capacity(evidence: Evidence, policy: Policy, arm: str, workload: str | None
     found = agents_per_gpu(points, share=_SHARE if slo is None else slo.share, gpus=gpus * evidence.deployment.replicas)
     if found is None:
         return silent("no step holds the service level, and none surely breaks it: too few turns")
-    replicas, due = _replicas(found, evidence.deployment, gpus)
+    deployment = evidence.deployment
+    fewest, busy, most = (_busy(each, deployment, gpus) for each in (found.high, found.value, found.low or 0.0))
     return Capacity(
         arm=arm,
         workload=workload,
         agents_per_gpu=found,
-        replicas_at_peak=replicas,
-        next_replica_at_agents=due,
+        replicas_at_peak=None if busy is None else busy + deployment.spare_replicas,
+        fewest_replicas=None if fewest is None else fewest + deployment.spare_replicas,
+        most_replicas=None if most is None else most + deployment.spare_replicas,
+        next_replica_at_agents=_due(found, busy, gpus),
         reason=_reason(found, points),
     )
 

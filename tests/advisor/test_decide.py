@@ -207,6 +207,7 @@ def test_runs_that_filled_the_pool_find_the_agents_it_carries() -> None:
     assert _verdict(decision).pays.reason.startswith("32 agents per GPU for 16 on bf16")
     fp8 = next(each for each in decision.capacity if each.arm == "fp8")
     assert (fp8.replicas_at_peak, fp8.next_replica_at_agents) == (2, 65)
+    assert (fp8.fewest_replicas, fp8.most_replicas) == (2, 2)  # 39 agents or 32
 
 
 def test_runs_that_never_filled_the_pool_say_nothing_about_capacity() -> None:

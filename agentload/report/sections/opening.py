@@ -66,12 +66,14 @@ def _saved(view: View) -> Answer:
         return Answer(question=question, word="not known", tone="muted", because=view.told(because))
     gpus = view.evidence.gpus
     saved = gpus(reference.arm) * reference.replicas_at_peak - gpus(focus.arm) * focus.replicas_at_peak
-    return Answer(
-        question=question,
-        word=say.number(saved),
-        tone="good" if saved > 0 else "bad" if saved < 0 else "plain",
-        because=_due(view, reference, focus),
-    )
+    word, is_sure = say.number(saved), True
+    if reference.fewest_replicas is not None and focus.most_replicas is not None:
+        surely = gpus(reference.arm) * reference.fewest_replicas - gpus(focus.arm) * focus.most_replicas
+        word, is_sure = word if surely == saved else f"{say.number(surely)} to {word}", surely > 0
+    elif focus.agents_per_gpu is not None and saved > 0:
+        word, is_sure = f"up to {word}", False
+    tone: Tone = "bad" if saved < 0 else "good" if saved > 0 and is_sure else "plain"
+    return Answer(question=question, word=word, tone=tone, because=_due(view, reference, focus))
 
 
 def _due(view: View, reference: Capacity, focus: Capacity) -> str:

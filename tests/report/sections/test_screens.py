@@ -71,6 +71,9 @@ def test_gpus_are_saved_in_whole_ones() -> None:
     split = tuple(replace(arm, gpus=8) if arm.name == "fp8-skip-sw" else arm for arm in evidence.arms)
     spent = made(replace(sample.decision(), capacity=(capacity("bf16", 3), capacity("fp8-skip-sw", 2))), replace(evidence, arms=split))
     assert (spent.answers[2].word, spent.answers[2].tone) == ("−4", "bad")  # 3 replicas of 4 GPUs for 2 of 8
+    unsure = (replace(capacity("bf16", 3), fewest_replicas=2), replace(capacity("fp8-skip-sw", 2), most_replicas=2))
+    told = made(replace(sample.decision(), capacity=unsure), evidence).answers[2]
+    assert (told.word, told.tone) == ("0 to 4", "plain")
     unknown = made(replace(sample.decision(), capacity=())).answers[2]
     assert (unknown.word, unknown.because) == ("not known", "capacity was not measured")
     both = (capacity("bf16", None, "the pool never filled"), capacity("fp8-skip-sw", None, "the pool never filled"))
