@@ -27,7 +27,7 @@ def test_the_manifest_is_yaml_that_runs_the_arm_and_splits_the_sessions() -> Non
     assert container["image"] == "vllm/vllm-openai:v0.33.0"
     assert container["args"] == ["./calibrated/hybrid-30b-fp8-kv-tensor", *rollout().arguments]
     assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
-    assert [target["weight"] for target in route["spec"]["rules"][0]["backendRefs"]] == [90, 10]
+    assert [target["weight"] for target in route["spec"]["rules"][0]["backendRefs"]] == [67, 33]
 
 
 def test_the_alerts_are_yaml_with_one_rule_a_limit() -> None:

@@ -8,23 +8,15 @@ from typing import Final
 
 from advisor.evidence import Arm
 from advisor.verdict import Need
-from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Limit, Rollout, Step
+from agentload.report.parts import Rollout, Step
+from agentload.report.sections import alarms
 from agentload.report.sections.costs import sentence
 from agentload.report.sections.view import View
 
-# One part in ten is seen in the tail of a day's latencies and still bounds the harm; a day holds one cycle of the load.
+# Where it is not known how many replicas are beside it: one part in ten bounds the harm. A day holds one cycle of the load.
 CANARY_PERCENT: Final = 10
 CANARY_HOURS: Final = 24
-# Above the noise of two replicas under the same load (their TTFT p95 differ by a few percent), below what users notice.
-TTFT_FACTOR: Final = 1.1
-# A pool that is large enough does not preempt; five a minute is the least that is no accident.
-PREEMPTIONS_PER_MIN: Final = 5
-# MLPerf Inference bounds generated tokens to 90-110 % of the reference: a broken model that stops early is fast.
-LENGTH_LOW, LENGTH_HIGH = 0.9, 1.1
-# Loops end at the length limit; two points more of them than the stable servers is beyond chance at a thousand requests.
-LENGTH_ENDS: Final = 0.02
 # Lengths are no counts: every class has its answers at its own.
 _COUNT: Final = re.compile(r"(--(?:pairs|restarts|items|seconds)) \d+")
 
@@ -42,9 +34,9 @@ def do_now(view: View) -> tuple[Step, ...]:
                 command=view.typed(f"agentload replay TRACE --endpoints {endpoints} --model MODEL --db agentload.duckdb"),
             )
         )
-    if rollout(view) is not None:
+    if (plan := rollout(view)) is not None:
         steps.append(
-            Step(text=f"Canary {CANARY_PERCENT} %, {CANARY_HOURS} h: canary.yaml, alerts.yaml and rollback.md lie beside this report.")
+            Step(text=f"Canary {plan.percent} %, {CANARY_HOURS} h: canary.yaml, alerts.yaml and rollback.md lie beside this report.")
         )
     elif choice.verdict in ("avoid", "no difference") and not compares:
         steps.append(Step(text=f"Leave the servers on {labels.arm(view.evidence.reference)}."))
@@ -101,10 +93,17 @@ def rollout(view: View) -> Rollout | None:
         arguments=_arguments(view, arm),
         is_whole=arm.all_flags,
         reference_arguments=_arguments(view, view.evidence.arm(view.evidence.reference)),
-        percent=CANARY_PERCENT,
+        percent=_percent(view),
         hours=CANARY_HOURS,
-        limits=_limits(view),
+        limits=alarms.limits(view),
     )
+
+
+def _percent(view: View) -> int:
+    """Return the sessions that load the canary's one replica as much as each of today's: with fewer it shows nothing of its limit."""
+    stable = view.capacity(view.evidence.reference)
+    at_peak = max(stable.replicas_at_peak or 0 if stable else 0, view.evidence.deployment.replicas)
+    return max(1, round(100 / (at_peak + 1))) if at_peak > 1 else CANARY_PERCENT
 
 
 def _arguments(view: View, arm: Arm) -> tuple[str, ...]:
@@ -118,55 +117,3 @@ def _arguments(view: View, arm: Arm) -> tuple[str, ...]:
     if arm.skip_layers:
         out += ["--kv-cache-dtype-skip-layers", *arm.skip_layers]
     return (*out, *arm.flags)
-
-
-def _limits(view: View) -> tuple[Limit, ...]:
-    def p95(job: str) -> str:
-        return f'histogram_quantile(0.95, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket{{job="{job}"}}[15m])))'
-
-    def mean_length(job: str) -> str:
-        tokens, answers = (f'sum(rate(vllm:{name}_total{{job="{job}"}}[30m]))' for name in ("generation_tokens", "request_success"))
-        return f"({tokens} / {answers})"
-
-    def length_ends(job: str) -> str:
-        ended = f'vllm:request_success_total{{job="{job}"'
-        return f'sum(rate({ended},finished_reason="length"}}[30m])) / sum(rate({ended}}}[30m]))'
-
-    preemptions = _preemptions_per_min(view)
-    return (
-        Limit(
-            name="CanaryTimeToFirstToken",
-            text=f"TTFT p95 > {TTFT_FACTOR}× stable",
-            expression=f"{p95('vllm-canary')} > {TTFT_FACTOR} * {p95('vllm-stable')}",
-            minutes=15,
-            because="beyond what two equal replicas differ by",
-        ),
-        Limit(
-            name="CanaryPreemptions",
-            text=f"preemptions > {say.number(preemptions)}/min",
-            expression=f'sum(rate(vllm:num_preemptions_total{{job="vllm-canary"}}[10m])) * 60 > {preemptions:g}',
-            minutes=10,
-            because="the pool is smaller, or the load larger, than in the run",
-        ),
-        Limit(
-            name="CanaryAnswerLength",
-            text=f"answers outside {say.percent(LENGTH_LOW)} to {say.percent(LENGTH_HIGH)} of stable length",
-            expression=f"abs({mean_length('vllm-canary')} / {mean_length('vllm-stable')} - 1) > {LENGTH_HIGH - 1:.1f}",
-            minutes=30,
-            because="a cache that loses information shows first in answers that stop early or never end",
-        ),
-        Limit(
-            name="CanaryEndsAtLength",
-            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers cut at the length limit",
-            expression=f"{length_ends('vllm-canary')} - {length_ends('vllm-stable')} > {LENGTH_ENDS}",
-            minutes=30,
-            because="repetition and garbage run into the length limit",
-        ),
-    )
-
-
-def _preemptions_per_min(view: View) -> float:
-    figures = view.evidence.telemetry(None, view.decision.choice.arm)
-    seen = figures.preemptions / figures.minutes if figures and figures.preemptions is not None and figures.minutes else 0.0
-    # Twice what the run itself showed, where it showed any.
-    return max(float(PREEMPTIONS_PER_MIN), float(round(2 * seen)))
