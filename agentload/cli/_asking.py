@@ -13,7 +13,8 @@ from agentload.cli._output import transient
 from agentload.cli._signals import heard
 from agentload.cli._table import table
 from agentload.experiment.asking.cost import Cost
-from agentload.experiment.asking.eval import Asked, Eval, Leg
+from agentload.experiment.asking.evaluation import Asked, Eval
+from agentload.experiment.asking.leg import Leg
 from agentload.experiment.asking.plan import Question
 from agentload.experiment.asking.summary import Summary
 from agentload.model.rows import AnswerRow

@@ -34,7 +34,7 @@ from agentload.endpoints.kept import kept
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError, UsageError
 from agentload.experiment.asking.cost import cost
-from agentload.experiment.asking.eval import Asked, Eval
+from agentload.experiment.asking.evaluation import Asked, Eval
 from agentload.experiment.asking.lengths import described, from_tokenizer, measured
 from agentload.experiment.asking.plan import DEFAULT_TASKS, Asking, asking
 from agentload.experiment.asking.source import Generated, Supplied, digest, generated, supplied

@@ -8,7 +8,7 @@ from agentload.cli import eval as eval_verb
 from agentload.cli import replay
 from agentload.cli._playing import concluded, warned
 from agentload.errors import InterruptError, StoreError
-from agentload.experiment.asking.eval import Asked
+from agentload.experiment.asking.evaluation import Asked
 from agentload.experiment.legs.replay import Played
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from agentload.experiment.asking.eval import Questions
+from agentload.experiment.asking.evaluation import Questions
 from agentload.experiment.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 
 OUTPUT_TOKENS: Final = 64

@@ -1,91 +1,34 @@
-"""Ask every arm the same questions, grade what they say, write it down, load it."""
+"""Play a leg of an evaluation: meet the servers, ask every arm the same questions, see them again, load what was answered."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
-from random import Random
-from typing import Final, Literal, Protocol
+from dataclasses import replace
+from typing import Literal
 
-from agentload.ask.asker import Answered, Asker, Failed
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import changed
-from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
+from agentload.endpoints.identity import Identity, identify_all, kind_of
 from agentload.errors import EndpointError, StoreError
-from agentload.experiment.asking.past import Asked as AskedOf
+from agentload.experiment.asking.evaluation import Asked, Eval, Listener
+from agentload.experiment.asking.inquiry import FAILURES, Inquiry
 from agentload.experiment.asking.past import Past, asked_of, check_joined, check_resumed, past, replies
 from agentload.experiment.asking.plan import Question
-from agentload.experiment.asking.record import answer_row, described_run, request_id
-from agentload.experiment.asking.servers import seen_again, voided
+from agentload.experiment.asking.record import described_run
+from agentload.experiment.asking.servers import seen_again
 from agentload.experiment.legs.meeting import caveats
 from agentload.experiment.legs.record import fingerprint, leg_row, resume_command
 from agentload.experiment.legs.relay import Launching, Relay
 from agentload.model.controls import copied, is_control
-from agentload.model.rows import AnswerRow, LegRow, Row
+from agentload.model.rows import LegRow, Row
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
-from agentload.tasks.item import Grade, Item
-
-FAILURES: Final = 16
-"""So many failures of one arm in a row, none answered in between, end the leg: nothing but failures would follow."""
-
-
-class Questions(Protocol):
-    """Where items and grades come from: the tasks of the catalog, or a file of the user's."""
-
-    def questions(self) -> tuple[Question, ...]:
-        """Return what is asked, in order."""
-
-    def item(self, question: Question) -> Item:
-        """Return the item of a question."""
-
-    def grade(self, answer: str, question: Question, item: Item) -> Grade:
-        """Grade an answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eval:
-    """Everything that an evaluation needs."""
-
-    run: str
-    asked: Questions
-    endpoints: tuple[Endpoint, ...]
-    database: Path
-    seed: int
-    command: str
-    options: Mapping[str, object]
-    concurrency: int = 8
-    thinking_tokens: int = 0
-    """Room for thinking on top of each answer's cap."""
-    goes_on: Literal["new", "resume", "join"] = "new"
-    """Join: add the answers to a run of another verb, on the same arms."""
-    launching: Launching | None = None
-    """Start the servers in turn, and ask each all of its questions; None: they run all the time."""
-    is_forced: bool = False
-    """Ask servers that are not what the arms file expects, or what the run was played on; a caveat is kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """How a leg went."""
-
-    run_id: str
-    answered: int
-    failed: int
-    left: int
-    """Questions that were not asked."""
-    load_error: str | None = None
-
-
-Listener = Callable[[Question, str, AnswerRow], None]
 
 
 class Leg:
@@ -93,15 +36,9 @@ class Leg:
 
     def __init__(self, evaluation: Eval, *, listener: Listener = lambda *_: None, notice: Callable[[str], None] = lambda _: None) -> None:
         self._eval = evaluation
-        self._listener = listener
         self._notice = notice
         self._stops = asyncio.Event()
-        self._failures: Counter[str] = Counter()
-        self._dead: str | None = None
-        self._counts: Counter[str] = Counter()
-        self._said: dict[AskedOf, Answered] = {}
-        """What the reference answered, where it does not run beside the others."""
-        self._given: defaultdict[str, list[AnswerRow]] = defaultdict(list)
+        self._inquiry = Inquiry(evaluation, stops=self._stops, listener=listener)
         self._changed: dict[str, str] = {}
         """What arms became other servers by while they were asked."""
 
@@ -129,19 +66,19 @@ class Leg:
                 writer.append(row)
             writer.flush()
             if relay is None:
-                left = await self._ask_all(made.endpoints, self._open(before, identities), identities, writer)
+                left = await self._inquiry.ask(made.endpoints, self._open(before, identities), identities, writer)
                 await self._look_again(leg.leg, made.endpoints, identities, writer)
             else:
                 left = await self._ask_in_turn(relay, leg.leg, writer)
-            is_failed = self._dead is not None or bool(self._changed)
+            is_failed = self._inquiry.dead is not None or bool(self._changed)
             status: Literal["failed", "stopped", "done"] = "failed" if is_failed else "stopped" if left else "done"
             ended: LegRow = replace(leg, ended_ns=time.monotonic_ns(), status=status)
             if made.goes_on != "join":
                 writer.append(ended)
         error = await self._load()
-        if self._dead is not None:
+        if self._inquiry.dead is not None:
             raise EndpointError(
-                f"{self._dead} failed {FAILURES} questions in a row; what was answered is stored",
+                f"{self._inquiry.dead} failed {FAILURES} questions in a row; what was answered is stored",
                 hint=f"go on with: {resume_command(made.run)}",
             )
         if self._changed:
@@ -150,7 +87,8 @@ class Leg:
                 + "; what it answered meanwhile does not count",
                 hint=f"start it as it was, then: {resume_command(made.run)}",
             )
-        return Asked(run_id=made.run, answered=self._counts["answered"], failed=self._counts["failed"], left=left, load_error=error)
+        counts = self._inquiry.counts
+        return Asked(run_id=made.run, answered=counts["answered"], failed=counts["failed"], left=left, load_error=error)
 
     def _relay(self, launching: Launching) -> Relay:
         endpoints = {e.name: e for e in self._eval.endpoints}
@@ -182,8 +120,8 @@ class Leg:
                 if made.goes_on == "join":  # nobody was met before
                     self._caveats(identities, self._before(identities))
                 writer.append(fingerprint(made.run, leg, endpoint.name, up.identity, moment="before"))
-                self._said = self._said or replies(made.database, made.run, made.endpoints[0].name)
-                left += await self._ask_all((endpoint,), self._open(before, identities), identities, writer)
+                self._inquiry.said = self._inquiry.said or replies(made.database, made.run, made.endpoints[0].name)
+                left += await self._inquiry.ask((endpoint,), self._open(before, identities), identities, writer)
                 await self._look_again(leg, (up.endpoint,), identities, writer)
                 writer.flush()
             else:
@@ -201,10 +139,8 @@ class Leg:
             writer.append(fingerprint(self._eval.run, leg, arm, now, moment="after"))
             if differs := changed(identities[arm].facts(), now.facts()):
                 self._changed[arm] = ", ".join(differs)
-                for row in voided(self._given[arm], f"{arm} changed meanwhile"):
+                for row in self._inquiry.take_back(arm, f"{arm} changed meanwhile"):
                     writer.append(row)
-                    self._counts["answered"] -= 1
-                    self._counts["failed"] += 1
 
     def _before(self, identities: Mapping[str, Identity]) -> Past:
         made = self._eval
@@ -231,65 +167,6 @@ class Leg:
                 f"{len(asked) - len(fit):,} questions are longer than {longest:,} tokens, the shortest window of the arms: left out"
             )
         return tuple(each for each in fit if asked_of(each) not in before.answered)
-
-    async def _ask_all(
-        self, served: Sequence[Endpoint], questions: tuple[Question, ...], identities: Mapping[str, Identity], writer: journal.Writer
-    ) -> int:
-        made = self._eval
-        waiting: Iterator[Question] = iter(questions)
-        async with AsyncExitStack() as open_:
-            askers = {e.name: await open_.enter_async_context(Asker(e, served_model(e, identities[e.name]))) for e in served}
-
-            async def work() -> None:
-                while not self._stops.is_set() and (question := next(waiting, None)) is not None:
-                    for row in await self._ask(question, askers):
-                        writer.append(row)
-                    writer.flush_if_due(time.monotonic_ns())
-
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for _ in range(made.concurrency):
-                        tasks.create_task(work())
-            except* StoreError as group:  # all workers write to one journal: the first refusal tells all
-                raise group.exceptions[0] from None
-        return sum(1 for _ in waiting)
-
-    async def _ask(self, question: Question, askers: Mapping[str, Asker]) -> list[AnswerRow]:
-        made = self._eval
-        item = made.asked.item(question)
-        # The order of the arms is drawn, so that none is always asked with a warmer machine.
-        order = sorted(askers, key=lambda arm: Random(f"{made.seed} {question} {arm}").random())
-        replies: dict[str, Answered | Failed] = {}
-        for arm in order:
-            replies[arm] = await askers[arm].ask(
-                item.messages,
-                tools=item.tools,
-                output_tokens=item.output_tokens + made.thinking_tokens,
-                seed=made.seed + question.repetition,
-                request_id=request_id(made.run, question, arm),
-            )
-            self._watch(arm, replies[arm])
-        reference = made.endpoints[0].name
-        theirs = replies.get(reference) or self._said.get(asked_of(question))
-        if made.launching is not None and reference in askers and isinstance(theirs, Answered):
-            self._said[asked_of(question)] = theirs  # the others are asked when it runs no more
-        rows = []
-        for arm in askers:
-            reply, compared = replies[arm], theirs if arm != reference and isinstance(theirs, Answered) else None
-            grade = made.asked.grade(reply.text, question, item) if isinstance(reply, Answered) else None
-            rows.append(answer_row(made.run, question, arm, reply=reply, grade=grade, reference=compared))
-        for row in rows:
-            self._counts["failed" if row.right is None else "answered"] += 1
-            if row.right is not None:
-                self._given[row.arm].append(row)
-            self._listener(question, row.arm, row)
-        return rows
-
-    def _watch(self, arm: str, reply: Answered | Failed) -> None:
-        self._failures[arm] = self._failures[arm] + 1 if isinstance(reply, Failed) else 0
-        if self._failures[arm] >= FAILURES and self._dead is None:
-            self._dead = arm
-            self.stop()
 
     def _options(self) -> str:
         return json.dumps(dict(self._eval.options), sort_keys=True)

@@ -10,7 +10,8 @@ import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
-from agentload.experiment.asking.eval import Asked, Eval, Leg
+from agentload.experiment.asking.evaluation import Asked, Eval
+from agentload.experiment.asking.leg import Leg
 from agentload.experiment.asking.past import past
 from agentload.experiment.asking.plan import Question
 from agentload.model.rows import AnswerRow, FingerprintRow, Row, RunRow
