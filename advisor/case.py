@@ -136,6 +136,10 @@ class Case:
         """Return the command that asks paired questions, and adds the answers to this run where it has calls to stand beside."""
         return commands.evaluate(items, lengths=lengths, into=self._joined())
 
+    def probe(self) -> str:
+        """Return the command that tries feature combinations, and adds them to this run likewise."""
+        return commands.probe(into=self._joined())
+
     def search(self, *, seconds: float = 0.0) -> str:
         """Return the command that searches what one GPU carries, in trials of *seconds* at least, and adds it to this run likewise."""
         return commands.fill_pool(slo=self.policy.slo(None), seconds=max(seconds, self.trial_seconds()), into=self._joined())

@@ -86,9 +86,9 @@ def listed(lengths: Sequence[float]) -> str:
     return f"{names[0]}..{names[-1]}" if doubles and len(names) > 1 else ",".join(names)
 
 
-def probe() -> str:
-    """Return the command that tries feature combinations one by one."""
-    return "agentload probe --matrix --endpoints ENDPOINTS"
+def probe(*, into: str | None = None) -> str:
+    """Return the command that tries feature combinations one by one, and adds what it finds to the run *into*."""
+    return f"agentload probe --matrix --endpoints ENDPOINTS{_beside(into)}"
 
 
 def calibrate() -> str:
@@ -96,9 +96,9 @@ def calibrate() -> str:
     return "agentload calibrate TRACE --model MODEL"
 
 
-def launch(flags: str) -> str:
-    """Return the command that prints how to start one more arm."""
-    return f"agentload launch --print --model MODEL  # one more arm: {flags}"
+def arms() -> str:
+    """Return the command that prints an arms file with every arm that tells something, and what each is for."""
+    return "agentload endpoints init --model MODEL --out -"
 
 
 def _within(slo: Slo | None) -> str:

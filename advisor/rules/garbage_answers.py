@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.evidence import AccuracyBucket
 from advisor.verdict import Finding
@@ -41,7 +41,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     f"{worst.reference_garbage} on {case.evidence.reference}."
                 ),
                 flips="a version, kernel or flag under which the garbage is gone",
-                next_command=commands.probe(),
+                next_command=case.probe(),
                 leg="safe",
                 asks_for="avoid",
             )

@@ -25,7 +25,8 @@ def check(case: Case) -> tuple[Finding, ...]:
             continue
         third = next((each for each in evidence.arms if each.kernel == arm.kernel and dtype_of(each) == dtype_of(reference)), None)
         if third is None:
-            told = "Whether dtype or kernel did it is open."
+            backend = arm.kernel.split("(")[0]
+            told = f"Whether dtype or kernel did it is open; an arm like bf16-same-backend tells, with --attention-backend {backend}."
         else:
             told = f"{third.name} has the reference's dtype on that kernel: compare {arm.name} with it for the dtype's own effect."
         out.append(
@@ -34,9 +35,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 arm=arm.name,
                 message=f"{arm.name} runs {arm.kernel}, {reference.name} runs {reference.kernel}. {told}",
                 flips="a third arm that separates dtype from kernel" if third is None else None,
-                next_command=commands.launch(f"--attention-backend {arm.kernel.split('(')[0]} with the dtype of {reference.name}")
-                if third is None
-                else None,
+                next_command=commands.arms() if third is None else None,
                 source=BACKENDS,
                 leg="pays",
             )

@@ -6,7 +6,6 @@ shown to be good, an issue is a reason for a canary, not against the arm.
 
 from __future__ import annotations
 
-from advisor import commands
 from advisor.case import Case
 from advisor.dtypes import dtype_of, is_quantised
 from advisor.evidence import Arm
@@ -68,7 +67,7 @@ def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
         message=f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."
         + (" The answers measured here do not show it." if harmful and good else ""),
         flips="paired answers that are shown to be as good" if asks else None,
-        next_command=commands.probe() if issue.effect == "crash" else questions.first(case, arm.name, None).command,
+        next_command=case.probe() if issue.effect == "crash" else questions.first(case, arm.name, None).command,
         source=issue.url,
         leg="safe" if harmful else "pays",
         asks_for=asks,

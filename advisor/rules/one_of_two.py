@@ -43,7 +43,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 + (f"keep {keep}." if keep else "neither is shown to be worth more."),
                 estimates=(relative,),
                 flips="a version in which both work",
-                next_command=commands.probe(),
+                next_command=case.probe(),
                 leg="pays",
             )
         )

@@ -13,19 +13,24 @@ def check(case: Case) -> tuple[Finding, ...]:
     """Return one finding an arm that was asked twice, and beside it what each challenger changed."""
     changed = {each.arm: each.discordance for each in case.accuracy if each.workload is None}
     beside = "".join(f"; {arm} changed {share:.1%}" for arm, share in changed.items())
-    return tuple(_told(each, beside, case.evidence.reference) for each in case.same_answers)
+    return tuple(_told(case, each, beside) for each in case.same_answers)
 
 
-def _told(control: Accuracy, beside: str, reference: str) -> Finding:
+def _told(case: Case, control: Accuracy, beside: str) -> Finding:
     difference = control.estimate
     is_steady = not (difference.is_above(0.0) or difference.is_below(0.0))
     told = f"{control.arm} asked twice changed {control.discordance:.1%} of {difference.n:,} answers, {words.points(difference)}{beside}."
     return Finding(
         kind="informs" if is_steady else "opposes",
         # Every arm is held against the reference: what moves its answers is a doubt about each.
-        arm=None if control.arm == reference and not is_steady else control.arm,
+        arm=None if control.arm == case.evidence.reference and not is_steady else control.arm,
         message=told if is_steady else f"{told} Equal servers should lose as many as they win: something besides the arms moves answers.",
         estimates=(difference,),
-        next_command=None if is_steady else commands.probe(),
+        next_command=None if is_steady else _again(case, control),
         leg="safe",
     )
+
+
+def _again(case: Case, control: Accuracy) -> str:
+    """Return the command that asks as many questions more of the arm and of itself."""
+    return f"{case.evaluation(2 * control.items, lengths=commands.listed(control.lengths))} --aa {control.arm}"

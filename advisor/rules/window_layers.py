@@ -16,7 +16,7 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.model.window_layers"})
 
-FLAG = "--kv-cache-dtype fp8 --kv-cache-dtype-skip-layers sliding_window"
+FLAG = "--kv-cache-dtype-skip-layers sliding_window"
 REFUSED = ("FLASHINFER", 100)  # the backend and capability that did not take skipped layers in vLLM 0.19.1 (vLLM blog 2026-04-22)
 
 
@@ -56,10 +56,10 @@ def check(case: Case) -> Finding | None:
             kind="informs",
             arm=fulls[0].name,
             message=(
-                f"{evidence.model.window_layers} layers attend to a window only; FP8 costs them time and reads nothing less. Try one "
-                f"arm that skips them{_where_refused(evidence, fulls[0])}."
+                f"{evidence.model.window_layers} layers attend to a window only; FP8 costs them time and reads nothing less. Try an "
+                f"arm that skips them, like fp8-skip-sw, by {FLAG}{_where_refused(evidence, fulls[0])}."
             ),
-            next_command=commands.launch(FLAG),
+            next_command=commands.arms(),
             source=f"{BLOG}; {KERNELS}",
             leg="pays",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from math import ceil
@@ -24,7 +25,7 @@ CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": (*_SERVERS, "--tokenizer", *_STAND_INS, *_LOAD, *_MEANS, *_PATIENCE, "--db"),
     "sweep": (*_SERVERS, *_STAND_INS, *_MEANS[:4], "--wait-cap", "--slo", "--db"),
     "eval": (*_SERVERS, "--tokenizer", "--launch", "--logs", "--start-timeout", "--db"),
-    "probe": _SERVERS,
+    "probe": (*_SERVERS, "--logs", "--start-timeout", "--db"),
     "calibrate": ("--model",),
 }
 """By verb, the options of a run's own command that a suggested one takes over."""
@@ -39,18 +40,22 @@ FLAGS: Final = frozenset(
 )
 """Options without a value."""
 
+_URLS: Final = re.compile(r"://|^'?emulated:")
+"""Servers that no file describes."""
 _ANEW: Final = frozenset({"--swap", "--launch"})
 """What makes another plan of a run that began without it: a run of its own."""
 
 Typed = list[tuple[str, str | None]]
 
 
-def completed(command: str, made: Made, *, played: int = 0) -> str:
+def completed(command: str, made: Made, *, played: int = 0) -> str | None:
     """Fill the blanks of a command with what the run had, where that is known, and keep the run's options that it does not set.
 
-    *played* is how many pairs of the run count.
+    *played* is how many pairs of the run count. None for a command that would be refused: no run tells how to start servers by URLs.
     """
     typed = _options(made.command)
+    if ("--matrix", None) in _options(command) and _URLS.search(_value(typed, "--endpoints") or ""):
+        return None
     if _adds_pairs(command, made):
         wanted = int(_value(_options(command), "--pairs") or 0)
         if played < _planned(made) and wanted <= _planned(made):

@@ -66,8 +66,8 @@ class View:
         """Set one of the advisor's sentences: its figures as ours, its arms as people call them."""
         return labels.named(say.typeset(words), self.arms)
 
-    def typed(self, command: str) -> str:
-        """Complete a command with what was typed for this run."""
+    def typed(self, command: str) -> str | None:
+        """Complete a command with what was typed for this run; None where it could not be played."""
         observed = (each.calls for each in self.evidence.observations if each.calls is not None)
         played = {pair for calls in observed for pair in np.unique(calls.pair).tolist()}
         return completed(command, self.facts.made, played=len(played))

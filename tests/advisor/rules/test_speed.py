@@ -66,7 +66,8 @@ def test_large_heads_on_hopper_lose_prefill_and_a_measurement_outranks_the_table
 def test_window_layers_ask_for_the_arm_that_skips_them() -> None:
     hybrid = replace(LLAMA, window_layers=12, full_layers=12)
     (found,) = findings(window_layers, bare(model=hybrid))
-    assert "skip-layers sliding_window" in (found.next_command or "")
+    assert "fp8-skip-sw, by --kv-cache-dtype-skip-layers sliding_window" in found.message
+    assert found.next_command == "agentload endpoints init --model MODEL --out -"
     assert findings(window_layers, bare()) == []
     blackwell = Deployment(gpu=Gpu(name="B200-SXM", sm=100))
     (doubted,) = findings(window_layers, bare(model=hybrid, deployment=blackwell, arms=(BF16, replace(FP8, kernel="FLASHINFER"))))
@@ -106,7 +107,8 @@ def test_backends_outside_the_table_are_named(sm: int, dtype: str, kernel: str, 
 def test_a_kernel_that_changed_with_the_dtype_asks_for_a_third_arm_until_it_is_there() -> None:
     moved = replace(FP8, kernel="FLASHINFER")
     (found,) = findings(kernel_changed, bare(arms=(BF16, moved)))
-    assert "FLASHINFER" in (found.next_command or "")
+    assert "bf16-same-backend tells, with --attention-backend FLASHINFER" in found.message
+    assert found.next_command == "agentload endpoints init --model MODEL --out -"
     third = replace(BF16, name="bf16-flashinfer", kernel="FLASHINFER")
     (known,) = findings(kernel_changed, bare(arms=(BF16, moved, third)))
     assert (known.next_command, "bf16-flashinfer has the reference's dtype" in known.message) == (None, True)
