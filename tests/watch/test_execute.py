@@ -119,7 +119,7 @@ def test_a_server_that_hangs_in_its_answers_is_given_up_at_the_cost_limit(tmp_pa
     assert took_s < 60
     with reading(tmp_path / "watch.duckdb") as connection:
         statuses = connection.execute("SELECT DISTINCT status FROM calls_row WHERE status <> 'ok'").fetchall()
-    assert ("cancelled",) in statuses
+    assert ("stopped",) in statuses
 
 
 def runs_of(database: Path) -> set[str]:
