@@ -23,7 +23,7 @@ class Calls:
     restart: Ints  # which start of the servers; the top level of the bootstrap
     pair: Ints  # block pair; the same number on two arms is the two halves of one pair
     block: Ints  # position of the block in time, over all arms
-    session: Ints
+    session: Ints  # of the trace: the same number in two pairs is the same session, played again
     turn: Ints
     start_s: Floats  # release, seconds after the run's start
     ok: Bools  # ended cleanly; False also for a turn that was never sent

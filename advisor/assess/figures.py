@@ -10,7 +10,6 @@ from scipy import special
 from advisor.estimate import Estimate
 from advisor.evidence import Arm, Calls, Evidence, Floats, Telemetry
 from advisor.policy import Policy, Slo
-from advisor.statistics.matching import session_numbers
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Figure
@@ -59,11 +58,10 @@ def _by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
 
 
 def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
-    sessions = session_numbers(calls)
     for metric in LATENCIES:
         values = np.where(calls.ok, getattr(calls, metric), np.inf)  # a turn that died is slower than any that ended
         for q, name in QUANTILES:
-            found = quantile(values, sessions, q, unit="ms")
+            found = quantile(values, calls.session, q, unit="ms")
             if found is not None:
                 yield f"{metric}.{name}", found
     yield "dropped_share", _counted(1 - float(calls.ok.mean()), unit="share", method="counted turns", n=len(calls))

@@ -10,7 +10,6 @@ from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import Calls
 from advisor.policy import Slo
-from advisor.statistics.matching import session_numbers
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Finding, Inequality
@@ -22,7 +21,7 @@ def _tail(calls: Calls | None, metric: Metric, share: float) -> Estimate | None:
     """Return the latency that *share* of the turns holds; one that died holds none."""
     if calls is None:
         return None
-    return quantile(np.where(calls.ok, getattr(calls, metric), np.inf), session_numbers(calls), share, unit="ms")
+    return quantile(np.where(calls.ok, getattr(calls, metric), np.inf), calls.session, share, unit="ms")
 
 
 def _limits(slo: Slo) -> Iterator[tuple[Metric, float]]:

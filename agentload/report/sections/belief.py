@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from advisor.dtypes import canonical
 from advisor.verdict import Gate
 from agentload.report import format as say
@@ -14,6 +16,9 @@ from agentload.report.sections.view import View
 
 FEW_PAIRS: Final = 5
 """Below, the factor of a 95 % interval is more than half as large again as with many."""
+
+REPEATED: Final = 1.5
+"""Calls a turn from which a trace is short for its pairs; a play more of some of its blocks is none."""
 
 
 def belief(view: View) -> tuple[Check, ...]:
@@ -117,10 +122,22 @@ def _pairs(view: View) -> Iterable[Check]:
     changes = [each for each in view.decision.changes if each.workload is None and each.metric == "turn_ms"]
     if changes:
         fewest = min(changes, key=lambda each: each.pairs)
-        yield Check(
-            state="ok" if fewest.pairs >= FEW_PAIRS else "unknown",
-            text=f"{say.plural(fewest.pairs, 'block pair')}, {say.plural(fewest.calls, 'call')} on the same bytes in each arm",
-        )
+        distinct, calls = _distinct(view)
+        pairs = f"{say.plural(fewest.pairs, 'block pair')}, {say.plural(fewest.calls, 'call')} on the same bytes in each arm"
+        again = ""
+        if calls > REPEATED * distinct:
+            again = (
+                f": {say.plural(distinct, 'distinct turn')}, each {round(calls / distinct, 1):g} times; the intervals are about these"
+            )
+            again += " turns, and a longer trace tells of more"
+        yield Check(state="ok" if fewest.pairs >= FEW_PAIRS and not again else "unknown", text=pairs + again)
+
+
+def _distinct(view: View) -> tuple[int, int]:
+    """Return how many turns of the trace the reference was sent, and how many calls that made."""
+    sent = [each.calls for each in view.evidence.observations if each.arm == view.evidence.reference and each.calls is not None]
+    turns = [np.unique(np.stack([calls.session, calls.turn]), axis=1).shape[1] for calls in sent]
+    return sum(turns), sum(len(calls) for calls in sent)
 
 
 def _void(view: View) -> Iterable[Check]:

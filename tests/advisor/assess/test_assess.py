@@ -253,6 +253,13 @@ def test_too_few_sessions_leave_a_quantile_out_instead_of_guessing_it() -> None:
     assert ("turn_ms.p95", "chat") not in found
 
 
+def test_a_session_that_is_played_again_is_no_new_one() -> None:
+    reference, arm = simulated_calls(np.random.default_rng(3), pairs=20, effect=0.0, noise=Noise())
+    again = [replace(calls, session=calls.session % 6) for calls in (reference, arm)]
+    assert ("turn_ms.p95", "chat") in _named(bare(observations=observed(reference, arm)))
+    assert ("turn_ms.p95", "chat") not in _named(bare(observations=observed(*again)))  # 6 sessions, 20 times each
+
+
 def test_needs_are_paths_that_have_to_lead_somewhere() -> None:
     case = assess(bare(), Policy())
     assert missing(case, frozenset({"evidence.arms.kernel", "evidence.model.window_layers"})) == ()

@@ -51,6 +51,18 @@ def test_equal_servers_that_differ_by_more_than_any_margin_speak_against_the_fig
     assert Check(state="bad", text="A/A noise floor across machines ±19.0 % of turn time") in made(wild).belief
 
 
+def test_turns_that_were_played_again_and_again_are_told_as_what_they_are() -> None:
+    evidence = sample.evidence()
+    assert not any("distinct" in each.text for each in made().belief)
+    few = tuple(
+        replace(each, calls=None if each.calls is None else replace(each.calls, session=each.calls.session % 4))
+        for each in evidence.observations
+    )
+    (told,) = (each for each in made(evidence=replace(evidence, observations=few)).belief if "distinct" in each.text)
+    assert told.state == "unknown"
+    assert told.text.endswith("distinct turns, each 8 times; the intervals are about these turns, and a longer trace tells of more")
+
+
 def test_what_was_not_observed_is_never_told_as_fine() -> None:
     evidence = replace(
         sample.evidence(),
