@@ -25,7 +25,7 @@ def _caveats(case: Case) -> tuple[str, ...]:
     if evidence.kind != "measured":
         out.append(f"All figures are {evidence.kind}: no server was measured.")
     if any(each.gpu_time_share is None for each in evidence.workloads):
-        out.append("The weights of the mix are the reference's time in turns; GPU time was not measured.")
+        out.append("The weights of the mix are the reference's time in turns; how its server's time was shared is not known.")
     starts = {int(each) for row in evidence.observations if row.calls is not None for each in np.unique(row.calls.restart)}
     if len(starts) == 1:
         out.append("Each server was started once: what a restart changes is in no interval.")
@@ -36,7 +36,7 @@ def _caveats(case: Case) -> tuple[str, ...]:
 
 
 def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:
-    """Return the share of GPU time at which a class that loses would undo the gain of the mix."""
+    """Return the share of server time at which a class that loses would undo the gain of the mix."""
     if choice.verdict != "use":
         return ()
     out = []
@@ -48,7 +48,7 @@ def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:
             continue
         others = sum(share * value for share, value in rest) / weight
         if others < -case.policy.min_change:
-            out.append(f"{name} above {(-case.policy.min_change - others) / (change - others):.0%} of GPU time")
+            out.append(f"{name} above {(-case.policy.min_change - others) / (change - others):.0%} of server time")
     return tuple(out)
 
 

@@ -89,7 +89,9 @@ class WorkloadClass:
     """Describe one class of the user's mix and what its own traffic looks like."""
 
     name: str
-    gpu_time_share: float | None = None  # measured share of the reference arm's GPU time; None when it was not measured
+    gpu_time_share: float | None = (
+        None  # share of the time in which the reference's server was busy, split equally among the calls that were open; None: not seen
+    )
     context_tokens: Floats | None = None  # contexts of the user's own calls, for the share that lies outside the tested range
     batch: float | None = None  # sequences that decode together under this user's load
     working_set_tokens: float | None = None  # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once

@@ -1,4 +1,4 @@
-"""Weigh the workloads of the mix: by measured GPU time where it is known, else by the reference's time in turns."""
+"""Weigh the workloads of the mix: by its share of the server's time where that is known, else by the reference's time in turns."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ KINDS: Final[tuple[Kind, ...]] = ("measured", "emulated", "simulated")
 NOTES: Final = (
     "Latencies are of turns that succeeded, with 95 % intervals over sessions.",
     "Output tokens per second of a workload are its own, beside the others of the mix; those of a whole server are of all.",
+    "KV pool, GPU memory, right answers and accepted drafts are the server's, whatever it works on: equal in all rows of a configuration.",
     "Compare KV caches in pool tokens: GPU memory is filled to the same share whatever the cache's dtype.",
     "Sessions are those that ran at once without preemptions, queues, failures or a broken limit, and the number that did not.",
 )

@@ -41,7 +41,12 @@ def do_now(view: View) -> tuple[Step, ...]:
     elif choice.verdict in ("avoid", "no difference") and not compares:
         steps.append(Step(text=f"Leave the servers on {labels.arm(view.evidence.reference)}."))
     elif choice.verdict == "avoid":
-        steps.append(Step(text="Find what changed between the two runs: the servers' identities are under How to reproduce."))
+        steps.append(
+            Step(
+                text="Find what changed between the two runs: the servers' identities are under How to reproduce; "
+                "a job of agentload watch keeps the history."
+            )
+        )
     return (*steps, *_settling(view), *_calibrating(view))
 
 

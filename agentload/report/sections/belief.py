@@ -126,9 +126,7 @@ def _pairs(view: View) -> Iterable[Check]:
         pairs = f"{say.plural(fewest.pairs, 'block pair')}, {say.plural(fewest.calls, 'call')} on the same bytes in each arm"
         again = ""
         if calls > REPEATED * distinct:
-            again = (
-                f": {say.plural(distinct, 'distinct turn')}, each {round(calls / distinct, 1):g} times; the intervals are about these"
-            )
+            again = f": {say.plural(distinct, 'distinct turn')}, each {round(calls / distinct, 1):g} times; the intervals are about these"
             again += " turns, and a longer trace tells of more"
         yield Check(state="ok" if fewest.pairs >= FEW_PAIRS and not again else "unknown", text=pairs + again)
 

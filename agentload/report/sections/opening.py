@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from advisor.evidence import Kind
-from advisor.verdict import Capacity, Leg
+from advisor.verdict import Capacity, Leg, Word
 from agentload.evidence.described import UNKNOWN_GPU
 from agentload.report import format as say
 from agentload.report import labels
@@ -19,6 +19,14 @@ BANNERS: Final[dict[Kind, str]] = {
     "It shows how the decision is made, not what your servers do.",
     "simulated": "Simulated: computed from a profile, without servers or sockets. "
     "It shows what the profile implies, not what your servers do.",
+}
+
+_SINCE: Final[dict[Word, str]] = {
+    "use": "faster than in",
+    "avoid": "slower than in",
+    "no difference": "as fast as in",
+    "calibrate": "not settled against",
+    "test further": "not settled against",
 }
 
 
@@ -41,8 +49,13 @@ def layers(view: View) -> str:
 
 
 def headline(view: View) -> tuple[str, Tone]:
-    """Say in a few words what to do."""
-    return view.told(view.decision.choice.headline), labels.VERDICT_TONES[view.decision.choice.verdict]
+    """Say in a few words what to do; of two runs, how the later one stands."""
+    verdict = view.decision.choice.verdict
+    if view.facts.made.compared_with is None:
+        return view.told(view.decision.choice.headline), labels.VERDICT_TONES[verdict]
+    change = view.change("turn_ms", view.focus, None)
+    told = "" if change is None else f", turn time {say.estimate(change.relative)}"
+    return f"{_SINCE[verdict]} {view.facts.made.compared_with}{told}; one run each: a restart or a neighbour may be all of it", "plain"
 
 
 def answers(view: View) -> tuple[Answer, ...]:

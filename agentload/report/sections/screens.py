@@ -137,7 +137,7 @@ def classes(view: View) -> Table | None:
     focus = labels.arm(view.focus)
     ttft, first_token = _first_token(view)
     columns = (
-        "class (share of GPU time)",
+        "class (share of server time)",
         *(f"{labels.arm(arm)} turn time" for arm in challengers),
         f"{focus} {ttft}",
         f"verdict for {focus}",

@@ -41,7 +41,7 @@ class View:
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """List the workload classes, the one with most GPU time first."""
+        """List the workload classes, the one with most of the server's time first."""
         ordered = sorted(self.evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
         return tuple(each.name for each in ordered)
 

@@ -86,3 +86,13 @@ def test_verdicts_that_read_the_same_are_told_once() -> None:
     places = "the whole server, code, long_chat"
     title = f"FP8 skip-SW on {places}, multimodal; FP8 on {places}, rag, multimodal: test further"
     assert [(reason.title, reason.message) for reason in told.verdicts] == [(title, "nobody looked")]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"), [("avoid", "slower than in"), ("use", "faster than in"), ("test further", "not settled against")]
+)
+def test_of_two_runs_it_is_told_how_the_later_one_stands_and_what_else_may_be_behind_it(verdict: str, told: str) -> None:
+    facts = replace(sample.facts(), made=replace(sample.facts().made, compared_with="r0"))
+    found = made(chosen(CHOICE, verdict=verdict), facts=facts)
+    assert re.fullmatch(rf"{told} r0, turn time −6 % \[.*\]; one run each: a restart or a neighbour may be all of it", found.headline)
+    assert found.tone == "plain"
