@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from advisor.columns import Bools, Calls, Floats, Ints, Sweep
-from advisor.facts import Arm, Deployment, Gpu, Model, PrefixBreak, Prior, Probe, Scales, WorkloadClass
+from advisor.facts import Arm, Deployment, Gpu, Model, Prior, Probe, Scales, WorkloadClass
 
 __all__ = [
     "AaControl",
@@ -29,7 +29,6 @@ __all__ = [
     "Model",
     "Observation",
     "Phase",
-    "PrefixBreak",
     "Prior",
     "Probe",
     "Scales",
@@ -180,7 +179,6 @@ class Evidence:
     aa: tuple[AaControl, ...] = ()
     aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
     priors: tuple[Prior, ...] = ()
-    prefix_breaks: tuple[PrefixBreak, ...] = ()
     probes: tuple[Probe, ...] = ()
     dated: str | None = None  # ISO date of the run, for the known-issue table
     notes: tuple[str, ...] = field(default=())

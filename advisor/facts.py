@@ -95,7 +95,6 @@ class WorkloadClass:
     context_tokens: Floats | None = None  # contexts of the user's own calls, for the share that lies outside the tested range
     batch: float | None = None  # sequences that decode together under this user's load
     working_set_tokens: float | None = None  # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
-    image_tokens_share: float | None = None  # share of prompt tokens that come from images
 
     def __post_init__(self) -> None:
         assert self.gpu_time_share is None or 0 <= self.gpu_time_share <= 1, self.gpu_time_share
@@ -115,18 +114,6 @@ class Prior:
     version: str | None = None
     source: str
     dated: str | None = None  # ISO date
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefixBreak:
-    """Name the first segment that changes between turns and so costs the cached prefix."""
-
-    workload: str
-    arm: str | None = None  # None: the trace itself, whatever the arm
-    segment: str
-    position_tokens: float  # how far into the prompt it sits
-    calls: int
-    reprefilled_tokens: float  # per call, mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from advisor.evidence import (
 )
 from advisor.rules import (
     garbage_answers,
-    multimodal_tokens,
     same_question_twice,
     systematic_shift,
     untested_lengths,
@@ -68,14 +67,6 @@ def test_buckets_that_did_not_move_are_told() -> None:
     evidence = _all_down(6)
     (found,) = findings(systematic_shift, replace(evidence, accuracy=(*evidence.accuracy, *still)))
     assert found.message.startswith("6 of 18 buckets fell, none rose, 12 did not move (sign test p 0.031, screening)")
-
-
-def test_images_need_answers_about_images() -> None:
-    (found,) = findings(multimodal_tokens, compared(effect=0.0, workloads=(chat_class(image_tokens_share=0.4),)))
-    assert (found.asks_for, found.need is not None) == ("test further", True)
-    own = compared(effect=0.0, workloads=(chat_class(image_tokens_share=0.4),))
-    assert findings(multimodal_tokens, replace(own, accuracy=tuple(replace(each, workload="chat") for each in own.accuracy))) == []
-    assert findings(multimodal_tokens, compared(effect=0.0, workloads=(chat_class(image_tokens_share=0.01),))) == []
 
 
 def test_lengths_that_nobody_asked_about_are_told_with_their_share() -> None:

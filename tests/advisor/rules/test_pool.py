@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from advisor.evidence import (
-    PrefixBreak,
     Probe,
     Telemetry,
 )
@@ -13,7 +12,6 @@ from advisor.rules import (
     capacity_bound,
     one_of_two,
     pool_never_filled,
-    prefix_break,
 )
 from tests.advisor.cases import BF16, FP8, bare, compared
 from tests.advisor.rules.asking import chat_class, findings, with_telemetry
@@ -32,15 +30,6 @@ def test_preemptions_say_that_the_pool_binds_whatever_the_sizes_say() -> None:
     evidence = compared(effect=0.0, workloads=(chat_class(working_set_tokens=40_000.0),))
     found = findings(capacity_bound, with_telemetry(evidence, "bf16", Telemetry(preemptions=12.0)))
     assert [each.workload for each in found] == ["chat"]
-
-
-def test_a_prefix_break_names_the_segment_and_its_price() -> None:
-    small = PrefixBreak(workload="chat", segment="clock", position_tokens=120.0, calls=40, reprefilled_tokens=900.0)
-    large = PrefixBreak(workload="chat", segment="memory", position_tokens=3100.0, calls=40, reprefilled_tokens=52_000.0)
-    first, second = findings(prefix_break, bare(prefix_breaks=(small, large)))
-    assert "Segment 'memory', 3,100 tokens into the prompt of chat" in first.message
-    assert "52k tokens are computed again in each of 40 calls" in first.message
-    assert "'clock'" in second.message
 
 
 def test_of_two_features_that_exclude_each_other_the_better_is_kept() -> None:

@@ -147,7 +147,6 @@ def decision(kind: Kind = "measured") -> Decision:
         ),
         skipped=(
             Skipped(rule="speculative_decoding", missing=("acceptance rate",)),
-            Skipped(rule="prefix_break", missing=("prefix changes of the trace",)),
         ),
         figures=tuple(
             Figure(name=name, arm=arm, workload=workload, estimate=estimate(value * factor, half, unit=unit), kind=kind)
