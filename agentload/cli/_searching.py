@@ -39,9 +39,7 @@ def require(found: Sequence[Found]) -> None:
     """Raise `EndpointError` for an arm of which nothing is known, because its first trial says nothing."""
     for each in found:
         if each.void is not None and each.holds is None and each.breaks is None:
-            raise EndpointError(
-                f"{each.arm}: nothing was found: {each.void.void}", hint="mend that, then the same command again"
-            )
+            raise EndpointError(f"{each.arm}: nothing was found: {each.void.void}", hint="mend that, then the same command again")
 
 
 def _load(sessions: float | None) -> str:

@@ -1,1 +1,1 @@
-"""Experiments, from a verb to its rows: laid out (`layout`), played leg by leg (`legs`), asked (`asking`), searched (`search`), or all of it (`matrix`)."""
+"""Experiments: laid out (`layout`), played leg by leg (`legs`), asked (`asking`), searched (`search`), or all of it (`matrix`)."""

@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--models", type=lambda text: text.split(","), default=list(MODELS), help="llama,gpt_oss")
     given = parser.parse_args()
     if unknown := set(given.models) - MODELS.keys():
-        parser.error(f"no model {sorted(unknown)[0]!r}: {', '.join(MODELS)}")
+        parser.error(f"no model {min(unknown)!r}: {', '.join(MODELS)}")
     vllm = os.environ.get("AGENTLOAD_VLLM")
     if not vllm or not os.access(vllm, os.X_OK):
         sys.exit(

@@ -145,9 +145,7 @@ def decision(kind: Kind = "measured") -> Decision:
                 prior=True,
             ),
         ),
-        skipped=(
-            Skipped(rule="speculative_decoding", missing=("acceptance rate",)),
-        ),
+        skipped=(Skipped(rule="speculative_decoding", missing=("acceptance rate",)),),
         figures=tuple(
             Figure(name=name, arm=arm, workload=workload, estimate=estimate(value * factor, half, unit=unit), kind=kind)
             for name, value, half, unit in (
