@@ -18,6 +18,8 @@ from agentload.replay.call import Asked
 from agentload.replay.counting import Counting
 
 CONNECT_S: Final = 10.0
+BREATH_S: Final = 0.003  # what a call that was handed over needs the loop for: a connection of its own, and the write
+CROWD: Final = 16  # so many prompts that wait to be rendered wait no longer for calls
 AHEAD_BYTES: Final = 256 << 20  # rendered prompts that wait for their instant; beyond, the oldest are rendered again when they are due
 
 
@@ -55,6 +57,7 @@ class PromptCaller:
         self._ready_bytes = 0
         self._orders: OrderedDict[str, Prepare] = OrderedDict()
         self._ordered = asyncio.Event()
+        self._handed_s = 0.0
         self._foretold: dict[tuple[str, str], str] = {}
         """Calls that may never come, by arm and session."""
         self._cancelled: dict[str, Halt] = {}
@@ -68,6 +71,7 @@ class PromptCaller:
 
     async def call(self, send: Send, streamed: Callable[[int], None]) -> tuple[Outcome, str | None]:
         """Send a call and follow it to its end; return its outcome and the hash of its prompt."""
+        self._handed_s = asyncio.get_running_loop().time()
         self._foretold.pop((send.arm, send.call.session), None)
         ready = self._take(send.request_id)
         if (why := self._cancelled.pop(send.request_id, None)) is not None:
@@ -117,7 +121,7 @@ class PromptCaller:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._ordered.wait()
-                await asyncio.sleep(0)  # let calls that are due go first
+                await self._let_calls_go()
                 if not self._orders:
                     self._ordered.clear()
                     continue
@@ -125,6 +129,13 @@ class PromptCaller:
                 self._keep(order.request_id, self._render(order.call.context, order.salt))
                 if order.call.turn == 0 and order.connects:
                     tasks.create_task(self._connect(order))
+
+    async def _let_calls_go(self) -> None:
+        """Wait until what was handed over last is on its way: a long prompt keeps the loop for milliseconds."""
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        while len(self._orders) < CROWD and (left_s := self._handed_s + BREATH_S - loop.time()) > 0:
+            await asyncio.sleep(left_s)
 
     async def _connect(self, order: Prepare) -> None:
         with contextlib.suppress(TimeoutError):  # the call itself will find out
