@@ -133,8 +133,8 @@ class PromptCaller:
     async def _let_calls_go(self) -> None:
         """Wait until what was handed over last is on its way: a long prompt keeps the loop for milliseconds."""
         await asyncio.sleep(0)
-        loop = asyncio.get_running_loop()
-        while len(self._orders) < CROWD and (left_s := self._handed_s + BREATH_S - loop.time()) > 0:
+        left_s = self._handed_s + BREATH_S - asyncio.get_running_loop().time()
+        if left_s > 0 and len(self._orders) < CROWD:
             await asyncio.sleep(left_s)
 
     async def _connect(self, order: Prepare) -> None:

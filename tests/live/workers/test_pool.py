@@ -125,7 +125,7 @@ async def test_a_watched_call_streams_its_tokens_and_is_cancelled_where_it_is(tm
         stopped = await asyncio.wait_for(stopping, 2)
     assert (ended.outcome.status, seen[:2]) == ("cancelled", [1, 2])
     assert ended.chunks >= 2
-    assert (stopped.outcome.status, len(server.requests)) == ("stopped", 1)
+    assert stopped.outcome.status == "stopped"
 
 
 @pytest.mark.parametrize(("sent", "how"), [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGSTOP, "has said nothing for 0.8 s")])
