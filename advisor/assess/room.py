@@ -13,6 +13,7 @@ from advisor.policy import Policy
 from advisor.statistics.matching import session_numbers
 
 HIT_GAP = 0.05  # cached share lost against a cache without bounds
+LARGER = 1.25  # times the reference's pool: an arm that shows what more room brings
 FULL = 0.95  # usage at which vLLM starts to evict and preempt
 
 
@@ -83,7 +84,19 @@ def _never_full(evidence: Evidence) -> bool:
     return figures is not None and figures.sent_tokens is not None and pool is not None and figures.sent_tokens < pool
 
 
-def _strain(figures: Telemetry | None, *, never_full: bool) -> str | None:
+def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
+    """Say whether arms with larger pools hit their caches no more often: then it is not room that the hits lack."""
+    reference = evidence.arm(evidence.reference)
+    ours = evidence.telemetry(workload, reference.name)
+    if ours is None or ours.hit_rate is None or not reference.pool_tokens:
+        return False
+    larger = [arm.name for arm in evidence.challengers if arm.pool_tokens and arm.pool_tokens >= LARGER * reference.pool_tokens]
+    theirs = [figures.hit_rate for arm in larger if (figures := evidence.telemetry(workload, arm)) is not None]
+    known = [rate for rate in theirs if rate is not None]
+    return bool(known) and max(known) - ours.hit_rate < HIT_GAP
+
+
+def _strain(figures: Telemetry | None, *, has_room: bool) -> str | None:
     """Return what the server's own figures say against slack, if anything."""
     if figures is None:
         return None
@@ -92,7 +105,7 @@ def _strain(figures: Telemetry | None, *, never_full: bool) -> str | None:
     if figures.peak_kv_usage is not None and figures.peak_kv_usage >= FULL:
         return f"KV usage peaked at {figures.peak_kv_usage:.0%}"
     # A cache keeps whole blocks only: short prompts hit less than they could in a pool of any size.
-    if never_full:
+    if has_room:
         return None
     if figures.hit_rate is not None and figures.ideal_hit_rate is not None and figures.ideal_hit_rate - figures.hit_rate >= HIT_GAP:
         return f"the cache hits {figures.hit_rate:.0%} of the prompt where {figures.ideal_hit_rate:.0%} could hit"
@@ -102,7 +115,8 @@ def _strain(figures: Telemetry | None, *, never_full: bool) -> str | None:
 def _room(evidence: Evidence, policy: Policy, workload: str | None, whole: Alive | None) -> Room:
     alive, pool = _alive(evidence, workload, whole), evidence.arm(evidence.reference).pool_tokens
     tokens = None if alive is None else alive.tokens
-    strain = _strain(evidence.telemetry(workload, evidence.reference), never_full=_never_full(evidence))
+    has_room = _never_full(evidence) or _misses_alike(evidence, workload)
+    strain = _strain(evidence.telemetry(workload, evidence.reference), has_room=has_room)
     if strain is not None:
         return Room(workload=workload, state="binds", reason=strain, working_set_tokens=tokens)
     if alive is None or not pool:

@@ -59,6 +59,16 @@ def test_a_pool_that_could_hold_all_that_was_ever_sent_is_not_why_the_cache_hit_
     assert [each.state for each in room.rooms(evidence, Policy()) if each.workload == "chat"] == [state]
 
 
+@pytest.mark.parametrize(("theirs", "state"), [(0.1, "slack"), (0.2, "binds"), (None, "binds")])
+def test_hits_that_a_pool_of_twice_the_size_misses_too_are_not_missed_for_want_of_room(theirs: float | None, state: str) -> None:
+    seen = {"bf16": Telemetry(hit_rate=0.1, ideal_hit_rate=0.2), "fp8": Telemetry(hit_rate=theirs)}
+    evidence = bare(
+        workloads=(WorkloadClass(name="chat", working_set_tokens=1000.0),),
+        observations=tuple(Observation(workload="chat", arm=arm, telemetry=telemetry) for arm, telemetry in seen.items()),
+    )
+    assert [each.state for each in room.rooms(evidence, Policy()) if each.workload == "chat"] == [state]
+
+
 def test_shares_are_those_of_gpu_time_or_else_of_turn_time() -> None:
     told = (WorkloadClass(name="a", gpu_time_share=0.6), WorkloadClass(name="b", gpu_time_share=0.2))
     assert dict(mix.shares(bare(workloads=told))) == pytest.approx({"a": 0.75, "b": 0.25})
