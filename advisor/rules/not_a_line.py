@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from advisor.case import Case
-from advisor.verdict import Finding
+from advisor.statistics.line import BENT
+from advisor.verdict import Finding, ItlLine
 
 NEEDS = frozenset({"itl"})
+
+
+def _why(line: ItlLine) -> str:
+    if line.lack_of_fit_p is not None and line.lack_of_fit_p < BENT:
+        return "kernels switch with length, so do not extrapolate"
+    return "a few calls decide the slope, so read the points; more pairs settle it"
 
 
 def check(case: Case) -> tuple[Finding, ...]:
@@ -18,7 +25,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 f"{line.arm}, batch {line.users}: least squares gives {line.slope_ms_per_token.value:.3g} ms/token, Theil-Sen "
                 f"{line.theil_sen_slope.value:.3g}"
                 + ("" if line.lack_of_fit_p is None else f", lack of fit p {line.lack_of_fit_p:.3f}")
-                + ": kernels switch with length, so do not extrapolate."
+                + f": {_why(line)}."
             ),
             estimates=(line.slope_ms_per_token, line.theil_sen_slope),
             next_command=case.context_sweep(),
