@@ -45,9 +45,9 @@ def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
     verdicts = [each for name in view.workloads if (each := view.verdict(arm, name)) is not None and each.verdict == word]
     server = view.verdict(arm, None)
     if word in ("calibrate", "test further") and server is not None and server.verdict == word and _covers(verdicts, view):
-        return (f"{labels.arm(arm)}, the whole server{need(server)}",)
+        return (f"{labels.arm(arm)}, the whole server{need(server, is_whole=True)}",)
     if word == "test further":
-        return tuple(f"{each.workload} ({labels.arm(arm)}{need(each)})" for each in verdicts)
+        return tuple(f"{each.workload} ({labels.arm(arm)}{need(each, is_whole=True)})" for each in verdicts)
     if verdicts:
         return (f"{', '.join(each.workload or '' for each in verdicts)} ({labels.arm(arm)})",)
     if server is not None and server.verdict == word and not view.workloads:

@@ -118,7 +118,7 @@ def words(verdict: ArmVerdict) -> str:
             return verdict.verdict
 
 
-def need(verdict: ArmVerdict) -> str:
+def need(verdict: ArmVerdict, *, is_whole: bool = False) -> str:
     """Say what the missing evidence costs: `: +260 calls, 7 min`."""
     if verdict.verdict != "test further":
         return ""
@@ -126,6 +126,8 @@ def need(verdict: ArmVerdict) -> str:
     for each in verdict.needs:
         if told := cost(each):
             first.setdefault(noun(each), told)
+    if not is_whole and len(first) > 1:  # a cell has room for counts
+        first = {kind: told.partition(", ")[0].replace("paired ", "") for kind, told in first.items()}
     return f": +{' and '.join(first.values())}" if first else ""
 
 
