@@ -208,7 +208,7 @@ def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(policy: str, s
     wait_for_blocks(tmp_path, 1)
     mortal.stop()
     if policy == "wait":
-        time.sleep(2.5)
+        time.sleep(6)  # longer than what is asked again at once
         with start(arms, noise=False, speed=50.0, port=port):
             _, stderr = running.communicate(timeout=60)
     else:
