@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import duckdb
-import polars as pl
 
-from agentload.evidence.plays import Play
+from agentload.evidence.plays import Play, counted, tabled
 
 # Bits of NVML's clocks event reasons (nvml.h), which DCGM hands on.
 SLOWED: Final = 0x8 | 0x20 | 0x40 | 0x80  # hardware slowdown, heat by software, heat by hardware, power brake
@@ -37,14 +36,6 @@ class Clocks:
 
 def clocks(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[str, Clocks]:
     """Read by arm how long its GPUs were slowed in the plays that count; an arm whose GPUs say nothing is left out."""
-    table = pl.DataFrame(
-        [(play.leg, play.arm, play.started_ns, play.ended_ns) for play in plays if play.left_out is None],
-        schema={"leg": pl.Int64, "arm": pl.String, "started_ns": pl.Int64, "until_ns": pl.Int64},
-        orient="row",
-    )
-    connection.register("plays", table)
-    try:
+    with tabled(connection, counted(plays)):
         rows = connection.execute(_QUERY, {"run": run_id, "slowed": SLOWED, "capped": CAPPED}).fetchall()
-    finally:
-        connection.unregister("plays")
     return {arm: Clocks(slowed=slowed, capped=capped) for arm, slowed, capped in rows}

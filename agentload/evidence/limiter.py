@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import duckdb
-import polars as pl
 
-from agentload.evidence.plays import Play
+from agentload.evidence.plays import Play, counted, tabled
 
 # A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever counts requests of a key: in an answer's head,
 # or in a stream whose head said 200 (`replay.call` puts its code before what it said).
@@ -21,13 +20,5 @@ WHERE c.run_id = $run AND c.http_status IS NOT NULL GROUP BY ALL
 
 def limited(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[str, float]:
     """Return the share of attempts that were answered 429, by arm, in the plays that count."""
-    table = pl.DataFrame(
-        [(play.leg, play.arm, play.pair, play.started_ns, play.ended_ns) for play in plays if play.left_out is None],
-        schema={"leg": pl.Int64, "arm": pl.String, "pair": pl.Int64, "started_ns": pl.Int64, "until_ns": pl.Int64},
-        orient="row",
-    )
-    connection.register("plays", table)
-    try:
+    with tabled(connection, counted(plays)):
         return dict(connection.execute(_QUERY, {"run": run_id}).fetchall())
-    finally:
-        connection.unregister("plays")

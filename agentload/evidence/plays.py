@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import duckdb
+import polars as pl
 
 WARM_UP: Final = "warm-up"
 
@@ -112,3 +114,23 @@ def _restarts(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Restarts:
             known[arm] = start
             changes.append((leg, at_ns))
     return _Restarts(tuple(changes))
+
+
+def counted(plays: Iterable[Play]) -> list[Play]:
+    """Return the plays that are evidence."""
+    return [play for play in plays if play.left_out is None]
+
+
+@contextmanager
+def tabled(connection: duckdb.DuckDBPyConnection, plays: Sequence[Play]) -> Iterator[None]:
+    """Let queries read when each arm was played from a table `plays`."""
+    table = pl.DataFrame(
+        [(play.leg, play.arm, play.pair, play.started_ns, play.ended_ns) for play in plays],
+        schema={"leg": pl.Int64, "arm": pl.String, "pair": pl.Int64, "started_ns": pl.Int64, "until_ns": pl.Int64},
+        orient="row",
+    )
+    connection.register("plays", table)
+    try:
+        yield
+    finally:
+        connection.unregister("plays")

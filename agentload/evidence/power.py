@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import duckdb
-import polars as pl
 
-from agentload.evidence.plays import Play
+from agentload.evidence.plays import Play, counted, tabled
 from agentload.evidence.servers import Server
 
 _QUERY: Final = """
@@ -30,16 +29,8 @@ class Power:
 
 def power(connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[Server], plays: Sequence[Play]) -> Power:
     """Read the draw of every arm in the plays that count."""
-    table = pl.DataFrame(
-        [(play.leg, play.arm, play.started_ns, play.ended_ns) for play in plays if play.left_out is None],
-        schema={"leg": pl.Int64, "arm": pl.String, "started_ns": pl.Int64, "until_ns": pl.Int64},
-        orient="row",
-    )
-    connection.register("plays", table)
-    try:
+    with tabled(connection, counted(plays)):
         rows = connection.execute(_QUERY, {"run": run_id}).fetchall()
-    finally:
-        connection.unregister("plays")
     drawn: dict[str, list[float]] = {}
     split: set[str] = set()
     for arm, labels, mean in rows:

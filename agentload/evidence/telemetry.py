@@ -9,7 +9,7 @@ import duckdb
 import polars as pl
 
 from advisor.evidence import Phase, Telemetry
-from agentload.evidence.plays import Play
+from agentload.evidence.plays import Play, tabled
 from agentload.evidence.rows import total
 from agentload.model.controls import control_of
 
@@ -95,16 +95,8 @@ _Figures = tuple[float | None, float | None, float | None]
 
 
 def _samples(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[tuple[str, str], _Figures]:
-    table = pl.DataFrame(
-        [(play.leg, play.arm, play.started_ns, play.ended_ns) for play in plays],
-        schema={"leg": pl.Int64, "arm": pl.String, "started_ns": pl.Int64, "until_ns": pl.Int64},
-        orient="row",
-    )
-    connection.register("plays", table)
-    try:
+    with tabled(connection, plays):
         found = connection.execute(_QUERY, {"run": run_id, "full": FULL}).fetchall()
-    finally:
-        connection.unregister("plays")
     return {(arm, name): (highest, full_share, counted) for arm, name, highest, full_share, counted in found}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
+from agentload.tracefile.families import families
 
 ROOM: Final = 1 << 56  # block ids that a trace has to itself, however often it is repeated
 
@@ -18,8 +19,8 @@ class _Merged:
     traces: tuple[Trace, ...]
 
     def __iter__(self) -> Iterator[Session]:
-        families = (_families(_renamed(trace, place)) for place, trace in enumerate(self.traces))
-        for family in heapq.merge(*families, key=lambda family: family[0].start_s or 0.0):
+        each = (families(_renamed(trace, place)) for place, trace in enumerate(self.traces))
+        for family in heapq.merge(*each, key=lambda family: family[0].start_s or 0.0):
             yield from family
 
 
@@ -37,18 +38,6 @@ def merged(traces: Sequence[Trace]) -> Trace:
     name = "+".join(t.header.name for t in traces)
     header = Header(name=name, seed=first.seed, block=first.block, prefixes=prefixes, source=source)
     return Trace(header=header, sessions=_Merged(tuple(traces)))
-
-
-def _families(sessions: Iterator[Session]) -> Iterator[list[Session]]:
-    """Keep spawned sessions behind the root that they follow in the file."""
-    family: list[Session] = []
-    for session in sessions:
-        if session.start_s is not None and family:
-            yield family
-            family = []
-        family.append(session)
-    if family:
-        yield family
 
 
 def _renamed(trace: Trace, place: int) -> Iterator[Session]:

@@ -6,7 +6,7 @@ output. Sessions are read one by one; what is held are the calls that are later 
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from agentload.errors import TraceError
 from agentload.model.trace import Segment, Session, Trace, Turn
 from agentload.tracefile.contexts import contexts
+from agentload.tracefile.families import families
 
 _REACH: Final = 10_000
 """Sessions that a reference may reach back, by the format."""
@@ -50,18 +51,6 @@ def sent(trace: Trace, *, s_per_token: float) -> Iterator[Sent]:
             done.popitem(last=False)
     while held:
         yield heapq.heappop(held)[2]
-
-
-def families(sessions: Iterable[Session]) -> Iterator[list[Session]]:
-    """Yield each session that starts by itself, with those that follow because it spawned them."""
-    family: list[Session] = []
-    for session in sessions:
-        if session.start_s is not None and family:
-            yield family
-            family = []
-        family.append(session)
-    if family:
-        yield family
 
 
 def _starts(family: list[Session], done: "OrderedDict[str, list[float]]", s_per_token: float) -> dict[str, list[float]]:
