@@ -1,0 +1,259 @@
+"""A study as words of the command line, both ways.
+
+Each verb takes some kinds of studies, and their fields as options (`FORMS`). `built` makes a study of what was typed, whoever split the
+words; `argv` writes a study as the words that make it again, those of its fields that differ from a default.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from agentload.errors import UsageError
+from agentload.study.document import study, tag
+from agentload.study.fields import Flag, Part, flags
+from agentload.study.kinds import SLO, Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.parts import Live, Load, TraceRef, Virtual
+from agentload.study.quantity import WORDS, Text, named, number, plain
+
+Typed: TypeAlias = Mapping[str, Any]
+"""What was typed, by `Flag.name`: text, a list of it for what may be repeated, True or False for a switch."""
+
+MINUTES: Final = Text(read=lambda text, option: 60 * number(text, option, unit="min"), write=lambda value: plain(value / 60), shown="FLOAT")
+SWITCHES: Final = ("--concurrency",)
+"""Options that choose between the studies of a verb and have no value."""
+PLAIN: Final = ("--dry-run", "--json", "--gate", "--print-study")
+"""Options without a value that say nothing of a study."""
+_IDLE: Final = (None, False, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """One kind of study as a verb takes it."""
+
+    kind: type[Part]
+    servers: type[Part]
+    switch: str | None = None
+    """The option that asks for it; None: what the verb does without one."""
+    without: frozenset[str] = frozenset()
+    """Fields, or parts, that it has no options for."""
+    other: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What is other than the field says: name, help, default, by the field."""
+
+    def flags(self) -> Iterator[Flag]:
+        """List the options: what is positional, the servers', the others."""
+        servers = [replace(flag, path=("servers", *flag.path)) for flag in flags(self.servers)]
+        own = flags(self.kind)
+        for flag in (*(each for each in own if each.said.positional), *servers, *(each for each in own if not each.said.positional)):
+            if not self.without & {*flag.path}:
+                yield replace(flag, **self.other.get(flag.path[-1], {}))
+
+
+_LIVE_ONLY: Final = frozenset({"tokenizer", "timeouts", "warmup", "aa", "on_dead", "workers", "keep_raw", "lenient"})
+_TRACE: Final = {
+    "option": "--trace",
+    "text": WORDS,
+    "default": (TraceRef(path="chat"),),
+    "help": "--concurrency: whose sessions run; several, separated by commas, as one mix.",
+}
+
+FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
+    "replay": (Form(kind=Replay, servers=Live),),
+    "simulate": (
+        Form(kind=Replay, servers=Virtual, without=_LIVE_ONLY),
+        Form(
+            kind=Search,
+            servers=Virtual,
+            switch="--find",
+            without=frozenset({"start", "machines"}),
+            other={
+                "trial_s": {
+                    "option": "--minutes",
+                    "help": "Virtual minutes that each load is tried for.",
+                    "text": MINUTES,
+                    "default": 900.0,
+                },
+                "slo": {"default": SLO},
+            },
+        ),
+    ),
+    "sweep": (
+        Form(kind=Sweep, servers=Live, switch="--contexts"),
+        Form(
+            kind=Search,
+            servers=Live,
+            switch="--concurrency",
+            without=frozenset({*Load.__struct_fields__, "find", "restarts"}) - {"wait_cap_s"},
+            other={
+                "traces": _TRACE,
+                "trial_s": {"option": "--seconds", "help": "--concurrency: length of each trial."},
+                "slo": {"help": "--concurrency: limits in ms: ttft=2000,tpot=50,turn=30000."},
+                "share": {"help": "--concurrency: share of the turns that must hold."},
+            },
+        ),
+    ),
+    "eval": (Form(kind=Ask, servers=Live, without=frozenset({"noise", "restarts"})),),
+    "probe": (Form(kind=Probe, servers=Live, without=frozenset({"noise", "force", "launch", "restarts"})),),
+}
+
+
+@cache
+def options(verb: str) -> tuple[Flag, ...]:
+    """List the options of a verb that say what its study is, each once; a switch between kinds is one of them where it has no value."""
+    return tuple({flag.option: flag for form in reversed(FORMS[verb]) for flag in form.flags()}.values())
+
+
+def built(verb: str, typed: Typed) -> Study:
+    """Return the study that was typed. Raises UsageError where it cannot be read, is out of range or contradicts itself."""
+    given = {name: value for name, value in typed.items() if value not in (None, [], ())}
+    form = _form(verb, given)
+    own = tuple(form.flags())
+    made: dict[str, Any] = {"servers": {"kind": tag(form.servers)}}
+    for flag in own:
+        if flag.name in given:
+            _check_needed(flag, own, given)
+            _put(made, flag.path, _read(flag, given[flag.name]))
+        elif flag.default is msgspec.NODEFAULT:
+            raise UsageError(f"{flag.option} is missing", hint=f"agentload {verb} --help")
+        else:
+            _put(made, flag.path, msgspec.to_builtins(flag.default))
+    return study(made, form.kind, named={flag.path: flag.option for flag in own})
+
+
+def argv(made: Study) -> tuple[str, ...]:
+    """Write a study as a verb and its options: those whose value is not what the verb takes without them."""
+    verb, form = form_of(made)
+    own = tuple(form.flags())
+    positional = (
+        word for flag in own if flag.said.positional and not flag.option.startswith("--") for word in _written(flag, flag.value(made))
+    )
+    switch = (form.switch,) if form.switch is not None and all(flag.option != form.switch for flag in own) else ()
+    options = (
+        word
+        for flag in own
+        if flag.option.startswith("--") and (flag.option == form.switch or flag.value(made) != flag.default)
+        for word in _written(flag, flag.value(made))
+    )
+    return (verb, *positional, *switch, *options)
+
+
+def command(made: Study, *, db: str | None = None, resume: str | None = None, into: str | None = None) -> str:
+    """Write a study as a line of the shell; it goes on with the run *resume*, or adds what it finds to the run *into*."""
+    places = (("--db", db), ("--resume", resume), ("--into", into))
+    return shlex.join(("agentload", *argv(made), *(word for name, value in places if value is not None for word in (name, value))))
+
+
+def split(words: Sequence[str]) -> tuple[str, Typed]:
+    """Return the verb of a command line, and what was typed of a study; options that say where results go are passed over.
+
+    Raises UsageError for words that are no study.
+    """
+    verb, *rest = words or ("",)
+    if verb not in FORMS:
+        raise UsageError(f"'{verb}' runs no study", hint=f"one of: {', '.join(FORMS)}")
+    known = {name: flag for flag in options(verb) for name in (flag.option, *flag.also)}
+    typed: dict[str, Any] = {}
+    for name, value in _words(rest, known):
+        if name is None:
+            typed.setdefault("traces", []).append(value)
+            continue
+        flag = known.get(name) or known.get(name.replace("--no-", "--", 1))
+        if flag is None:
+            if name in SWITCHES:
+                typed[_name(name)] = True
+            continue
+        if flag.is_switch:
+            typed[flag.name] = not name.startswith("--no-")
+        elif flag.said.repeated:
+            typed.setdefault(flag.name, []).append(value)
+        else:
+            typed[flag.name] = value
+    return verb, typed
+
+
+def form_of(made: Study) -> tuple[str, Form]:
+    """Return the verb that runs a study, and its form of it."""
+    return next(
+        (verb, form) for verb, forms in FORMS.items() for form in forms if (form.kind, form.servers) == (type(made), type(made.servers))
+    )
+
+
+def _words(rest: Sequence[str], known: Mapping[str, Flag]) -> Iterator[tuple[str | None, str]]:
+    words = iter(rest)
+    for word in words:
+        name, mark, value = word.partition("=")
+        if not word.startswith("-") or word == "-":
+            yield None, word
+            continue
+        flag = known.get(name) or known.get(name.replace("--no-", "--", 1))
+        is_switch = flag.is_switch if flag is not None else name in (*SWITCHES, *PLAIN)
+        yield name, value if mark else "" if is_switch else next(words, "")
+
+
+def _form(verb: str, given: Typed) -> Form:
+    forms = FORMS[verb]
+    switched = [form for form in forms if form.switch is not None and given.get(_name(form.switch)) not in (None, False)]
+    plain = [form for form in forms if form.switch is None]
+    if len(switched) > 1 or not (switched or plain):
+        names = " or ".join(form.switch or "" for form in forms)
+        raise UsageError(f"{verb} takes either {names}", hint=f"agentload {verb} --help")
+    form = (switched or plain)[0]
+    own = {flag.name for flag in form.flags()} | ({_name(form.switch)} if form.switch else set())
+    for flag in options(verb):
+        if flag.name in given and flag.name not in own:
+            where = next(each for each in forms if any(flag.name == own.name for own in each.flags()))
+            raise UsageError(f"{flag.option} does nothing {_asked(where, form)}", hint=f"agentload {verb} --help")
+    return form
+
+
+def _asked(where: Form, instead: Form) -> str:
+    return f"without {where.switch}" if where.switch else f"with {instead.switch}"
+
+
+def _check_needed(flag: Flag, own: Sequence[Flag], given: Typed) -> None:
+    there = [each for each in own if each.option in flag.said.needs]
+    if there and all(given.get(each.name) in _IDLE for each in there):
+        raise UsageError(f"{flag.option} does nothing without {' or '.join(each.option for each in there)}")
+
+
+def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401  # text, a list of it, or a switch; and what it says
+    if flag.is_switch:
+        return bool(value)
+    if flag.said.repeated:
+        example = f"{flag.said.repeated[0]}=30"
+        return dict(
+            named(each, flag.option, unit="s" if flag.path[-1].endswith("_s") else "", kinds=flag.said.repeated, example=example)
+            for each in value
+        )
+    if flag.path[-1] == "traces":
+        return [{"path": path} for path in (value if isinstance(value, list | tuple) else flag.text.read(value, flag.option))]
+    return flag.text.read(value, flag.option) if isinstance(value, str) else value
+
+
+def _written(flag: Flag, value: Any) -> Iterator[str]:  # noqa: ANN401  # a field's
+    if flag.is_switch:
+        yield flag.option if value else f"--no-{flag.option.removeprefix('--')}"
+    elif flag.said.repeated:
+        for kind, figure in value.items():
+            yield from (flag.option, f"{kind}={plain(figure)}")
+    elif flag.path[-1] == "traces" and not flag.option.startswith("--"):
+        yield from (each.path for each in value)
+    elif flag.path[-1] == "traces":
+        yield from (flag.option, ",".join(each.path for each in value))
+    else:
+        yield from (flag.option, flag.text.write(value))
+
+
+def _put(made: dict[str, Any], path: Sequence[str], value: object) -> None:
+    for name in path[:-1]:
+        made = made.setdefault(name, {})
+    made[path[-1]] = value
+
+
+def _name(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")

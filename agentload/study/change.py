@@ -1,0 +1,59 @@
+"""Two studies beside each other: what tells one from the other, and one that goes on with another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import PurePath
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from agentload.study.document import fields_of
+from agentload.study.fields import Role
+from agentload.study.kinds import Replay, Study
+
+S = TypeVar("S", bound=Study)
+
+WHAT: Final[frozenset[Role]] = frozenset({"what"})
+WORDS: Final = {"traces": "trace", "cache": "cache setting", "thinking": "thinking tokens"}
+"""What people call a field, where it is not the name of its option."""
+
+
+def differences(a: Study, b: Study, *, roles: Collection[Role] = WHAT) -> tuple[str, ...]:
+    """Name what two studies differ by, among the fields of these roles; equal ones measure the same."""
+    if type(a) is not type(b) or type(a.servers) is not type(b.servers):
+        return ("kind of study",)
+    return tuple(
+        WORDS.get(name := flag.option.removeprefix("--"), name)
+        for _, flag in fields_of(a)
+        if flag.said.role in roles and _compared(flag.value(a)) != _compared(flag.value(b))
+    )
+
+
+def _compared(value: Any) -> Any:  # noqa: ANN401  # a field's
+    """Return what counts of a value: a trace is what it holds, wherever it lies."""
+    if isinstance(value, tuple) and value and hasattr(value[0], "sha256"):
+        return tuple(each.sha256 or PurePath(each.path).name for each in value)
+    return value
+
+
+def extended(made: S, **fields: Any) -> S:  # each of its field's type
+    """Return a study with other values of some fields, wherever in it they stand. Raises TypeError for one that it has not."""
+    wanted = dict(fields)
+    by_part: dict[tuple[str, ...], dict[str, Any]] = {}
+    for path, _ in fields_of(made):
+        if path[-1] in wanted:
+            by_part.setdefault(path[:-1], {})[path[-1]] = wanted.pop(path[-1])
+    if wanted:
+        raise TypeError(f"a {type(made).__name__} has no {', '.join(wanted)}")
+    out = made
+    for part, values in by_part.items():
+        out = msgspec.structs.replace(out, **(values if not part else {part[0]: msgspec.structs.replace(getattr(out, part[0]), **values)}))
+    return out
+
+
+def resumed(began: S, now: S) -> S:
+    """Return the study by which a run goes on: the one that is typed now, with what the first process found out and nobody has typed."""
+    if isinstance(began, Replay) and isinstance(now, Replay) and now.capacity is not None and now.load.duration_s is None:
+        return extended(now, duration_s=began.load.duration_s)
+    return now

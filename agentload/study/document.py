@@ -1,0 +1,138 @@
+"""A study as a document: YAML for people, JSON in the database. `{"study": 1, "kind": "replay", …}`, all defaults written out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+import msgspec
+import yaml
+
+from agentload.errors import UsageError
+from agentload.study.fields import SERVERS, Flag, Part, flags
+from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.parts import Live, Virtual
+from agentload.study.quantity import LONGEST
+
+VERSION: Final = 1
+MOST_BYTES: Final = 1 << 20
+"""Of a study's text; the largest that is meant has a few kilobytes."""
+KINDS: Final[Mapping[str, type[Part]]] = {"replay": Replay, "sweep": Sweep, "search": Search, "ask": Ask, "probe": Probe}
+SHOWN: Final = "agentload replay TRACE --endpoints ENDPOINTS --print-study prints one"
+_PLACE: Final = re.compile(r" - at `\$\.?([^`]*)`")
+
+
+def tag(part: type[Part]) -> str:
+    """Return the word that tells a part from others of its union."""
+    return str(part.__struct_config__.tag)
+
+
+def builtins(made: Study) -> dict[str, Any]:
+    """Return a study as a document of dicts, lists, numbers and text."""
+    return {"study": VERSION, **msgspec.to_builtins(made)}
+
+
+def json_text(made: Study) -> str:
+    """Write a study as one line of JSON, equal for equal studies."""
+    return msgspec.json.encode(builtins(made)).decode()
+
+
+def yaml_text(made: Study) -> str:
+    """Write a study as YAML."""
+    return str(yaml.safe_dump(builtins(made), sort_keys=False, allow_unicode=True, width=120))
+
+
+def parse(text: str, *, at: str) -> Study:
+    """Read a study from YAML or JSON. Raises UsageError that names the place and the field."""
+    if len(text) > MOST_BYTES:
+        raise UsageError(f"{at}: larger than {MOST_BYTES >> 20} MiB: not a study", hint=SHOWN)
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UsageError(f"{at}: not YAML: {' '.join(str(error).split())[:300]}", hint="quote values that hold ':' or '#'") from error
+    return read(document, at=at)
+
+
+def read(document: object, *, at: str) -> Study:
+    """Read a study from what YAML or JSON made of its text. Raises UsageError likewise."""
+    if not isinstance(document, dict):
+        raise UsageError(f"{at}: a study is a mapping of fields, got {type(document).__name__}", hint=SHOWN)
+    fields = dict(document)
+    version, kind = fields.pop("study", None), fields.pop("kind", None)
+    if version != VERSION or isinstance(version, bool):
+        raise UsageError(f"{at}: 'study' must be {VERSION}, got {version!r}", hint=SHOWN)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise UsageError(f"{at}: no kind of study '{kind}'", hint=f"one of: {', '.join(KINDS)}")
+    return study(fields, KINDS[kind], at=at)
+
+
+def study(fields: Mapping[str, Any], kind: type[Part], *, at: str = "", named: Mapping[tuple[str, ...], str] | None = None) -> Study:
+    """Make a study of its fields; text stands for any quantity. Raises UsageError that calls a field by its option, where it is *named*."""
+    where = f"{at}: " if at else ""
+    names = named or {}
+    own = _servers(fields)
+    try:
+        made = cast(Study, msgspec.convert(_quantities(own, kind, where), kind))
+    except msgspec.ValidationError as error:
+        found = _PLACE.search(str(error))
+        place = found[1] if found else ""
+        name = names.get(tuple(place.split(".")), place)
+        raise UsageError(f"{where}{name + ': ' if name else ''}{_PLACE.sub('', str(error))}", hint=None if named else SHOWN) from error
+    for path, flag in fields_of(made):
+        flag.check(flag.value(made), f"{where}{names.get(path, '.'.join(path))}")
+    return made.checked()
+
+
+def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
+    """Yield every field of a study with its path, those of its servers included."""
+    for flag in flags(type(made)):
+        yield flag.path, flag
+    for flag in flags(type(made.servers)):
+        path = (SERVERS, *flag.path)
+        yield path, replace(flag, path=path)
+
+
+def _servers(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with the servers told apart: by a profile, or by endpoints."""
+    servers = fields.get("servers")
+    if not isinstance(servers, dict) or "kind" in servers:
+        return dict(fields)
+    return {**fields, "servers": {"kind": tag(Virtual if "profile" in servers else Live), **servers}}
+
+
+def _quantities(fields: Mapping[str, Any], kind: type[Part], where: str) -> dict[str, Any]:
+    """Return the fields with every quantity that is written as text read in its unit."""
+    made: dict[str, Any] = _copied(fields)
+    servers = made.get("servers")
+    by = servers.get("kind") if isinstance(servers, dict) else None
+    parts: list[tuple[dict[str, Any], type[Part]]] = [(made, kind)]
+    if isinstance(servers, dict):
+        parts.append((servers, Virtual if by == tag(Virtual) else Live))
+    for root, part in parts:
+        for flag in flags(part):
+            holder: Any = root
+            for name in flag.path[:-1]:
+                holder = holder.get(name) if isinstance(holder, dict) else None
+            if not isinstance(holder, dict):
+                continue
+            name, value = flag.path[-1], holder.get(flag.path[-1])
+            if name == "traces":
+                listed = [value] if isinstance(value, str) else value
+                holder[name] = (
+                    [{"path": each} if isinstance(each, str) else each for each in listed] if isinstance(listed, list | tuple) else listed
+                )
+            elif isinstance(value, str) and flag.type is not str and not flag.choices:
+                holder[name] = flag.text.read(value, f"{where}{'.'.join(flag.path)}")
+            elif isinstance(value, dict) and flag.said.repeated:
+                holder[name] = {
+                    kind: flag.text.read(each, f"{where}{name}") if isinstance(each, str) else each for kind, each in value.items()
+                }
+            elif name == "contexts" and isinstance(value, int) and 0 < value <= LONGEST:
+                holder[name] = (value,)
+    return made
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401  # what YAML holds
+    return {name: _copied(each) for name, each in value.items()} if isinstance(value, dict) else value

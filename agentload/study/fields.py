@@ -1,0 +1,178 @@
+"""The fields of a study as options: what each is called, read and explained by, declared beside the field and nowhere else.
+
+A field of a part is annotated with `option(…)`; `flags` lists those of a study, the fields of its parts included. From this list come the
+options of the command line with their help, the reading of files, and the words that a study is written with.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from agentload.errors import UsageError
+from agentload.study import quantity
+from agentload.study.quantity import Text, Unit
+
+Role: TypeAlias = Literal["what", "amount", "means"]
+"""What a field does to a run: `what` is measured (another value is another run), how much of it (a run may be given more), or by which
+means and with how much patience (another value changes no figure)."""
+
+SERVERS: Final = "servers"
+"""The part whose fields are listed apart: which it has depends on its kind."""
+_UNITS: Final[Mapping[str, Unit]] = {"_s": "s", "_ms": "ms", "_tokens": "tokens", "_share": "share", "share": "share"}
+_SUFFIX: Final = ("_per_s", "_s", "_ms", "_tokens")
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some fields of a study that belong together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What a field's declaration says beyond its type."""
+
+    role: Role = "what"
+    name: str | None = None
+    also: tuple[str, ...] = ()
+    """Further names on the command line."""
+    needs: tuple[str, ...] = ()
+    """Options without all of which this one does nothing."""
+    text: Text | None = None
+    unit: Unit | None = None
+    repeated: tuple[str, ...] = ()
+    """Kinds that a KIND=NUMBER option may be given for, once each."""
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    place: bool = False
+    """It names a file, by a path that is relative to the file that the study lies in."""
+    positional: bool = False
+
+
+def option(help: str, **said: Any) -> msgspec.Meta:  # the fields of `Option`, each with its type there
+    """Declare a field's option: its help, and what `Option` has."""
+    return msgspec.Meta(description=help, extra={"option": Option(**said)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One field as an option."""
+
+    path: tuple[str, ...]
+    option: str
+    also: tuple[str, ...]
+    type: Any
+    default: Any
+    """`msgspec.NODEFAULT` where one must be given."""
+    help: str
+    said: Option
+    text: Text
+
+    @property
+    def name(self) -> str:
+        """Return the name of its value among those of a command line."""
+        return self.option.removeprefix("--").replace("-", "_")
+
+    def value(self, study: Part) -> Any:  # noqa: ANN401  # of its own type
+        """Return the field's value in a study."""
+        found: Any = study
+        for name in self.path:
+            found = getattr(found, name)
+        return found
+
+    def check(self, value: object, name: str) -> None:
+        """Raise UsageError, which calls the field by *name*, for a number that is out of bounds."""
+        said = self.said
+        for each in value.values() if isinstance(value, dict) else (value,):
+            if not isinstance(each, int | float) or isinstance(each, bool):
+                continue
+            if not math.isfinite(each):
+                raise UsageError(f"{name} must be finite, got {each}")
+            if said.ge is not None and said.le is not None and not said.ge <= each <= said.le:
+                raise UsageError(f"{name} is a share between {said.ge:g} and {said.le:g}, got {each:g}")
+            if said.gt is not None and not each > said.gt:
+                raise UsageError(f"{name} must be {'positive' if not said.gt else f'above {said.gt:g}'}, got {each:g}")
+            if said.ge is not None and each < said.ge:
+                raise UsageError(f"{name} must be {f'>= {said.ge:g}' if said.ge else 'zero or more'}, got {each:g}")
+            if said.le is not None and each > said.le:
+                raise UsageError(f"{name} must be at most {said.le:g}, got {each:g}")
+
+    @property
+    def is_switch(self) -> bool:
+        """Tell whether it takes no value."""
+        return self.type is bool
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Return the only values there are; () where there are others."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def shown_default(self) -> str | None:
+        """Return its default as it would be typed; None where nothing is."""
+        if self.default in (msgspec.NODEFAULT, None, (), {}) or self.is_switch:
+            return None
+        return self.text.write(self.default)
+
+
+@cache
+def flags(part: type[Part]) -> tuple[Flag, ...]:
+    """List the options of a study, or of a part, in the order of their fields."""
+    return tuple(_flags(part, ()))
+
+
+def _flags(part: type[Part], path: tuple[str, ...]) -> Iterator[Flag]:
+    hints = get_type_hints(part, include_extras=True)
+    for field in msgspec.structs.fields(part):
+        hint = hints[field.name]
+        if get_origin(hint) is not Annotated:
+            if isinstance(hint, type) and issubclass(hint, Part) and field.name != SERVERS:
+                yield from _flags(hint, (*path, field.name))
+            continue
+        of, meta = get_args(hint)[:2]
+        said: Option = meta.extra["option"]
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        yield Flag(
+            path=(*path, field.name),
+            option=said.name or f"--{_stem(field.name)}",
+            also=said.also,
+            type=_bare(of),
+            default=default,
+            help=meta.description,
+            said=said,
+            text=said.text or _text(_bare(of), said, field.name),
+        )
+
+
+def _stem(name: str) -> str:
+    suffix = next((each for each in _SUFFIX if name.endswith(each)), "")
+    return name.removesuffix(suffix).replace("_", "-")
+
+
+def _bare(of: Any) -> Any:  # noqa: ANN401  # a type is
+    """Return a type without None."""
+    if get_origin(of) in (Union, types.UnionType):
+        (found,) = (each for each in get_args(of) if each is not type(None))
+        return found
+    return of
+
+
+def _text(of: Any, said: Option, name: str) -> Text:  # noqa: ANN401  # as _bare
+    unit = said.unit if said.unit is not None else _unit(name)
+    if said.repeated:
+        return quantity.of_number(float, unit)
+    if of is int or of is float:
+        return quantity.of_number(of, unit)
+    if get_origin(of) is tuple:
+        return quantity.WORDS
+    return quantity.TEXT
+
+
+def _unit(name: str) -> Unit:
+    return next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix) and not name.endswith("_per_s")), "")

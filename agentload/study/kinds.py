@@ -1,0 +1,179 @@
+"""The kinds of studies: a replay, a sweep of lengths, a search for the load that just holds, questions, and a probe."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Final, Literal, TypeAlias
+
+from agentload.errors import UsageError
+from agentload.model.plan import Cache, Design
+from agentload.study import quantity
+from agentload.study.fields import Part, option
+from agentload.study.parts import Live, Load, Servers, Slo, Timeouts, TraceRef
+from agentload.study.quantity import LENGTHS, Text
+
+OnDead: TypeAlias = Literal["wait", "skip", "stop"]
+Raw: TypeAlias = Literal["failures", "all"]
+What: TypeAlias = Literal["max-concurrency", "max-rate"]
+
+SLO: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
+SEED: Final = "Seed of everything that is drawn: order of the arms, arrivals, cancellations."
+SMALLEST: Final = 64
+"""Tokens of the shortest prompt of a sweep."""
+SWEPT: Final = Text(read=partial(quantity.lengths, least=SMALLEST), write=LENGTHS.write, shown="TEXT")
+DEFAULT_TASKS: Final = ("needle", "needle-multikey-2", "tool_log", "json_recall", "exact_copy")
+"""Retrieval as published, and what agents do with long contexts; each has one place that is asked for."""
+
+
+class _Kind(Part, frozen=True, tag_field="kind"):
+    """A study."""
+
+
+class Replay(_Kind, frozen=True, tag="replay"):
+    """Play a trace on every arm, block pair by block pair: live, or in virtual time."""
+
+    traces: Annotated[
+        tuple[TraceRef, ...],
+        option("Trace files, or names of shipped traces; several are played as one mix.", name="traces", positional=True, place=True),
+    ]
+    servers: Servers
+    tokenizer: Annotated[
+        str | None, option("The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.", place=True)
+    ] = None
+    pairs: Annotated[int, option("Block pairs: how often each arm plays, each time on another part of the trace.", role="amount", ge=1)] = 6
+    design: Annotated[Design, option("Order of the arms: AB BA, all at once, or one after the other.")] = "interleaved"
+    swap: Annotated[
+        bool,
+        option("Two arms on two machines change places after half of the pairs, so that no machine is taken for an arm."),
+    ] = False
+    cache: Annotated[Cache, option("Prefix cache between pairs: cold (a salt each) or warm (one salt for the run).")] = "cold"
+    load: Load = Load()
+    capacity: Annotated[
+        int | None,
+        option(
+            "A long run: keep this many sessions going, begun in the middle, for --duration or thrice what the KV pool takes to fill.",
+            ge=1,
+        ),
+    ] = None
+    slo: Annotated[
+        Slo,
+        option(
+            "--capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.", text=quantity.LIMITS, needs=("--capacity",)
+        ),
+    ] = SLO
+    seed: Annotated[int, option(SEED)] = 0
+    timeouts: Timeouts = Timeouts()
+    warmup: Annotated[bool, option("Play the first block on every arm first, also on --resume; left out.")] = False
+    aa: Annotated[str | None, option("Play this arm a second time under another name: the noise floor.")] = None
+    on_dead: Annotated[OnDead, option("When an endpoint dies: wait for it (10 min), skip it, or stop.", role="means")] = "wait"
+    workers: Annotated[
+        int,
+        option("Processes that hold connections and journals, for loads that one core cannot carry; such as 2.", role="means", ge=1),
+    ] = 1
+    keep_raw: Annotated[
+        Raw | None,
+        option("Keep the bytes that calls brought, compressed, beside the journals: of failures, or of all.", role="means"),
+    ] = None
+    lenient: Annotated[bool, option("Leave out a last line of the trace that was cut short.", role="means")] = False
+
+    def checked(self) -> Replay:
+        """Return the study. Raises UsageError where its fields contradict each other."""
+        load = self.load.checked()
+        if self.capacity is not None and (load.sessions, load.rate_per_s, load.speed) != (None, None, 1.0):
+            raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
+        return self
+
+
+class Sweep(_Kind, frozen=True, tag="sweep"):
+    """Ask every arm prompts of growing length, one at a time."""
+
+    servers: Live
+    contexts: Annotated[
+        tuple[int, ...],
+        option(
+            "Lengths to try: 1k..128k doubles, 1k,4k,10k lists.",
+            also=("--context",),
+            text=SWEPT,
+        ),
+    ]
+    pairs: Annotated[int, option("--contexts: how often each arm is asked each length.", role="amount", ge=1)] = 6
+    output_tokens: Annotated[int, option("--contexts: tokens of each answer.", name="--output", ge=1)] = 128
+    seed: Annotated[int, option(SEED)] = 0
+
+    def checked(self) -> Sweep:
+        """Return the study."""
+        return self
+
+
+class Search(_Kind, frozen=True, tag="search"):
+    """Find the load that just holds, arm by arm: live until the server is in trouble, or in virtual time."""
+
+    traces: Annotated[
+        tuple[TraceRef, ...],
+        option("Whose sessions run; several are played as one mix.", name="traces", positional=True, place=True),
+    ]
+    servers: Servers
+    find: Annotated[What, option("Instead: find the max-concurrency or max-rate that holds --slo, for each arm.")] = "max-concurrency"
+    load: Load = Load()
+    start: Annotated[int | None, option("--concurrency: sessions to begin with.", ge=1)] = None
+    trial_s: Annotated[float, option("Length of each trial.", gt=0)] = 60.0
+    slo: Annotated[Slo | None, option("Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.", text=quantity.LIMITS)] = None
+    share: Annotated[float, option("Share of the turns that must hold them.", gt=0, le=1)] = 0.95
+    seed: Annotated[int, option(SEED)] = 0
+
+    def checked(self) -> Search:
+        """Return the study. Raises UsageError where its fields contradict each other, or a search has nothing to hold."""
+        self.load.checked()
+        if not isinstance(self.servers, Live) and self.slo in (None, Slo()):
+            raise UsageError("a search needs a limit to hold", hint="--slo ttft=2000,tpot=50")
+        return self
+
+
+class Ask(_Kind, frozen=True, tag="ask"):
+    """Ask every arm the same questions and grade the answers."""
+
+    servers: Live
+    tasks: Annotated[tuple[str, ...], option("Tasks, separated by commas.")] = DEFAULT_TASKS
+    own: Annotated[str | None, option("JSON lines of your own items, instead of tasks: messages and a grader.", place=True)] = None
+    contexts: Annotated[
+        tuple[int, ...], option("Lengths: 4k..128k doubles from 4k to 128k; 8k,64k are just these.", text=quantity.LENGTHS)
+    ] = (4096, 8192, 16384, 32768)
+    depths: Annotated[int, option("At how many places of the context what is asked for stands, from its start to its end.", ge=1)] = 10
+    items: Annotated[
+        int | None,
+        option("Different items in all; one for each task, length and depth when omitted.", role="amount", ge=1),
+    ] = None
+    repetitions: Annotated[int, option("How often each item is asked, each time with another seed.", role="amount", ge=1)] = 1
+    seed: Annotated[int, option("Equal seeds make equal items.")] = 0
+    concurrency: Annotated[int, option("Items in flight; each is asked of one endpoint after the other.", role="means", ge=1)] = 8
+    thinking_tokens: Annotated[int, option("Tokens for thinking, on top of the cap of each answer.", name="--thinking", ge=0)] = 0
+    tokenizer: Annotated[
+        str | None,
+        option(
+            "tokenizer.json of the model: exact lengths; without it the first endpoint counts two prompts a task.",
+            place=True,
+            role="means",
+        ),
+    ] = None
+    aa: Annotated[str | None, option("Ask this endpoint a second time under another name: how far equals differ.")] = None
+
+    def checked(self) -> Ask:
+        """Return the study."""
+        return self
+
+
+class Probe(_Kind, frozen=True, tag="probe"):
+    """Try what a comparison rests on: prefix reuse, agreement of short answers; with `matrix` each feature on a server of its own."""
+
+    servers: Live
+    prompt_tokens: Annotated[int, option("Length of the prompt that is sent twice.", name="--tokens", ge=1)] = 2048
+    prompts: Annotated[int, option("How many prompts the arms must agree on.", ge=1)] = 8
+    matrix: Annotated[bool, option("Launch each arm without and with prefix caching, one at a time.")] = False
+    graphs: Annotated[bool, option("--matrix: and each of them eager and with CUDA graphs.", needs=("--matrix",))] = False
+
+    def checked(self) -> Probe:
+        """Return the study."""
+        return self
+
+
+Study: TypeAlias = Replay | Sweep | Search | Ask | Probe

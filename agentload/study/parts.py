@@ -1,0 +1,169 @@
+"""Parts that studies have in common: whose sessions, which servers, under which load."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from agentload.errors import UsageError
+from agentload.model.plan import Arrivals, Budget, ClosedLoop, OpenLoop, Recorded, WaitScale
+from agentload.model.plan import Burst as PlannedBurst
+from agentload.model.plan import Load as PlannedLoad
+from agentload.study import quantity
+from agentload.study.fields import Part, option
+
+Kind: TypeAlias = Literal["tool", "user", "schedule"]
+KINDS: tuple[Kind, ...] = ("user", "tool", "schedule")
+START_S = 1800.0
+
+
+class TraceRef(Part, frozen=True):
+    """A trace by the name that it is found by, and what it held when the study was written."""
+
+    path: str
+    sha256: str | None = None
+    """None: whatever it holds."""
+
+
+class Slo(Part, frozen=True):
+    """What a turn must hold; None is no limit."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    turn_ms: float | None = None
+
+
+class Burst(Part, frozen=True):
+    """A rate that is *factor* times as high for the last *lasts_s* of every *every_s* seconds."""
+
+    factor: float
+    lasts_s: float
+    every_s: float
+
+
+class Load(Part, frozen=True):
+    """How sessions start, how long they wait, and how much of them is played."""
+
+    sessions: Annotated[int | None, option("Closed loop: keep this many sessions going instead of the trace's own starts.", ge=1)] = None
+    rate_per_s: Annotated[float | None, option("Open loop: start this many sessions a second, whatever the server does.", gt=0)] = None
+    cv: Annotated[
+        float, option("Open loop: how unevenly sessions start; 1 is Poisson, 0 even, 3 in clusters.", ge=0, needs=("--rate",))
+    ] = 1.0
+    ramp_s: Annotated[float, option("Seconds in which the load rises: --rate from --ramp-from, --sessions one by one.", ge=0)] = 0.0
+    ramp_from_per_s: Annotated[float, option("Open loop: sessions a second at the begin of the ramp.", ge=0, needs=("--ramp",))] = 0.0
+    burst: Annotated[
+        Burst | None,
+        option(
+            "Open loop: FACTORxSECONDS/EVERY; 5x10/60 is 5 times --rate in the last 10 of every 60 seconds.",
+            needs=("--rate",),
+            text=quantity.BURST,
+        ),
+    ] = None
+    speed: Annotated[float, option("Play the trace's own starts this many times as fast.", gt=0)] = 1.0
+    max_in_flight: Annotated[int | None, option("Cap on calls in flight on each arm.", ge=1)] = None
+    wait_scale: Annotated[dict[Kind, float], option("Scale one kind of wait, such as user=0.1 (user, tool, schedule).", repeated=KINDS)] = (
+        msgspec.field(default_factory=dict)
+    )
+    wait_cap_s: Annotated[dict[Kind, float], option("Cap one kind of wait in seconds, such as user=30.", repeated=KINDS)] = msgspec.field(
+        default_factory=dict
+    )
+    max_calls: Annotated[int | None, option("Budget: calls in each block.", ge=1)] = None
+    max_tokens: Annotated[int | None, option("Budget: prompt and output tokens in each block.", ge=1, name="--max-tokens", unit="")] = None
+    duration_s: Annotated[float | None, option("Budget: seconds for each block; nothing new is sent after that.", gt=0)] = None
+    cancel_share: Annotated[float, option("Share of streams that are cancelled after a drawn number of tokens.", ge=0, le=1)] = 0.0
+    history: Annotated[
+        Literal["fixed", "live"],
+        option("What assistant turns hold: fixed (equal bytes on every arm) or live (each arm's own answers)."),
+    ] = "fixed"
+    retries: Annotated[
+        int,
+        option("Further attempts for a refused, reset, busy or unconnected call, after 1, 2, 4 s or Retry-After; each a row.", ge=0),
+    ] = 0
+
+    def checked(self) -> Load:
+        """Return the load. Raises UsageError where its fields contradict each other."""
+        if self.sessions is not None and self.rate_per_s is not None:
+            raise UsageError("--sessions (closed loop) and --rate (open loop) exclude each other")
+        if self.speed != 1 and (self.sessions is not None or self.rate_per_s is not None):
+            raise UsageError("--speed changes the trace's own starts, which --sessions and --rate replace")
+        if self.rate_per_s is None and (self.burst is not None or self.ramp_from_per_s):
+            raise UsageError("--burst and --ramp-from shape an open loop", hint="--rate 0.5 --burst 5x10/60")
+        if self.rate_per_s is None and self.sessions is None and self.ramp_s:
+            raise UsageError("--ramp needs a load to rise to", hint="--rate 0.5 --ramp 60, or --sessions 16 --ramp 60")
+        return self
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """Return what starts sessions."""
+        if self.sessions is not None:
+            return ClosedLoop(sessions=self.sessions, ramp_s=self.ramp_s)
+        if self.rate_per_s is None:
+            return Recorded(speed=self.speed)
+        said = self.burst
+        burst = None if said is None else PlannedBurst(factor=said.factor, seconds=said.lasts_s, every_s=said.every_s)
+        return OpenLoop(rate_per_s=self.rate_per_s, cv=self.cv, ramp_s=self.ramp_s, ramp_from_per_s=self.ramp_from_per_s, burst=burst)
+
+    def planned(self) -> PlannedLoad:
+        """Return the load as a plan has it."""
+        return PlannedLoad(
+            arrivals=self.arrivals,
+            waits={
+                kind: WaitScale(scale=self.wait_scale.get(kind, 1.0), cap_s=self.wait_cap_s.get(kind))
+                for kind in sorted(self.wait_scale.keys() | self.wait_cap_s.keys())
+            },
+            max_in_flight=self.max_in_flight,
+            budget=Budget(calls=self.max_calls, tokens=self.max_tokens, seconds=self.duration_s),
+            cancel_share=self.cancel_share,
+            history=self.history,
+            retries=self.retries,
+        )
+
+
+class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):
+    """Servers that are asked over the network, or emulated behind HTTP."""
+
+    endpoints: Annotated[str, option("a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM].", role="means", place=True)]
+    model: Annotated[str | None, option("Model to ask for; the only one served when omitted.", role="means")] = None
+    api_key_env: Annotated[str | None, option("Environment variable that holds the API key.", role="means")] = None
+    noise: Annotated[bool, option("Emulated endpoints scatter as real servers do.", name="--noise")] = True
+    force: Annotated[bool, option("Measure servers that are not what the arms file expects; a caveat is kept.", role="means")] = False
+    launch: Annotated[
+        bool,
+        option(
+            "One server at a time: start each arm for its blocks with the arms file's command, end it before the next.",
+        ),
+    ] = False
+    restarts: Annotated[
+        int | None,
+        option("--launch: how often each arm is started; for every pair anew when omitted.", role="amount", needs=("--launch",), ge=1),
+    ] = None
+    logs: Annotated[str, option("--launch: folder for the servers' logs.", role="means", needs=("--launch", "--matrix"), place=True)] = (
+        "logs"
+    )
+    start_timeout_s: Annotated[
+        float, option("--launch: seconds until a server must be healthy.", role="means", needs=("--launch", "--matrix"), gt=0)
+    ] = START_S
+
+
+class Virtual(Part, frozen=True, tag_field="kind", tag="profile"):
+    """Arms of a profile in virtual time."""
+
+    profile: Annotated[str, option("Profile file, or the name of a shipped profile (`agentload profile list`).", place=True)]
+    arms: Annotated[tuple[str, ...], option("Arms of the profile, such as bf16,fp8; all that have a latency when omitted.")] = ()
+    machines: Annotated[
+        dict[str, float],
+        option("Machines that the arms begin on, and how many times as long a step takes there: m1=1,m2=1.08.", text=quantity.FACTORS),
+    ] = msgspec.field(default_factory=dict)
+    noise: Annotated[bool, option("Scatter as real servers do.", name="--noise")] = True
+
+
+Servers: TypeAlias = Live | Virtual
+
+
+class Timeouts(Part, frozen=True):
+    """How long a call may take."""
+
+    first_timeout_s: Annotated[float, option("Seconds until the first byte of an answer.", gt=0, role="means")] = 600.0
+    idle_timeout_s: Annotated[float, option("Seconds of silence within a stream.", gt=0, role="means")] = 120.0
+    total_timeout_s: Annotated[float, option("Seconds for a whole answer.", gt=0, role="means")] = 3600.0

@@ -1,0 +1,193 @@
+"""Quantities as people type them: `5m`, `3s`, `20k`, `3%`, `user=30`, `1k..64k`. Each has one reading and one way to be written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Literal, TypeAlias
+
+from agentload.errors import UsageError
+
+Unit: TypeAlias = Literal["", "s", "min", "ms", "tokens", "share"]
+
+LONGEST: Final = 1 << 24
+_NUMBER: Final = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)", re.IGNORECASE)
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_COUNTS: Final = {"k": 1000, "m": 1_000_000, "g": 1_000_000_000}
+_TOKENS: Final = {"k": 1024, "m": 1024 * 1024}
+_BURST: Final = re.compile(r"([\d.]+)x([^/]+)/(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """How the values of one kind are read from a command line or a file, and written there."""
+
+    read: Callable[[str, str], Any]
+    """From what was typed, and the option that names it in a complaint. Raises UsageError."""
+    write: Callable[[Any], str]
+    shown: str
+    """What stands for a value in a help text."""
+
+
+def number(text: str, option: str, *, unit: Unit = "") -> float:
+    """Return a number in *unit*; a suffix of its own is converted. Raises UsageError."""
+    found = _NUMBER.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{option} takes {_EXAMPLES[unit]}, got '{text}'")
+    value, suffix = float(found[1].replace("_", "")), found[2].lower()
+    if not suffix:
+        return value
+    match unit:
+        case "s" | "min" | "ms" if suffix in _SECONDS:
+            return value * _SECONDS[suffix] / _SECONDS[unit]
+        case "share" if suffix == "%":
+            return value / 100
+        case "tokens" if suffix in _TOKENS:
+            return value * _TOKENS[suffix]
+        case "" if suffix in _COUNTS:
+            return value * _COUNTS[suffix]
+        case _:
+            raise UsageError(f"{option} takes {_EXAMPLES[unit]}, got '{text}'")
+
+
+_EXAMPLES: Final[Mapping[Unit, str]] = {
+    "": "a number",
+    "s": "a time such as 90, 90s or 1.5m",
+    "min": "a time such as 15, 15m or 900s",
+    "ms": "a time such as 500, 500ms or 2s",
+    "tokens": "a number of tokens such as 2048 or 2k",
+    "share": "a share such as 0.95 or 95%",
+}
+
+
+def plain(value: float) -> str:
+    """Write a number with as few digits as tell it from all others."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+def whole(text: str, option: str, *, unit: Unit = "") -> int:
+    """Return a whole number; `20k` is 20,000, of tokens 20,480. Raises UsageError."""
+    try:
+        value = number(text, option, unit=unit)
+    except UsageError:
+        value = 0.5
+    if value != int(value):
+        raise UsageError(f"{option} takes a whole number such as {12 if unit != 'tokens' else '2048 or 2k'}, got '{text}'")
+    return int(value)
+
+
+def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
+    """Read lengths of contexts: `4k..128k` doubles, `8k,64k` lists, and both may be joined. Raises UsageError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dots, last = part.partition("..")
+        low = _length(first, option=option, least=least)
+        high = _length(last, option=option, least=least) if dots else low
+        if high < low:
+            raise UsageError(f"{option}: '{part.strip()}' ends before it begins", hint=f"{option} 4k..128k")
+        while low < high:
+            found.add(low)
+            low *= 2
+        found.add(high)
+    return tuple(sorted(found))
+
+
+def _length(text: str, *, option: str, least: int) -> int:
+    try:
+        tokens = round(number(text, option, unit="tokens"))
+    except UsageError:
+        tokens = 0
+    if not least <= tokens <= LONGEST:
+        raise UsageError(
+            f"{option}: '{text.strip()}' is no length of {least:,} to {LONGEST:,} tokens", hint=f"{option} 4k..128k, or 8k,64k"
+        )
+    return tokens
+
+
+def listed(tokens: tuple[int, ...]) -> str:
+    """Write lengths as `4k..128k` where they double from the first to the last, else as a list."""
+    names = [f"{each // 1024}k" if each % 1024 == 0 else str(each) for each in tokens]
+    doubles = all(after == min(2 * before, tokens[-1]) for before, after in pairwise(tokens))
+    return f"{names[0]}..{names[-1]}" if doubles and len(names) > 1 else ",".join(names)
+
+
+def burst(text: str, option: str) -> dict[str, float]:
+    """Read FACTORxSECONDS/EVERY. Raises UsageError."""
+    found = _BURST.fullmatch(text.strip())
+    try:
+        factor = float(found[1]) if found else 0.0
+        lasts_s, every_s = (number(found[place], option, unit="s") for place in (2, 3)) if found else (0.0, 0.0)
+    except (UsageError, ValueError):
+        factor, lasts_s, every_s = 0.0, 0.0, 0.0
+    if not (factor > 0 and 0 < lasts_s < every_s):
+        raise UsageError(f"{option} is FACTORxSECONDS/EVERY with fewer seconds than every, got '{text}'", hint=f"{option} 5x10/60")
+    return {"factor": factor, "lasts_s": lasts_s, "every_s": every_s}
+
+
+def limits(text: str, option: str) -> dict[str, float]:
+    """Read the limits of a service level: `ttft=2s,tpot=50`, in ms without a unit. Raises UsageError."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, mark, value = (each.strip() for each in part.partition("="))
+        if not mark:
+            raise UsageError(f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50")
+        if name not in {"ttft", "tpot", "turn"}:
+            raise UsageError(f"{option}: no limit '{name}'", hint="ttft, tpot (time per output token) and turn are known")
+        found[f"{name}_ms"] = number(value, option, unit="ms")
+    return found
+
+
+def named(text: str, option: str, *, unit: Unit = "", kinds: tuple[str, ...] = (), example: str) -> tuple[str, float]:
+    """Read NAME=NUMBER, the name one of *kinds* where there are any. Raises UsageError."""
+    name, _, value = (part.strip() for part in text.partition("="))
+    try:
+        found = number(value, option, unit=unit)
+    except UsageError as error:
+        raise UsageError(f"{option} takes {'KIND' if kinds else 'NAME'}=NUMBER, got '{text}'", hint=f"{option} {example}") from error
+    if kinds and (name not in kinds or found < 0):
+        allowed = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+        raise UsageError(f"{option}: kinds are {allowed}, numbers are >= 0; got '{text}'", hint=f"{option} {example}")
+    return name, found
+
+
+def factors(text: str, option: str) -> dict[str, float]:
+    """Read NAME=FACTOR,NAME=FACTOR; a name alone has the factor 1. Raises UsageError."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, mark, value = (each.strip() for each in part.partition("="))
+        try:
+            found[name] = number(value, option) if mark else 1.0
+        except UsageError:
+            found[name] = 0.0
+        if not name or found[name] <= 0:
+            raise UsageError(f"{option} takes NAME=FACTOR, got '{part.strip()}'", hint=f"{option} m1=1,m2=1.08")
+    return found
+
+
+def words(text: str, _option: str) -> tuple[str, ...]:
+    """Read a list that is separated by commas."""
+    return tuple(part for each in text.split(",") if (part := each.strip()))
+
+
+LENGTHS: Final = Text(read=lengths, write=lambda value: listed(tuple(value)), shown="TEXT")
+WORDS: Final = Text(read=words, write=",".join, shown="TEXT")
+BURST: Final = Text(read=burst, write=lambda value: f"{plain(value.factor)}x{plain(value.lasts_s)}/{plain(value.every_s)}", shown="TEXT")
+LIMITS: Final = Text(
+    read=limits,
+    write=lambda value: ",".join(
+        f"{name}={plain(limit)}"
+        for name, limit in (("ttft", value.ttft_ms), ("tpot", value.tpot_ms), ("turn", value.turn_ms))
+        if limit is not None
+    ),
+    shown="TEXT",
+)
+FACTORS: Final = Text(read=factors, write=lambda value: ",".join(f"{name}={plain(factor)}" for name, factor in value.items()), shown="TEXT")
+TEXT: Final = Text(read=lambda text, _: text, write=str, shown="TEXT")
+
+
+def of_number(kind: type[int | float], unit: Unit) -> Text:
+    """Return how numbers in a unit are read and written."""
+    read = whole if kind is int else number
+    return Text(read=lambda text, option: read(text, option, unit=unit), write=plain, shown="INTEGER" if kind is int else "FLOAT")

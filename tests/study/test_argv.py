@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+
+from agentload.errors import UsageError
+from agentload.study.argv import FORMS, argv, built, command, options, split
+from agentload.study.kinds import Probe, Replay, Search, Study, Sweep
+from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
+from tests.study.studies import studies
+
+
+def read(line: str) -> Study:
+    return built(*split(shlex.split(line)))
+
+
+@given(studies())
+def test_a_study_that_is_written_as_words_is_read_again_from_them(study: Study) -> None:
+    assert built(*split(argv(study))) == study
+
+
+@given(studies())
+def test_a_command_line_says_nothing_that_a_default_says(study: Study) -> None:
+    words = argv(study)
+    assert argv(built(*split(words))) == words
+
+
+def test_every_field_of_a_study_can_be_typed_for_its_verb() -> None:
+    typed = {verb: {flag.option for flag in options(verb)} for verb in FORMS}
+    assert {"--endpoints", "--pairs", "--sessions", "--burst", "--first-timeout", "--keep-raw"} <= typed["replay"]
+    assert {"--find", "--minutes", "--share", "--machines"} <= typed["simulate"]
+    assert not {"--workers", "--first-timeout"} & typed["simulate"]
+
+
+def test_what_is_typed_is_what_is_studied() -> None:
+    line = "replay rag chat --endpoints arms.yaml --sessions 16 --wait-cap user=5 --wait-cap tool=1m --launch --restarts 3 --no-noise"
+    assert read(line) == Replay(
+        traces=(TraceRef(path="rag"), TraceRef(path="chat")),
+        servers=Live(endpoints="arms.yaml", launch=True, restarts=3, noise=False),
+        load=Load(sessions=16, wait_cap_s={"user": 5.0, "tool": 60.0}),
+    )
+
+
+def test_a_verb_with_two_kinds_of_studies_makes_the_one_that_is_asked_for() -> None:
+    assert isinstance(read("sweep --contexts 1k,2k --endpoints e"), Sweep)
+    live = read("sweep --concurrency --endpoints e")
+    assert live == Search(traces=(TraceRef(path="chat"),), servers=Live(endpoints="e"))
+    found = read("simulate rag --profile p --find max-rate --minutes 90s --slo tpot=50")
+    assert found == Search(
+        traces=(TraceRef(path="rag"),), servers=Virtual(profile="p"), find="max-rate", trial_s=90.0, slo=Slo(tpot_ms=50.0)
+    )
+    assert isinstance(read("simulate rag --profile p"), Replay)
+
+
+def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
+    study = read("probe --endpoints 'a=http://x/v1' --matrix")
+    assert isinstance(study, Probe)
+    assert (
+        command(study, db="my runs.duckdb", into="r1")
+        == "agentload probe --endpoints a=http://x/v1 --matrix --db 'my runs.duckdb' --into r1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("replay rag --endpoints e --capacity 3 --sessions 3", "--capacity keeps sessions going by itself"),
+        ("replay rag --endpoints e --sessions 3 --rate 1", "--sessions (closed loop) and --rate (open loop) exclude each other"),
+        ("replay rag --endpoints e --speed 2 --rate 1", "--speed changes the trace's own starts, which --sessions and --rate replace"),
+        ("replay rag --endpoints e --slo tpot=3", "--slo does nothing without --capacity"),
+        ("replay rag --endpoints e --restarts 3", "--restarts does nothing without --launch"),
+        ("replay rag --endpoints e --pairs 0", "--pairs must be >= 1, got 0"),
+        ("replay rag --endpoints e --pairs x", "--pairs takes a whole number such as 12, got 'x'"),
+        ("replay rag --endpoints e --rate 0", "--rate must be positive, got 0"),
+        ("replay rag --endpoints e --cancel-share 3", "--cancel-share is a share between 0 and 1, got 3"),
+        ("replay rag --endpoints e --duration 5x", "--duration takes a time such as 90, 90s or 1.5m, got '5x'"),
+        ("replay rag --endpoints e --wait-cap foo=3", "--wait-cap: kinds are user, tool and schedule, numbers are >= 0; got 'foo=3'"),
+        (
+            "replay rag --endpoints e --rate 1 --burst 5x60/10",
+            "--burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '5x60/10'",
+        ),
+        ("replay rag", "--endpoints is missing"),
+        ("sweep --endpoints e", "sweep takes either --contexts or --concurrency"),
+        ("sweep --endpoints e --contexts 1k --concurrency", "sweep takes either --contexts or --concurrency"),
+        ("sweep --endpoints e --contexts 1k --seconds 3", "--seconds does nothing without --concurrency"),
+        ("sweep --endpoints e --contexts 3", "--contexts: '3' is no length of 64 to 16,777,216 tokens"),
+        ("simulate rag --profile p --minutes 3", "--minutes does nothing without --find"),
+        ("simulate rag --profile p --find max-rate --pairs 3", "--pairs does nothing with --find"),
+        ("simulate rag --profile p --find max-rate --slo foo=3", "--slo: no limit 'foo'"),
+        ("probe --endpoints e --graphs", "--graphs does nothing without --matrix"),
+        ("report x", "'report' runs no study"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_the_option_that_is_wrong(line: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        read(line)
+    assert error.value.message == message

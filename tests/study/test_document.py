@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from agentload.errors import UsageError
+from agentload.study.document import json_text, parse, yaml_text
+from agentload.study.kinds import Replay, Study
+from agentload.study.parts import Burst, Live, Load, Slo, TraceRef
+from tests.study.studies import studies
+
+HEAD = "study: 1\nkind: replay\ntraces: rag\nservers: {endpoints: e}\n"
+
+
+@given(studies())
+def test_a_study_that_is_written_is_read_again(study: Study) -> None:
+    assert parse(yaml_text(study), at="a.yaml") == study
+    assert parse(json_text(study), at="a.json") == study
+
+
+def test_people_write_quantities_as_they_type_them() -> None:
+    load = "{rate_per_s: 2, ramp_s: 5m, burst: 5x10/60, wait_cap_s: {user: 2m}, max_calls: 2k, cancel_share: 3%}"
+    text = f"{HEAD}pairs: 12\nload: {load}\nslo: tpot=50\n"
+    assert parse(text, at="a.yaml") == Replay(
+        traces=(TraceRef(path="rag"),),
+        servers=Live(endpoints="e"),
+        pairs=12,
+        load=Load(
+            rate_per_s=2.0,
+            ramp_s=300.0,
+            burst=Burst(factor=5.0, lasts_s=10.0, every_s=60.0),
+            wait_cap_s={"user": 120.0},
+            max_calls=2000,
+            cancel_share=0.03,
+        ),
+        slo=Slo(tpot_ms=50.0),
+    )
+
+
+def test_all_defaults_are_written_out() -> None:
+    text = yaml_text(Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="e")))
+    assert "pairs: 6\n" in text
+    assert "  first_timeout_s: 600.0\n" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: replay", "a.yaml: 'study' must be 1, got None"),
+        ("study: 2\nkind: replay", "a.yaml: 'study' must be 1, got 2"),
+        ("study: 1\nkind: x", "a.yaml: no kind of study 'x'"),
+        ("[1", "a.yaml: not YAML: "),
+        ("3", "a.yaml: a study is a mapping of fields, got int"),
+        (HEAD + "pairz: 3", "a.yaml: Object contains unknown field `pairz`"),
+        (HEAD + "load: {bogus: 3}", "a.yaml: load: Object contains unknown field `bogus`"),
+        (HEAD + "pairs: 0", "a.yaml: pairs must be >= 1, got 0"),
+        (HEAD + "pairs: [3]", "a.yaml: pairs: Expected `int`, got `array`"),
+        (HEAD + "load: {ramp_s: 5x}", "a.yaml: load.ramp_s takes a time such as 90, 90s or 1.5m, got '5x'"),
+        (HEAD + "load: {sessions: 1, rate_per_s: 3}", "--sessions (closed loop) and --rate (open loop) exclude each other"),
+        (HEAD + "design: zz", "a.yaml: design: Invalid enum value 'zz'"),
+        (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse(text, at="a.yaml")
+    assert error.value.message.startswith(message)
