@@ -18,15 +18,15 @@ from advisor.policy import Policy
 from advisor.verdict import Decision
 from agentload.builtin import names
 from agentload.errors import ProfileError
-from agentload.experiment.arms import arms_of
-from agentload.experiment.layout.contexts import sweep
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.simulate import Simulation, quiet, store
+from agentload.layout.plan import plan
+from agentload.layout.traces import sweep
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.profile import ArmProfile
 from agentload.report.advise import evidence_of
 from agentload.report.policy import Setting
+from agentload.run.servers import arms_of
+from agentload.run.simulate import Simulation, quiet, store
 from agentload.store.database import reading
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 98304, 120_000)

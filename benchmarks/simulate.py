@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator
 from random import Random
 
-from agentload.experiment.arms import arms_of
-from agentload.experiment.layout.plan import plan
+from agentload.layout.plan import plan
 from agentload.model.rows import CallRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.run.servers import arms_of
 from agentload.virtual.shell import Shell
 
 DAY_S = 86_400.0

@@ -12,7 +12,7 @@ import pytest
 
 from agentload.builtin import find
 from agentload.emulator.profile import parse
-from agentload.experiment.layout.plan import plan
+from agentload.layout.plan import plan
 from agentload.live.caller import Speech
 from agentload.live.callers import calling
 from agentload.live.runner import Runner

@@ -12,12 +12,10 @@ from agentload.cli._dry import about
 from agentload.cli._output import transient
 from agentload.cli._signals import heard
 from agentload.cli._table import table
-from agentload.experiment.asking.cost import Cost
-from agentload.experiment.asking.evaluation import Asked, Eval
-from agentload.experiment.asking.leg import Leg
-from agentload.experiment.asking.plan import Question
-from agentload.experiment.asking.summary import Summary
 from agentload.model.rows import AnswerRow
+from agentload.run.ask import Asked, Eval, Leg
+from agentload.run.grades import Summary
+from agentload.run.questions import Question, QuestionsCost
 
 PLAIN_S = 10.0
 
@@ -74,7 +72,7 @@ def length(tokens: int) -> str:
     return f"{tokens // 1024}k" if tokens % 1024 == 0 else f"{tokens:,}"
 
 
-def describe(questions: Sequence[Question], cost: Cost, arms: Sequence[str]) -> str:
+def describe(questions: Sequence[Question], cost: QuestionsCost, arms: Sequence[str]) -> str:
     """Return what would be asked, for people."""
     lengths = sorted({each.context for each in questions})
     depths = len({each.depth for each in questions if each.depth is not None})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from agentload.experiment.layout.cost import Cost
-from agentload.experiment.layout.long_run import Fills
-from agentload.experiment.layout.starts import starts_of
+from agentload.layout.cost import Cost
+from agentload.layout.long_run import Fills
+from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan
 from agentload.replay.stretches import stretches, where

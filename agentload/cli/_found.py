@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agentload.experiment.search.capacity import Found
-from agentload.experiment.search.find import What
+from agentload.run.capacity import Found
+from agentload.run.find import What
 
 
 def describe(found: Iterable[Found], what: What, *, slo: str, share: float) -> str:

@@ -11,7 +11,7 @@ from agentload.cli._needs import Needs
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated
 from agentload.errors import UsageError
-from agentload.experiment.legs.relay import Launching
+from agentload.run.relay import Launching
 
 Launch = Annotated[
     bool,

@@ -13,11 +13,11 @@ import typer
 
 from agentload.cli._needs import Needs
 from agentload.errors import UsageError
-from agentload.experiment.search.trial import Limits
 from agentload.model.plan import Arrivals, Budget, Burst, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
 from agentload.model.plan import Cache as CacheName
 from agentload.model.plan import Design as DesignName
 from agentload.report.read import run_id
+from agentload.run.trial import Limits
 
 Pairs = Annotated[int, typer.Option(help="Block pairs: how often each arm plays, each time on another part of the trace.")]
 Design = Annotated[DesignName, typer.Option(help="Order of the arms: AB BA, all at once, or one after the other.")]

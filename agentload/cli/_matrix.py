@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from agentload.cli._dry import about
 from agentload.cli._table import table
-from agentload.experiment.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
-from agentload.experiment.matrix.described import LeftOut, Matrix
-from agentload.experiment.matrix.estimate import Estimate
-from agentload.experiment.matrix.parts import Part
+from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
+from agentload.matrix.described import LeftOut, Matrix
+from agentload.matrix.estimate import Estimate
+from agentload.matrix.parts import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

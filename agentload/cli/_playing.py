@@ -10,11 +10,11 @@ from pathlib import Path
 from agentload.cli._progress import Progress
 from agentload.cli._signals import heard
 from agentload.errors import InterruptError, StoreError
-from agentload.experiment.layout.cost import cost
-from agentload.experiment.legs.moves import Stage, exchanged, is_over, stages
-from agentload.experiment.legs.past import Past, past
-from agentload.experiment.legs.record import resume_command
-from agentload.experiment.legs.replay import Leg, Played, Replay
+from agentload.layout.cost import cost
+from agentload.run.past import Past, past
+from agentload.run.play import Leg, Played, Replay
+from agentload.run.record import resume_command
+from agentload.run.stages import Stage, exchanged, is_over, stages
 
 
 def played(replay: Replay, progress: Progress) -> Played:

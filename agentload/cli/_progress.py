@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from agentload.experiment.layout.cost import Cost
+from agentload.layout.cost import Cost
 from agentload.model.commands import Send
 from agentload.model.rows import CallRow
 

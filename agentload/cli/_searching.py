@@ -9,9 +9,9 @@ from agentload.cli._table import table
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.kept import kept
 from agentload.errors import EndpointError
-from agentload.experiment.legs.relay import Launching
-from agentload.experiment.search.capacity import Found
-from agentload.experiment.search.crowd import Crowd
+from agentload.run.capacity import Found
+from agentload.run.crowd import Crowd
+from agentload.run.relay import Launching
 
 
 def searched(crowd: Crowd, arms: Sequence[Endpoint], start: int, starting: Launching | None) -> list[Found]:

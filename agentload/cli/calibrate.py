@@ -17,8 +17,8 @@ import typer
 
 from agentload.endpoints.commands import CALIBRATED_IN, calibrated_name
 from agentload.errors import UsageError
-from agentload.experiment.asking.calibration import Strategy, sampled, script
-from agentload.experiment.load_traces import load_traces
+from agentload.run.calibration import Strategy, sampled, script
+from agentload.run.traces import load_traces
 
 # Below this, most of what is calibrated on would be drawn words.
 LITERAL_WANTED = 0.5

@@ -15,16 +15,16 @@ from agentload.cli._playing import played
 from agentload.cli._progress import Progress
 from agentload.endpoints.read import Emulated
 from agentload.errors import InterruptError
-from agentload.experiment.layout.cost import cost
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.legs.emulated import emulated
-from agentload.experiment.legs.record import new_run_id, typed_command
-from agentload.experiment.legs.replay import Replay
-from agentload.experiment.load_traces import load_traces
+from agentload.layout.cost import cost
+from agentload.layout.plan import plan
 from agentload.model.plan import Load, Recorded, WaitScale
 from agentload.report.advise import advise, keep
 from agentload.report.policy import Setting
 from agentload.report.write import write
+from agentload.run.play import Replay
+from agentload.run.record import new_run_id, typed_command
+from agentload.run.servers import emulated
+from agentload.run.traces import load_traces
 
 TRACES = ("demo-rag", "demo-chat")
 PAIRS = 4

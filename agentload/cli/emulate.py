@@ -24,7 +24,7 @@ import typer
 from agentload.builtin import find
 from agentload.emulator.faults import parse
 from agentload.errors import AgentloadError, LaunchError
-from agentload.experiment.arms import arms_of
+from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.serve.server import Options
 from agentload.serve.server import run as serve

@@ -33,18 +33,15 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.kept import kept
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError, UsageError
-from agentload.experiment.asking.cost import cost
-from agentload.experiment.asking.evaluation import Asked, Eval
-from agentload.experiment.asking.lengths import described, from_tokenizer, measured
-from agentload.experiment.asking.plan import DEFAULT_TASKS, Asking, asking
-from agentload.experiment.asking.source import Generated, Supplied, digest, generated, supplied
-from agentload.experiment.asking.summary import summarise
-from agentload.experiment.layout.lengths import lengths
-from agentload.experiment.legs.control import with_control
-from agentload.experiment.legs.emulated import emulated
-from agentload.experiment.legs.record import new_run_id, resume_command, typed_command
-from agentload.experiment.legs.relay import Launching
 from agentload.prompts.tokenizer import Tokenizer
+from agentload.run.ask import Asked, Eval
+from agentload.run.grades import summarise
+from agentload.run.lengths import described, from_tokenizer, measured
+from agentload.run.questions import DEFAULT_TASKS, Asking, Generated, Supplied, asking, digest, generated, questions_cost, supplied
+from agentload.run.record import new_run_id, resume_command, typed_command
+from agentload.run.relay import Launching
+from agentload.run.servers import emulated, with_control
+from agentload.study.quantity import lengths
 
 NEEDS: Final = dict.fromkeys(("logs", "start_timeout"), ("launch",))
 # Emulated answers depend on the prompt alone: nobody need wait for them.
@@ -98,7 +95,7 @@ def run(
         served = with_control(reached, aa)
         with _running(served[0], starting, is_needed=own is None and tokenizer is None and not dry_run):
             source, what = _source(own, made, None if isinstance(wanted, Emulated) or dry_run else served[0], tokenizer)
-        expected = cost(source, arms=len(served), concurrency=concurrency, thinking_tokens=thinking)
+        expected = questions_cost(source, arms=len(served), concurrency=concurrency, thinking_tokens=thinking)
         if dry_run:
             print_json(expected) if json else print(describe(source.questions(), expected, [e.name for e in served]))
             return

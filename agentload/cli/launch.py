@@ -35,7 +35,7 @@ from agentload.endpoints.launch import launched
 from agentload.endpoints.manifests import compose, kubernetes
 from agentload.endpoints.weights import has_windows
 from agentload.errors import GateError, InterruptError, LaunchError, UsageError
-from agentload.experiment.legs.prime import primed
+from agentload.run.relay import primed
 
 FILE = Path("endpoints.yaml")
 LOOK_S = 0.5

@@ -26,12 +26,12 @@ import typer
 from agentload.cli._matrix import dry, printed
 from agentload.cli._output import print_json
 from agentload.errors import AgentloadError, UsageError
-from agentload.experiment.matrix.ending import ended
-from agentload.experiment.matrix.parts import parts, traces_of
-from agentload.experiment.matrix.places import Places
-from agentload.experiment.matrix.play import play
-from agentload.experiment.matrix.preset import preset_text
-from agentload.experiment.matrix.read import read_matrix
+from agentload.matrix.ending import ended
+from agentload.matrix.parts import parts, traces_of
+from agentload.matrix.places import Places
+from agentload.matrix.play import play
+from agentload.matrix.preset import preset_text
+from agentload.matrix.read import read_matrix
 
 NEEDS: Final = {"model": ("preset",), **dict.fromkeys(("out", "only", "minutes", "dry_run", "json"), ("file",))}
 

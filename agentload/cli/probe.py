@@ -29,12 +29,12 @@ from agentload.ask.reuse import Verdict
 from agentload.cli._launching import LOGS, START_S, launchable
 from agentload.cli._load import existing_run
 from agentload.cli._output import print_json
-from agentload.cli._reached import reached
 from agentload.cli._table import table
 from agentload.endpoints.read import read
 from agentload.errors import GateError
-from agentload.experiment.search.isolation import Cell, combinations, isolated, rows
-from agentload.experiment.search.keep import keep
+from agentload.run.capacity import keep
+from agentload.run.isolation import Cell, combinations, isolated, rows
+from agentload.run.servers import reached
 
 NEEDS: Final = {**dict.fromkeys(("graphs", "into", "logs", "start_timeout"), ("matrix",)), "db": ("into",)}
 _ON: Final = {True: "on", False: "off", None: "–"}

@@ -35,25 +35,22 @@ from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, Star
 from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
 from agentload.cli._playing import concluded, played_in_stages, warned
-from agentload.cli._reached import reached
 from agentload.endpoints.places import beginnings
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError, UsageError
-from agentload.experiment.layout.cost import cost
-from agentload.experiment.layout.long_run import long_run
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.layout.starts import with_starts
-from agentload.experiment.legs.control import with_control
-from agentload.experiment.legs.past import blocks_of, lasted_s
-from agentload.experiment.legs.pools import pools
-from agentload.experiment.legs.record import new_run_id, resume_command, typed_command
-from agentload.experiment.legs.replay import Played, Replay
-from agentload.experiment.legs.vigil import OnDead
-from agentload.experiment.load_traces import load_traces
-from agentload.experiment.summary import summarise
+from agentload.layout.cost import cost
+from agentload.layout.long_run import long_run
+from agentload.layout.plan import plan, with_starts
 from agentload.live.raw import Which
 from agentload.model.commands import Limits
 from agentload.model.plan import Load
+from agentload.run.past import blocks_of, lasted_s
+from agentload.run.play import Played, Replay
+from agentload.run.record import new_run_id, resume_command, typed_command
+from agentload.run.servers import pools, reached, with_control
+from agentload.run.summary import summarise
+from agentload.run.traces import load_traces
+from agentload.run.vigil import OnDead
 
 SECOND = 1_000_000_000
 

@@ -33,18 +33,18 @@ from agentload.cli import _load as opt
 from agentload.cli._found import describe
 from agentload.cli._output import print_json, transient
 from agentload.errors import UsageError
-from agentload.experiment.arms import arms_of
-from agentload.experiment.layout.long_run import long_run
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.legs.record import typed_command
-from agentload.experiment.load_traces import load_traces
-from agentload.experiment.search.find import What
-from agentload.experiment.search.find import find as search
-from agentload.experiment.search.keep import keep_searches
-from agentload.experiment.simulate import Simulation, quiet, run_id, store
-from agentload.experiment.summary import summarise
 from agentload.kvmath.pool import pool_of
+from agentload.layout.long_run import long_run
+from agentload.layout.plan import plan
 from agentload.model.plan import Load
+from agentload.run.capacity import keep_searches
+from agentload.run.find import What
+from agentload.run.find import find as search
+from agentload.run.record import typed_command
+from agentload.run.servers import arms_of
+from agentload.run.simulate import Simulation, quiet, run_id, store
+from agentload.run.summary import summarise
+from agentload.run.traces import load_traces
 
 NEEDS: Final = {**opt.NEEDS, "share": ("find",), "minutes": ("find",), "into": ("find",), "slo": ("find", "capacity")}
 

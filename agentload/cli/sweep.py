@@ -30,27 +30,26 @@ from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
 from agentload.cli._playing import concluded, played, warned
 from agentload.cli._progress import Progress
-from agentload.cli._reached import reached
 from agentload.cli._searching import described, require, searched
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all
 from agentload.endpoints.read import read
 from agentload.errors import InterruptError, PlanError, UsageError
-from agentload.experiment.layout.contexts import SMALLEST, sweep
-from agentload.experiment.layout.cost import cost
-from agentload.experiment.layout.lengths import lengths
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.layout.starts import with_starts
-from agentload.experiment.legs.record import new_run_id, typed_command
-from agentload.experiment.legs.replay import Replay
-from agentload.experiment.load_traces import load_traces
-from agentload.experiment.search.beside import beside, taken
-from agentload.experiment.search.crowd import Crowd
-from agentload.experiment.search.keep import keep_searches
-from agentload.experiment.search.trial import Limits
-from agentload.experiment.summary import summarise
+from agentload.layout.cost import cost
+from agentload.layout.plan import plan, with_starts
+from agentload.layout.traces import SMALLEST, sweep
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import ClosedLoop, Load
+from agentload.run.capacity import keep_searches
+from agentload.run.crowd import Crowd
+from agentload.run.past import beside, taken
+from agentload.run.play import Replay
+from agentload.run.record import new_run_id, typed_command
+from agentload.run.servers import reached
+from agentload.run.summary import summarise
+from agentload.run.traces import load_traces
+from agentload.run.trial import Limits
+from agentload.study.quantity import lengths
 
 NEEDS: Final = {
     **LAUNCH_NEEDS,

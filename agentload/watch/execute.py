@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from agentload.errors import AgentloadError, EndpointError, EvidenceError, StoreError
-from agentload.experiment.legs.record import new_run_id
+from agentload.run.record import new_run_id
 from agentload.store.database import writing
 from agentload.store.places import journal_folder
 from agentload.store.runs import delete

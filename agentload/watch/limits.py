@@ -8,7 +8,7 @@ from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError
-from agentload.experiment.layout.blocks import families
+from agentload.layout.plan import families
 from agentload.model.trace import Session, Trace
 from agentload.watch.job import Job
 

@@ -15,13 +15,12 @@ from typing import Final
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import AgentloadError, EndpointError, first_of
-from agentload.experiment.layout.cost import cost
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.legs.control import with_control
-from agentload.experiment.legs.emulated import emulated
-from agentload.experiment.legs.replay import Leg, Played, Replay
-from agentload.experiment.load_traces import load_traces
+from agentload.layout.cost import cost
+from agentload.layout.plan import plan
 from agentload.model.controls import copied
+from agentload.run.play import Leg, Played, Replay
+from agentload.run.servers import emulated, with_control
+from agentload.run.traces import load_traces
 from agentload.watch.job import Job
 from agentload.watch.limits import HOUR_S, Limit, cut, limit, usd_per_hour
 

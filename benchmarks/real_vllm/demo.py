@@ -25,8 +25,8 @@ from pathlib import Path
 import duckdb
 import yaml
 
-from agentload.experiment.search.beside import FIRST as BESIDE
 from agentload.prompts.words import WORDS
+from agentload.run.past import FIRST as BESIDE
 from agentload.store.database import reading
 
 HERE = Path(__file__).parent

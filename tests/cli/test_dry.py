@@ -3,7 +3,7 @@
 import pytest
 
 from agentload.cli._dry import about, warning
-from agentload.experiment.layout.cost import Cost
+from agentload.layout.cost import Cost
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from agentload.cli.main import main
 from agentload.emulator.answers import success_rate
-from agentload.experiment.arms import arms_of
+from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from tests.cli.test_relay import arms_file
 

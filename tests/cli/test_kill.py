@@ -11,7 +11,7 @@ import duckdb
 import msgspec
 import pytest
 
-from agentload.experiment.arms import arms_of
+from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store.places import journalled_runs
 from tests.cli.test_replay import AGENTLOAD, traced

@@ -8,10 +8,10 @@ from agentload.cli import eval as eval_verb
 from agentload.cli import replay
 from agentload.cli._playing import concluded, warned
 from agentload.errors import InterruptError, StoreError
-from agentload.experiment.asking.evaluation import Asked
-from agentload.experiment.legs.replay import Played
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
+from agentload.run.ask import Asked
+from agentload.run.play import Played
 
 DB = Path("x.duckdb")
 

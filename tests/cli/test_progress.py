@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from agentload.cli._progress import Progress
-from agentload.experiment.layout.cost import cost
-from agentload.experiment.layout.plan import plan
+from agentload.layout.cost import cost
+from agentload.layout.plan import plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 
 TURN = Turn(add=(Segment(role="user", tokens=10, key="u"),), output=5)

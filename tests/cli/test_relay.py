@@ -14,7 +14,7 @@ from agentload.errors import UsageError
 from agentload.evidence.gather import gather
 from agentload.store.database import reading
 from agentload.tracefile.writer import write
-from tests.experiment.layout.test_plan import session, trace
+from tests.layout.test_plan import session, trace
 
 
 def arms_file(folder: Path, *arms: str, first: str | None = None) -> str:

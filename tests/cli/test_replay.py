@@ -14,9 +14,9 @@ import duckdb
 import pytest
 
 from agentload.cli.main import main
-from agentload.experiment.arms import arms_of
 from agentload.model.rows import BlockRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.store import journal
 from agentload.store.database import reading

@@ -16,8 +16,8 @@ import pytest
 from advisor.assess.speed import speeds
 from agentload.emulator.steptime import StepClock
 from agentload.evidence.gather import gather
-from agentload.experiment.arms import arms_of
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.store.database import reading
 from agentload.tracefile.writer import write

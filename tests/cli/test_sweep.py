@@ -7,11 +7,11 @@ import pytest
 from agentload.cli import replay, sweep
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.gather import gather
-from agentload.experiment.layout import contexts
+from agentload.layout import traces as contexts
 from agentload.live import health
 from agentload.store.database import reading
 from agentload.tracefile.writer import write
-from tests.experiment.layout.test_plan import session, trace
+from tests.layout.test_plan import session, trace
 
 
 @pytest.mark.loopback

@@ -14,7 +14,7 @@ import duckdb
 import msgspec
 import pytest
 
-from agentload.experiment.arms import arms_of
+from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.store.places import journalled_runs, journals
 from tests.cli.test_replay import AGENTLOAD, agentload, assert_whole, endpoints, traced, wait_for_blocks

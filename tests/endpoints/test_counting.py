@@ -8,11 +8,11 @@ import pytest
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import is_healthy
-from agentload.experiment.arms import arms_of
 from agentload.prompts.words import WORDS
+from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
-from tests.experiment.playing import answering
 from tests.live.scripted import serving
+from tests.run.playing import answering
 
 pytestmark = pytest.mark.loopback
 

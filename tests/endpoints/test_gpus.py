@@ -8,8 +8,8 @@ from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.gpus import silence
 from agentload.endpoints.identity import Identity, identify
-from tests.experiment.playing import answering
 from tests.live.scripted import serving
+from tests.run.playing import answering
 
 PAGES = {
     "/gpus": 'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 70\nDCGM_FI_DEV_POWER_USAGE{gpu="1"} 70\n',

@@ -10,9 +10,9 @@ from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.places import beginnings, on
 from agentload.errors import EndpointError
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.legs.moves import Stage, is_exchanged, stages
+from agentload.layout.plan import plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.run.stages import Stage, is_exchanged, stages
 
 
 def arm(name: str, url: str = "", **said: object) -> Endpoint:

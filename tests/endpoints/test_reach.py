@@ -12,8 +12,8 @@ from agentload.endpoints.identity import identify
 from agentload.endpoints.launch import is_healthy
 from agentload.errors import EndpointError
 from agentload.model.rows import CallRow
-from tests.experiment.playing import answering, played
 from tests.live.scripted import Peer, serving
+from tests.run.playing import answering, played
 
 METRICS = "vllm:num_requests_running 0\n"
 pytestmark = pytest.mark.loopback

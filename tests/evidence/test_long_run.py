@@ -11,15 +11,15 @@ from advisor.assess.capacity import capacities
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from agentload.evidence.gather import gather
-from agentload.experiment.arms import arms_of
-from agentload.experiment.layout.long_run import long_run
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.search.trial import Limits
-from agentload.experiment.simulate import Simulation, quiet, store
 from agentload.kvmath.pool import GIB, pool_of
+from agentload.layout.long_run import long_run
+from agentload.layout.plan import plan
 from agentload.model.plan import Budget, Load
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.run.servers import arms_of
+from agentload.run.simulate import Simulation, quiet, store
+from agentload.run.trial import Limits
 from agentload.store.database import reading
 
 AGENTS = 6

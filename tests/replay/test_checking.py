@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from agentload.builtin import find
 from agentload.emulator.profile import parse
-from agentload.experiment.layout.plan import plan
+from agentload.layout.plan import plan
 from agentload.model.check import Has
 from agentload.model.rows import AnswerRow, CallRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn

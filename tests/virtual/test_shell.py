@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentload.builtin import find
 from agentload.emulator.calls import Finished
 from agentload.emulator.profile import parse
-from agentload.experiment.layout.plan import plan
+from agentload.layout.plan import plan
 from agentload.model.commands import Limits
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow, SampleRow

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentload.endpoints.commands import COMMON, RECIPES, Pins
-from agentload.experiment.matrix.settings import known
 from agentload.kvmath.vllm import TRIED
+from agentload.matrix.settings import known
 from tests.vllm.serving import executable, missing
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(missing() is not None, reason=str(missing()))]

@@ -25,11 +25,10 @@ from agentload.endpoints.identity import identify, identify_all
 from agentload.endpoints.launch import Running, launched
 from agentload.errors import EndpointError
 from agentload.evidence.gather import gather
-from agentload.experiment.layout.contexts import sweep as swept
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.legs.replay import Leg, Replay
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
+from agentload.layout.plan import plan
+from agentload.layout.traces import sweep as swept
 from agentload.live.body import Sampling, chat
 from agentload.live.raw import RawLog
 from agentload.live.target import Target
@@ -39,6 +38,7 @@ from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import BlockRow, CallRow, RunRow, SampleRow
 from agentload.model.trace import Trace
 from agentload.replay.call import Asked
+from agentload.run.play import Leg, Replay
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.places import journals

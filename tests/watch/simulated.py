@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from agentload.experiment.arms import arms_of
-from agentload.experiment.layout.plan import plan
-from agentload.experiment.load_traces import load_traces
-from agentload.experiment.simulate import Simulation
+from agentload.layout.plan import plan
 from agentload.model.controls import control_of
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow, Row, RunRow
+from agentload.run.servers import arms_of
+from agentload.run.simulate import Simulation
+from agentload.run.traces import load_traces
 from agentload.store import journal
 from agentload.store.loader import load
 from agentload.store.places import journal_folder

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import StoreError
-from agentload.experiment.arms import arms_of
 from agentload.model.plan import ClosedLoop, Load, WaitScale
+from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store.database import reading
 from agentload.store.places import journal_folder

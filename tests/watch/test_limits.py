@@ -8,9 +8,9 @@ import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError
-from agentload.experiment.load_traces import load_traces
 from agentload.model.profile import Price
 from agentload.report.policy import Setting
+from agentload.run.traces import load_traces
 from agentload.watch.job import Budget, Job
 from agentload.watch.limits import cut, limit, usd_per_hour
 from agentload.watch.schedule import Schedule

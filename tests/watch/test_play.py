@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.experiment.legs.replay import Played
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
+from agentload.run.play import Played
 from agentload.watch.play import outcome
 
 FACTS = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0)

@@ -17,8 +17,8 @@ import typer
 
 from agentload.cli._output import print_json
 from agentload.emulator.write import text
-from agentload.experiment.fit import fitted
 from agentload.report.read import run_id
+from agentload.run.fit import fitted
 
 
 def run(

@@ -12,7 +12,7 @@ from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.commands import Pins, planned
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError, GateError, UsageError
-from agentload.experiment.arms import arms_of
+from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 
 

@@ -1,1 +1,0 @@
-"""Experiments: laid out (`layout`), played leg by leg (`legs`), asked (`asking`), searched (`search`), or all of it (`matrix`)."""

@@ -1,0 +1,161 @@
+"""What a plan costs before it is played: calls, tokens, and roughly how long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import merge
+from typing import Final
+
+from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
+from agentload.model.trace import Session, Trace, Turn
+from agentload.tracefile.reuse import BLOCK, IdealCache
+
+# An ordinary 8B model on one current GPU; said beside the figure that rests on it.
+ASSUMED_TOKEN_S = 0.02
+ASSUMED_PREFILL_TOKENS_PER_S = 10_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Figures of a whole plan."""
+
+    rounds: int
+    calls_by_arm: dict[str, int]
+    prompt_tokens: int
+    output_tokens: int
+    minutes: float
+    """Rough: from the trace's waits and the assumed speeds."""
+    assumed: str = field(default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second")
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    calls: int
+    prompt_tokens: int
+    output_tokens: int
+    seconds: float
+
+
+def cost(plan: Plan) -> Cost:
+    """Add up what *plan* sends; budgets are upper bounds and are taken into account."""
+    blocks = {block.index: _block(plan, block) for block in plan.blocks}
+    calls = dict.fromkeys(plan.arms, 0)
+    prompt = output = 0
+    seconds = 0.0
+    for round_ in plan.rounds:
+        for play in round_.plays:
+            block = blocks[play.block]
+            calls[play.arm] += block.calls
+            prompt += block.prompt_tokens
+            output += block.output_tokens
+        seconds += max((blocks[play.block].seconds for play in round_.plays), default=0.0)
+    return Cost(rounds=len(plan.rounds), calls_by_arm=calls, prompt_tokens=prompt, output_tokens=output, minutes=seconds / 60)
+
+
+def _block(plan: Plan, block: Block) -> _Block:
+    calls = prompt = output = 0
+    longest = busy = 0.0
+    sessions = 0
+    for session in block.sessions:
+        sessions += 1
+        contexts = _contexts(plan, session)
+        calls += len(session.turns)
+        prompt += sum(contexts)
+        output += sum(turn.output for turn in session.turns)
+        seconds = seconds_of(plan.load, session)
+        busy += seconds
+        longest = max(longest, _start_s(plan.load, session, sessions) + seconds)
+    if isinstance(plan.load.arrivals, ClosedLoop):
+        longest = busy / min(plan.load.arrivals.sessions, max(1, sessions))
+    budget = plan.load.budget
+    share = min(1.0, budget.calls / calls) if budget.calls and calls else 1.0
+    if budget.seconds and longest * share > budget.seconds:
+        share = budget.seconds / longest
+    longest *= share
+    return _Block(round(calls * share), round(prompt * share), round(output * share), longest)
+
+
+def _contexts(plan: Plan, session: Session) -> list[int]:
+    lengths = [s.tokens for s in plan.header.prefixes.get(session.prefix or "", ())]
+    out = []
+    for turn in session.turns:
+        lengths = lengths if turn.keep is None else lengths[: turn.keep]
+        lengths = lengths + [s.tokens for s in turn.add]
+        out.append(sum(lengths))
+    return out
+
+
+def seconds_of(load: Load, session: Session) -> float:
+    """Return about how long a session takes, its waits included."""
+    return sum(turn_seconds(load, turn) for turn in session.turns)
+
+
+def turn_seconds(load: Load, turn: Turn) -> float:
+    """Return about how long it takes until a turn is answered, from the end of the one before it."""
+    rule = load.waits.get(turn.wait or "")
+    wait_s = turn.wait_s * (rule.scale if rule else 1.0)
+    wait_s = min(wait_s, rule.cap_s) if rule and rule.cap_s is not None else wait_s
+    return wait_s + turn.output * ASSUMED_TOKEN_S + sum(s.tokens for s in turn.add) / ASSUMED_PREFILL_TOKENS_PER_S
+
+
+def _start_s(load: Load, session: Session, position: int) -> float:
+    match load.arrivals:
+        case Recorded(speed=speed):
+            return (session.start_s or 0.0) / speed
+        case OpenLoop(rate_per_s=rate):
+            return position / rate
+        case ClosedLoop():
+            return 0.0
+
+
+def fill_s(trace: Trace, load: Load, pool_tokens: float) -> float | None:
+    """Say when a trace in a closed loop has filled a pool, at the speeds that `cost` assumes; None: its sessions never do."""
+    assert isinstance(load.arrivals, ClosedLoop)
+    queue, told, written = iter(trace.sessions), set[str](), 0
+    for at_s, tokens in merge(*(_slot(trace, load, queue, told) for _ in range(load.arrivals.sessions))):
+        written += tokens
+        if written >= pool_tokens:
+            return at_s
+    return None
+
+
+def _slot(trace: Trace, load: Load, queue: Iterator[Session], told: set[str]) -> Iterator[tuple[float, int]]:
+    """Yield when each call of one session after the other ends, and how many tokens it wrote; a shared prefix is written once."""
+    at_s = 0.0
+    for session in queue:
+        name = session.prefix or ""
+        new = 0 if name in told else sum(segment.tokens for segment in trace.header.prefixes.get(name, ()))
+        told.add(name)
+        for turn in session.turns:
+            at_s += turn_seconds(load, turn)
+            yield at_s, new + sum(segment.tokens for segment in turn.add) + turn.output
+            new = 0
+
+
+MOST_CALLS: Final = 50_000  # a second's work; beyond it the figure is left out rather than waited for
+
+
+def ideal_hit_rates(plan: Plan, *, block: int | None = None) -> dict[str, float]:
+    """Return the share of prompt tokens that could be found, by workload: cold pairs each begin with an empty cache, warm ones share it.
+
+    *block* are the tokens of the server's cache blocks, which are kept whole: large ones hold nothing of a short prompt.
+    """
+    block = block or BLOCK
+    known: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    cache = IdealCache(block=block)
+    calls = 0
+    blocks = {block.index: block for block in plan.blocks}
+    arm = plan.arms[0]
+    for play in (play for round_ in plan.rounds for play in round_.plays if play.arm == arm and not play.warmup):
+        cache = cache if plan.cache == "warm" else IdealCache(block=block)
+        for session in blocks[play.block].sessions:
+            calls += len(session.turns)
+            if calls > MOST_CALLS:
+                return {}
+            for tokens, found in cache.calls(plan.header, session):
+                total[session.workload] += tokens
+                known[session.workload] += found
+    return {workload: known[workload] / tokens for workload, tokens in sorted(total.items()) if tokens}

@@ -1,0 +1,172 @@
+"""Lay out a run that can say something of capacity: a long closed loop whose first sessions begin in the middle.
+
+Sessions that all begin at their first turn take an hour until their contexts are long, and a pool that is not full limits nobody. So the
+sessions that a block begins with are told the story so far in one priming call each; those that follow them begin at their beginning, and
+the loop is from its first minute what it would be after hours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from agentload.degrade.split import split
+from agentload.errors import UsageError
+from agentload.layout.cost import fill_s, seconds_of
+from agentload.model.plan import ClosedLoop, Load, Recorded
+from agentload.model.trace import Key, Session, Trace
+
+LASTS_S: Final = 1800.0  # pools that differ by two showed nothing in blocks of 2 minutes, and 42 points of hit rate in 30
+MOST_S: Final = 4 * 3600.0  # whoever wants to wait longer says so
+FILLS: Final = 3  # times what the slowest pool takes: two thirds are played on full pools
+STEP_S: Final = 600.0
+FASTER: Final = 4.0  # than the assumed speed: sessions must not run out on a server that nobody expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongRun:
+    """What is played, how, and what it comes to."""
+
+    trace: Trace
+    load: Load
+    fills: Fills
+
+
+def long_run(
+    trace: Trace, load: Load, *, agents: int, seed: int, pools: Mapping[str, float | None], lasted_s: float | None = None
+) -> LongRun:
+    """Lay out how *agents* sessions are kept going: for the load's duration, else as long as the pools ask for.
+
+    *pools* are the tokens that each arm's holds; *lasted_s* is how long the blocks of a run are that goes on.
+    """
+    if load.arrivals != Recorded():
+        raise UsageError("--capacity keeps sessions going by itself", hint="leave out --sessions, --rate and --speed")
+    if agents < 1:
+        raise UsageError(f"--capacity must be >= 1, got {agents}")
+    said_s = load.budget.seconds or lasted_s
+    laid = _lasting(said_s or MOST_S, trace, load, agents, seed)
+    found = {arm: fill_s(*laid, tokens) for arm, tokens in pools.items() if tokens is not None}
+    filled_s = {arm: seconds for arm, seconds in found.items() if seconds is not None}
+    lasts_s = said_s or _enough(filled_s.values())
+    if said_s is None:
+        laid = _lasting(lasts_s, trace, load, agents, seed)
+    minutes = {arm: seconds / 60 for arm, seconds in filled_s.items()}
+    return LongRun(
+        trace=laid[0],
+        load=laid[1],
+        fills=Fills(lasts_minutes=lasts_s / 60, because=_reason(load, lasted_s, lasts_s), pools=pools, minutes=minutes),
+    )
+
+
+def _lasting(lasts_s: float, trace: Trace, load: Load, agents: int, seed: int) -> tuple[Trace, Load]:
+    shape = [seconds_of(load, session) for session in trace.sessions if session.start_s is not None]
+    if not shape:
+        raise UsageError("the trace has no session", hint="agentload trace show TRACE")
+    needed = agents * (1 + FASTER * lasts_s / max(sum(shape) / len(shape), 1e-3))
+    repeated = Trace(header=trace.header, sessions=Repeated(trace, math.ceil(needed / len(shape))))
+    return (
+        replace(trace, sessions=Primed(repeated, agents, seed)),
+        replace(load, arrivals=ClosedLoop(sessions=agents), budget=replace(load.budget, seconds=lasts_s)),
+    )
+
+
+def _enough(filled_s: Iterable[float]) -> float:
+    wanted_s = math.ceil(FILLS * max(filled_s, default=0.0) / STEP_S) * STEP_S
+    return min(max(wanted_s, LASTS_S), MOST_S)
+
+
+def _reason(load: Load, lasted_s: float | None, lasts_s: float) -> str:
+    if load.budget.seconds:
+        return "as --duration says"
+    if lasted_s is not None:
+        return "as the run began"
+    said = "the least that tells anything" if lasts_s == LASTS_S else f"{FILLS} times what the slowest pool takes to fill"
+    return f"{said}; --duration SECONDS says otherwise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fills:
+    """When each arm's pool is full, at the speeds that a plan's cost assumes."""
+
+    lasts_minutes: float
+    because: str
+    """Why a block lasts so long."""
+    pools: Mapping[str, float | None]
+    """Tokens that each holds; None where nobody told."""
+    minutes: Mapping[str, float]
+    """Of the arms whose pool the load fills at all."""
+
+    def lines(self) -> Iterator[str]:
+        """Say it, an arm a line."""
+        for arm, tokens in self.pools.items():
+            if tokens is None:
+                yield f"{arm} does not say how large its pool is"
+            elif arm in self.minutes:
+                yield f"{arm} {tokens:,.0f} tokens, full after about {self.minutes[arm]:.1f} of {self.lasts_minutes:.0f} min"
+            else:
+                yield f"{arm} {tokens:,.0f} tokens, never full"
+
+    def warning(self) -> str | None:
+        """Say which pools fill too late, and how long would do; None when half of the run or more is played on full pools."""
+        half = self.lasts_minutes / 2
+        late = [arm for arm, tokens in self.pools.items() if tokens is not None and self.minutes.get(arm, math.inf) > half]
+        if not late:
+            return None
+        longest = max((self.minutes[arm] for arm in late if arm in self.minutes), default=None)
+        remedy = "more sessions" if longest is None else f"--duration {math.ceil(3 * longest) * 60}, or more sessions"
+        return f"the KV pool of {' and '.join(late)} is full for less than half of {self.lasts_minutes:.0f} min: {remedy}"
+
+
+ROOM: Final = 1 << 40  # block ids that a round has to itself: more than any trace numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A trace's sessions over and over, so that a long run never lacks load; each round is new content."""
+
+    trace: Trace
+    rounds: int
+
+    def __iter__(self) -> Iterator[Session]:
+        for round_ in range(self.rounds):
+            for session in self.trace.sessions:
+                yield _again(session, round_) if round_ else session
+
+
+@dataclass(frozen=True, slots=True)
+class Primed:
+    """Sessions of a trace, the first so many begun in the middle."""
+
+    trace: Trace
+    agents: int
+    seed: int
+
+    def __iter__(self) -> Iterator[Session]:
+        return split(self.trace.header, self.trace.sessions, share=1.0, seed=self.seed, first=self.agents)
+
+
+def _again(session: Session, round_: int) -> Session:
+    """Return a session as another one of the same shape: same prefix, own content, shared within its round as before."""
+    mark = f"#{round_}"
+
+    def key(old: Key) -> Key:
+        return f"{old}{mark}" if isinstance(old, str) else (old[0] + round_ * ROOM, old[1])
+
+    return replace(
+        session,
+        session=session.session + mark,
+        turns=tuple(
+            replace(
+                turn,
+                add=tuple(
+                    replace(part, key=key(part.key), source=part.source and replace(part.source, session=part.source.session + mark))
+                    for part in turn.add
+                ),
+                after=tuple(replace(ref, session=ref.session + mark) for ref in turn.after),
+                spawn=tuple(child + mark for child in turn.spawn),
+            )
+            for turn in session.turns
+        ),
+    )

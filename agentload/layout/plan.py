@@ -1,0 +1,219 @@
+"""Lay out a comparison: the same blocks on every arm, in an order that drift cannot turn into a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from random import Random
+from typing import Final
+
+from agentload.errors import PlanError
+from agentload.model.commands import Limits
+from agentload.model.controls import is_control
+from agentload.model.plan import Block, Cache, Design, Load, Plan, Play, Round
+from agentload.model.trace import Session, Trace
+from agentload.replay.arrivals import seeded
+from agentload.replay.stretches import stretches
+
+
+def plan(
+    trace: Trace,
+    arms: Sequence[str],
+    *,
+    run: str,
+    seed: int = 0,
+    pairs: int = 6,
+    warmup: bool = False,
+    design: Design = "interleaved",
+    cache: Cache = "cold",
+    load: Load | None = None,
+    limits: Limits | None = None,
+    machines: Sequence[str] = (),
+    swap: bool = False,
+    whole: bool = False,
+    blocks: int | None = None,
+) -> Plan:
+    """Plan *pairs* plays of the trace's blocks on each arm; with fewer blocks than pairs, blocks repeat under another salt.
+
+    With *warmup* every arm first plays the first block once more, to be left out. *machines* say where each arm begins; with *swap* the
+    two arms change places for the second half of the pairs, and warm up once more. *whole*: every pair plays all of the trace. *blocks*:
+    into how many the trace is cut, where a run is given more pairs than it began with: that number of pairs.
+    """
+    if not arms:
+        raise PlanError("no arm to play on", hint="agentload replay TRACE --endpoints NAME=URL,NAME=URL")
+    if len(set(arms)) < len(arms):
+        raise PlanError(f"arm names are not unique: {', '.join(arms)}", hint="give each endpoint its own name: --endpoints a=URL,b=URL")
+    if pairs < 1:
+        raise PlanError(f"'pairs' must be >= 1, got {pairs}", hint="agentload replay --help")
+    if design == "parallel" and any(map(is_control, arms)):
+        raise PlanError(
+            "--aa plays one server twice, which --design parallel would do at the same time", hint="--design interleaved --aa ARM"
+        )
+    if swap:
+        check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
+    parts = cut(trace.sessions, 1 if whole else blocks or pairs)
+    orders = balanced_orders(arms, pairs, seeded(seed, "order"))
+    rounds: list[tuple[Play, ...]] = []
+    for changes, own in enumerate(stays(pairs, blocks or pairs) if swap else (range(pairs),)):
+        play = partial(_play, run=run, cache=cache, machines=placed(arms, machines, changes=changes))
+        if warmup:
+            rounds += [(play(parts[0].index, -1 - changes, arm, warmup=True),) for arm in arms]
+        plays = {pair: {arm: play(parts[pair % len(parts)].index, pair, arm) for arm in arms} for pair in own}
+        match design:
+            case "interleaved":
+                rounds += [(plays[pair][arm],) for pair in own for arm in orders[pair]]
+            case "parallel":
+                rounds += [tuple(plays[pair][arm] for arm in arms) for pair in own]
+            case "sequential":
+                rounds += [(plays[pair][arm],) for arm in arms for pair in own]
+    return Plan(
+        run=run,
+        seed=seed,
+        header=trace.header,
+        arms=tuple(arms),
+        blocks=parts,
+        rounds=tuple(Round(index=i, plays=r) for i, r in enumerate(rounds)),
+        load=load or Load(),
+        limits=limits or Limits(),
+        design=design,
+        cache=cache,
+    )
+
+
+def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[str, ...]]:
+    """Draw the order of the arms for each pair; every second pair mirrors the one before it, so that linear drift cancels."""
+    orders: list[tuple[str, ...]] = []
+    while len(orders) < pairs:
+        drawn = sorted(arms, key=lambda _: rng.random())
+        orders += [tuple(drawn), tuple(reversed(drawn))]
+    return orders[:pairs]
+
+
+def _play(block: int, pair: int, arm: str, *, run: str, cache: Cache, machines: Mapping[str, str], warmup: bool = False) -> Play:
+    mark = arm if is_control(arm) else ""
+    return Play(block=block, arm=arm, pair=pair, salt=_salt(run, pair, cache), mark=mark, warmup=warmup, machine=machines.get(arm))
+
+
+def _salt(run: str, pair: int, cache: Cache) -> str:
+    return f"{run}/{pair}" if cache == "cold" else f"{run}/warm"
+
+
+def families(sessions: Iterable[Session]) -> list[list[Session]]:
+    """Group sessions that spawn, await or quote each other, in order of their first member."""
+    leader: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while (above := leader.setdefault(name, name)) != name:
+            leader[name] = name = leader[above]
+        return name
+
+    kept = list(sessions)
+    for session in kept:
+        find(session.session)
+        for turn in session.turns:
+            partners = [*turn.spawn, *(ref.session for ref in turn.after), *(s.source.session for s in turn.add if s.source)]
+            for partner in partners:
+                leader[find(partner)] = find(session.session)
+    groups: dict[str, list[Session]] = {}
+    for session in kept:
+        groups.setdefault(find(session.session), []).append(session)
+    return list(groups.values())
+
+
+def cut(sessions: Iterable[Session], count: int) -> tuple[Block, ...]:
+    """Cut *sessions* into at most *count* blocks of about equally many turns, neighbours in time staying together."""
+    if count == 1:
+        return (Block(index=0, sessions=sessions),)
+    groups = families(sessions)
+    turns = [sum(len(s.turns) for s in group) for group in groups]
+    total, count = sum(turns), min(count, len(groups))
+    blocks: list[list[Session]] = [[]]
+    before = 0
+    for position, (group, size) in enumerate(zip(groups, turns, strict=True)):
+        left_groups, left_blocks = len(groups) - position, count - len(blocks)
+        is_full = before + size / 2 >= total * len(blocks) / count
+        if blocks[-1] and left_blocks > 0 and (is_full or left_groups == left_blocks):
+            blocks.append([])
+        blocks[-1].extend(group)
+        before += size
+    return tuple(Block(index=i, sessions=_from_zero(block)) for i, block in enumerate(blocks))
+
+
+def _from_zero(sessions: Sequence[Session]) -> tuple[Session, ...]:
+    first_s = min((s.start_s for s in sessions if s.start_s is not None), default=0.0)
+    return tuple(s if s.start_s is None else replace(s, start_s=s.start_s - first_s) for s in sessions)
+
+
+PAIRED = 2
+"""Arms, and machines, that one change balances; more would need as many changes as there are machines."""
+
+
+def check_swap(arms: Sequence[str], machines: Sequence[str], *, pairs: int, began: int, design: Design) -> None:
+    """Raise PlanError unless the arms can change machines half way."""
+    if len(arms) != PAIRED:
+        raise PlanError(f"--swap exchanges two arms, got {len(arms)}: {', '.join(arms)}", hint="compare two at a time")
+    if len(set(machines)) != PAIRED:
+        named = ", ".join(machines) or "none"
+        raise PlanError(
+            f"--swap needs each arm on a machine of its own, got {named}",
+            hint="'machine' in the arms file; docs/endpoints.md shows both ways",
+        )
+    if design == "sequential":
+        raise PlanError("--swap goes with blocks that alternate or run side by side", hint="--design parallel --swap")
+    if began % 2:
+        raise PlanError(f"--swap needs as many pairs on each machine, got {began}", hint=f"--pairs {began + 1}")
+    if pairs % began:
+        said = f"--swap needs as many pairs on each machine, and began with {began}, got {pairs}"
+        raise PlanError(said, hint=f"--pairs {pairs + began - pairs % began}")
+
+
+def stays(pairs: int, began: int) -> tuple[range, ...]:
+    """Return the pairs between two changes, of a run that *began* with so many pairs and is given more in whole multiples."""
+    edges = (0, *range(began // 2, pairs, began), pairs)
+    return tuple(range(*each) for each in pairwise(edges))
+
+
+def placed(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dict[str, str]:
+    """Say where each arm is after so many changes; nothing where nobody named machines."""
+    return {arm: machines[(position + changes) % len(machines)] for position, arm in enumerate(arms)} if machines else {}
+
+
+FEW: Final = 3  # starts an arm; below this nobody can tell what a start changes from what the arm does
+
+
+def with_starts(made: Plan, restarts: int | None = None) -> Plan:
+    """Return an interleaved plan with its pairs divided over *restarts* starts of each arm's server; None: a start for each pair.
+
+    All pairs of a start are played on one arm before the next arm's server is started, in the order that was drawn for the pairs: a start
+    is a random factor that pairs share, and drift still cancels.
+    """
+    if made.design != "interleaved" or any(play.warmup for round_ in made.rounds for play in round_.plays):
+        raise PlanError(
+            "servers that are started in turn are played interleaved and without a warm-up block", hint="each start is primed: see --launch"
+        )
+    if len(stretches(made.rounds)) > 1:
+        raise PlanError("--swap needs servers that run all the time, on two machines", hint="leave out --launch, or --swap")
+    plays: dict[int, dict[str, Play]] = {}
+    for round_ in made.rounds:
+        for play in round_.plays:
+            plays.setdefault(play.pair, {})[play.arm] = play
+    pairs = list(plays)
+    starts = len(pairs) if restarts is None else restarts
+    if not 1 <= starts <= len(pairs):
+        raise PlanError(f"{len(pairs)} pairs cannot be divided over {starts} starts", hint=f"--restarts 1 to {len(pairs)}, or more --pairs")
+    rounds: list[Round] = []
+    for number in range(starts):
+        shared = [pair for position, pair in enumerate(pairs) if position * starts // len(pairs) == number]
+        for place, arm in enumerate(plays[pairs[number]]):
+            rounds += [
+                Round(index=len(rounds) + position, plays=(plays[pair][arm],), start=number * len(made.arms) + place)
+                for position, pair in enumerate(shared)
+            ]
+    return replace(made, rounds=tuple(rounds))
+
+
+def starts_of(made: Plan) -> int:
+    """Count the starts of servers in a plan; 0: they run all the time."""
+    return len({round_.start for round_ in made.rounds} - {None})

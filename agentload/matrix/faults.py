@@ -1,0 +1,96 @@
+"""Try the servers of a model one by one: which of them do not start, or are not what they should be, and what do they say?"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from agentload.endpoints.agreement import agreement
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import identify, served_model
+from agentload.endpoints.launch import EndedError
+from agentload.errors import EndpointError, LaunchError
+from agentload.matrix.files import endpoints_of
+from agentload.matrix.parts import Part
+from agentload.matrix.state import Fault
+from agentload.run.relay import Launching, Relay
+
+_CAUSE: Final = re.compile(r"(?:\w*(?:Error|Exception)|error): ?\S")
+_ECHO: Final = re.compile(r"Engine core initialization failed|See root cause|EngineDeadError")  # vLLM's API server, of its engine's error
+_PREFIX: Final = re.compile(r"^(?:\([\w ]+pid=\d+\) *)?(?:(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] *)?")
+LONGEST: Final = 300
+
+
+def faults(part: Part, *, told: Callable[[str], None], is_stopping: Callable[[], bool]) -> Iterator[tuple[str, Fault]]:
+    """Yield the servers that keep a replay from beginning; the one that was started last is the first to be suspected."""
+    planned, places = part.planned, part.planned.places
+    last = last_started(places.logs(part.name, "replay"))
+    is_found = False
+    for endpoint in sorted(endpoints_of(planned), key=lambda each: each.name != last):
+        if is_stopping() or (is_found and endpoint.name != last):
+            return  # the next replay tells of the others
+        key = f"{part.name}/{endpoint.name}"
+        told(f"{key}: does its server {'start' if planned.is_launched else 'answer'}?")
+        wrong = look_at(
+            endpoint,
+            is_launched=planned.is_launched,
+            logs=places.logs(part.name, "faults"),
+            start_s=planned.matrix.server.start_timeout_s,
+            is_stopping=is_stopping,
+        )
+        if wrong is not None:
+            is_found = True
+            told(f"{key}: left out: {wrong.said}" + ("" if wrong.code is None else f" (code {wrong.code})"))
+            yield endpoint.name, wrong
+
+
+def look_at(
+    endpoint: Endpoint, *, is_launched: bool, logs: Path, start_s: float, is_stopping: Callable[[], bool] = lambda: False
+) -> Fault | None:
+    """Meet a server as a replay does, started and ended for it where it does not run; None where all is well."""
+    met = _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping) if is_launched else _asked(endpoint)
+    try:
+        asyncio.run(met)
+    except EndedError as error:
+        return Fault(said=last_words(_log(endpoint, logs)), code=error.code)
+    except (EndpointError, LaunchError) as error:
+        if is_stopping():
+            return None
+        said = error.message.partition("\n")[0]
+        # It came up and is gone: its first question was too much for it.
+        is_gone = is_launched and isinstance(error, EndpointError) and error.__cause__ is not None
+        return Fault(said=f"{said}: {last_words(_log(endpoint, logs))}" if is_gone else said)
+    return None
+
+
+async def _started(endpoint: Endpoint, launching: Launching, is_stopping: Callable[[], bool]) -> None:
+    async with Relay({endpoint.name: endpoint}, launching, is_stopping=is_stopping) as relay:
+        served_model(endpoint, await relay.meet(endpoint.name))
+
+
+async def _asked(endpoint: Endpoint) -> None:
+    identity = await identify(endpoint)
+    served_model(endpoint, identity)
+    agreement([endpoint], {endpoint.name: identity}).require()
+
+
+def _log(endpoint: Endpoint, logs: Path) -> str:
+    newest = max(logs.glob(f"start-*/{endpoint.name}.log"), key=lambda log: log.stat().st_mtime_ns)
+    return endpoint.masked(newest.read_text(encoding="utf-8", errors="replace"))
+
+
+def last_words(log: str) -> str:
+    """Return the line of a log that says why the server ended: the last error that tells a cause, else its last line."""
+    lines = [_PREFIX.sub("", line).strip() for line in log.splitlines()]
+    told = [line for line in lines if line]
+    causes = [line for line in told if _CAUSE.search(line) and not _ECHO.search(line)]
+    return (causes or told or ["it said nothing"])[-1][:LONGEST]
+
+
+def last_started(logs: Path) -> str | None:
+    """Name the server of a replay whose log is the newest."""
+    found = list(logs.glob("start-*/*.log"))
+    return max(found, key=lambda log: log.stat().st_mtime_ns).stem if found else None

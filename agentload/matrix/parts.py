@@ -1,0 +1,139 @@
+"""From a matrix to its parts: the models that were asked for, the configurations that fit each, its steps and what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+import yaml
+
+from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read
+from agentload.endpoints.weights import config_file, has_windows
+from agentload.errors import ProfileError, UsageError
+from agentload.matrix.arms import Fitting, arms_document, chosen, fitting, is_folder
+from agentload.matrix.described import LeftOut, Matrix, Model
+from agentload.matrix.estimate import Estimate, estimates
+from agentload.matrix.places import Places
+from agentload.matrix.steps import Planned, Step, steps
+from agentload.matrix.traces import has_sessions, trace_of
+from agentload.model.trace import Trace
+from agentload.run.servers import arms_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One model's share of the matrix."""
+
+    planned: Planned
+    wanted: tuple[str, ...]
+    """The arms that it should have, the reference first; those that are left are planned."""
+    steps: tuple[Step, ...]
+    estimates: Mapping[str, Estimate]
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return what its folder is called."""
+        return self.planned.model.name
+
+    @property
+    def cells(self) -> int:
+        """Count its configurations times workloads."""
+        return len(self.planned.arms) * len(self.planned.matrix.workloads)
+
+    def without(self, faulty: Collection[str], traces: Mapping[str, Trace]) -> Part:
+        """Return what is left without some of its arms."""
+        planned = replace(self.planned, arms=tuple(arm for arm in self.planned.arms if arm not in faulty))
+        return _part(planned, self.wanted, self.left_out, self.notes, traces)
+
+
+def traces_of(matrix: Matrix) -> dict[str, Trace]:
+    """Return the trace of each workload. Raises UsageError for one with nothing in it."""
+    found = {each.name: trace_of(each) for each in matrix.workloads}
+    if empty := next((name for name, trace in found.items() if not has_sessions(trace)), None):
+        raise UsageError(f"workload '{empty}' has no session", hint="agentload trace check FILE")
+    return found
+
+
+def parts(matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None) -> tuple[Part, ...]:
+    """Return each model's share; *only* MODEL, or MODEL/CONFIG beside the reference. Raises UsageError where nothing fits."""
+    wanted, _, config = (only or "").partition("/")
+    models = [model for model in matrix.models if not wanted or model.name == wanted]
+    if not models:
+        raise UsageError(f"--only: no model '{wanted}'", hint=f"one of: {', '.join(each.name for each in matrix.models)}")
+    return tuple(_of_model(matrix, model, places, traces, only=config or None) for model in models)
+
+
+def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str, Trace], *, only: str | None) -> Part:
+    served = _served(model)
+    found: Fitting = fitting(model, matrix.configs, served=served, windows=_windows(model), only=only)
+    names = tuple(config.name for config in found.configs)
+    if only is not None and only not in names:
+        raise UsageError(f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}")
+    if served is not None:
+        _check_served(model, names, served)
+    if not names:
+        raise UsageError(f"{model.name}: no configuration fits", hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out))
+    # A part of a comparison is another comparison, and has a folder of its own.
+    named = model if only is None else replace(model, name=f"{model.name}.{only}")
+    planned = Planned(matrix, named, names, places, _tokenizer(model))
+    return _part(planned, names, (*found.left_out, *_not_done(planned)), found.notes, traces)
+
+
+def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> None:
+    if unknown := [name for name in model.configs if name not in served]:
+        raise UsageError(f"{model.name}: its endpoints have no '{unknown[0]}'", hint=f"they have: {', '.join(served)}")
+    theirs = [name for name in served if name in names]
+    if (model.endpoints or "").startswith(EMULATED) and theirs != list(names):
+        raise UsageError(f"{model.name}: emulated arms stand in their profile's order", hint=f"configs: [{', '.join(theirs)}]")
+
+
+def _not_done(planned: Planned) -> Iterator[LeftOut]:
+    if planned.matrix.measure.isolation and not planned.is_launched:
+        yield LeftOut(model=planned.model.name, config="isolation", why="it starts servers anew, and these run already")
+
+
+def _part(
+    planned: Planned, wanted: tuple[str, ...], left_out: tuple[LeftOut, ...], notes: tuple[str, ...], traces: Mapping[str, Trace]
+) -> Part:
+    made = steps(planned) if planned.arms else ()
+    return Part(planned=planned, wanted=wanted, steps=made, estimates=estimates(planned, made, traces), left_out=left_out, notes=notes)
+
+
+def _served(model: Model) -> tuple[str, ...] | None:
+    """Return the arms that run already; None where the matrix starts them."""
+    if model.endpoints is None:
+        return None
+    found = read(model.endpoints)
+    return tuple(arm.name for arm in (arms_of(found.profile, found.arms) if isinstance(found, Emulated) else found))
+
+
+def _windows(model: Model) -> bool | None:
+    return model.windows if model.windows is not None or model.serve is None else has_windows(model.serve)
+
+
+def _tokenizer(model: Model) -> str | None:
+    if model.serve is None or find_spec("tokenizers") is None:
+        return None
+    try:
+        beside = config_file(model.serve).with_name("tokenizer.json")
+    except ProfileError:
+        return None
+    return str(beside) if beside.is_file() else None
+
+
+def document(planned: Planned) -> dict[str, object]:
+    """Return the arms file of a model; emulated ones have none."""
+    model, matrix = planned.model, planned.matrix
+    if model.serve is not None:
+        configs = [config for name in planned.arms for config in matrix.configs if config.name == name]
+        return arms_document(model, configs, matrix.server, is_folder=is_folder)
+    given = model.endpoints or ""
+    if is_arms_file(given):
+        with open(given, encoding="utf-8") as file:  # noqa: PTH123  # was just read by its own reader
+            return chosen({**yaml.safe_load(file), **model.fields}, planned.arms)
+    found = read(given)
+    assert isinstance(found, tuple), given
+    return chosen({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, planned.arms)

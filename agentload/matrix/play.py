@@ -1,0 +1,206 @@
+"""Play a matrix: its steps one after the other, each in a process of its own; what fails is written down and the others go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeAlias
+
+from agentload.errors import InterruptError
+from agentload.matrix import child
+from agentload.matrix.child import INTERRUPTED, Ended, Stops
+from agentload.matrix.described import Matrix
+from agentload.matrix.faults import faults
+from agentload.matrix.files import endpoints_of, lay_out
+from agentload.matrix.origin import origin
+from agentload.matrix.pace import Pace
+from agentload.matrix.parts import Part, parts
+from agentload.matrix.past import Begun, begun, is_answered, is_ready, swept
+from agentload.matrix.places import Places
+from agentload.matrix.resume import changed, resumed
+from agentload.matrix.state import Done, State, alone_in, write_state
+from agentload.matrix.steps import Step
+from agentload.model.trace import Trace
+
+NO_RUN: Final = "the replay has not finished a pair of blocks"
+ANSWERED: Final = "its questions were answered with more or less thinking: another --out asks them anew"
+KILLED: Final = "it was killed in its middle"
+GO_ON: Final = "the same command goes on from there"
+Told: TypeAlias = Callable[[str], None]
+Verb: TypeAlias = Callable[..., Ended]
+"""Runs one verb; as `child.run`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What was played of a matrix: its models with the arms that were left, and what was done of each."""
+
+    parts: tuple[Part, ...]
+    states: Mapping[str, State]
+
+
+def play(
+    matrix: Matrix,
+    places: Places,
+    traces: Mapping[str, Trace],
+    *,
+    only: str | None = None,
+    minutes: float | None = None,
+    told: Told = lambda _: None,
+    verb: Verb = child.run,
+) -> Played:
+    """Play what is left of a matrix. Raises InterruptError when we are asked to stop; what was done stays done."""
+    found = parts(matrix, places, traces, only=only)
+    with alone_in(places.root) as lock, Stops().heard() as stops:
+        lay_out(matrix, places, traces)
+        held = partial(verb, lock=lock)
+        return _Playing(found, places=places, traces=traces, stops=stops, minutes=minutes, told=told, verb=held).play()
+
+
+class _Playing:
+    """One process's work on a matrix."""
+
+    def __init__(
+        self,
+        found: Sequence[Part],
+        *,
+        places: Places,
+        traces: Mapping[str, Trace],
+        stops: Stops,
+        minutes: float | None,
+        told: Told,
+        verb: Verb,
+    ) -> None:
+        self._places = places
+        self._traces = traces
+        self._stops = stops
+        self._told = told
+        self._verb = verb
+        standing = [resumed(part, traces) for part in found]
+        self._parts = [part for part, _ in standing]
+        self._states = {part.name: state for part, state in standing}
+        self._pace = Pace(minutes=minutes, is_done=self._is_done)
+
+    def play(self) -> Played:
+        """Play model by model."""
+        for place in range(len(self._parts)):
+            self._play_model(place)
+        return Played(parts=tuple(self._parts), states=self._states)
+
+    def _play_model(self, place: int) -> None:
+        is_same = True
+        while is_same and (part := self._parts[place]).planned.arms:
+            is_same = self._is_same(part)
+            if not is_same or self._is_done(part.steps[0]) or self._play(part.steps[0], place):
+                break
+            if not (faulty := self._look(part)):
+                break
+            self._leave_out(faulty, place)
+        for step in self._parts[place].steps[1:]:
+            database = self._places.database(step.model)
+            before = begun(database)
+            if before is None or not is_ready(database, before.run):
+                self._note(step, Done(outcome="failed", asked=step.asked, seconds=0.0, code=1, said=NO_RUN))
+            elif step.kind == "report" or (is_same and not self._is_done(step)):
+                self._play(step, place)
+
+    def _is_same(self, part: Part) -> bool:
+        """Write down a model's servers, and tell whether its run, where it has begun, is of the same."""
+        endpoints_of(part.planned)
+        state = self._states[part.name]
+        if other := changed(part, state):
+            self._told(f"{part.name}: {other}")
+            return False
+        if not state.origin or begun(self._places.database(part.name)) is None:
+            self._keep(part.name, replace(state, origin=origin(part)))
+        return True
+
+    def _play(self, step: Step, place: int) -> bool:
+        """Run a step and write down how it ended; tell whether it did without a fault."""
+        before = begun(self._places.database(step.model))
+        run = None if before is None else before.run
+        last = self._states[step.model].steps.get(step.name)
+        if last is not None and last.settled != step.settled and run is not None and is_answered(self._places.database(step.model), run):
+            self._note(step, replace(last, outcome="failed", code=1, said=ANSWERED))
+            return False
+        made, left = self._asked(step, before, last)
+        if left is not None and left <= 0:
+            self._note(step, made)
+            return True
+        self._announce(step)
+        self._keep(step.model, self._states[step.model].with_step(step.name, replace(made, outcome="stopped", said=KILLED)))
+        began = time.monotonic()
+        ended = self._verb(
+            step.typed(run, pairs=left),
+            said=self._places.said(step.model, step.name),
+            until=self._pace.until(self._parts, step),
+            stops=self._stops,
+            told=lambda line: self._told(f"  {line}"),
+        )
+        seconds = time.monotonic() - began
+        if ended.code == 0 and (run is None if step.kind == "replay" else last is None):  # it was played whole
+            self._pace.spent(seconds, expected_minutes=self._parts[place].estimates[step.name].minutes)
+        self._note(step, _done(replace(made, seconds=round(seconds, 1), code=ended.code), ended))
+        self._heed(step.key)
+        return ended.code in {0, INTERRUPTED}
+
+    def _asked(self, step: Step, before: Begun | None, last: Done | None) -> tuple[Done, int | None]:
+        """Return what is written down of a step that is done, and the pairs that are left of a sweep."""
+        made = Done(outcome="done", asked=step.asked, pairs=step.pairs, settled=step.settled, seconds=0.0, code=0)
+        if step.kind != "context" or step.pairs is None or before is None:
+            return made, None
+        found = swept(self._places.database(step.model), before)
+        earlier = 0 if last is None else last.before if last.asked == step.asked else found
+        return replace(made, before=earlier), step.pairs - (found - earlier)
+
+    def _look(self, part: Part) -> list[str]:
+        """Find the servers that keep a replay from beginning."""
+        if begun(self._places.database(part.name)) is not None:
+            return []
+        found = []
+        for arm, fault in faults(part, told=self._told, is_stopping=lambda: self._stops.count > 0):
+            self._keep(part.name, self._states[part.name].with_fault(arm, fault))
+            found.append(arm)
+        self._heed(part.name)
+        return found
+
+    def _leave_out(self, faulty: Collection[str], place: int) -> None:
+        part = self._parts[place]
+        self._parts[place] = left = part.without(faulty, self._traces)
+        if part.planned.arms[0] in faulty and left.planned.arms:
+            self._told(f"{part.name}: {part.planned.arms[0]} is left out: {left.planned.arms[0]} is the reference")
+
+    def _heed(self, where: str) -> None:
+        if self._stops.count:
+            raise InterruptError(f"stopped in {where}; what was measured is stored", hint=GO_ON)
+
+    def _announce(self, step: Step) -> None:
+        steps = [each for part in self._parts for each in part.steps]
+        number = next(number for number, each in enumerate(steps, start=1) if each.key == step.key)
+        minutes = max(1.0, self._pace.minutes_left(self._parts, step))
+        self._told(f"[{number}/{len(steps)}] {step.key} on {', '.join(step.arms)}; about {minutes:.0f} min left in all")
+
+    def _is_done(self, step: Step) -> bool:
+        last = self._states[step.model].steps.get(step.name)
+        return last is not None and last.outcome == "done" and last.asked == step.asked and (last.pairs or 0) >= (step.pairs or 0)
+
+    def _note(self, step: Step, done: Done) -> None:
+        self._keep(step.model, self._states[step.model].with_step(step.name, done))
+        if done.outcome != "done":
+            self._told(f"{step.key}: {done.outcome}: {done.said}")
+
+    def _keep(self, model: str, state: State) -> None:
+        self._states[model] = state
+        write_state(self._places.state(model), state)
+
+
+def _done(made: Done, ended: Ended) -> Done:
+    match ended.code:
+        case 0:
+            return made
+        case code if code == INTERRUPTED:
+            return replace(made, outcome="stopped", said="its share of the time was over" if ended.is_timed_out else "it was asked to stop")
+        case code:
+            return replace(made, outcome="failed", said=ended.error or f"ended with code {code}")

@@ -1,0 +1,146 @@
+"""Let ever more sessions run side by side on a live endpoint, until it is in trouble: preemptions, a queue, failures, a broken limit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.kept import Kept
+from agentload.errors import EndpointError, LaunchError
+from agentload.layout.long_run import Primed, Repeated
+from agentload.layout.plan import plan
+from agentload.model.plan import Budget, ClosedLoop, Load, WaitScale
+from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
+from agentload.model.trace import Trace
+from agentload.run.capacity import Found, search
+from agentload.run.play import Leg, Played, Replay
+from agentload.run.record import new_run_id
+from agentload.run.trial import Limits, Tally, Trial, trouble
+from agentload.store import journal
+from agentload.store.places import journals
+
+FASTEST_SESSION_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """What every trial of a search has in common."""
+
+    trace: Trace
+    limits: Limits
+    seconds: float
+    seed: int
+    command: str
+    is_forced: bool = False
+    waits: Mapping[str, WaitScale] = field(default_factory=dict)
+
+    def search(self, arm: Endpoint, *, start: int, told: Callable[[str], None], server: Kept | None = None) -> Found:
+        """Bracket the number of sessions that *arm* carries; each trial is told when it is over. A server of ours is kept up."""
+        is_first = True
+
+        def attempt(size: float) -> Trial:
+            nonlocal is_first
+            try:
+                trial = self._tried(arm, round(size), server)
+            except (EndpointError, LaunchError) as error:
+                if is_first:
+                    raise
+                trial = Trial(load=size, void=error.message)
+            is_first = False
+            told(f"{arm.name}: {size:.0f} sessions: {described(trial)}")
+            if trial.void is not None:
+                told(f"warning: {arm.name}: the search ends at {size:.0f} sessions, which say nothing of the server: {trial.void}")
+            return trial
+
+        return search(arm.name, attempt, start=start, whole=True)
+
+    def _tried(self, arm: Endpoint, sessions: int, server: Kept | None) -> Trial:
+        if server is not None:
+            server.up()
+        trial, late = self._trial(arm, sessions)
+        if server is not None and (words := server.last_words()) is not None:
+            trial = replace(trial, died=words, void=None)
+        if trial.void is not None:
+            return trial
+        trial = replace(trial, trouble=trouble(trial, self.limits.share))
+        # Our own lag makes turns slower and never faster: what holds in spite of it holds, and trouble that is no matter of time stays.
+        return replace(trial, void=f"it may be our own side: {late}") if late is not None and trial.trouble == "slo" else trial
+
+    def _trial(self, arm: Endpoint, sessions: int) -> tuple[Trial, str | None]:
+        """Return one trial, and why its times are not the server's, if they are not."""
+        given = sum(1 for _ in self.trace.sessions)
+        rounds = math.ceil(sessions * (1 + self.seconds / FASTEST_SESSION_S) / max(1, given))
+        repeated = Trace(header=self.trace.header, sessions=Repeated(self.trace, rounds))
+        made = plan(
+            Trace(header=self.trace.header, sessions=Primed(repeated, sessions, self.seed)),
+            [arm.name],
+            run=new_run_id(),
+            seed=self.seed,
+            pairs=1,
+            load=Load(arrivals=ClosedLoop(sessions=sessions), waits=self.waits, budget=Budget(seconds=self.seconds)),
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            scratch = Path(folder) / "trial.duckdb"
+            replay = Replay(
+                plan=made,
+                endpoints=(arm,),
+                database=scratch,
+                trace_hash="",
+                command=self.command,
+                on_dead="skip",
+                is_forced=self.is_forced,
+                sample_s=max(0.5, min(5.0, self.seconds / 30)),
+            )
+            try:
+                played = asyncio.run(Leg(replay).play())
+            except EndpointError as error:
+                raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
+            rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]
+        return measured(sessions, rows, self.limits, self.seconds, died=_died(rows, played)), played.health.void
+
+
+def measured(sessions: int, rows: Iterable[Row], limits: Limits, seconds: float, *, died: str | None) -> Trial:
+    """Return what the last play of a trial's block says: those before it were void, and a void one says nothing."""
+    found = list(rows)
+    last = max((row for row in found if isinstance(row, BlockRow)), key=lambda row: row.started_ns, default=None)
+    if died is None and (last is None or last.void is not None):
+        return Trial(load=sessions, void="nothing was played" if last is None else last.void)
+    begun_ns = 0 if last is None else last.started_ns
+    # What was counted just before the play is where its counts begin.
+    counted_ns = max((row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns), default=begun_ns)
+    tally = Tally(limits, begun_ns=begun_ns, seconds=seconds)
+    for row in found:
+        if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (isinstance(row, SampleRow) and row.at_ns >= counted_ns):
+            tally.add(row)
+    return replace(tally.trial(sessions), died=died)
+
+
+def described(trial: Trial) -> str:
+    """Say how a trial went, in a line."""
+    if trial.void is not None:
+        return "void"
+    parts = [f"{trial.share:.0%} of {trial.turns} turns hold"]
+    if trial.preemptions is not None:
+        parts.append(f"{trial.preemptions} preemptions")
+    if trial.waiting_share is not None:
+        parts.append(f"waiting {trial.waiting_share:.0%} of the time")
+    if trial.preemptions is None or trial.waiting_share is None:
+        parts.append("the server does not tell whether it preempts and queues")
+    if trial.died is not None:
+        parts.append(f"it died: {trial.died}")
+    return ", ".join(parts)
+
+
+def _died(rows: Iterable[Row], played: Played) -> str | None:
+    """Say how a server died that is not ours: somebody may have started it again."""
+    starts = {json.loads(row.facts).get("process_start_s") for row in rows if isinstance(row, FingerprintRow)} - {None}
+    if len(starts) > 1:
+        return "it was started again meanwhile"
+    return "it stopped answering" if played.died else None

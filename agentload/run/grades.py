@@ -1,0 +1,123 @@
+"""What an evaluation found, cell by cell; decisions are the advisor's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from agentload.store.database import reading
+
+_CELLS: Final = """
+SELECT task, context_tokens, arm, count_if("right"), count("right"), count(*) - count("right"), avg(score)
+FROM answers WHERE run_id = ? GROUP BY ALL
+ORDER BY task, context_tokens, arm
+"""
+_ARMS: Final = """
+SELECT a.arm, count_if(x."right"), count(x."right"), count(x.arm) - count(x."right"),
+    count_if(r."right" AND NOT x."right"), count_if(x."right" AND NOT r."right"),
+    quantile_cont((x.signals ->> 'agreement')::DOUBLE / nullif((x.signals ->> 'agreement_of')::DOUBLE, 0), 0.5),
+    count_if((x.signals ->> 'garbage') IS NOT NULL), count_if((x.signals ->> 'finish_reason') = 'length')
+FROM arms AS a
+LEFT JOIN answers AS x USING (run_id, arm)
+LEFT JOIN answers AS r ON r.run_id = x.run_id AND r.arm = (SELECT arm FROM arms WHERE run_id = $run AND position = 0)
+    AND (r.task, r.item, r.context_tokens, r.repetition) = (x.task, x.item, x.context_tokens, x.repetition)
+WHERE a.run_id = $run GROUP BY a.arm, a.position ORDER BY a.position
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One arm's answers to one task at one length."""
+
+    task: str
+    context_tokens: int
+    arm: str
+    right: int
+    answered: int
+    failed: int
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmTotal:
+    """One arm's answers in all, beside those of the reference: the first arm."""
+
+    arm: str
+    right: int
+    answered: int
+    failed: int
+    """Questions that ended without an answer."""
+    lost: int
+    """Right on the reference, wrong here."""
+    won: int
+    agreement: float | None
+    """Median share of an answer up to which it is the reference's; None for the reference."""
+    garbage: int
+    cut: int
+    """Answers that ended at their cap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One arm's scores of one task over the lengths."""
+
+    task: str
+    arm: str
+    area: float
+    worst_context: int
+    """Where the score is lowest, measured against the reference's; against 1 for the reference itself."""
+    worst: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """An evaluation at a glance."""
+
+    run_id: str
+    cells: tuple[Cell, ...]
+    curves: tuple[Curve, ...]
+    """Only of tasks that were asked at several lengths."""
+    arms: tuple[ArmTotal, ...]
+
+
+def summarise(database: Path, run_id: str) -> Summary:
+    """Read what was answered."""
+    with reading(database) as connection:
+        cells = connection.execute(_CELLS, [run_id]).fetchall()
+        arms = connection.execute(_ARMS, {"run": run_id}).fetchall()
+    names = ("task", "context_tokens", "arm", "right", "answered", "failed", "score")
+    totals = ("arm", "right", "answered", "failed", "lost", "won", "agreement", "garbage", "cut")
+    found = tuple(Cell(**dict(zip(names, row, strict=True))) for row in cells)
+    order = [str(row[0]) for row in arms]
+    return Summary(
+        run_id=run_id,
+        cells=found,
+        curves=tuple(curves(found, order)),
+        arms=tuple(ArmTotal(**dict(zip(totals, row, strict=True))) for row in arms),
+    )
+
+
+def curves(cells: Sequence[Cell], arms: Sequence[str]) -> Iterator[Curve]:
+    """Yield the curve of every task and arm; the first arm is the reference."""
+    scores = {(cell.task, cell.arm, cell.context_tokens): cell.score for cell in cells if cell.score is not None}
+    for task, arm in dict.fromkeys((task, arm) for task in dict.fromkeys(cell.task for cell in cells) for arm in arms):
+        own = {length: score for (of, by, length), score in scores.items() if (of, by) == (task, arm)}
+        whole = area(own)
+        if whole is None:
+            continue
+        theirs = {length: 1.0 if arm == arms[0] else scores.get((task, arms[0], length), 1.0) for length in own}
+        kept = {length: score / theirs[length] for length, score in own.items() if theirs[length] > 0}
+        worst = min(kept, key=lambda length: kept[length], default=max(own))
+        yield Curve(task=task, arm=arm, area=whole, worst_context=worst, worst=kept.get(worst, 1.0))
+
+
+def area(scores: Mapping[int, float]) -> float | None:
+    """Return the mean height of the curve; None where there are fewer than two lengths."""
+    points = sorted(scores.items())
+    if len(points) < 2:
+        return None
+    whole = sum((long - short) * (low + high) / 2 for (short, high), (long, low) in pairwise(points))
+    return whole / (points[-1][0] - points[0][0])

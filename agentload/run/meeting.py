@@ -1,0 +1,171 @@
+"""Meet the servers of a leg before its first block: who they are, what they call the model, how they count tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from agentload.endpoints.agreement import agreement
+from agentload.endpoints.counting import tokenizer
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.facts import LASTING, OF_A_START, Facts, changed, told
+from agentload.endpoints.identity import Identity, identify_all, served_model
+from agentload.errors import EndpointError
+from agentload.model.controls import copied, is_control
+from agentload.model.rows import FingerprintRow, Row
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.run.relay import Relay
+from agentload.telemetry.log_lines import StartUp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """What the servers are, by arm."""
+
+    identities: Mapping[str, Identity]
+    models: Mapping[str, str]
+    counted: Tokenizer | None
+    """What prompts are made by; None where no server counts."""
+
+
+async def met_side_by_side(endpoints: tuple[Endpoint, ...], *, notice: Callable[[str], None]) -> Met:
+    """Meet servers that run all the time."""
+    names = [endpoint.name for endpoint in endpoints]
+    identities = dict(zip(names, await identify_all(endpoints), strict=True))
+    models = {each.name: served_model(each, identities[each.name]) for each in endpoints}
+    counts = await asyncio.gather(*(_counts(each, models[each.name]) for each in endpoints))
+    return Met(identities=identities, models=models, counted=_agreed(dict(zip(names, counts, strict=True)), notice))
+
+
+async def met_in_turn(endpoints: tuple[Endpoint, ...], relay: Relay, *, first: str | None, notice: Callable[[str], None]) -> Met:
+    """Start every server once to see what it is; the one that plays *first* comes last, and stays."""
+    identities, models, counts = {}, {}, {}
+    for endpoint in sorted((each for each in endpoints if not is_control(each.name)), key=lambda each: each.name == first):
+        name = endpoint.name
+        identities[name] = await relay.meet(name)
+        models[name] = served_model(endpoint, identities[name])
+        counts[name] = await _counts(endpoint, models[name])
+    # A control is its twin's server, started once more.
+    twins = {each.name: copied(each.name) for each in endpoints}
+    return Met(
+        identities={arm: identities[of] for arm, of in twins.items()},
+        models={arm: models[of] for arm, of in twins.items()},
+        counted=_agreed(counts, notice),
+    )
+
+
+def caveats(
+    endpoints: Sequence[Endpoint],
+    identities: Mapping[str, Identity],
+    *,
+    before: Mapping[str, Facts],
+    names: Sequence[str] = LASTING,
+    is_forced: bool,
+    notice: Callable[[str], None],
+) -> tuple[str, ...]:
+    """Return what speaks against measuring these servers. Raises EndpointError, unless forced, for one that is not what the arms file says.
+
+    Nor, by the facts of these *names*, what its arm was *before*, in the run that is gone on with: another would be measured in its name.
+    """
+    found = agreement(endpoints, identities)
+    others = tuple(
+        f"{arm} is not the server that the run began with: {', '.join(differs)}"
+        for arm, identity in identities.items()
+        if (differs := changed(before.get(arm, {}), identity.facts(), names))
+    )
+    if not is_forced:
+        found.require()
+        if others:
+            raise EndpointError("; ".join(others), hint="start it as it was then; --force measures it all the same")
+    told = (*others, *found.caveats())
+    for caveat in told:
+        notice(f"caveat: {caveat}")
+    return told
+
+
+async def _counts(endpoint: Endpoint, model: str) -> Tokenizer | None:
+    """Measure what a server counts by; emulated servers count words."""
+    return await tokenizer(endpoint, model) if endpoint.profile is None else WORD_TOKENS
+
+
+def _agreed(measured: Mapping[str, Tokenizer | None], notice: Callable[[str], None]) -> Tokenizer | None:
+    found = {name: each for name, each in measured.items() if each is not None}
+    if not found:
+        notice("no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens; --tokenizer FILE")
+        return None
+    name, first = next(iter(found.items()))
+    if other := next((other for other, each in found.items() if each != first), None):
+        notice(f"{name} and {other} count tokens differently: both get the same bytes, with the lengths of {name}")
+    return first
+
+
+RISING: Final = ("requests_done", "prompt_tokens", "output_tokens", "prefix_queries", "preemptions")
+"""Counters that no running server sets back."""
+START: Final = "process_start_s"
+
+
+def remembered(now: Identity, known: Identity) -> Identity:
+    """Return what a server says, and what it said before where it does not answer now."""
+    is_read = bool(now.counters or now.cache_config)
+    return replace(
+        now,
+        models=now.models or known.models,
+        version=now.version or known.version,
+        max_model_len=now.max_model_len or known.max_model_len,
+        cache_config=now.cache_config or known.cache_config,
+        counters={**_start(known.counters), **now.counters} if is_read else known.counters,
+        replicas=now.replicas if is_read else known.replicas,
+        engines=now.engines if is_read else known.engines,
+        settings=now.settings or known.settings,
+        log=StartUp(**{each.name: getattr(now.log, each.name) or getattr(known.log, each.name) for each in fields(StartUp)}),
+        gateway=now.gateway or known.gateway,
+        emulated=now.emulated or known.emulated,
+    )
+
+
+def dated(identity: Identity, at_s: float) -> Identity:
+    """Give a server that does not say when it was started the instant by which we know that it was."""
+    return replace(identity, counters={START: at_s, **identity.counters})
+
+
+def is_restarted(known: Identity, now: Identity) -> bool:
+    """Tell whether another process answers: by its start, or, where several processes share one page and none is told, by its counters."""
+    before, after = known.counters.get(START), now.counters.get(START)
+    if before is not None and after is not None and before != after:
+        return True
+    return now.replicas == known.replicas and has_begun_anew(known.counters, now.counters)
+
+
+def has_begun_anew(before: Mapping[str, float], now: Mapping[str, float]) -> bool:
+    """Tell whether counters ran backwards."""
+    return any(now[name] < before[name] for name in RISING if name in before and name in now)
+
+
+def newly_missing(now: Identity, known: Identity) -> tuple[str, ...]:
+    """Return the sources that answered the last time and do not now, with the reason."""
+    before = {_source(each) for each in known.missing}
+    return tuple(each for each in now.missing if _source(each) not in before)
+
+
+def differences(first: Facts, known: Facts, now: Facts) -> tuple[str, ...]:
+    """Say what is not as it was: what makes the arm against the *first* that was seen of it, what makes a start against the last."""
+    return (*changed(first, now, LASTING), *changed(known, now, OF_A_START))
+
+
+def _source(missing: str) -> str:
+    return missing.rpartition(": ")[0]
+
+
+def _start(counters: Mapping[str, float]) -> dict[str, float]:
+    return {START: counters[START]} if START in counters else {}
+
+
+def began_as(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """Return what each arm of a run was when it first told so, by its fingerprints."""
+    out: dict[str, dict[str, Any]] = {}
+    for row in sorted((row for row in rows if isinstance(row, FingerprintRow)), key=lambda row: (row.leg, row.at_ns)):
+        out[row.arm] = {**told(json.loads(row.facts)), **out.get(row.arm, {})}
+    return out

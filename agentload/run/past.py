@@ -1,0 +1,236 @@
+"""What earlier legs of a run left in its journals: the pairs that need not be played again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from agentload.ask.asker import Answered
+from agentload.errors import PlanError
+from agentload.model.controls import is_control
+from agentload.model.plan import Plan, Play, Round
+from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, Kind, LegRow, Row, RunRow
+from agentload.run.meeting import began_as
+from agentload.run.questions import Question
+from agentload.run.record import conditions
+from agentload.store import journal
+from agentload.store.places import journals
+
+KEPT: Final = (RunRow, LegRow, ArmRow, BlockRow, CallRow, FingerprintRow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A run so far."""
+
+    legs: int = 0
+    done: frozenset[int] = frozenset()
+    lost: Mapping[int, int]
+    """How many plays of a pair that is not done may have gone out: their salts, and with them their request ids, are used up."""
+    run: RunRow | None = None
+    arms: tuple[str, ...] = ()
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each arm's server said of itself last."""
+    began_as: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each arm's server was when it first told so."""
+
+
+def past(database: Path, plan: Plan) -> Past:
+    """Read the journals of a plan's run. Raises PlanError where the run is unknown or was begun with another plan."""
+    paths = journals(database, plan.run)
+    # A machine that lost power leaves pages missing behind the last sync: of the pair that was being played, which is void anyway.
+    rows = [row for path in paths for row in journal.read(path, damaged=lambda _: None) if isinstance(row, KEPT)]
+    whole = Counter((row.pair, row.salt) for row in rows if isinstance(row, BlockRow) and row.void is None)
+    done = frozenset(pair for (pair, _), count in whole.items() if count == len(plan.arms))
+    return Past(
+        legs=max((row.leg for row in rows if isinstance(row, LegRow)), default=0),
+        done=done,
+        lost={pair: count for pair, count in _played(rows).items() if pair not in done},
+        run=next((row for row in rows if isinstance(row, RunRow)), None),
+        arms=tuple(row.arm for row in rows if isinstance(row, ArmRow)),
+        facts={row.arm: json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)},
+        began_as=began_as(rows),
+    )
+
+
+def needless(plays: Iterable[Play], done: frozenset[int]) -> frozenset[int]:
+    """Return the pairs that a leg of these plays leaves out: the done ones, but a warm-up only where it would warm up for nothing."""
+    own = tuple(plays)
+    if all(play.warmup or play.pair in done for play in own):
+        return done
+    return done - {play.pair for play in own if play.warmup}
+
+
+def _played(rows: Sequence[Row]) -> Counter[int]:
+    """Count each pair's plays by their salts; calls that no block row covers were a play that was killed.
+
+    Rows of one leg may come from several journals, so only their instants tell which was first.
+    """
+    salts: set[tuple[int, str]] = set()
+    closed_ns: dict[tuple[int, int, str], int] = {}
+    for row in rows:
+        if isinstance(row, BlockRow):
+            salts.add((row.pair, row.salt))
+            key = (row.leg, row.pair, row.arm)
+            closed_ns[key] = max(closed_ns.get(key, 0), row.ended_ns or 0)
+    calls = (row for row in rows if isinstance(row, CallRow))
+    killed = {(row.leg, row.pair) for row in calls if row.released_ns > closed_ns.get((row.leg, row.pair, row.arm), -1)}
+    return Counter([pair for pair, _ in salts] + [pair for _, pair in killed])
+
+
+def blocks_of(database: Path, run_id: str) -> int | None:
+    """Return into how many blocks a run cut its trace; None where there is no such run."""
+    return _options(database, run_id).get("pairs")
+
+
+def lasted_s(database: Path, run_id: str) -> float | None:
+    """Return the seconds that a run's blocks may last; None where they end with their sessions, or there is no such run."""
+    seconds: float | None = _options(database, run_id).get("load", {}).get("budget", {}).get("seconds")
+    return seconds
+
+
+def _options(database: Path, run_id: str) -> dict[str, Any]:
+    rows = (row for path in journals(database, run_id) for row in journal.read(path, damaged=lambda _: None))
+    run = next((row for row in rows if isinstance(row, RunRow)), None)
+    return {} if run is None else json.loads(run.options)
+
+
+def check_resumed(before: Past, plan: Plan, *, trace_hash: str, database: Path) -> None:
+    """Raise PlanError unless *plan* goes on where the run stopped."""
+    if before.run is None:
+        raise PlanError(f"no journal of run {plan.run} beside {database}", hint=f"agentload runs list --db {database}")
+    hint = f"resume with what it began with: {before.run.command}"
+    for name, then, now in (
+        ("trace", before.run.trace_hash, trace_hash),
+        ("design", before.run.design, plan.design),
+        ("seed", before.run.seed, plan.seed),
+    ):
+        if then != now:
+            raise PlanError(f"run {plan.run} began with {name} {then}, not {now}", hint=hint)
+    if before.arms != plan.arms:
+        raise PlanError(f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}", hint=hint)
+    if other := _other(json.loads(before.run.options), json.loads(json.dumps(conditions(plan)))):
+        raise PlanError(f"run {plan.run} began with other {' and '.join(other)}", hint=hint)
+
+
+def _other(began: dict[str, Any], goes_on: dict[str, Any]) -> list[str]:
+    """Name what differs; more pairs than a run began with are the same plan, gone on with."""
+    if goes_on["rounds"] > began["rounds"]:
+        goes_on["rounds"] = began["rounds"]
+        if "starts" in began and goes_on.get("starts", 0) > began["starts"]:
+            goes_on["starts"] = began["starts"]  # which start a pair was played on is seen, not planned
+        if "machines" in began:
+            goes_on["machines"] = goes_on.get("machines", [])[: len(began["machines"])]
+    names = [*goes_on, *({"starts", "machines"} & began.keys() - goes_on.keys())]
+    return ["pairs" if name == "rounds" else name for name in names if began.get(name) != goes_on.get(name)]
+
+
+Asked: TypeAlias = tuple[str, int, str, float | None, int]
+"""Task, context, item, depth, repetition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A run so far."""
+
+    run: RunRow | None
+    arms: tuple[str, ...]
+    legs: int
+    answered: frozenset[Asked]
+    """Asked of every arm, and answered by all."""
+    began_as: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each arm's server was when it first told so."""
+
+
+def given(database: Path, run_id: str, arms: tuple[str, ...]) -> Given:
+    """Read the journals of a run; an answer that failed counts as not given."""
+    rows = [row for path in journals(database, run_id) for row in journal.read(path)]
+    # A later row of a question stands for it: what a server that changed had answered was taken back.
+    given = {
+        (row.arm, (row.task, row.context_tokens, row.item, row.depth, row.repetition)): row.right is not None
+        for row in rows
+        if isinstance(row, AnswerRow)
+    }
+    counted = Counter(asked for (arm, asked), is_given in given.items() if is_given and arm in arms)
+    return Given(
+        run=next((row for row in rows if isinstance(row, RunRow)), None),
+        arms=tuple(row.arm for row in sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)),
+        legs=max((row.leg for row in rows if isinstance(row, LegRow)), default=0),
+        answered=frozenset(asked for asked, count in counted.items() if count == len(arms)),
+        began_as=began_as(rows),
+    )
+
+
+def asked_of(question: Question) -> Asked:
+    """Return by what a question is told from others."""
+    return (question.task, question.context, question.item, question.depth, question.repetition)
+
+
+def replies(database: Path, run_id: str, arm: str) -> dict[Asked, Answered]:
+    """Return what an arm answered before, as far as it is kept: its words."""
+    rows = (row for path in journals(database, run_id) for row in journal.read(path))
+    said = {
+        (row.task, row.context_tokens, row.item, row.depth, row.repetition): row.answer
+        for row in rows
+        if isinstance(row, AnswerRow) and row.arm == arm
+    }
+    return {asked: Answered(text=text, finish_reason=None) for asked, text in said.items() if text is not None}
+
+
+def check_same_questions(before: Given, *, run_id: str, options: str, seed: int, database: Path) -> None:
+    """Raise `PlanError` unless the run began with the same questions."""
+    if before.run is None:
+        raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list --db {database}")
+    began = json.loads(before.run.options)
+    began.pop("caveats", None)  # of its servers, not of its questions
+    if (began, before.run.seed) != (json.loads(options), seed):
+        raise PlanError(f"run {run_id} began with other questions", hint=f"resume with what it began with: {before.run.command}")
+
+
+def check_joined(before: Given, *, run_id: str, arms: tuple[str, ...], kind: Kind | None, database: Path) -> None:
+    """Raise `PlanError` unless the run is there and was played on these arms. What was measured never mixes with what was not.
+
+    *kind* is None before anybody was asked.
+    """
+    if before.run is None:
+        raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list --db {database}")
+    if kind is not None and (before.run.kind == "measured") != (kind == "measured"):
+        raise PlanError(f"run {run_id} is {before.run.kind}, these answers are {kind}", hint="ask the endpoints that the run was played on")
+    if missing := [arm for arm in arms if arm not in before.arms]:
+        raise PlanError(f"run {run_id} has no arm '{missing[0]}'", hint=f"name the endpoints as it does: {', '.join(before.arms)}")
+
+
+FIRST: Final = 1_000_000  # pair of what is played beside a run; its own are numbered from 0, and a resumption may add some
+
+
+def taken(database: Path, run: str) -> int:
+    """Count the pairs that were played beside a run, or begun: a plan that goes on with them has so many more."""
+    rows = (row for row in _described(database, run) if isinstance(row, BlockRow | CallRow))
+    return max((row.pair - FIRST + 1 for row in rows if row.pair >= FIRST), default=0)
+
+
+def beside(made: Plan, database: Path) -> Plan:
+    """Return what is left of a plan for the run that it names, with pairs of its own. Raises PlanError where the run has other arms.
+
+    The plan counts from the first pair that was ever played beside the run, so that the orders of its arms stay balanced.
+    """
+    arms = {row.arm for row in _described(database, made.run) if isinstance(row, ArmRow) and not is_control(row.arm)}
+    if missing := sorted(arms - set(made.arms)):
+        raise PlanError(f"run {made.run} has an arm '{missing[0]}' and the endpoints have not", hint=f"its arms: {', '.join(sorted(arms))}")
+    if unknown := sorted(set(made.arms) - arms):
+        raise PlanError(f"run {made.run} has no arm '{unknown[0]}'", hint=f"its arms: {', '.join(sorted(arms)) or 'none'}")
+    first = taken(database, made.run)
+
+    def moved(play: Play) -> Play:
+        return replace(play, pair=play.pair + FIRST, salt=f"{play.salt.rpartition('/')[0]}/{play.pair + FIRST}")
+
+    left = (tuple(moved(play) for play in round_.plays if play.pair >= first) for round_ in made.rounds)
+    return replace(made, rounds=tuple(Round(index=index, plays=plays) for index, plays in enumerate(filter(None, left))))
+
+
+def _described(database: Path, run: str) -> list[ArmRow | BlockRow | CallRow]:
+    return [row for path in journals(database, run) for row in journal.read(path) if isinstance(row, ArmRow | BlockRow | CallRow)]

@@ -1,0 +1,195 @@
+"""Which questions an evaluation asks, in which order: every cell of task, length and depth in turn, so that a part is a fair sample."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from agentload.errors import UsageError
+from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.run.ask import Questions
+from agentload.tasks import catalog
+from agentload.tasks.checks import grade_all
+from agentload.tasks.custom import EXAMPLE, Own, parse
+from agentload.tasks.item import Grade, Item
+
+DEFAULT_TASKS: Final = ("needle", "needle-multikey-2", "tool_log", "json_recall", "exact_copy")
+"""Retrieval as published, and what agents do with long contexts; each has one place that is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One item of one task; every arm is asked it."""
+
+    task: str
+    context: int
+    depth: float | None
+    number: int
+    repetition: int
+    item: str
+    """Tells the item from others of its task and length; its repetitions bear the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What is to be asked."""
+
+    tasks: tuple[str, ...]
+    contexts: tuple[int, ...]
+    depths: tuple[float, ...]
+    items: int
+    """Different items in all; each is asked `repetitions` times."""
+    repetitions: int = 1
+    seed: int = 0
+    """Names the items: those of another seed are others."""
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return the questions in the order in which they are asked."""
+        rounds = range(-(-self.items // self._cells))
+        return tuple(each for number in rounds for each in self._round(number))
+
+    @property
+    def _cells(self) -> int:
+        return len(self.tasks) * len(self.contexts) * len(self.depths)
+
+    def _round(self, number: int) -> Iterator[Question]:
+        left = self.items - number * self._cells
+        for repetition in range(self.repetitions):
+            yield from islice(self._cell_by_cell(number, repetition), left)
+
+    def _cell_by_cell(self, number: int, repetition: int) -> Iterator[Question]:
+        # The place moves slowest: a short round still holds every task at every length.
+        for place, depth in enumerate(self.depths):
+            for task in self.tasks:
+                # A task without a depth gets as many items a length as the others.
+                own = number if catalog.task(task).has_depth else number * len(self.depths) + place
+                at = depth if catalog.task(task).has_depth else None
+                name = f"s{self.seed}-{own:04}" if at is None else f"s{self.seed}-d{place:02}-{own:04}"
+                for context in self.contexts:
+                    yield Question(task=task, context=context, depth=at, number=own, repetition=repetition, item=name)
+
+
+def asking(*, tasks: Sequence[str], contexts: Sequence[int], depths: int, items: int | None, repetitions: int, seed: int) -> Asking:
+    """Check what is to be asked; without a number of items one for every cell. Raises `UsageError`."""
+    named = tuple(dict.fromkeys(catalog.task(name).name for name in tasks))
+    for name, value in (("--depths", depths), ("--repetitions", repetitions), ("--items", 1 if items is None else items)):
+        if value < 1:
+            raise UsageError(f"{name} must be at least 1, got {value}")
+    places = tuple(round(place / (depths - 1), 4) for place in range(depths)) if depths > 1 else (0.5,)
+    count = items if items is not None else len(named) * len(contexts) * len(places)
+    return Asking(tasks=named, contexts=tuple(contexts), depths=places, items=count, repetitions=repetitions, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """Make items from a seed; equal seeds give equal bytes."""
+
+    asking: Asking
+    lengths: Mapping[str, Tokenizer] = field(default_factory=dict)
+    """What a task's texts cost in tokens of the servers; a word is a token where nothing is known."""
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return what is asked, in order."""
+        return self.asking.questions()
+
+    def item(self, question: Question) -> Item:
+        """Make the item of a question."""
+        task = catalog.task(question.task)
+        return task.item(
+            seed=self.asking.seed,
+            context=question.context,
+            depth=question.depth,
+            number=question.number,
+            tokenizer=self.lengths.get(task.name, WORD_TOKENS),
+        )
+
+    def grade(self, answer: str, question: Question, item: Item) -> Grade:
+        """Grade with the task's own grader."""
+        return catalog.task(question.task).grade(answer, item)
+
+
+def generated(asking: Asking, *, lengths: Mapping[str, Tokenizer]) -> Generated:
+    """Return the items of what is to be asked; raise `UsageError` where a task does not fit into the shortest length."""
+    made = Generated(asking=asking, lengths=lengths)
+    for task in asking.tasks:
+        made.item(Question(task=task, context=min(asking.contexts), depth=0.5, number=0, repetition=0, item=""))
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supplied:
+    """Ask the user's own items."""
+
+    items: tuple[Own, ...]
+    repetitions: int
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return what is asked, in the order of the file."""
+        return tuple(
+            Question(task=each.task, context=each.context, depth=None, number=number, repetition=repetition, item=each.name)
+            for repetition in range(self.repetitions)
+            for number, each in enumerate(self.items)
+        )
+
+    def item(self, question: Question) -> Item:
+        """Return the item of a question."""
+        return self.items[question.number].item
+
+    def grade(self, answer: str, question: Question, item: Item) -> Grade:  # noqa: ARG002  # the protocol's signature
+        """Grade by the item's own checks."""
+        return grade_all(self.items[question.number].checks, answer)
+
+
+def digest(path: Path) -> str:
+    """Return a digest of a file of items: a run goes on with the very same."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file", hint=EXAMPLE) from error
+
+
+def supplied(path: Path, *, repetitions: int) -> Supplied:
+    """Read a file of items. Raises `UsageError`."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file", hint=EXAMPLE) from error
+    return Supplied(items=parse(lines, name=str(path)), repetitions=repetitions)
+
+
+OUTPUT_TOKENS: Final = 64
+"""A typical answer: most caps are far above what is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionsCost:
+    """Figures of a whole evaluation."""
+
+    items: int
+    questions: int
+    """Items times repetitions times endpoints."""
+    prompt_tokens: int
+    minutes: float
+    assumed: str
+
+
+def questions_cost(asked: Questions, *, arms: int, concurrency: int, thinking_tokens: int) -> QuestionsCost:
+    """Add up what is asked. Prompts queue for one GPU, answers share it; each arm has its own."""
+    questions = asked.questions()
+    prompt = sum(each.context for each in questions)
+    output = len(questions) * (OUTPUT_TOKENS + thinking_tokens)
+    # An item is asked of one arm after the other, so that arms wait for each other only where few items are in flight.
+    seconds = (prompt / ASSUMED_PREFILL_TOKENS_PER_S + output * ASSUMED_TOKEN_S / max(1, concurrency / arms)) * max(1.0, arms / concurrency)
+    return QuestionsCost(
+        items=len({(each.task, each.context, each.item) for each in questions}),
+        questions=len(questions) * arms,
+        prompt_tokens=prompt * arms,
+        minutes=seconds / 60,
+        assumed=f"{ASSUMED_PREFILL_TOKENS_PER_S:,.0f} prompt tokens a second, {ASSUMED_TOKEN_S * 1000:g} ms a token, answers of "
+        f"{OUTPUT_TOKENS}",
+    )

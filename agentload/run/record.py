@@ -1,0 +1,229 @@
+"""What is written down about a run before and after it is played."""
+
+from __future__ import annotations
+
+import json
+import platform
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from agentload import __version__
+from agentload.ask.asker import Answered, Failed
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import Identity, kind_of, served_model
+from agentload.endpoints.urls import without_credentials
+from agentload.endpoints.weights import config_file
+from agentload.errors import ProfileError
+from agentload.exposition.names import is_level
+from agentload.kvmath.config import model_shape
+from agentload.layout.cost import ideal_hit_rates
+from agentload.layout.plan import starts_of
+from agentload.model.plan import Plan
+from agentload.model.rows import AnswerRow, ArmRow, FingerprintRow, Kind, LegRow, Row, RunRow, SampleRow
+from agentload.model.trace import Header
+from agentload.replay.naming import named
+from agentload.replay.stretches import stretches, where
+from agentload.run.inquiry import failure, signals
+from agentload.run.questions import Question
+from agentload.tasks.item import Grade
+
+RESUMABLE = frozenset({"replay", "eval"})
+"""Verbs with a `--resume`; the others begin anew when they are called again."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def new_run_id() -> str:
+    """Name a run by its wall clock and some randomness: sorted by name is sorted by time."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def run_row(
+    plan: Plan,
+    *,
+    kind: Kind,
+    name: str,
+    trace_hash: str,
+    model: str | None,
+    created_ns: int,
+    command: str,
+    settings: Mapping[str, object],
+    cache_block: int | None = None,
+) -> RunRow:
+    """Describe a run; *cache_block* are the tokens of a block of the servers' prefix cache."""
+    ideal = ideal_hit_rates(plan, block=cache_block)
+    return RunRow(
+        run_id=plan.run,
+        kind=kind,
+        name=name,
+        created_ns=created_ns,
+        trace_name=plan.header.name,
+        trace_hash=trace_hash,
+        model=model,
+        design=plan.design,
+        seed=plan.seed,
+        version=__version__,
+        command=command,
+        options=json.dumps(
+            {**settings, **conditions(plan), "ideal_hit_rates": ideal, "source": _source(plan.header)},
+            sort_keys=True,
+        ),
+    )
+
+
+def _source(header: Header) -> dict[str, object]:
+    return {name: json.loads(said) for name, said in header.source}
+
+
+def leg_row(run_id: str, leg: int) -> LegRow:
+    """Describe this process as a leg of a run, anchored now."""
+    boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
+    return LegRow(run_id=run_id, leg=leg, host=platform.node(), boot_id=boot_id, monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+
+
+def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity: Identity) -> ArmRow:
+    """Describe one live arm; no header and no key is kept."""
+    return ArmRow(
+        run_id=run_id,
+        arm=endpoint.name,
+        position=position,
+        url=endpoint.shown_url,
+        model=model,
+        machine=endpoint.machine,
+        profile=endpoint.profile or identity.emulated,
+        expected=json.dumps(dict(endpoint.expect), sort_keys=True) if endpoint.expect else None,
+        gpu=endpoint.gpu,
+        gpus=endpoint.gpus,
+        usd_per_gpu_hour=endpoint.price_per_hour,
+        tensor_parallel=endpoint.tensor_parallel,
+        data_parallel=endpoint.data_parallel,
+        shape=geometry(endpoint, model, identity),
+    )
+
+
+def fingerprint(
+    run_id: str, leg: int, arm: str, identity: Identity, *, moment: Literal["before", "after"], round_: int = 0
+) -> FingerprintRow:
+    """Say what a server is, now."""
+    facts = json.dumps(identity.facts(), sort_keys=True)
+    return FingerprintRow(run_id=run_id, leg=leg, arm=arm, at_ns=time.monotonic_ns(), moment=moment, round=round_, facts=facts)
+
+
+def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> Iterator[SampleRow]:
+    """Say what a server counts, now; nothing where not every replica told: sums of some alone would seem to run backwards."""
+    at_ns = time.monotonic_ns()
+    if identity.replicas == len(endpoint.metrics_urls):
+        for name, value in identity.counters.items():
+            if not is_level(name):  # how full an idle server is says nothing of its load
+                yield SampleRow(run_id=run_id, leg=leg, arm=endpoint.name, at_ns=at_ns, name=name, value=value)
+
+
+def typed_command() -> str:
+    """Return the command line as the user typed it, without passwords of URLs."""
+    return without_credentials(shlex.join(["agentload", *sys.argv[1:]]))
+
+
+def resume_command(run_id: str) -> str:
+    """Return the command line that goes on with a run: as it was typed, with `--resume` where its verb has that."""
+    typed = sys.argv[1:]
+    is_resumed = any(each.partition("=")[0] in {"--resume", "--into"} for each in typed)  # a run that is joined goes on by itself
+    return f"{typed_command()} --resume {run_id}" if {*typed[:1]} & RESUMABLE and not is_resumed else typed_command()
+
+
+def conditions(plan: Plan) -> dict[str, object]:
+    """Return what every leg of a run must have in common for its pairs to be compared, as JSON has it."""
+    load = plan.load
+    described = {**asdict(load), "arrivals": {"kind": type(load.arrivals).__name__, **asdict(load.arrivals)}}
+    starts = starts_of(plan)
+    machines = [dict(where(stretch)) for stretch in stretches(plan.rounds)]
+    return {
+        "load": described,
+        "cache": plan.cache,
+        "rounds": len(plan.rounds),
+        **({"starts": starts} if starts else {}),
+        **({"machines": machines} if len(machines) > 1 else {}),
+    }
+
+
+def geometry(endpoint: Endpoint, model: str, identity: Identity) -> str | None:
+    """Return the shape of the model as JSON, from the first config.json that is found; None where none is here or it is not understood.
+
+    Raises ProfileError when the arms file names a config that cannot be read: that was meant.
+    """
+    for name in _names(endpoint, model, identity):
+        try:
+            config = json.loads(config_file(name).read_text(encoding="utf-8"))
+            return json.dumps(asdict(model_shape(config, name=model)), sort_keys=True)
+        except (ProfileError, ValueError, OSError, AttributeError) as error:
+            if name == endpoint.config:
+                raise ProfileError(
+                    f"{endpoint.name}: config '{name}': {error}", hint="name the config.json that comes with the weights"
+                ) from error
+    return None
+
+
+def _names(endpoint: Endpoint, model: str, identity: Identity) -> Iterator[str]:
+    if endpoint.config is not None:
+        yield endpoint.config
+        return
+    if endpoint.profile is not None or identity.emulated is not None:
+        return  # the profile has it
+    if isinstance(weights := identity.settings.get("weights") or identity.log.settings.get("weights"), str):
+        yield weights
+    words = endpoint.launch.command if endpoint.launch is not None else ()
+    if "serve" in words[:-1]:
+        yield words[words.index("serve") + 1]
+    yield model
+
+
+def described_run(
+    run: str, endpoints: Sequence[Endpoint], identities: Mapping[str, Identity], *, seed: int, command: str, options: str
+) -> tuple[Row, ...]:
+    """Describe the run and its arms."""
+    models = {each.name: served_model(each, identities[each.name]) for each in endpoints}
+    names = set(models.values())
+    described = RunRow(
+        run_id=run,
+        kind=kind_of(identities),
+        name="eval",
+        created_ns=time.time_ns(),
+        trace_name=None,
+        trace_hash=None,
+        model=names.pop() if len(names) == 1 else None,
+        design="interleaved",
+        seed=seed,
+        version=__version__,
+        command=command,
+        options=options,
+    )
+    return described, *(arm_row(run, place, each, models[each.name], identities[each.name]) for place, each in enumerate(endpoints))
+
+
+def answer_row(
+    run: str, question: Question, arm: str, *, reply: Answered | Failed, grade: Grade | None, reference: Answered | None
+) -> AnswerRow:
+    """Say what an arm answered; *reference* is what the arm that it is held against answered."""
+    return AnswerRow(
+        run_id=run,
+        arm=arm,
+        task=question.task,
+        item=question.item,
+        context_tokens=question.context,
+        depth=question.depth,
+        repetition=question.repetition,
+        score=None if grade is None else grade.score,
+        right=None if grade is None else grade.right,
+        answer=reply.text if isinstance(reply, Answered) else None,
+        request_id=request_id(run, question, arm),
+        signals=signals(reply, reference) if isinstance(reply, Answered) else failure(reply),
+    )
+
+
+def request_id(run: str, question: Question, arm: str) -> str:
+    """Name the request by which an arm is asked a question."""
+    return named(run, arm, question.task, *map(str, (question.context, question.item, question.repetition)))

@@ -1,0 +1,167 @@
+"""One server at a time: arms that share a GPU take turns, each started for its blocks and ended for certain before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from agentload.ask.asker import Failed
+from agentload.ask.plain import Plain
+from agentload.endpoints.agreement import agreement
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.facts import changed
+from agentload.endpoints.identity import Identity, identify, served_model
+from agentload.endpoints.launch import START_S, Running, start
+from agentload.errors import EndpointError
+from agentload.model.controls import copied
+from agentload.model.trace import Segment
+from agentload.prompts.renderer import Renderer
+from agentload.prompts.tokenizer import WORD_TOKENS
+from agentload.run.meeting import dated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """How servers are started."""
+
+    logs: Path = Path("logs")
+    """Each start has a folder of its own in it."""
+    start_s: float = START_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Up:
+    """A server that was started for its arm."""
+
+    endpoint: Endpoint
+    """With the log of this start."""
+    identity: Identity
+
+
+class Relay:
+    """Hold the one server that runs; leaving the context ends it."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        launching: Launching,
+        *,
+        is_forced: bool = False,
+        is_stopping: Callable[[], bool] = lambda: False,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._endpoints = endpoints
+        self._launching = launching
+        self._is_forced = is_forced
+        self._is_stopping = is_stopping
+        self._notice = notice
+        self._server: asyncio.Task[Running] | None = None
+        self._is_leaving = False
+        self._unused: Up | None = None
+        self._first: dict[str, Identity] = {}
+        self._starts = 0
+
+    async def meet(self, arm: str) -> Identity:
+        """Start an arm's server to see what it is; `up` of the same arm, or of its control, takes it as it stands."""
+        self._unused = await self._started(arm)
+        return self._unused.identity
+
+    async def up(self, arm: str) -> Up:
+        """End the server that runs and start that of *arm*. Raises EndpointError when it came back as another server."""
+        unused, self._unused = self._unused, None
+        if unused is not None and copied(unused.endpoint.name) == copied(arm):
+            return replace(unused, endpoint=replace(unused.endpoint, name=arm))
+        return await self._started(arm)
+
+    async def _started(self, arm: str) -> Up:
+        await self._end()
+        self._starts += 1
+        began, began_s = time.monotonic(), time.time()
+        endpoint, folder = self._endpoints[arm], self._launching.logs / f"start-{self._starts:03}"
+        self._server = asyncio.create_task(
+            asyncio.to_thread(start, endpoint, logs=folder, start_s=self._launching.start_s, is_stopping=self._is_unwanted)
+        )
+        running = await asyncio.shield(self._server)
+        logged = replace(endpoint, log=str(running.log))
+        if (why := await prime(logged)) is not None:
+            self._notice(unprimed(arm, why))
+        identity = dated(await identify(logged), began_s)
+        self._notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
+        if not self._is_forced:
+            agreement([endpoint], {arm: identity}).require()
+        self._compare(arm, identity)
+        return Up(endpoint=logged, identity=identity)
+
+    def _compare(self, arm: str, identity: Identity) -> None:
+        if other := changed(self._first.setdefault(arm, identity).facts(), identity.facts()):
+            raise EndpointError(
+                f"{arm} came back as another server: {', '.join(other)}", hint="did its launch command or checkpoint change?"
+            )
+
+    def _is_unwanted(self) -> bool:
+        return self._is_leaving or self._is_stopping()
+
+    async def _end(self) -> None:
+        server, self._server = self._server, None
+        if server is None:
+            return
+        # Cancelling does not stop a thread: it looks for itself whether its server is still wanted, and may have just got it ready.
+        await asyncio.wait([server])
+        if server.exception() is None:
+            await asyncio.to_thread(server.result().stop)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_leaving = True
+        await self._end()
+
+
+PRIMED: Final = (512, 64, 512)
+"""Prompt tokens of each question."""
+PRIMED_OUTPUT: Final = 16
+REFUSED: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+REMEDY: Final = "; is it a field that this server refuses? `force_lengths: false` and `counting: usage` in the arms file"
+
+
+async def prime(endpoint: Endpoint) -> str | None:
+    """Ask one server; return why it did not answer, None where it did. Raises EndpointError where it cannot be asked."""
+    model = served_model(endpoint, await identify(endpoint))
+    renderer = Renderer(seed=0, tokenizer=WORD_TOKENS)
+    why = None
+    async with Plain(endpoint, model) as plain:
+        for number, tokens in enumerate(PRIMED):
+            context = (Segment(role="user", tokens=tokens, key=f"prime{number}"),)
+            messages = json.loads(renderer.render(context, salt=f"prime {number}").messages)
+            answer = await plain.stream(messages, output_tokens=PRIMED_OUTPUT)
+            if isinstance(answer, Failed):
+                why = why or answer.error + (REMEDY if answer.http_status in REFUSED else "")
+    return why
+
+
+def primed(endpoints: Iterable[Endpoint], *, notice: Callable[[str], None]) -> None:
+    """Ask servers one after the other, as they may share a machine; say which did not answer."""
+
+    async def ask() -> None:
+        for endpoint in endpoints:
+            try:
+                why = await prime(endpoint)
+            except EndpointError as error:
+                why = error.message
+            if why is not None:
+                notice(unprimed(endpoint.name, why))
+
+    asyncio.run(ask())
+
+
+def unprimed(arm: str, why: str) -> str:
+    """Say what it means that a server was not primed."""
+    return f"{arm}: its first calls will be its first: {why}"

@@ -1,0 +1,102 @@
+"""Start the emulated endpoints that a comparison names, for as long as it lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from agentload.builtin import find
+from agentload.emulator.profile import parse
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import identify
+from agentload.endpoints.read import Emulated
+from agentload.errors import EndpointError, ProfileError
+from agentload.kvmath.pool import pool_of
+from agentload.model.controls import control_of
+from agentload.model.profile import ArmProfile
+from agentload.serve.processes import start
+
+
+@contextmanager
+def emulated(
+    wanted: Emulated, *, noise: bool, seed: int, dry: bool = False, speed: float = 1.0, machines: int = 1
+) -> Iterator[tuple[Endpoint, ...]]:
+    """Serve each arm in a process of its own and end them all afterwards; when *dry*, only name them.
+
+    Answers that are not timed need not take their time: `speed` divides it. On several *machines* each arm has a server on each.
+    """
+    arms = arms_of(wanted.profile, wanted.arms)
+    if dry:
+        yield tuple(_placed(arm, ["http://127.0.0.1:0/v1"] * machines) for arm in arms)
+        return
+    with ExitStack() as stack:
+        running = [stack.enter_context(start(arms, noise=noise, seed=seed + number, speed=speed)) for number in range(machines)]
+        yield tuple(_placed(arm, [each.urls[arm.name] for each in running]) for arm in arms)
+
+
+def _placed(arm: ArmProfile, urls: Sequence[str]) -> Endpoint:
+    if len(urls) == 1:
+        return _endpoint(arm, urls[0])
+    places = tuple(replace(_endpoint(arm, url), machine=f"m{number + 1}") for number, url in enumerate(urls))
+    return replace(places[0], places=places)
+
+
+def _endpoint(arm: ArmProfile, url: str) -> Endpoint:
+    return Endpoint(name=arm.name, url=url, model=arm.model.name, profile=f"{arm.profile}/{arm.name}")
+
+
+def with_control(endpoints: tuple[Endpoint, ...], arm: str | None) -> tuple[Endpoint, ...]:
+    """Return the endpoints with a second copy of *arm*; as they are when it is None."""
+    if arm is None:
+        return endpoints
+    copied = next((endpoint for endpoint in endpoints if endpoint.name == arm), None)
+    if copied is None:
+        raise EndpointError(f"--aa: no arm '{arm}'", hint=f"one of: {', '.join(endpoint.name for endpoint in endpoints)}")
+    return (*endpoints, replace(copied, name=control_of(arm)))
+
+
+def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
+    """Return the tokens of each arm's pool; None where nobody tells."""
+    return {endpoint.name: _emulated(endpoint.profile) if endpoint.profile else asyncio.run(_asked(endpoint)) for endpoint in endpoints}
+
+
+def _emulated(profile: str) -> float:
+    name, _, arm = profile.rpartition("/")
+    (found,) = arms_of(name, [arm])
+    return float(pool_of(found).tokens)
+
+
+async def _asked(endpoint: Endpoint) -> float | None:
+    try:
+        tokens = (await identify(endpoint)).facts()["pool_tokens"]
+        return None if tokens is None else float(str(tokens))  # a metric's labels are text
+    except (EndpointError, ValueError):  # it does not run yet, or says nothing of use; when it is played on, its absence is an error
+        return None
+
+
+def arms_of(profile: str, names: Sequence[str] = ()) -> tuple[ArmProfile, ...]:
+    """Return the arms called *names*, or all, in the profile's order. Raises ProfileError naming those that exist."""
+    deployment = parse(find("profiles", profile).read_text(encoding="utf-8"), name=profile)
+    playable = {arm.name: arm for arm in deployment.arms if arm.step is not None}
+    if not playable:
+        raise ProfileError(
+            f"profile {deployment.name} has no arm with a latency", hint="only its accuracy was published; agentload profile list"
+        )
+    missing = next((name for name in names if name not in playable), None)
+    if missing is not None:
+        raise ProfileError(f"profile {deployment.name} has no arm '{missing}' with a latency", hint=f"it has: {', '.join(playable)}")
+    return tuple(arm for name, arm in playable.items() if not names or name in names)
+
+
+@contextmanager
+def reached(
+    wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool = False, machines: int = 1
+) -> Iterator[tuple[Endpoint, ...]]:
+    """Yield the endpoints, started where they are emulated, on so many *machines*; when *is_dry*, only named."""
+    if not isinstance(wanted, Emulated):
+        yield wanted
+        return
+    with emulated(wanted, noise=noise, seed=seed, dry=is_dry, machines=machines) as served:
+        yield served

@@ -1,0 +1,108 @@
+"""Play a plan in virtual time and store it like a live run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agentload.endpoints.identity import Identity
+from agentload.kvmath.pool import pool_of
+from agentload.model.plan import Plan
+from agentload.model.profile import ArmProfile, Noise
+from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
+from agentload.replay.stretches import stretches
+from agentload.run.record import run_row
+from agentload.serve.facts import Facts
+from agentload.store import journal
+from agentload.store.loader import load
+from agentload.store.places import journal_folder
+from agentload.virtual.shell import Shell
+
+SAMPLE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """Everything that a simulation depends on; equal values give equal bytes."""
+
+    plan: Plan
+    arms: Mapping[str, ArmProfile]
+    trace_hash: str
+    command: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    slowness: Mapping[str, float] = field(default_factory=dict)
+    """How many times as long a step takes on each machine of the plan."""
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of the run, the first ones describing it."""
+        plan = self.plan
+        profile = next(iter(self.arms.values())).profile
+        yield run_row(
+            plan,
+            kind="simulated",
+            name=f"{plan.header.name} on {profile}",
+            trace_hash=self.trace_hash,
+            model=next(iter(self.arms.values())).model.name,
+            created_ns=0,
+            command=self.command,
+            settings=self.settings,
+        )
+        leg = LegRow(run_id=plan.run, leg=1, host="virtual", boot_id=None, monotonic_ns=0, wall_ns=0)
+        yield leg
+        for position, (name, arm) in enumerate(self.arms.items()):
+            yield ArmRow(run_id=plan.run, arm=name, position=position, url=None, model=arm.model.name, profile=f"{arm.profile}/{arm.name}")
+        starts = {stretch[0].index: number for number, stretch in enumerate(stretches(plan.rounds))}
+        yield from self._said(start=0 if len(starts) > 1 else None, at_ns=0, round_=0)
+        ended_ns = 0
+        for row in Shell(plan, self.arms, seed=plan.seed, sample_s=SAMPLE_S, slowness=self.slowness).play():
+            if isinstance(row, BlockRow) and starts.get(row.round) and ended_ns <= row.started_ns:
+                yield from self._said(start=starts[row.round], at_ns=row.started_ns, round_=row.round)
+            ended_ns = max(ended_ns, getattr(row, "ended_ns", None) or 0)
+            yield row
+        yield replace(leg, ended_ns=ended_ns, status="done")
+
+    def _said(self, *, start: int | None, at_ns: int, round_: int) -> Iterator[FingerprintRow]:
+        """Say what the servers are; one that was moved is another process of the same."""
+        for name, arm in self.arms.items():
+            facts = identity(arm).facts() | ({} if start is None else {"process_start_s": start})
+            text = json.dumps(facts, sort_keys=True)
+            yield FingerprintRow(run_id=self.plan.run, leg=1, arm=name, at_ns=at_ns, moment="before", round=round_, facts=text)
+
+
+def run_id(*parts: object) -> str:
+    """Name a simulation by what it depends on: the same question twice is the same run."""
+    return "sim-" + hashlib.blake2b("\x1f".join(map(repr, parts)).encode(), digest_size=5).hexdigest()
+
+
+def identity(arm: ArmProfile) -> Identity:
+    """Say what the arm's server would say it is."""
+    facts = Facts(arm=arm, pool=pool_of(arm), created=0)
+    return Identity(
+        models=(facts.model,),
+        version=facts.version,
+        max_model_len=arm.server.max_model_len,
+        cache_config={name: str(value) for name, value in facts.cache_config().items()},
+    )
+
+
+def quiet(arms: Sequence[ArmProfile]) -> dict[str, ArmProfile]:
+    """Return the arms by name, without noise."""
+    return {arm.name: replace(arm, noise=Noise()) for arm in arms}
+
+
+def store(simulation: Simulation, database: Path, *, told: Callable[[int], None] = lambda _: None) -> None:
+    """Write a simulation's journal and load it; an equal run that is there already is replaced by its equal."""
+    folder = journal_folder(database, simulation.plan.run)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "leg001.journal"
+    path.unlink(missing_ok=True)
+    with journal.Writer(path) as writer:
+        for count, row in enumerate(simulation.rows()):
+            writer.append(row)
+            if count % 1000 == 0:
+                writer.flush()
+                told(count)
+    load([path], database)

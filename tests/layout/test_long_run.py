@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from agentload.errors import UsageError
+from agentload.layout.cost import fill_s
+from agentload.layout.long_run import long_run
+from agentload.layout.plan import plan
+from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
+from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn
+
+
+def said(tokens: int, key: str) -> Segment:
+    return Segment(role="user", tokens=tokens, key=key)
+
+
+def talk(name: str, turns: int = 6) -> Session:
+    made = tuple(
+        Turn(add=(said(1_000, f"{name}.{turn}"),), output=50, wait="user" if turn else None, wait_s=9.0 if turn else 0)
+        for turn in range(turns)
+    )
+    return Session(session=name, workload="chat", start_s=0.0, prefix="P", turns=made)
+
+
+TRACE = Trace(header=Header(name="t", prefixes={"P": (said(500, "sys"),)}), sessions=(talk("a"), talk("b"), talk("c", 2)))
+
+
+def laid(load: Load, *, agents: int) -> tuple[Trace, Load]:
+    made = long_run(TRACE, load, agents=agents, seed=1, pools={})
+    return made.trace, made.load
+
+
+def test_the_first_sessions_begin_in_the_middle_and_those_after_them_at_their_beginning() -> None:
+    trace, load = laid(Load(), agents=4)
+    assert (load.arrivals, load.budget.seconds) == (ClosedLoop(sessions=4), 1800.0)
+    first = list(islice(trace.sessions, 8))
+    assert [session.session for session in first[:5]] == ["a", "b", "c", "a#1", "b#1"]
+    # Two turns have no middle.
+    assert [session.turns[0].event for session in first] == [PRIME, PRIME, None, PRIME, None, None, None, None]
+    told = first[0].turns[0]
+    assert told.output == 1
+    assert sum(segment.tokens for segment in told.add) == 1_000 * (7 - len(first[0].turns))
+    assert first[0].turns[1].wait_s == 0
+
+
+def test_sessions_do_not_run_out_before_the_run_is_over() -> None:
+    trace, load = laid(Load(budget=Budget(seconds=600)), agents=4)
+    made = plan(trace, ("a",), run="r", pairs=2, load=load, whole=True)
+    assert len(made.blocks) == 1
+    mean_s = (2 * (6 * 1.1 + 45) + 2 * 1.1 + 9) / 3
+    assert sum(1 for _ in trace.sessions) >= 4 * 600 / mean_s * 4
+
+
+def test_a_pool_is_full_when_as_many_tokens_as_it_holds_were_written() -> None:
+    trace, load = laid(Load(), agents=2)
+    first, second = (session.turns for session in islice(trace.sessions, 2))
+    primed = [sum(segment.tokens for segment in turns[0].add) for turns in (first, second)]
+    shortest = min(primed)
+    # Both contexts and the prefix, which they share: told at 10,000 tokens a second, and one token of an answer.
+    assert fill_s(trace, load, sum(primed) + 500 + 2) == pytest.approx(max(primed) / 10_000 + 0.02)
+    assert fill_s(trace, load, shortest) == pytest.approx(shortest / 10_000 + 0.02)
+    later = fill_s(trace, load, sum(primed) + 500 + 2 + 1)
+    assert later is not None
+    assert later > 1
+    assert fill_s(trace, load, 1e12) is None
+
+
+SLOW, FAST, ENDLESS = 300_000.0, 1_000.0, 1e12
+
+
+@pytest.mark.parametrize(
+    ("given_s", "lasted_s", "pools", "lasts_minutes", "because"),
+    [
+        (None, None, {"a": FAST, "b": None}, 30, "the least that tells anything; --duration SECONDS says otherwise"),
+        (None, None, {"a": FAST, "b": SLOW}, 60, "3 times what the slowest pool takes to fill; --duration SECONDS says otherwise"),
+        (None, None, {"a": ENDLESS}, 30, "the least that tells anything; --duration SECONDS says otherwise"),
+        (600, None, {"a": SLOW}, 10, "as --duration says"),
+        (None, 1200, {"a": SLOW}, 20, "as the run began"),
+    ],
+)
+def test_a_block_lasts_as_long_as_somebody_says_else_as_its_pools_need(
+    given_s: float | None, lasted_s: float | None, pools: dict[str, float | None], lasts_minutes: float, because: str
+) -> None:
+    load = Load(budget=Budget(seconds=given_s))
+    made = long_run(TRACE, load, agents=2, seed=1, pools=pools, lasted_s=lasted_s)
+    assert made.load.budget.seconds == lasts_minutes * 60
+    assert (made.fills.lasts_minutes, made.fills.because) == (lasts_minutes, because)
+    assert ("--duration 3420, or more sessions" in (made.fills.warning() or "")) == (pools["a"] == SLOW)
+
+
+@pytest.mark.parametrize(
+    ("load", "agents"), [(Load(arrivals=OpenLoop(rate_per_s=1)), 4), (Load(arrivals=ClosedLoop(sessions=2)), 4), (Load(), 0)]
+)
+def test_a_load_of_its_own_is_refused_beside_it(load: Load, agents: int) -> None:
+    with pytest.raises(UsageError, match="--capacity"):
+        laid(load, agents=agents)

@@ -1,0 +1,44 @@
+"""Matrices to try things on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from agentload.matrix.described import Matrix
+from agentload.matrix.parts import Part, parts, traces_of
+from agentload.matrix.places import Places
+from agentload.matrix.read import parse
+
+WORKLOADS = """
+workloads:
+  short: {generate: short_chat, options: {sessions: 6}}
+  rag: {generate: short_chat, options: {sessions: 6}, scale: 2}
+"""
+SERVED = (
+    WORKLOADS
+    + """
+models: {toy: {serve: org/m, windows: false}}
+configs: {bf16: , fp8: {max-num-seqs: 32}}
+server: {port: 8000, settings: {block-size: 16}}
+measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}
+"""
+)
+
+
+def matrix(text: str) -> Matrix:
+    return parse(text if "\nworkloads:" in text else WORKLOADS + text, at="x")
+
+
+def parts_of(text: str, folder: Path, *, only: str | None = None) -> tuple[Part, ...]:
+    made = matrix(text)
+    return parts(made, Places(folder), traces_of(made), only=only)
+
+
+def model_folder(path: Path, *, window: int | None) -> Path:
+    path.mkdir()
+    config = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 4096}
+    if window is not None:
+        config |= {"sliding_window": window, "layer_types": ["sliding_attention", "full_attention"]}  # type: ignore[dict-item]  # JSON
+    (path / "config.json").write_text(json.dumps(config))
+    return path

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentload.matrix.files import lay_out
+from agentload.matrix.origin import origin, other
+from agentload.matrix.parts import traces_of
+from agentload.matrix.places import Places
+from tests.matrix.files import SERVED, matrix, parts_of
+
+
+def of(text: str, folder: Path) -> dict[str, str]:
+    """What a run of the only model would be of."""
+    made = matrix(text)
+    lay_out(made, Places(folder), traces_of(made))
+    (part,) = parts_of(text, folder)
+    return origin(part)
+
+
+@pytest.mark.parametrize(
+    ("said", "edited", "names"),
+    [
+        ("max-num-seqs: 32", "max-num-seqs: 64", ("server of fp8",)),
+        ("block-size: 16", "block-size: 32", ("server of bf16", "server of fp8")),
+        ("serve: org/m", "serve: org/m, fields: {extra_body: {top_k: 1}}", ("server of bf16", "server of fp8")),
+        ("configs: {bf16: , fp8: {max-num-seqs: 32}}", "configs: {fp8: {max-num-seqs: 32}, bf16: }", ("reference",)),
+        ("pairs: 2", "pairs: 2, sessions: 3", ("load",)),
+        ("pairs: 2", "pairs: 2, waits: {user: 1}", ("load",)),
+        ("sessions: 6}}\n  rag", "sessions: 5}}\n  rag", ("workload short",)),
+        ("scale: 2", "scale: 1.5", ("workload rag",)),
+        ("scale: 2}", "scale: 2}\n  more: {generate: short_chat, options: {sessions: 2}}", ("workload more",)),
+        ("  rag: {generate: short_chat, options: {sessions: 6}, scale: 2}\n", "", ("workload rag",)),
+        # What measures nothing else.
+        ("pairs: 2", "pairs: 4", ()),
+        ("port: 8000", "port: 9000, start_timeout_s: 60, gpu: H100, price_per_hour: 2.5", ()),
+        (", fp8: {max-num-seqs: 32}", "", ()),
+    ],
+)
+def test_a_run_is_of_its_servers_its_traces_and_its_load(tmp_path: Path, said: str, edited: str, names: tuple[str, ...]) -> None:
+    assert said in SERVED
+    assert other(of(SERVED, tmp_path / "a"), of(SERVED.replace(said, edited), tmp_path / "b")) == names
+
+
+def test_nothing_is_held_against_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
+    assert other({}, of(SERVED, tmp_path)) == ()
+
+
+def test_servers_that_run_already_may_move(tmp_path: Path) -> None:
+    text = "models: {a: {endpoints: 'x=http://h/v1,y=http://i/v1', fields: {model: m}}}\n"
+    began = of(text, tmp_path / "a")
+    assert other(began, of(text.replace("//h/", "//j/"), tmp_path / "b")) == ()
+    assert other(began, of(text.replace("model: m", "model: n"), tmp_path / "c")) == ("server of x", "server of y")

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agentload.errors import InterruptError, UsageError
+from agentload.matrix.child import Ended
+from agentload.matrix.pace import Pace
+from agentload.matrix.play import GO_ON, NO_RUN
+from agentload.matrix.state import alone_in
+from tests.matrix.files import parts_of
+from tests.matrix.verbs import DONE, Verbs, failing, measured, paged, played
+
+TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
+FULL = TOY + "measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}\n"
+SWEPT = FULL.replace("accuracy:", "contexts: {lengths: 1k, pairs: 2}, accuracy:")
+TWO = FULL.replace("models: {", "models: {other: {endpoints: 'emulated:gpt-oss-20b-h100/bf16+fp8'}, ")
+NOBODY = "models: {m: {endpoints: 'a=http://127.0.0.1:9/v1,b=http://127.0.0.1:9/v1'}}\n"
+
+
+def test_steps_are_run_in_order_and_all_behind_the_replay_join_its_run(tmp_path: Path) -> None:
+    verbs = Verbs()
+    now = played(FULL, tmp_path, verbs)
+    assert verbs.names == ["replay", "eval", "report"]
+    assert [arguments[-2:] for arguments in verbs.typed] == [("--pairs", "2"), ("--into", "r1"), ("--run", "r1")]
+    assert {done.outcome for done in now.states["toy"].steps.values()} == {"done"}
+    assert (tmp_path / "out/traces/rag.jsonl").exists()
+
+
+def test_what_fails_is_written_down_and_the_others_go_on(tmp_path: Path) -> None:
+    verbs = Verbs({"eval": failing})
+    now = played(TWO, tmp_path, verbs)
+    assert verbs.names == ["replay", "eval", "report"] * 2
+    assert now.states["toy"].steps["accuracy"].said == "error: it broke; hint: mend it"
+    page = paged(TWO, now, tmp_path)
+    assert [(each.model, each.what) for each in page.missing if each.what != "decision"] == [("other", "accuracy"), ("toy", "accuracy")]
+    assert page.missing[0].is_failure
+
+
+def test_without_a_finished_pair_there_is_nothing_to_join(tmp_path: Path) -> None:
+    verbs = Verbs({"replay": failing})
+    now = played(FULL, tmp_path, verbs)
+    assert verbs.names == ["replay"]
+    assert {done.said for name, done in now.states["toy"].steps.items() if name != "replay"} == {NO_RUN}
+
+
+@pytest.mark.loopback
+def test_an_arm_that_keeps_a_replay_from_beginning_is_left_out(tmp_path: Path) -> None:
+    """Both are looked at after a replay that did not begin: nobody answers at either, so that nothing is left to try."""
+    told: list[str] = []
+    verbs = Verbs({"replay": failing})
+    now = played(NOBODY, tmp_path, verbs, told=told.append)
+    arms = tmp_path / "out/m/endpoints.yaml"
+    assert [arguments[arguments.index("--endpoints") + 1] for arguments in verbs.typed] == [str(arms)] * 2
+    assert yaml.safe_load(arms.read_text()) == {"arms": {"b": {"url": "http://127.0.0.1:9/v1"}}}
+    assert now.parts[0].planned.arms == ()
+    assert "Connection refused" in now.states["m"].faults["a"].said
+    assert "m: a is left out: b is the reference" in told
+    page = paged(NOBODY, now, tmp_path)
+    assert [(each.what, each.is_failure) for each in page.missing] == [("a", True), ("b", True)]
+
+
+@pytest.mark.loopback
+def test_what_kept_a_run_from_beginning_is_tried_again_by_the_same_command(tmp_path: Path) -> None:
+    played(NOBODY, tmp_path, Verbs({"replay": failing}))
+    verbs = Verbs()
+    now = played(NOBODY, tmp_path, verbs)
+    assert verbs.names == ["replay", "report"]
+    assert now.parts[0].planned.arms == ("a", "b")
+
+
+@pytest.mark.loopback
+def test_a_comparison_without_its_reference_has_failed(tmp_path: Path) -> None:
+    """The run begins with what is left, and the arm that is not there is told of for as long as the file asks for it."""
+    text = NOBODY.replace("a=", "x=http://127.0.0.1:9/v1,bf16=").replace("b=", "fp8=")
+    verbs = Verbs()
+
+    def only_without_x(database: Path) -> Ended:
+        arms = yaml.safe_load(Path(verbs.typed[-1][verbs.typed[-1].index("--endpoints") + 1]).read_text())["arms"]
+        if "x" in arms:
+            return failing(database)
+        measured(database)
+        return DONE
+
+    verbs.does = {"replay": only_without_x}
+    # The log of a replay names the server that was started last: here the first that is looked at.
+    log = tmp_path / "out/m/logs/replay/start-001/x.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    now = played(text, tmp_path, verbs)
+    assert now.parts[0].planned.arms == ("bf16", "fp8")
+    for again in (now, played(text, tmp_path, Verbs())):
+        missing = [(each.what, each.why, each.is_failure) for each in paged(text, again, tmp_path).missing]
+        assert ("comparison with x", "x is left out: bf16 is the reference", True) in missing
+        assert any(what == "x" and "Connection refused" in why for what, why, _ in missing)
+    gone = text.replace("x=http://127.0.0.1:9/v1,", "")
+    assert [each.what for each in paged(gone, played(gone, tmp_path, Verbs()), tmp_path).missing] == ["decision"]
+
+
+def test_a_signal_is_heeded_and_the_rest_is_left_for_the_next_time(tmp_path: Path) -> None:
+    def interrupted(database: Path) -> Ended:
+        measured(database)
+        os.kill(os.getpid(), signal.SIGTERM)  # Ctrl-C may be ignored where tests run in the background
+        return Ended(code=130, is_timed_out=False)
+
+    verbs = Verbs({"replay": interrupted})
+    with pytest.raises(InterruptError) as caught:
+        played(FULL, tmp_path, verbs)
+    assert (verbs.names, caught.value.hint) == (["replay"], GO_ON)
+    verbs = Verbs()
+    played(FULL, tmp_path, verbs)
+    assert verbs.names == ["replay", "eval", "report"]
+
+
+def test_two_at_once_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
+    with alone_in(tmp_path / "out"), pytest.raises(UsageError, match="another `agentload matrix`"):
+        played(FULL, tmp_path, Verbs())
+
+
+def test_one_model_alone_is_added_to_the_page_of_all_and_one_configuration_has_a_page_of_its_own(tmp_path: Path) -> None:
+    first = paged(TWO, played(TWO, tmp_path, Verbs(), only="toy"), tmp_path)
+    assert [(each.model, each.what, each.is_failure) for each in first.missing] == [
+        ("other", "all of it", False),
+        ("toy", "decision", True),  # nothing that these verbs leave behind decides anything
+    ]
+    second = paged(TWO, played(TWO, tmp_path, Verbs({"eval": failing}), only="other"), tmp_path)
+    assert [(each.model, each.what) for each in second.missing] == [("other", "accuracy"), ("other", "decision"), ("toy", "decision")]
+    whole = (tmp_path / "out/matrix.md").read_text()
+    paged(TWO, played(TWO, tmp_path, Verbs(), only="toy/fp8"), tmp_path)
+    assert (tmp_path / "out/toy.fp8/matrix.md").exists()
+    assert (tmp_path / "out/matrix.md").read_text() == whole
+
+
+def test_a_budget_is_divided_by_what_the_steps_were_expected_to_take(tmp_path: Path) -> None:
+    (part,) = parts_of(SWEPT, tmp_path)
+    pace = Pace(minutes=10, is_done=lambda step: step.kind == "context")
+    minutes = {step.kind: part.estimates[step.name].minutes for step in part.steps}
+    whole = minutes["replay"] + minutes["accuracy"]  # what is done needs no more
+    shares = [pace.until([part], step) - time.monotonic() for step in part.steps]
+    assert shares[0] == pytest.approx(600 * minutes["replay"] / whole, abs=5)
+    assert shares[2:] == [pytest.approx(600, abs=5), float("inf")]  # whatever happened, it is reported
+    assert pace.minutes_left([part], part.steps[0]) == pytest.approx(whole)
+    pace.spent(120, expected_minutes=1)  # twice as long as expected
+    assert pace.minutes_left([part], part.steps[2]) == pytest.approx(2 * minutes["accuracy"])
+
+
+@pytest.mark.parametrize("ends", [failing, lambda _: Ended(code=130, is_timed_out=True)])
+def test_what_ended_early_says_nothing_of_the_time_that_is_left(tmp_path: Path, ends: object) -> None:
+    """A replay that breaks at once would promise that all that remains takes no time either."""
+    told: list[str] = []
+
+    def begins_and_ends(database: Path) -> Ended:
+        measured(database)
+        return ends(database)  # type: ignore[operator,no-any-return]  # one of the above
+
+    text = FULL.replace("items: 2", "items: 4000")
+    (part,) = parts_of(text, tmp_path)
+    played(text, tmp_path, Verbs({"replay": begins_and_ends}), told=told.append)
+    left = [line for line in told if "toy/accuracy on" in line]
+    assert f"about {part.estimates['accuracy'].minutes:.0f} min left" in left[0]

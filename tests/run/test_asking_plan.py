@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentload.errors import UsageError
+from agentload.run.questions import Asking, Question, asking
+
+
+def test_every_cell_gets_one_item_where_no_number_is_given() -> None:
+    made = asking(tasks=["needle"], contexts=[4096, 8192], depths=3, items=None, repetitions=1, seed=7)
+    assert made.questions() == tuple(
+        Question(task="needle", context=context, depth=depth, number=0, repetition=0, item=f"s7-d{place:02}-0000")
+        for place, depth in enumerate((0.0, 0.5, 1.0))
+        for context in (4096, 8192)
+    )
+
+
+COUNTS = st.integers(1, 5)
+
+
+@given(
+    st.sets(st.sampled_from(("needle", "tool_log", "variable_tracking", "mrcr_like-2")), min_size=1),
+    COUNTS,
+    COUNTS,
+    st.integers(1, 200),
+    st.integers(1, 3),
+)
+def test_items_are_spread_evenly_and_each_is_asked_as_often_as_said(
+    tasks: set[str], lengths: int, depths: int, items: int, repetitions: int
+) -> None:
+    made = asking(tasks=sorted(tasks), contexts=range(1000, 1000 + lengths), depths=depths, items=items, repetitions=repetitions, seed=0)
+    asked = made.questions()
+    assert len(set(asked)) == len(asked) == items * repetitions
+    named = Counter((each.task, each.context, each.item) for each in asked)
+    assert (len(named), set(named.values())) == (items, {repetitions})
+    cells = Counter((task, context) for task, context, _ in named)
+    assert max(cells.values()) - min(cells.values()) <= depths or len(cells) < len(tasks) * lengths
+
+
+def test_a_task_without_a_place_gets_as_many_items_as_the_others() -> None:
+    made = asking(tasks=["needle", "variable_tracking"], contexts=[4096], depths=4, items=16, repetitions=1, seed=0)
+    assert Counter((each.task, each.depth is None) for each in made.questions()) == {("needle", False): 8, ("variable_tracking", True): 8}
+
+
+@pytest.mark.parametrize("wrong", [{"depths": 0}, {"items": 0}, {"repetitions": 0}, {"tasks": ["neddle"]}])
+def test_what_cannot_be_asked_is_refused(wrong: dict[str, object]) -> None:
+    given: dict[str, object] = {"tasks": ["needle"], "contexts": [4096], "depths": 1, "items": None, "repetitions": 1, "seed": 0}
+    with pytest.raises(UsageError):
+        asking(**given | wrong)  # type: ignore[arg-type]  # a table of cases
+
+
+def test_one_depth_is_the_middle() -> None:
+    assert asking(tasks=["needle"], contexts=[4096], depths=1, items=2, repetitions=1, seed=0) == Asking(
+        tasks=("needle",), contexts=(4096,), depths=(0.5,), items=2
+    )

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.evidence import CapacityPoint
+from agentload.cli import main as cli
+from agentload.evidence.capacity import Held, capacity, held
+from agentload.model.plan import Load
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.run.capacity import Found, keep_searches, search
+from agentload.run.find import find
+from agentload.run.servers import arms_of
+from agentload.run.simulate import quiet
+from agentload.run.trial import Limits, Trial, Trouble
+from agentload.store.database import reading
+
+TRIAL = Trial(load=0, turns=100, within=100, preemptions=0, peak_kv_usage=0.5, found_again=0.99)
+
+
+@given(st.integers(1, 5000), st.sampled_from([1.0, 8.0, 100.0]))
+def test_the_search_brackets_the_largest_load_that_holds(limit: int, start: float) -> None:
+    found = search("a", lambda load: replace(TRIAL, load=load, trouble=None if load <= limit else "slo"), start=start, whole=True)
+    assert found.holds is not None
+    assert found.breaks is not None
+    assert found.holds <= limit < found.breaks
+    assert found.breaks - found.holds <= max(1, 0.05 * found.holds)
+    assert found.broken == replace(TRIAL, load=found.breaks, trouble="slo")
+    assert len(found.trials) <= 30
+
+
+def test_a_load_that_never_holds_or_never_breaks_is_said() -> None:
+    never = search("a", lambda load: replace(TRIAL, load=load, trouble="queued"), start=8, whole=True)
+    assert (never.holds, never.breaks) == (None, 1)
+    always = search("a", lambda load: replace(TRIAL, load=load), start=8, whole=True)
+    assert (always.holds, always.breaks, always.broken) == (16384, None, None)
+
+
+@pytest.mark.parametrize(
+    ("void_at", "holds", "breaks"),
+    [(8, None, None), (32, 16, None), (24, 16, 32), (22, 20, 24)],
+)
+def test_a_void_trial_is_no_end_of_the_bracket_and_ends_the_search(void_at: int, holds: int | None, breaks: int | None) -> None:
+    def attempt(load: float) -> Trial:
+        return (
+            Trial(load=load, void="other requests") if load == void_at else replace(TRIAL, load=load, trouble="slo" if load > 21 else None)
+        )
+
+    found = search("a", attempt, start=8, whole=True)
+    assert (found.holds, found.breaks, found.void) == (holds, breaks, Trial(load=void_at, void="other requests"))
+
+
+def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_stay() -> None:
+    # So long that few of them begin within a trial: a first turn takes longer than the limit whatever the pool.
+    turns = tuple(
+        Turn(add=(Segment(role="user", tokens=30_000 if i == 0 else 200, key=f"u{i}"),), output=60, wait="user", wait_s=30.0 if i else 0.0)
+        for i in range(60)
+    )
+    sessions = tuple(Session(session=f"s{k}", workload="chat", start_s=0.0, turns=turns) for k in range(4))
+    own = tuple(
+        replace(s, turns=tuple(replace(t, add=tuple(replace(p, key=f"{s.session}{p.key}") for p in t.add)) for t in s.turns))
+        for s in sessions
+    )
+    trace = Trace(header=Header(name="t"), sessions=own)
+    limits = Limits(ttft_ms=1500)
+    arms = quiet(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]))
+    found = {name: find("max-concurrency", trace, arm, limits=limits, load=Load(), seconds=300, seed=0).holds for name, arm in arms.items()}
+    assert found["bf16"] is not None
+    assert found["fp8"] is not None
+    assert 1.5 < found["fp8"] / found["bf16"] < 2.5
+
+
+def test_the_steps_of_a_search_become_evidence_of_how_many_agents_a_gpu_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def agentload(*arguments: str) -> int:
+        monkeypatch.setattr(
+            "sys.argv", ["agentload", "simulate", "demo-chat", "--profile", "llama-3.1-8b-h100", "--db", str(database), *arguments]
+        )
+        return cli.main()
+
+    database = tmp_path / "x.duckdb"
+    assert agentload("--arms", "bf16") == 0
+    with reading(database) as connection:
+        ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
+    assert agentload("--arms", "bf16", "--find", "max-concurrency", "--minutes", "1", "--slo", "tpot=9", "--into", run) == 0
+    with reading(database) as connection:
+        points = capacity(connection, run, ["bf16"], ["chat"])
+        ((_, workload, holds, breaks),) = [(each.arm, each.workload, each.holds, each.breaks) for each in held(connection, run, ["chat"])]
+    assert (workload, holds) == (None, max(point.agents for point in points if breaks is None or point.agents < breaks))
+    assert len({point.agents for point in points}) == len(points) >= 2
+    assert all(point.turns >= point.within_slo for point in points)
+    assert agentload("--find", "max-concurrency", "--into", "nobody") == 1
+
+
+def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> Found:
+    trials = tuple(replace(TRIAL, load=load, trouble=trouble) for load, trouble in sorted(troubles.items()))
+    held = [each.load for each in trials if each.trouble is None]
+    broken = [each.load for each in trials if each.trouble is not None]
+    return Found(arm=arm, holds=max(held, default=None), breaks=min(broken, default=None), trials=trials)
+
+
+def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    first = searched({4: None, 8: None, 16: None, 32: None, 64: "slo"})
+    keep_searches([first, searched({4: None, 8: "slo"}, arm="fp8")], database, run="r", at_ns=5, seconds=60, slo="", classes={"chat"})
+    later = searched({4: None, 8: None, 12: None, 13: "slo", 16: "slo"})
+    keep_searches([later], database, run="r", at_ns=7, seconds=60, slo="tpot=50", classes={"chat"})
+    with reading(database) as connection:
+        assert held(connection, "r", ["chat"]) == (
+            Held(arm="bf16", workload=None, holds=12, breaks=13),
+            Held(arm="fp8", workload=None, holds=4, breaks=8),
+        )
+        assert [point.agents for point in capacity(connection, "r", ["bf16"], ["chat"])] == [4, 8, 12, 13, 16]
+    # A simulated one has no date and counts as the last.
+    keep_searches([searched({2: None, 3: "slo"})], database, run="r", at_ns=None, seconds=60, slo="", classes={"chat"})
+    with reading(database) as connection:
+        assert held(connection, "r", ["chat"])[0] == Held(arm="bf16", workload=None, holds=2, breaks=3)
+
+
+def test_a_search_is_of_the_whole_server_only_with_sessions_of_all_its_classes(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    for at_ns, classes in enumerate(({"rag"}, {"chat", "code"}, {"chat", "code", "rag"})):
+        keep_searches([searched({at_ns + 1: None})], database, run="r", at_ns=at_ns, seconds=60, slo="", classes=classes)
+    with reading(database) as connection:
+        found = held(connection, "r", ["chat", "code", "rag"])
+        assert sorted((each.workload or "", each.holds) for each in found) == [("", 3), ("chat + code", 2), ("rag", 1)]
+        assert {(each.workload, each.holds) for each in held(connection, "r", ["chat"])} == {(None, 3), ("rag", 1)}
+
+
+def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    trials = (
+        replace(TRIAL, load=4, within=99, hit_rate=0.9),
+        replace(TRIAL, load=8, within=90, found_again=0.96, trouble="slo"),
+        replace(TRIAL, load=16, preemptions=2, trouble="preempted"),
+        Trial(load=32, died="gone", trouble="died"),
+        Trial(load=64, void="other requests"),
+    )
+    found = Found(arm="bf16", holds=4, breaks=8, trials=trials)
+    keep_searches([found], database, run="r", at_ns=1, seconds=60, slo="ttft=9", classes={"chat"})
+    with reading(database) as connection:
+        points = capacity(connection, "r", ["bf16"], ["chat"])
+        outcomes = connection.execute("SELECT outcome FROM probes ORDER BY (settings ->> 'agents')::INT").fetchall()
+    assert points[0] == CapacityPoint(
+        arm="bf16", agents=4, turns=100, within_slo=99, minutes=1.0, pool_filled=False, preemptions=0, hit_rate=0.9, output_tokens_per_s=0.0
+    )
+    # Not one page in fifty more than at the best load was let go of, until it was.
+    assert [(each.agents, each.trouble, each.pool_filled) for each in points[1:]] == [
+        (8, None, True),
+        (16, "preempted", True),
+        (32, "died", None),
+    ]
+    assert [outcome for (outcome,) in outcomes] == ["ok", "slo", "preempted", "died", "void"]

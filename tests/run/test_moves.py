@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.run.past import Past
+from agentload.run.record import resume_command
+from agentload.run.stages import is_over, stages
+from tests.layout.test_swap import swapped
+
+EXCHANGED = (Endpoint(name="a", url="http://m1:1/v1", machine="m1"), Endpoint(name="b", url="http://m2:1/v1", machine="m2"))
+
+
+def everywhere(name: str, port: int) -> Endpoint:
+    first, second = (Endpoint(name=name, url=f"http://{machine}:{port}/v1", machine=machine) for machine in ("m1", "m2"))
+    return Endpoint(name=name, url=first.url, machine="m1", places=(first, second))
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "done", "lost", "over"),
+    [
+        (EXCHANGED, {0}, {1: 1}, False),
+        (EXCHANGED, {0, 1}, {}, True),
+        (EXCHANGED, {0}, {1: 3, 2: 1}, True),  # b has a's address by now: pair 1 would be played on the wrong servers
+        (EXCHANGED, {0, 2}, {1: 3}, True),
+        ((everywhere("a", 1), everywhere("b", 2)), {0}, {1: 3, 2: 1}, False),
+    ],
+)
+def test_a_half_is_over_when_it_is_done_or_its_servers_were_exchanged(
+    endpoints: tuple[Endpoint, ...], done: set[int], lost: dict[int, int], *, over: bool
+) -> None:
+    steps = stages(swapped(), endpoints)
+    before = Past(done=frozenset(done), lost=lost)
+    assert is_over(steps, 0, before) == over
+    assert not is_over(steps, 1, before)
+
+
+def test_a_resumed_half_has_only_those_rounds_left_that_were_not_done() -> None:
+    first, _ = stages(swapped(), EXCHANGED)
+    assert [play.pair for round_ in first.left(Past(done=frozenset({0}), lost={})) for play in round_.plays] == [1, 1]
+
+
+def test_a_resumed_half_warms_up_again_unless_it_has_nothing_left() -> None:
+    first, _ = stages(swapped(warmup=True), EXCHANGED)
+
+    def left(*done: int) -> list[int]:
+        return [play.pair for round_ in first.left(Past(done=frozenset(done), lost={})) for play in round_.plays]
+
+    assert (left(-1, 0), left(-1, 0, 1)) == ([-1, -1, 1, 1], [])
+
+
+@pytest.mark.parametrize(
+    ("typed", "goes_on"),
+    [
+        ("replay rag", "replay rag --resume r1"),
+        ("eval --tasks needle", "eval --tasks needle --resume r1"),
+        ("replay rag --resume r1", "replay rag --resume r1"),
+        ("replay rag --resume=r1", "replay rag --resume=r1"),
+        ("eval --into r1", "eval --into r1"),
+        ("watch run nightly", "watch run nightly"),  # a job has no run of its own to go on with
+        ("sweep --context 1k..8k", "sweep --context 1k..8k"),
+    ],
+)
+def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_again(
+    monkeypatch: pytest.MonkeyPatch, typed: str, goes_on: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/agentload", *typed.split()])
+    assert resume_command("r1") == f"agentload {goes_on}"

@@ -1,0 +1,55 @@
+"""A server that lists no models and refuses every field that OpenAI's API does not have can be measured all the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentload.endpoints.arms_file import read_file
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import identify
+from agentload.errors import EndpointError
+from agentload.layout.plan import plan
+from agentload.model.plan import ClosedLoop, Load
+from agentload.model.rows import CallRow, RunRow
+from agentload.run.play import Replay
+from agentload.run.relay import prime
+from agentload.store import journal
+from agentload.store.places import journals
+from tests.ask.refusing import TOKENS, refusing
+from tests.live.scripted import serving
+from tests.run.playing import Journalled, trace
+
+pytestmark = pytest.mark.loopback
+ARMS = "arms: {{a: {{url: {url}, model: m, force_lengths: false, counting: usage}}}}"
+
+
+async def test_its_calls_are_ok_and_that_nobody_listed_the_model_is_a_caveat(tmp_path: Path) -> None:
+    async with serving(refusing) as server:
+        (tmp_path / "e.yaml").write_text(ARMS.format(url=server.url))
+        endpoints = read_file(tmp_path / "e.yaml")
+        made = plan(trace(output=TOKENS), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
+        database = tmp_path / "x.duckdb"
+        await Journalled(Replay(plan=made, endpoints=endpoints, database=database, trace_hash="h", command="test")).play()
+    rows = [row for path in journals(database, "r1") for row in journal.read(path)]
+    assert {(row.status, row.token_rule, row.output_tokens) for row in rows if isinstance(row, CallRow)} == {("ok", "usage", TOKENS)}
+    (run,) = (row for row in rows if isinstance(row, RunRow))
+    assert "a: it lists no models: that it serves 'm' was not checked" in json.loads(run.options)["caveats"]
+
+
+async def test_a_refused_field_is_told_with_what_to_write_and_priming_it_says_so() -> None:
+    async with serving(refusing) as server:
+        assert await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False, counting="usage")) is None
+        why = await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False))
+    assert why is not None
+    assert why.startswith("422: detail: Unexpected fields in the request: {'return_token_ids'}")
+    assert "`counting: usage`" in why
+
+
+async def test_a_server_that_lists_no_models_must_be_told_which_to_ask_for() -> None:
+    async with serving(refusing) as server:
+        with pytest.raises(EndpointError, match="models answers 500") as caught:
+            await identify(Endpoint(name="a", url=server.url))
+    assert "--model MODEL" in (caught.value.hint or "")

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.model.commands import Call, Limits, Outcome, Send, Status
+from agentload.model.rows import CallRow
+from agentload.replay.row import row
+from agentload.run.counts import Tally
+
+ARM = Endpoint(name="a", url="http://x/v1", aliases={"small": "other"})
+
+
+def call(status: Status, *, arm: str = "a", model: str | None = None) -> tuple[Send, CallRow]:
+    asked = Call(session="s", turn=0, workload="w", context=(), context_tokens=1, output=1, model=model)
+    send = Send(
+        request_id="q", call=asked, attempt=0, retry_of=None, arm=arm, block=0, pair=0, due_ns=0, released_ns=0, salt="", limits=Limits()
+    )
+    return send, row(send, Outcome(status=status), run_id="r", leg=1)
+
+
+def tallied(*calls: tuple[Send, CallRow], arm: Endpoint = ARM) -> Tally:
+    tally = Tally()
+    tally.read(ARM, {"requests_done": 10.0})
+    for send, ended in calls:
+        tally.ended(arm, send, ended)
+    return tally
+
+
+@pytest.mark.parametrize(
+    ("calls", "done", "fault"),
+    [
+        ([call("ok"), call("garbage"), call("long")], 13, None),
+        ([call("ok")], 14, "a answered 3 requests that were not ours"),
+        # It may have been done with what we gave up, and never was with what it refused.
+        ([call("ok"), call("idle_timeout"), call("short")], 11, None),
+        ([call("ok"), call("idle_timeout"), call("short")], 13, None),
+        ([call("ok"), call("idle_timeout"), call("busy")], 13, "a answered 1 requests that were not ours"),
+        (
+            [call("ok"), call("ok"), call("idle_timeout")],
+            11,
+            "a counted 1 of our 2 requests: its metrics are another server's, or somebody answered in its place",
+        ),
+        # Behind a gateway an alias may be another server's model.
+        ([call("ok"), call("ok", model="small")], 11, None),
+        ([call("ok"), call("ok", model="small")], 12, None),
+    ],
+)
+def test_a_server_counts_our_requests_and_no_others(calls: list[tuple[Send, CallRow]], done: float, fault: str | None) -> None:
+    assert tallied(*calls).fault(ARM, {"requests_done": done}) == fault
+
+
+def test_a_server_that_does_not_count_is_not_accused() -> None:
+    assert tallied(call("ok")).fault(ARM, {"running": 0.0}) is None
+
+
+def test_an_arm_and_its_control_share_a_server_and_arms_behind_a_gateway_do_not() -> None:
+    control = Endpoint(name="a@aa", url="http://x/v1")
+    shared = tallied(call("ok", arm="a@aa"), arm=control)
+    assert shared.fault(ARM, {"requests_done": 11.0}) is None
+    beside = Endpoint(name="b", url="http://gateway/v1", metrics=("http://y/metrics",))
+    apart = tallied(call("ok", arm="b"), arm=beside)
+    assert apart.fault(ARM, {"requests_done": 10.0}) is None
+
+
+def test_what_was_not_read_is_counted_with_the_next_block() -> None:
+    tally = tallied(call("ok"))
+    tally.ended(ARM, *call("ok"))  # between the two, the page did not answer
+    assert tally.fault(ARM, {"requests_done": 12.0}) is None
+    tally.read(ARM, {"requests_done": 12.0})
+    assert tally.fault(ARM, {"requests_done": 13.0}) == "a answered 1 requests that were not ours"

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from agentload.errors import UsageError
+from agentload.study.quantity import lengths
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1k..8k", (1024, 2048, 4096, 8192)),
+        ("4k..10k", (4096, 8192, 10240)),
+        ("512..512", (512,)),
+        ("4k, 100,1K", (100, 1024, 4096)),
+        ("4k..16k,100k", (4096, 8192, 16384, 102400)),
+        ("1.5k", (1536,)),
+        ("1m", (1048576,)),
+        ("8k..8k, 4k .. 8k", (4096, 8192)),
+    ],
+)
+def test_lengths_double_between_dots_and_stand_alone_otherwise(text: str, found: tuple[int, ...]) -> None:
+    assert lengths(text, option="--contexts") == found
+
+
+@pytest.mark.parametrize("text", ["", "4k..", "x", "8k..4k", "0", "-1", "99m", "1k,,2k", "1..2..3"])
+def test_what_is_no_length_is_refused_by_the_name_of_its_option(text: str) -> None:
+    with pytest.raises(UsageError, match="--contexts"):
+        lengths(text, option="--contexts")
+
+
+def test_a_length_may_be_too_short_for_what_it_is_for() -> None:
+    assert lengths("1..2k", option="--contexts")[0] == 1
+    with pytest.raises(UsageError, match="'1' is no length of 64 to"):
+        lengths("1..2k", option="--contexts", least=64)
