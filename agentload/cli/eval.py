@@ -34,8 +34,8 @@ from agentload.endpoints.kept import kept
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import InterruptError, UsageError
 from agentload.prompts.tokenizer import Tokenizer
-from agentload.run.ask import Asked, Eval
 from agentload.run.grades import summarise
+from agentload.run.inquiry import Asked, Eval
 from agentload.run.lengths import described, from_tokenizer, measured
 from agentload.run.questions import DEFAULT_TASKS, Asking, Generated, Supplied, asking, digest, generated, questions_cost, supplied
 from agentload.run.record import new_run_id, resume_command, typed_command

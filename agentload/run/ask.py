@@ -7,17 +7,16 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal, Protocol
+from dataclasses import replace
+from typing import Literal
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import changed
 from agentload.endpoints.identity import Identity, identify_all, kind_of
 from agentload.errors import EndpointError, StoreError
 from agentload.model.controls import copied, is_control
-from agentload.model.rows import AnswerRow, LegRow, Row
-from agentload.run.inquiry import FAILURES, Inquiry, seen_again
+from agentload.model.rows import LegRow, Row
+from agentload.run.inquiry import FAILURES, Asked, Eval, Inquiry, Listener, seen_again
 from agentload.run.meeting import caveats
 from agentload.run.past import Given, asked_of, check_joined, check_same_questions, given, replies
 from agentload.run.questions import Question
@@ -27,7 +26,6 @@ from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
-from agentload.tasks.item import Grade, Item
 
 
 class Leg:
@@ -188,53 +186,3 @@ class Leg:
             self._notice(f"not loaded yet: {error.message}")
             return error.message
         return None
-
-
-class Questions(Protocol):
-    """Where items and grades come from: the tasks of the catalog, or a file of the user's."""
-
-    def questions(self) -> tuple[Question, ...]:
-        """Return what is asked, in order."""
-
-    def item(self, question: Question) -> Item:
-        """Return the item of a question."""
-
-    def grade(self, answer: str, question: Question, item: Item) -> Grade:
-        """Grade an answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eval:
-    """Everything that an evaluation needs."""
-
-    run: str
-    asked: Questions
-    endpoints: tuple[Endpoint, ...]
-    database: Path
-    seed: int
-    command: str
-    options: Mapping[str, object]
-    concurrency: int = 8
-    thinking_tokens: int = 0
-    """Room for thinking on top of each answer's cap."""
-    goes_on: Literal["new", "resume", "join"] = "new"
-    """Join: add the answers to a run of another verb, on the same arms."""
-    launching: Launching | None = None
-    """Start the servers in turn, and ask each all of its questions; None: they run all the time."""
-    is_forced: bool = False
-    """Ask servers that are not what the arms file expects, or what the run was played on; a caveat is kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """How a leg went."""
-
-    run_id: str
-    answered: int
-    failed: int
-    left: int
-    """Questions that were not asked."""
-    load_error: str | None = None
-
-
-Listener = Callable[[Question, str, AnswerRow], None]

@@ -19,7 +19,7 @@ from agentload.model.commands import Send, Settle
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.replay.dispatcher import PlayEnd
 from agentload.run.counts import Between, Tally
-from agentload.run.meeting import dated, differences, is_restarted, newly_missing, remembered
+from agentload.run.known import dated, differences, is_restarted, newly_missing, remembered
 from agentload.run.record import fingerprint, scraped
 from agentload.run.vigil import OnDead, Vigil, awaited
 

@@ -9,10 +9,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
+from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 from agentload.ask.asker import Answered, Asker, Failed
 from agentload.endpoints.endpoint import Endpoint
@@ -20,16 +21,54 @@ from agentload.endpoints.identity import Identity, identify, served_model
 from agentload.errors import EndpointError, StoreError
 from agentload.model.rows import AnswerRow
 from agentload.replay.garbage import garbage
-from agentload.run.ask import Eval, Listener
-from agentload.run.meeting import remembered
+from agentload.replay.naming import named
+from agentload.run.known import remembered
 from agentload.run.past import Asked as AskedOf
 from agentload.run.past import asked_of
-from agentload.run.questions import Question
-from agentload.run.record import answer_row, request_id
+from agentload.run.questions import Question, Questions
+from agentload.run.relay import Launching
 from agentload.store import journal
+from agentload.tasks.item import Grade
 
 FAILURES: Final = 16
 """So many failures of one arm in a row, none answered in between, end the leg: nothing but failures would follow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eval:
+    """Everything that an evaluation needs."""
+
+    run: str
+    asked: Questions
+    endpoints: tuple[Endpoint, ...]
+    database: Path
+    seed: int
+    command: str
+    options: Mapping[str, object]
+    concurrency: int = 8
+    thinking_tokens: int = 0
+    """Room for thinking on top of each answer's cap."""
+    goes_on: Literal["new", "resume", "join"] = "new"
+    """Join: add the answers to a run of another verb, on the same arms."""
+    launching: Launching | None = None
+    """Start the servers in turn, and ask each all of its questions; None: they run all the time."""
+    is_forced: bool = False
+    """Ask servers that are not what the arms file expects, or what the run was played on; a caveat is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How a leg went."""
+
+    run_id: str
+    answered: int
+    failed: int
+    left: int
+    """Questions that were not asked."""
+    load_error: str | None = None
+
+
+Listener = Callable[[Question, str, AnswerRow], None]
 
 
 class Inquiry:
@@ -192,3 +231,28 @@ def _delta(reply: Answered, reference: Answered, same: int) -> float | None:
     apart = [abs(a - b) for a, b in zip(reply.logprobs[:same], reference.logprobs[:same], strict=True)]
     mean = sum(apart) / same
     return None if math.isnan(mean) else round(mean, 6)
+
+
+def answer_row(
+    run: str, question: Question, arm: str, *, reply: Answered | Failed, grade: Grade | None, reference: Answered | None
+) -> AnswerRow:
+    """Say what an arm answered; *reference* is what the arm that it is held against answered."""
+    return AnswerRow(
+        run_id=run,
+        arm=arm,
+        task=question.task,
+        item=question.item,
+        context_tokens=question.context,
+        depth=question.depth,
+        repetition=question.repetition,
+        score=None if grade is None else grade.score,
+        right=None if grade is None else grade.right,
+        answer=reply.text if isinstance(reply, Answered) else None,
+        request_id=request_id(run, question, arm),
+        signals=signals(reply, reference) if isinstance(reply, Answered) else failure(reply),
+    )
+
+
+def request_id(run: str, question: Question, arm: str) -> str:
+    """Name the request by which an arm is asked a question."""
+    return named(run, arm, question.task, *map(str, (question.context, question.item, question.repetition)))

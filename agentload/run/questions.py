@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from agentload.errors import UsageError
 from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.run.ask import Questions
 from agentload.tasks import catalog
 from agentload.tasks.checks import grade_all
 from agentload.tasks.custom import EXAMPLE, Own, parse
@@ -33,6 +32,19 @@ class Question:
     repetition: int
     item: str
     """Tells the item from others of its task and length; its repetitions bear the same."""
+
+
+class Questions(Protocol):
+    """Where items and grades come from: the tasks of the catalog, or a file of the user's."""
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return what is asked, in order."""
+
+    def item(self, question: Question) -> Item:
+        """Return the item of a question."""
+
+    def grade(self, answer: str, question: Question, item: Item) -> Grade:
+        """Grade an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Literal
 
 from agentload import __version__
-from agentload.ask.asker import Answered, Failed
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, kind_of, served_model
 from agentload.endpoints.urls import without_credentials
@@ -25,13 +24,9 @@ from agentload.kvmath.config import model_shape
 from agentload.layout.cost import ideal_hit_rates
 from agentload.layout.plan import starts_of
 from agentload.model.plan import Plan
-from agentload.model.rows import AnswerRow, ArmRow, FingerprintRow, Kind, LegRow, Row, RunRow, SampleRow
+from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, Row, RunRow, SampleRow
 from agentload.model.trace import Header
-from agentload.replay.naming import named
 from agentload.replay.stretches import stretches, where
-from agentload.run.inquiry import failure, signals
-from agentload.run.questions import Question
-from agentload.tasks.item import Grade
 
 RESUMABLE = frozenset({"replay", "eval"})
 """Verbs with a `--resume`; the others begin anew when they are called again."""
@@ -202,28 +197,3 @@ def described_run(
         options=options,
     )
     return described, *(arm_row(run, place, each, models[each.name], identities[each.name]) for place, each in enumerate(endpoints))
-
-
-def answer_row(
-    run: str, question: Question, arm: str, *, reply: Answered | Failed, grade: Grade | None, reference: Answered | None
-) -> AnswerRow:
-    """Say what an arm answered; *reference* is what the arm that it is held against answered."""
-    return AnswerRow(
-        run_id=run,
-        arm=arm,
-        task=question.task,
-        item=question.item,
-        context_tokens=question.context,
-        depth=question.depth,
-        repetition=question.repetition,
-        score=None if grade is None else grade.score,
-        right=None if grade is None else grade.right,
-        answer=reply.text if isinstance(reply, Answered) else None,
-        request_id=request_id(run, question, arm),
-        signals=signals(reply, reference) if isinstance(reply, Answered) else failure(reply),
-    )
-
-
-def request_id(run: str, question: Question, arm: str) -> str:
-    """Name the request by which an arm is asked a question."""
-    return named(run, arm, question.task, *map(str, (question.context, question.item, question.repetition)))

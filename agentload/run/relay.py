@@ -24,7 +24,7 @@ from agentload.model.controls import copied
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.run.meeting import dated
+from agentload.run.known import dated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

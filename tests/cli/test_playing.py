@@ -10,7 +10,7 @@ from agentload.cli._playing import concluded, warned
 from agentload.errors import InterruptError, StoreError
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
-from agentload.run.ask import Asked
+from agentload.run.inquiry import Asked
 from agentload.run.play import Played
 
 DB = Path("x.duckdb")

@@ -11,7 +11,8 @@ import pytest
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.model.rows import AnswerRow, FingerprintRow, Row, RunRow
-from agentload.run.ask import Asked, Eval, Leg
+from agentload.run.ask import Leg
+from agentload.run.inquiry import Asked, Eval
 from agentload.run.past import given
 from agentload.run.questions import Question
 from agentload.store import journal

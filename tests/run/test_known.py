@@ -6,7 +6,7 @@ import pytest
 
 from agentload.endpoints.identity import Identity
 from agentload.model.rows import FingerprintRow
-from agentload.run.meeting import began_as, dated, differences, is_restarted, newly_missing, remembered
+from agentload.run.known import began_as, dated, differences, is_restarted, newly_missing, remembered
 from agentload.telemetry.log_lines import StartUp
 
 KNOWN = Identity(
