@@ -20,7 +20,7 @@ from agentload.endpoints.urls import without_credentials
 from agentload.experiment.layout.ideal import ideal_hit_rates
 from agentload.experiment.layout.starts import starts_of
 from agentload.experiment.legs.geometry import geometry
-from agentload.exposition.names import is_level
+from agentload.exposition.scrape import is_level
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, RunRow, SampleRow
 from agentload.model.trace import Header
