@@ -1,10 +1,39 @@
-"""Settings that all tests share."""
+"""Settings and fixtures that all tests share."""
 
 import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
 
+import pytest
 from hypothesis import settings
 
 # Shared and slow machines make deadlines lie; `HYPOTHESIS_PROFILE=thorough` looks twenty times longer.
 settings.register_profile("quick", deadline=None, max_examples=50, print_blob=True)
 settings.register_profile("thorough", deadline=None, max_examples=1_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+class Spawn(Protocol):
+    """Start a command in a folder, with both of its streams in pipes."""
+
+    def __call__(self, command: Sequence[str | Path], folder: Path | None = None) -> subprocess.Popen[str]:
+        """Return its process."""
+        ...
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    """Start commands whose processes and pipes end with the test, also where it fails: else a later test is blamed for them."""
+    with ExitStack() as stack:
+
+        def spawned(command: Sequence[str | Path], folder: Path | None = None) -> subprocess.Popen[str]:
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, process_group=0)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield spawned

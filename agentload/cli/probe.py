@@ -24,8 +24,7 @@ from typing import Annotated, Final
 
 import typer
 
-from agentload.ask.probes import Probed, probed, short
-from agentload.ask.reuse import Verdict
+from agentload.ask.probes import Probed, Verdict, probed, short
 from agentload.cli._launching import LOGS, START_S, launchable
 from agentload.cli._load import existing_run
 from agentload.cli._output import print_json

@@ -19,8 +19,7 @@ from msgspec import Meta
 
 from agentload.errors import TraceError
 from agentload.exposition.histogram import Histogram
-from agentload.exposition.names import HISTOGRAMS
-from agentload.exposition.scrape import Scrape, parse
+from agentload.exposition.scrape import HISTOGRAMS, Scrape, parse
 from agentload.importers.parts.files import head
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.options import Count, Positive, Seconds

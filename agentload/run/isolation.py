@@ -17,9 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from agentload.ask.agree import answers, compared
-from agentload.ask.plain import Streamed
-from agentload.ask.reuse import Reuse, reuse
+from agentload.ask.plain import Streamed, answers, compared
+from agentload.ask.probes import Reuse, reuse
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model

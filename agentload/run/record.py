@@ -19,7 +19,7 @@ from agentload.endpoints.identity import Identity, kind_of, served_model
 from agentload.endpoints.urls import without_credentials
 from agentload.endpoints.weights import config_file
 from agentload.errors import ProfileError
-from agentload.exposition.names import is_level
+from agentload.exposition.scrape import is_level
 from agentload.kvmath.config import model_shape
 from agentload.layout.cost import ideal_hit_rates
 from agentload.layout.plan import starts_of

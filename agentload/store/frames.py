@@ -2,6 +2,10 @@
 
 A file is a magic line, then frames of `length u32 | crc32 u32 | kind u8 | payload`, all little-endian; the checksum covers kind and
 payload. A frame of zeros is never valid, so space that was reserved behind the last frame reads as the end.
+
+A file that is being written is read page by page by the kernel: a record may show its end, and the records behind it, while its first
+page is still empty. But it was written in order, so a second look at what seemed damaged shows all of it; only bytes that stay wrong
+are damage.
 """
 
 from __future__ import annotations
@@ -9,8 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BufferedIOBase
-from typing import Final, Literal, NamedTuple
+from typing import BinaryIO, Final, Literal, NamedTuple
 from zlib import crc32
 
 MAGIC: Final = b"agentload-journal/1\n"
@@ -47,8 +50,8 @@ def frame(kind: int, payload: bytes) -> bytes:
     return HEAD.pack(len(payload), crc32(payload, KIND_CRC[kind]), kind) + payload
 
 
-def frames(source: BufferedIOBase, *, offset: int, followed: bool = False) -> Iterator[Frame | Fault]:
-    """Yield every whole record from *offset* on, and what lies between or behind them.
+def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator[Frame | Fault]:
+    """Yield every whole record from *offset* on, and what lies between or behind them; *source* must keep no buffer of its own.
 
     *followed* stops where reserved space begins, and reads none of it: for one who comes again every few seconds.
     """
@@ -72,6 +75,12 @@ def frames(source: BufferedIOBase, *, offset: int, followed: bool = False) -> It
         if following is None:
             yield Fault(kind="torn", offset=offset + at, length=length)
             return
+        source.seek(offset + at)
+        if source.read(following - at) != data[at:following]:
+            source.seek(offset + at)
+            data, offset, at = b"", offset + at, 0
+            continue
+        source.seek(offset + len(data))
         yield Fault(kind="damaged", offset=offset + at, length=following - at)
         at = following
 

@@ -143,7 +143,7 @@ class Reader(Iterator[Row]):
 
     def frames(self) -> Iterator[Frame]:
         """Yield undecoded records instead of rows; `layout` names their fields."""
-        with self.path.open("rb") as source:
+        with self.path.open("rb", buffering=0) as source:
             start = _start(source.read(len(MAGIC)), self.path)
             if start == 0:
                 return

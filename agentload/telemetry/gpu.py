@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-from agentload.exposition.page import samples
+from agentload.exposition.scrape import samples
 
 # What exporters call it: our name and the factor to our unit. DCGM's memory is in MiB, its clocks in MHz.
 EXPORTED: Final[Mapping[str, tuple[str, float]]] = {

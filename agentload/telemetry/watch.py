@@ -1,4 +1,7 @@
-"""Sample servers while they work: fetch now, parse when the round is over, so that a parser never delays a call."""
+"""Sample servers while they work: fetch now, parse when the round is over, so that a parser never delays a call.
+
+Pages that are refused are fetched less and less often and never given up: what refuses them may be a gateway's bad minute.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from agentload.errors import AgentloadError
 from agentload.exposition.scrape import joined, parse
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
-from agentload.telemetry.log_tail import LogTail
+from agentload.telemetry.log_lines import LogTail
 from agentload.telemetry.reach import Reach, plain, shown
-from agentload.telemetry.refusals import Refusals
 
+LONGEST_S: Final = 300.0
 PATIENCE: Final = aiohttp.ClientTimeout(total=5)
 FROM_LOG: Final = json.dumps({"source": "log"})
 REFUSALS: Final = frozenset({403, 404, 405})
@@ -28,6 +31,33 @@ REFUSALS: Final = frozenset({403, 404, 405})
 SPARED_LOOKS: Final = 2
 """How many looks go by until a page is asked for again that was refused once."""
 RENEW_S: Final = 300.0
+
+
+class Refusals:
+    """Say which pages are worth a look."""
+
+    def __init__(self, *, first_s: float) -> None:
+        self._first_s = first_s
+        self._wait_s: dict[str, float] = {}
+        self._until_s: dict[str, float] = {}
+        self._since_s: dict[str, float] = {}
+
+    def is_due(self, url: str, at_s: float) -> bool:
+        """Tell whether to ask for a page now."""
+        return at_s >= self._until_s.get(url, at_s)
+
+    def refused(self, url: str, at_s: float) -> None:
+        """Wait twice as long as the last time."""
+        self._since_s.setdefault(url, at_s)
+        self._wait_s[url] = wait_s = min(2 * self._wait_s[url], LONGEST_S) if url in self._wait_s else self._first_s
+        self._until_s[url] = at_s + wait_s
+
+    def answered(self, url: str, at_s: float) -> float | None:
+        """Return for how long a page was refused before it answered now; None: it was not."""
+        since_s = self._since_s.pop(url, None)
+        self._wait_s.pop(url, None)
+        self._until_s.pop(url, None)
+        return None if since_s is None else at_s - since_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

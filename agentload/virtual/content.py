@@ -1,12 +1,21 @@
-"""A call's context as the engine's runs: what shares KV blocks with what, without writing a word of it."""
+"""A call's context as the engine's runs: what shares KV blocks with what, without writing a word of it.
+
+For the few calls whose text somebody reads, the prompt is written after all, and answered as the emulated model answers behind HTTP.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, takewhile
 
+import msgspec
+
+from agentload.emulator.answers import answer
 from agentload.model.commands import Send
+from agentload.model.profile import ArmProfile
 from agentload.model.trace import Segment
+from agentload.prompts.count import pieces
+from agentload.prompts.renderer import Renderer
 from agentload.replay.naming import SALT_TOKENS
 
 Run = tuple[str, int]
@@ -68,3 +77,20 @@ def salted(runs: tuple[Run, ...], salt: str) -> tuple[Run, ...]:
     head = min(SALT_TOKENS, tokens)
     left = ((identity, tokens - head),) if tokens > head else ()
     return ((f"salt\x1f{salt}", head), *left, *rest)
+
+
+class Speaker:
+    """Render a prompt and say what the arm's model answers to it."""
+
+    def __init__(self, arms: Mapping[str, ArmProfile], renderer: Renderer, *, seed: int) -> None:
+        self._arms = arms
+        self._renderer = renderer
+        self._seed = seed
+
+    def says(self, send: Send, tokens: int) -> str:
+        """Return the answer to a call, in so many tokens."""
+        prompt = self._renderer.render(send.call.context, salt=send.salt)
+        tools = None if prompt.tools is None else msgspec.json.decode(prompt.tools)
+        texts = [piece for piece in pieces(msgspec.json.decode(prompt.messages), tools) if isinstance(piece, str)]
+        said = answer(self._arms[send.arm], texts, context_tokens=prompt.tokens, seed=self._seed, limit=tokens, is_forced=True)
+        return "".join(said.pieces)

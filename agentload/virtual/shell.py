@@ -2,7 +2,7 @@
 
 One loop orders everything that can happen: an engine's next event, the dispatcher's wake, a call's time limit. At one instant
 engines come first (a token that leaves at a limit has left in time), then limits, then the wake. Nobody advances an engine past the
-instant of the next command.
+instant of the next command. Gauges are read at an interval of virtual time, as telemetry reads a server's /metrics.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import assert_never
 
-from agentload.emulator.calls import Finished, FirstToken, Rejected, Request
+import numpy as np
+
+from agentload.emulator.calls import Finished, FirstToken, Gauges, Rejected, Request
 from agentload.emulator.engine import Engine
 from agentload.emulator.slower import slowed
 from agentload.model.commands import (
@@ -38,7 +40,8 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile
-from agentload.model.rows import BlockRow, Row
+from agentload.model.rows import BlockRow, Row, SampleRow
+from agentload.model.stamps import US, Stamps
 from agentload.prompts.renderer import Renderer
 from agentload.replay.call import Asked, CallMachine
 from agentload.replay.checking import checked
@@ -47,12 +50,58 @@ from agentload.replay.row import row
 from agentload.replay.session import live_key
 from agentload.replay.sse import Parsed
 from agentload.replay.stretches import stretches, where
-from agentload.virtual.content import Contents
-from agentload.virtual.samples import Sampler
-from agentload.virtual.speaking import Speaker
-from agentload.virtual.stamping import packed
+from agentload.virtual.content import Contents, Speaker
 
 SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier takes
+
+
+def packed(done: Finished) -> Stamps:
+    """Return the stamps of a finished call; equal to `model.stamps.stamps` of the same instants."""
+    first_ns = int(done.token_ns[0])
+    offsets_us = done.token_ns - (first_ns - US // 2)
+    offsets_us //= US
+    gaps_us = np.empty(len(offsets_us), dtype=np.int32)
+    gaps_us[0] = 0
+    np.subtract(offsets_us[1:], offsets_us[:-1], out=gaps_us[1:], casting="same_kind")
+    return Stamps(first_ns=first_ns, gap_us=gaps_us.tobytes(), tokens=done.token_counts.tobytes())
+
+
+def values(gauges: Gauges) -> dict[str, float]:
+    """Name the gauges as `exposition` names those of a server."""
+    return {
+        "running": gauges.running,
+        "waiting": gauges.waiting,
+        "kv_usage": gauges.kv_usage,
+        "preemptions": gauges.preemptions,
+        "prefix_queries": gauges.prefix_queries,
+        "prefix_hits": gauges.prefix_hits,
+        "prompt_tokens": gauges.prompt_tokens,
+        "cached_tokens": gauges.prompt_tokens_cached,
+        "computed_tokens_sum": gauges.prompt_tokens_computed,
+        "output_tokens": gauges.generation_tokens,
+    }
+
+
+class Sampler:
+    """Take a sample of every engine each `every_ns`, and whenever it is asked to."""
+
+    def __init__(self, *, run_id: str, leg: int, every_ns: int) -> None:
+        self._run_id = run_id
+        self._leg = leg
+        self._every_ns = every_ns
+        self.next_ns = 0
+        """When the next sample is due."""
+
+    def take(self, now_ns: int, engines: Mapping[str, Engine]) -> Iterator[SampleRow]:
+        """Sample, and say when the next one is due."""
+        self.next_ns = now_ns - now_ns % self._every_ns + self._every_ns
+        return self.now(now_ns, engines)
+
+    def now(self, now_ns: int, engines: Mapping[str, Engine]) -> Iterator[SampleRow]:
+        """Sample now."""
+        for arm, engine in engines.items():
+            for name, value in values(engine.gauges()).items():
+                yield SampleRow(run_id=self._run_id, leg=self._leg, arm=arm, at_ns=now_ns, name=name, value=float(value))
 
 
 @dataclass(slots=True)

@@ -1,6 +1,5 @@
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from agentload.cli import emulate
 from agentload.errors import AgentloadError, ProfileError
+from tests.conftest import Spawn
 
 pytestmark = pytest.mark.loopback
 
@@ -56,13 +56,8 @@ def test_a_script_of_faults_is_checked_before_any_server_starts(tmp_path: Path) 
         emulate.run("llama-3.1-8b-h100", port=0, faults=script)
 
 
-def test_ctrl_c_stops_all_servers_without_a_word() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agentload", "emulate", "llama-3.1-8b-h100", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def test_ctrl_c_stops_all_servers_without_a_word(spawn: Spawn) -> None:
+    process = spawn([sys.executable, "-m", "agentload", "emulate", "llama-3.1-8b-h100", "--port", "0"])
     assert process.stdout
     pids = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
     process.send_signal(signal.SIGINT)

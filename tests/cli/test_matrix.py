@@ -14,6 +14,7 @@ import pytest
 from agentload.cli import matrix
 from agentload.errors import UsageError
 from tests.cli.test_replay import AGENTLOAD
+from tests.conftest import Spawn
 
 TWO = """
 models:
@@ -110,13 +111,13 @@ def test_a_matrix_ends_in_reports_and_one_page_and_says_what_failed(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.loopback
-def test_killed_between_steps_and_in_their_middle_it_goes_on_and_plays_nothing_twice(tmp_path: Path) -> None:
+def test_killed_between_steps_and_in_their_middle_it_goes_on_and_plays_nothing_twice(tmp_path: Path, spawn: Spawn) -> None:
     path, out = file(tmp_path), tmp_path / "matrix"
     command = [*AGENTLOAD, "matrix", str(path), "--only", "toy"]
     journals = out / "toy/agentload.journal"
 
     def begun(until: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(command, cwd=tmp_path, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        process = spawn(command, tmp_path)
         assert process.stderr is not None
         for line in process.stderr:
             if until in line:

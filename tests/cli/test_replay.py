@@ -22,6 +22,7 @@ from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.places import journalled_runs, journals
 from agentload.tracefile.writer import write
+from tests.conftest import Spawn
 
 pytestmark = pytest.mark.loopback
 AGENTLOAD = (sys.executable, "-m", "agentload")
@@ -150,10 +151,10 @@ def test_options_that_make_no_sense_are_usage_errors(servers: Servers, trace: Pa
     assert (code, said.startswith("error: ")) == (2, True), said
 
 
-def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(servers: Servers, tmp_path: Path) -> None:
+def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(servers: Servers, tmp_path: Path, spawn: Spawn) -> None:
     slow = traced(tmp_path / "slow.jsonl", wait_s=0.6)
     command = [*AGENTLOAD, "replay", str(slow), "--endpoints", endpoints(servers), "--db", "x.duckdb", "--pairs", "3"]
-    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    running = spawn(command, tmp_path)
     wait_for_blocks(tmp_path, 3)
     running.send_signal(signal.SIGINT)
     _, stderr = running.communicate(timeout=30)
@@ -167,11 +168,11 @@ def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(ser
     assert_whole(tmp_path, run)
 
 
-def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(trace: Path, tmp_path: Path) -> None:
+def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(trace: Path, tmp_path: Path, spawn: Spawn) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"a=http://127.0.0.1:{silent.getsockname()[1]}/v1"
         command = [*AGENTLOAD, "replay", str(trace), "--endpoints", url, "--model", "m", "--db", "x.duckdb"]
-        running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        running = spawn(command, tmp_path)
         asked, _ = silent.accept()
         with asked:
             asked.recv(1)
@@ -197,16 +198,15 @@ def test_a_run_is_given_more_pairs_on_resume_but_no_other_trace(servers: Servers
 
 
 @pytest.mark.parametrize("policy", [pytest.param("wait", marks=pytest.mark.slow), pytest.param("skip", marks=pytest.mark.slow), "stop"])
-def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(policy: str, servers: Servers, tmp_path: Path) -> None:
+def test_an_endpoint_that_dies_is_awaited_skipped_or_ends_the_run(policy: str, servers: Servers, tmp_path: Path, spawn: Spawn) -> None:
     slow = traced(tmp_path / "slow.jsonl", wait_s=0.4)
     arms = arms_of("llama-3.1-8b-h100", ["fp8"])
-    mortal = start(arms, noise=False, speed=50.0)
-    port = int(mortal.urls["fp8"].split(":")[2].split("/")[0])
-    both = f"bf16={servers.urls['bf16']},fp8={mortal.urls['fp8']}"
-    command = [*AGENTLOAD, "replay", str(slow), "--endpoints", both, "--db", "x.duckdb", "--pairs", "2", "--on-dead", policy]
-    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    wait_for_blocks(tmp_path, 1)
-    mortal.stop()
+    with start(arms, noise=False, speed=50.0) as mortal:
+        port = int(mortal.urls["fp8"].split(":")[2].split("/")[0])
+        both = f"bf16={servers.urls['bf16']},fp8={mortal.urls['fp8']}"
+        command = [*AGENTLOAD, "replay", str(slow), "--endpoints", both, "--db", "x.duckdb", "--pairs", "2", "--on-dead", policy]
+        running = spawn(command, tmp_path)
+        wait_for_blocks(tmp_path, 1)
     if policy == "wait":
         time.sleep(6)  # longer than what is asked again at once
         with start(arms, noise=False, speed=50.0, port=port):

@@ -21,6 +21,7 @@ from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.store.database import reading
 from agentload.tracefile.writer import write
+from tests.conftest import Spawn
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
 AGENTLOAD = (sys.executable, "-m", "agentload")
@@ -97,7 +98,7 @@ def test_a_swap_tells_the_machine_from_the_arm(machines: dict[str, Servers], tra
     assert where == ([*still, ("bf16", "m2", 2), ("fp8", "m1", 2)] if swap else still)
 
 
-def test_servers_that_somebody_exchanges_are_waited_for(trace: Path, tmp_path: Path) -> None:
+def test_servers_that_somebody_exchanges_are_waited_for(trace: Path, tmp_path: Path, spawn: Spawn) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         ports = [one.getsockname()[1], two.getsockname()[1]]
     arms = {arm.name: arm for arm in arms_of("llama-3.1-8b-h100", ARMS)}
@@ -105,13 +106,7 @@ def test_servers_that_somebody_exchanges_are_waited_for(trace: Path, tmp_path: P
     file = {"arms": {arm: {"url": url, "machine": f"m{number + 1}"} for number, (arm, url) in enumerate(zip(ARMS, urls, strict=True))}}
     (tmp_path / "arms.yaml").write_text(json.dumps(file))
     before = [start([arms[arm]], port=port, noise=False) for arm, port in zip(ARMS, ports, strict=True)]
-    running = subprocess.Popen(
-        command(trace, "arms.yaml", "--design", "parallel", "--swap"),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    running = spawn(command(trace, "arms.yaml", "--design", "parallel", "--swap"), tmp_path)
     assert running.stderr is not None
     told = next(line for line in running.stderr if line.startswith("half way"))
     assert f"bf16 at {urls[1]}, fp8 at {urls[0]}" in told

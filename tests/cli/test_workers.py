@@ -18,6 +18,7 @@ from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.store.places import journalled_runs, journals
 from tests.cli.test_replay import AGENTLOAD, agentload, assert_whole, endpoints, traced, wait_for_blocks
+from tests.conftest import Spawn
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]
 
@@ -46,8 +47,8 @@ def test_workers_store_what_one_process_stores_and_the_leg_says_how_each_kept_up
     assert [each["calls"] for each in msgspec.json.decode(health)["workers"]] == [12, 12]  # sessions are dealt out evenly
 
 
-def test_a_worker_that_is_killed_ends_the_run_at_once_and_resume_plays_the_rest(command: list[str], tmp_path: Path) -> None:
-    running = begun(command, tmp_path)
+def test_a_worker_that_is_killed_ends_the_run_at_once_and_resume_plays_the_rest(command: list[str], tmp_path: Path, spawn: Spawn) -> None:
+    running = begun(command, tmp_path, spawn)
     os.kill(workers_of(running.pid)[1], signal.SIGKILL)
     _, stderr = running.communicate(timeout=10)
     assert running.returncode == 1, stderr
@@ -62,8 +63,8 @@ def test_a_worker_that_is_killed_ends_the_run_at_once_and_resume_plays_the_rest(
         assert database.execute("SELECT status FROM legs ORDER BY leg").fetchall() == [("failed",), ("done",)]
 
 
-def test_workers_end_by_themselves_when_the_dispatcher_is_killed(command: list[str], tmp_path: Path) -> None:
-    running = begun(command, tmp_path)
+def test_workers_end_by_themselves_when_the_dispatcher_is_killed(command: list[str], tmp_path: Path, spawn: Spawn) -> None:
+    running = begun(command, tmp_path, spawn)
     workers = workers_of(running.pid)
     running.kill()
     running.communicate(timeout=10)
@@ -77,8 +78,8 @@ def test_workers_end_by_themselves_when_the_dispatcher_is_killed(command: list[s
     assert_whole(tmp_path, run)
 
 
-def test_ctrl_c_lets_what_workers_have_in_flight_come_to_its_end(command: list[str], tmp_path: Path) -> None:
-    running = begun(command, tmp_path)
+def test_ctrl_c_lets_what_workers_have_in_flight_come_to_its_end(command: list[str], tmp_path: Path, spawn: Spawn) -> None:
+    running = begun(command, tmp_path, spawn)
     for pid in workers_of(running.pid):
         os.kill(pid, signal.SIGTERM)  # as systemd does, which stops all of a control group
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground group gets it
@@ -90,11 +91,9 @@ def test_ctrl_c_lets_what_workers_have_in_flight_come_to_its_end(command: list[s
         assert database.execute("SELECT status FROM legs").fetchall() == [("stopped",)]
 
 
-def begun(command: list[str], folder: Path) -> subprocess.Popen[str]:
+def begun(command: list[str], folder: Path, spawn: Spawn) -> subprocess.Popen[str]:
     """Play until three blocks are finished."""
-    running = subprocess.Popen(
-        [*AGENTLOAD, *command], cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, process_group=0
-    )
+    running = spawn([*AGENTLOAD, *command], folder)
     wait_for_blocks(folder, 3)
     return running
 

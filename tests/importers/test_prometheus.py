@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agentload.errors import TraceError
-from agentload.exposition.names import HISTOGRAMS
+from agentload.exposition.scrape import HISTOGRAMS
 from agentload.importers.conversion import conversion
 from agentload.importers.parts.summary import Summary
 from agentload.model.trace import Session

@@ -2,7 +2,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from agentload.errors import LaunchError
 from agentload.serve import processes
+from tests.conftest import Spawn
 from tests.serve.arms import arm
 
 pytestmark = pytest.mark.loopback
@@ -52,14 +52,13 @@ def test_each_arm_has_a_server_of_its_own_until_stopped(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {"one.log", "two.log", "truth-one.jsonl", "truth-two.jsonl"}
 
 
-def test_a_server_ends_by_itself_when_its_parent_is_killed() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+def test_a_server_ends_by_itself_when_its_parent_is_killed(spawn: Spawn) -> None:
+    parent = spawn([sys.executable, "-c", PARENT])
     assert parent.stdout
     pid = int(parent.stdout.readline())
     assert is_alive(pid)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    parent.stdout.close()
     give_up = time.monotonic() + 5
     while is_alive(pid) and time.monotonic() < give_up:
         time.sleep(0.02)

@@ -1,9 +1,11 @@
+import io
 import os
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,55 @@ def test_one_damaged_byte_costs_one_row_and_is_named(data: st.DataObject) -> Non
         faults: list[Fault] = []
         assert list(read(path, damaged=faults.append)) == rows[:victim] + rows[victim + 1 :]
         assert faults == [Fault(kind="damaged", offset=start, length=length)]
+
+
+class Growing(io.BytesIO):
+    """A file as the kernel shows it to a reader while it is written: page by page, each as it is when its turn comes."""
+
+    PAGE = 4096
+
+    def __init__(self, content: bytes, *, reserved: int, lengths: list[int]) -> None:
+        super().__init__(content)
+        self.content, self.reserved = content, reserved
+        self.lengths = iter(sorted(lengths))
+        self.length = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        start = self.tell()
+        end = self.reserved if size is None or size < 0 else min(start + size, self.reserved)
+        shown = b""
+        while (at := start + len(shown)) < end:
+            self.length = next(self.lengths, len(self.content))
+            page = self.content[: self.length].ljust(self.reserved, b"\0")[at : min(end, (at // self.PAGE + 1) * self.PAGE)]
+            shown += page
+        self.seek(start + len(shown))
+        return shown
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), followed=st.booleans(), flipped=st.booleans())
+def test_what_is_being_written_is_never_taken_for_damage(data: st.DataObject, *, followed: bool, flipped: bool) -> None:
+    records = [
+        frame(codec.CALL, bytes([number]) * size) for number, size in enumerate(data.draw(st.lists(st.integers(1, 3000), max_size=12)), 1)
+    ]
+    content = bytearray(b"".join(records))
+    broken = data.draw(st.integers(0, len(records) - 2), label="broken") if flipped and len(records) > 1 else None
+    ends = list(accumulate(map(len, records)))
+    if broken is not None:
+        content[ends[broken] - 1] ^= 1
+    lengths = data.draw(st.lists(st.integers(0, len(content)), max_size=12), label="lengths")
+    source = Growing(bytes(content), reserved=len(content) + 2 * Growing.PAGE, lengths=lengths)
+    offset, seen, faults = 0, [], []
+    while offset < len(content):
+        for each in frames(source, offset=offset, followed=followed):
+            if isinstance(each, Frame):
+                seen.append(bytes(content[each.offset : each.end]))
+                offset = each.end
+            elif each.kind == "damaged":
+                faults.append(each)
+    assert seen == [record for number, record in enumerate(records) if number != broken]
+    damage = [] if broken is None else [Fault(kind="damaged", offset=ends[broken] - len(records[broken]), length=len(records[broken]))]
+    assert faults == damage
 
 
 def test_a_second_writer_of_the_same_journal_is_refused(tmp_path: Path) -> None:

@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from agentload.telemetry import watch as module
-from agentload.telemetry.watch import Source, Watch
-
-pytestmark = pytest.mark.loopback
+from agentload.telemetry.watch import LONGEST_S, Refusals, Source, Watch
 
 
+@pytest.mark.loopback
 async def test_replicas_are_one_server_and_gpus_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SPARED_LOOKS", 10_000)
     asked: Counter[str] = Counter()
@@ -52,6 +52,7 @@ async def test_replicas_are_one_server_and_gpus_are_told_apart(monkeypatch: pyte
     assert list(watch.rows(run_id="r", leg=1)) == []
 
 
+@pytest.mark.loopback
 async def test_a_page_that_is_no_text_is_no_sample_and_does_not_end_the_run() -> None:
     asked = 0
     twice = asyncio.Event()
@@ -75,6 +76,7 @@ async def test_a_page_that_is_no_text_is_no_sample_and_does_not_end_the_run() ->
     assert {(row.name, row.value) for row in watch.rows(run_id="r", leg=1)} == {("running", 2.0)}
 
 
+@pytest.mark.loopback
 async def test_metrics_that_are_refused_for_a_while_are_sampled_again_and_that_is_said() -> None:
     asked = 0
     again = asyncio.Event()
@@ -99,3 +101,26 @@ async def test_metrics_that_are_refused_for_a_while_are_sampled_again_and_that_i
         task.cancel()
     assert [row.value for row in watch.rows(run_id="r", leg=1)][:2] == [1.0, 4.0]
     assert said == [f"a: {url} answers 403: asked less often until it answers again", f"a: {url} answers again after 0 s"]
+
+
+def test_a_page_that_stays_refused_is_asked_for_less_and_less_but_never_given_up() -> None:
+    refusals = Refusals(first_s=10.0)
+    asked: list[int] = []
+    for second in range(2000):
+        if refusals.is_due("page", second):
+            asked.append(second)
+            refusals.refused("page", second)
+    waits = [after - before for before, after in pairwise(asked)]
+    assert waits == [10, 20, 40, 80, 160, *[LONGEST_S] * 5]
+
+
+def test_a_page_that_answers_again_says_for_how_long_it_was_refused_and_begins_anew() -> None:
+    refusals = Refusals(first_s=10.0)
+    assert refusals.answered("page", 5) is None
+    refusals.refused("page", 10)
+    refusals.refused("page", 20)
+    assert (refusals.is_due("page", 30), refusals.is_due("other", 30)) == (False, True)
+    assert refusals.answered("page", 41) == 31
+    assert refusals.is_due("page", 41)
+    refusals.refused("page", 50)
+    assert refusals.is_due("page", 60)

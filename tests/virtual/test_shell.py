@@ -16,8 +16,7 @@ from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow, SampleRow
 from agentload.model.stamps import stamps
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.virtual.shell import Shell
-from agentload.virtual.stamping import packed
+from agentload.virtual.shell import Shell, packed
 
 ARMS = {arm.name: arm for arm in parse(find("profiles", "llama-3.1-8b-h100").read_text(), name="llama-3.1-8b-h100").arms}
 S = 1_000_000_000

@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from agentload.ask.reuse import crossed, reuse
+from agentload.ask.probes import crossed, reuse
 from agentload.cli import probe, replay, sweep
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer

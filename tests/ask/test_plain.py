@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.ask.agree import Agreement, compared
-from agentload.ask.plain import Streamed
+from agentload.ask.plain import Agreement, Streamed, compared
 
 
 def said(text: str, *ids: int) -> Streamed:
