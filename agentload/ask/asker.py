@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from agentload.ask.client import client, told
 from agentload.endpoints.endpoint import Endpoint
-from agentload.tasks.item import Json
+from agentload.tasks import Json
 
 TIMEOUT_S: Final = 900.0
 RETRIES: Final = 2

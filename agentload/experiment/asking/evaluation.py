@@ -11,7 +11,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.experiment.asking.plan import Question
 from agentload.experiment.legs.relay import Launching
 from agentload.model.rows import AnswerRow
-from agentload.tasks.item import Grade, Item
+from agentload.tasks import Grade, Item
 
 
 class Questions(Protocol):

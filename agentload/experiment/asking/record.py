@@ -14,7 +14,7 @@ from agentload.experiment.asking.signals import failure, signals
 from agentload.experiment.legs.record import arm_row
 from agentload.model.rows import AnswerRow, Row, RunRow
 from agentload.replay.naming import named
-from agentload.tasks.item import Grade
+from agentload.tasks import Grade
 
 
 def described_run(

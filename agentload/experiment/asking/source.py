@@ -10,10 +10,9 @@ from pathlib import Path
 from agentload.errors import UsageError
 from agentload.experiment.asking.plan import Asking, Question
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import catalog
-from agentload.tasks.checks import grade_all
-from agentload.tasks.custom import EXAMPLE, Own, parse
-from agentload.tasks.item import Grade, Item
+from agentload.tasks import Grade, Item, catalog
+from agentload.tasks.parts.custom import EXAMPLE, Own, parse
+from agentload.tasks.parts.grading import grade_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

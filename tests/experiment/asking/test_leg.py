@@ -17,7 +17,7 @@ from agentload.experiment.asking.plan import Question
 from agentload.model.rows import AnswerRow, FingerprintRow, Row, RunRow
 from agentload.store import journal
 from agentload.store.places import journals
-from agentload.tasks.item import Grade, Item, prompt
+from agentload.tasks import Grade, Item, prompt
 from tests.experiment.playing import answering, played
 from tests.live.scripted import Answer, Peer, serving
 

@@ -11,7 +11,7 @@ from agentload.experiment.matrix.described import Concurrency, Config, Contexts,
 from agentload.experiment.matrix.parts import traces_of
 from agentload.experiment.matrix.preset import PLACE, preset_text
 from agentload.experiment.matrix.read import parse, read_matrix
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 
 LEAST = "models: {chat: org/model}\nworkloads: {rag: rag}\n"
 
