@@ -79,7 +79,7 @@ bench: $(READY) ## measure what the documentation claims (some minutes)
 	@for each in engine simulate published traces importers store serve ui transport; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
 
 traces: $(READY) ## write the shipped traces anew, to the byte
-	$(BIN)/python -m agentload.workloads.shipped traces
+	$(BIN)/python -m agentload.workloads.parts.shipped traces
 
 wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build --no-isolation

@@ -11,7 +11,7 @@ import msgspec
 
 from agentload.exporters import mooncake
 from agentload.exporters.parts.blocks import Blocks
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 from agentload.workloads import catalog
 
 CALLS: Final = 20

@@ -25,12 +25,12 @@ import msgspec
 from agentload.errors import UsageError
 from agentload.exporters.mooncake import lines as mooncake_lines
 from agentload.importers import catalog
-from agentload.importers.conversion import Conversion, conversion
+from agentload.importers.catalog import Conversion, conversion
 from agentload.importers.parts.files import opened, records
 from agentload.importers.parts.notes import Notes
 from agentload.model.trace import Header
+from agentload.model.walk import contexts
 from agentload.tracefile import write
-from agentload.tracefile.contexts import contexts
 
 SMALLER: Final = 50
 MB_PER_S: Final = 40.0

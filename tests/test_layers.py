@@ -63,7 +63,7 @@ def test_the_order_of_the_layers_is_the_agreed_one() -> None:
         "cli > watch : ui : matrix > report > run > live : virtual : serve : ask > "
         "endpoints : telemetry : store > evidence > layout > study > replay > emulator > "
         "workloads : importers : exporters : degrade : tasks > prompts > tracefile > kvmath : exposition > model > "
-        "builtin : errors"
+        "plugins > builtin : errors"
     )
 
 
@@ -91,7 +91,7 @@ def test_siblings_may_not_import_each_other_in_a_circle(tmp_path: Path) -> None:
 
 
 def test_the_model_imports_nothing_of_the_house(tmp_path: Path) -> None:
-    plants = {("agentload.model", imported) for imported in ("agentload.builtin", "agentload.errors", "advisor")}
+    plants = {("agentload.model", imported) for imported in ("agentload.builtin", "agentload.errors", "agentload.plugins", "advisor")}
     plant(tmp_path, plants)
     assert reported(objection(tmp_path, "model"), plants) == plants
 

@@ -15,7 +15,7 @@ from agentload.endpoints.reach import proxy, trusted
 from agentload.endpoints.urls import masked, socket_of
 from agentload.replay.fault import fault
 from agentload.replay.fault import masked as cut
-from agentload.tasks.item import Json
+from agentload.tasks import Json
 from agentload.telemetry.reach import plain
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.replay.garbage import garbage
-from agentload.tasks.item import Json
+from agentload.tasks import Json
 
 TIMEOUT_S: Final = 600.0
 PROMPTS: Final = 8

@@ -23,7 +23,7 @@ from agentload.endpoints.identity import Identity, identify, identify_all, serve
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks.item import Json
+from agentload.tasks import Json
 
 TOKENS: Final = 2048  # some blocks of the largest size that servers use
 OUTPUT: Final = 4

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from agentload.degrade.draw import uniform
 from agentload.model.trace import Header, Segment, Session, Turn
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 
 
 def broken(header: Header, sessions: Iterable[Session], *, share: float, keep: int, seed: int) -> Iterator[Session]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from agentload.degrade.draw import uniform
 from agentload.model.trace import PRIME, Header, Segment, Session, Turn, TurnRef
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 
 
 def split(header: Header, sessions: Iterable[Session], *, share: float, seed: int, first: int | None = None) -> Iterator[Session]:

@@ -14,7 +14,7 @@ import msgspec
 
 from agentload.exporters.parts.speech import Speech, Texts
 from agentload.model.trace import Session, Trace, Turn
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 
 
 def lines(trace: Trace, *, model: str = "", texts: Texts = {}) -> Iterator[bytes]:  # noqa: B006  # never changed

@@ -1,17 +1,12 @@
-"""Find exporters by file name, and read their options from their signatures."""
+"""Find exporters."""
 
-import inspect
-import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
 from typing import Final
 
-from agentload.errors import UsageError
-from agentload.importers.parts.options import Option, nearest, options
+from agentload.plugins import Broken, Option, Plugins, help_of, options
 
-_NO_FORMATS: Final = frozenset({"catalog"})
+PLUGINS: Final = Plugins(room="agentload.exporters", kind="format", needs=("lines",), joint="-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,24 +23,22 @@ class Exporter:
 
 def names() -> tuple[str, ...]:
     """List the formats, sorted."""
-    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
-    return tuple(sorted(_shown(module.name) for module in modules if not module.ispkg and module.name not in _NO_FORMATS))
+    return PLUGINS.names()
+
+
+def every() -> tuple[Exporter | Broken, ...]:
+    """Return all exporters, sorted by name."""
+    return tuple(PLUGINS.every(exporter))
 
 
 def exporter(name: str) -> Exporter:
     """Return the exporter of that name; raise `UsageError` naming the nearest if there is none."""
-    if _shown(name) not in names():
-        raise UsageError(f"no format '{name}'", hint=nearest(name, names()))
-    module = import_module(f"agentload.exporters.{name.replace('-', '_')}")
-    found = options(module.lines)
+    found = PLUGINS.load(name)
+    known = options(found.lines)
     return Exporter(
-        name=_shown(name),
-        help=inspect.cleandoc(module.__doc__ or ""),
-        options=tuple(option for option in found if option.name != "texts"),
-        lines=module.lines,
-        speaks=any(option.name == "texts" for option in found),
+        name=PLUGINS.shown(name),
+        help=help_of(found),
+        options=tuple(option for option in known if option.name != "texts"),
+        lines=found.lines,
+        speaks=any(option.name == "texts" for option in known),
     )
-
-
-def _shown(name: str) -> str:
-    return name.replace("_", "-")

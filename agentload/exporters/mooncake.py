@@ -14,8 +14,8 @@ import msgspec
 from agentload.exporters.parts.blocks import Blocks
 from agentload.exporters.parts.schedule import Sent, sent
 from agentload.importers.mooncake import ORIGIN
-from agentload.importers.parts.options import Count, Seconds
 from agentload.model.trace import Session, Trace
+from agentload.plugins import Count, Seconds
 
 _WHOLE = "message_array_with_responses"  # AIPerf's name for lines that hold the whole context
 

@@ -12,7 +12,7 @@ import msgspec
 
 from agentload.exporters.parts.speech import Speech, Texts
 from agentload.model.trace import Trace
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 
 
 def lines(trace: Trace, *, model: str = "model", forced: Literal["no", "yes"] = "no", texts: Texts = {}) -> Iterator[bytes]:  # noqa: B006  # never changed

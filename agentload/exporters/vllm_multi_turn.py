@@ -12,7 +12,7 @@ import msgspec
 
 from agentload.exporters.parts.speech import Speech, Texts
 from agentload.model.trace import Segment, Session, Trace
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 
 
 def lines(trace: Trace, *, texts: Texts = {}) -> Iterator[bytes]:  # noqa: B006  # never changed

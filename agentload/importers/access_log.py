@@ -16,10 +16,10 @@ from agentload.importers.parts import requests, stamps
 from agentload.importers.parts.files import lines, parsed
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Bytes, Count
 from agentload.importers.parts.pieces import Piece
 from agentload.importers.parts.requests import Request
 from agentload.model.trace import Session
+from agentload.plugins import Bytes, Count
 
 FILES: Final = ("*.log", "*.jsonl", "*.json")
 LICENCE: Final = None

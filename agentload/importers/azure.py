@@ -13,9 +13,9 @@ from msgspec import Meta
 from agentload.importers.parts import stamps
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Count
 from agentload.importers.parts.tables import rows
 from agentload.model.trace import Segment, Session, Turn, image_tokens
+from agentload.plugins import Count
 
 FILES: Final = ("*.csv",)
 LICENCE: Final = "Azure's public traces are CC-BY 4.0 (Azure/AzurePublicDataset): name them, and the papers their pages ask for"

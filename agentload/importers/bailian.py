@@ -14,8 +14,8 @@ from msgspec import Meta
 from agentload.importers.parts import requests
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Positive
 from agentload.model.trace import Session
+from agentload.plugins import Positive
 
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = "the public Bailian traces are Apache-2.0 (alibaba-edu/qwen-bailian-usagetraces-anon)"

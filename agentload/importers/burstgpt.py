@@ -14,10 +14,10 @@ from msgspec import Meta
 from agentload.importers.parts import requests
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Count
 from agentload.importers.parts.pieces import Piece
 from agentload.importers.parts.tables import rows
 from agentload.model.trace import Session
+from agentload.plugins import Count
 
 FILES: Final = ("*.csv",)
 LICENCE: Final = "the public BurstGPT traces are CC-BY 4.0 (HPMLL/BurstGPT): name them and their paper"

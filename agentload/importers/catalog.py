@@ -1,21 +1,27 @@
-"""Find importers by file name, read their options from their signatures, and guess the format of a file."""
+"""Find importers, guess the format of a file, and turn files into a trace that is measured while it is read."""
 
-import inspect
-import pkgutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from agentload.errors import TraceError, UsageError
-from agentload.importers.parts.intake import Head
-from agentload.importers.parts.options import Option, nearest, options
-from agentload.model.trace import Session
+import msgspec
 
-_NO_FORMATS: Final = frozenset({"catalog", "conversion"})
+from agentload.errors import TraceError, UsageError
+from agentload.importers.parts.identity import Identity
+from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.notes import Notes, Tolerance
+from agentload.importers.parts.reuse import Reuse
+from agentload.importers.parts.summary import Summary, Tally
+from agentload.importers.parts.texts import Texts
+from agentload.model.trace import Header, Recorded, Session, Trace
+from agentload.plugins import Broken, Option, Plugins, checked, help_of, options
+
+PLUGINS: Final = Plugins(room="agentload.importers", kind="format", needs=("sessions", "FILES"))
 _LOOKS: Final = 20
 """Files of a folder that are looked at to guess its format."""
+_BLOCK: Final = 16
+"""Tokens of a block of vLLM's cache by default: what hits are counted in where the source has no blocks of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,35 +44,37 @@ class Importer:
 
 def names() -> tuple[str, ...]:
     """List the formats, sorted."""
-    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
-    return tuple(sorted(module.name for module in modules if not module.ispkg and module.name not in _NO_FORMATS))
+    return PLUGINS.names()
+
+
+def every() -> tuple[Importer | Broken, ...]:
+    """Return all importers, sorted by name."""
+    return tuple(PLUGINS.every(importer))
 
 
 def importer(name: str) -> Importer:
     """Return the importer of that name; raise `UsageError` naming the nearest if there is none."""
-    if name not in names():
-        raise UsageError(f"no format '{name}'", hint=nearest(name, names()))
-    module = import_module(f"agentload.importers.{name}")
+    found = PLUGINS.load(name)
     return Importer(
-        name=name,
-        help=inspect.cleandoc(module.__doc__ or ""),
-        options=options(module.sessions),
-        files=module.FILES,
-        licence=module.LICENCE,
-        sniff=module.sniff,
-        sessions=module.sessions,
+        name=PLUGINS.shown(name),
+        help=help_of(found),
+        options=options(found.sessions),
+        files=found.FILES,
+        licence=getattr(found, "LICENCE", None),
+        sniff=getattr(found, "sniff", _never),
+        sessions=found.sessions,
     )
 
 
 def sniffed(paths: Sequence[Path]) -> str:
     """Return the format that is surest of these files; raise `UsageError` if none knows them."""
-    every = [importer(name) for name in names()]
+    known = [found for found in every() if isinstance(found, Importer)]
     surest = (0.0, "")
     for path in _some(paths):
         head = Head(path)
         if _is_archive(head):
             raise UsageError(f"{path}: an archive", hint=f"unpack it, and import the folder: tar -xf {path}")
-        surest = max(surest, *((found.sniff(head), found.name) for found in every))
+        surest = max(surest, *((found.sniff(head), found.name) for found in known))
         if surest[0] >= 0.9:
             break
     if not surest[0]:
@@ -89,6 +97,11 @@ def expanded(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, ...]
     return tuple(dict.fromkeys(found))
 
 
+def _never(_: Head) -> float:
+    """Leave a format that does not know its files to be named."""
+    return 0.0
+
+
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
     endings = [pattern + ending for pattern in patterns for ending in ("", ".gz", ".zst")]
     return sorted({path for pattern in endings for path in folder.rglob(pattern) if path.is_file()})
@@ -102,3 +115,82 @@ def _some(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         inside = (found for found in sorted(path.rglob("*")) if found.is_file()) if path.is_dir() else iter((path,))
         yield from (found for found, _ in zip(inside, range(_LOOKS), strict=False))
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversion:
+    """One import; iterating it reads the source, after which `summary` tells how it went."""
+
+    importer: Importer
+    files: tuple[Path, ...]
+    options: Mapping[str, Any]
+    tolerance: Tolerance
+    key: bytes
+    """Secret of this import's content names; to be drawn at random."""
+    texts: Texts | None = None
+    _notes: Notes = field(default_factory=Notes)
+    _source: Reuse = field(default_factory=lambda: Reuse(_BLOCK))
+    _tally: Tally = field(default_factory=lambda: Tally(Reuse(_BLOCK)))
+
+    @property
+    def block(self) -> int:
+        """Return the tokens of a block of the trace."""
+        return int(self.options.get("block", self.importer.block) or _BLOCK)
+
+    @property
+    def trace(self) -> Trace:
+        """Return the trace, which is read while it is iterated."""
+        said = {"importer": self.importer.name, "options": self.options, "files": len(self.files)}
+        source = tuple((name, msgspec.json.encode(value).decode()) for name, value in said.items() if value)
+        return Trace(header=Header(name=self.importer.name, block=self.block, source=source), sessions=self)
+
+    @property
+    def summary(self) -> Summary:
+        """Sum up the last time it was read."""
+        return self._tally.summary(
+            format=self.importer.name,
+            files=len(self.files),
+            source_bytes=sum(path.stat().st_size for path in self.files),
+            source=self._source,
+            notes=self._notes,
+            texts=None if self.texts is None else self.texts.count,
+            licence=self.importer.licence,
+        )
+
+    def __iter__(self) -> Iterator[Session]:
+        self._notes, self._source, self._tally = Notes(self.tolerance), Reuse(self.block), Tally(Reuse(self.block))
+        intake = Intake(files=self.files, notes=self._notes, identity=Identity(self.key), source=self._source, texts=self.texts)
+        return self._tally.count(_playable(session, self._notes) for session in self.importer.sessions(intake, **self.options))
+
+
+def _playable(session: Session, notes: Notes) -> Session:
+    """Let every call ask for a token, since no server can be asked for none; what was recorded stands beside."""
+    empty = [number for number, turn in enumerate(session.turns) if turn.output < 1]
+    if not empty:
+        return session
+    notes.estimate("an answer without a token: one is asked for", len(empty))
+    turns = list(session.turns)
+    for number in empty:
+        turns[number] = replace(turns[number], output=1, recorded=replace(turns[number].recorded or Recorded(), output=0))
+    return replace(session, turns=tuple(turns))
+
+
+def conversion(
+    paths: Sequence[Path],
+    *,
+    key: bytes,
+    format: str | None = None,
+    options: Mapping[str, object] | None = None,
+    tolerance: Tolerance = "normal",
+    texts: Texts | None = None,
+) -> Conversion:
+    """Prepare an import; without a format it is guessed from the files."""
+    wanted = importer(format or sniffed(paths))
+    return Conversion(
+        importer=wanted,
+        files=expanded(paths, wanted.files),
+        options=checked(wanted.name, wanted.options, options or {}),
+        tolerance=tolerance,
+        key=key,
+        texts=texts,
+    )

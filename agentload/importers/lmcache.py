@@ -14,9 +14,9 @@ from agentload.importers.parts import requests, stamps
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.numbering import Numbering
-from agentload.importers.parts.options import Positive
 from agentload.importers.parts.requests import Request
 from agentload.model.trace import Session
+from agentload.plugins import Positive
 
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = "the public agent traces are under the terms of LMCache/lmcache-agent-trace"

@@ -19,10 +19,10 @@ from agentload.importers.parts import chat, requests
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Positive
 from agentload.importers.parts.pieces import Piece
 from agentload.importers.parts.spread import as_stamped, spread
 from agentload.model.trace import Session
+from agentload.plugins import Positive
 
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = "the public Mooncake traces are Apache-2.0 (kvcache-ai/Mooncake)"

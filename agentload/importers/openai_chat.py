@@ -16,10 +16,10 @@ from agentload.importers.parts import chat, logged, stamps
 from agentload.importers.parts.dialogue import Timing, Usage
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.logged import Continuations, Logged
-from agentload.importers.parts.options import Bytes, Seconds
 from agentload.importers.parts.pieces import Piece
 from agentload.importers.parts.usage import usage
 from agentload.model.trace import Session
+from agentload.plugins import Bytes, Seconds
 
 FILES: Final = ("*.jsonl", "*.json")
 LICENCE: Final = None

@@ -19,8 +19,8 @@ from cronsim import CronSim, CronSimError
 
 from agentload.importers.parts import stamps
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Count, Positive
 from agentload.model.trace import Segment, Session, Turn
+from agentload.plugins import Count, Positive
 
 FILES: Final = ("jobs.json",)
 LICENCE: Final = None

@@ -22,8 +22,8 @@ from agentload.exposition.histogram import Histogram
 from agentload.exposition.scrape import HISTOGRAMS, Scrape, parse
 from agentload.importers.parts.files import head
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Count, Positive, Seconds
 from agentload.model.trace import Segment, Session, Turn
+from agentload.plugins import Count, Positive, Seconds
 
 FILES: Final = ("*.prom", "*.metrics", "*.txt")
 LICENCE: Final = None

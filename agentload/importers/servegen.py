@@ -24,8 +24,8 @@ from msgspec import Meta
 from agentload.errors import TraceError
 from agentload.importers.parts.files import head, lines, parsed
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Count, Seconds
 from agentload.model.trace import Segment, Session, Turn, image_tokens
+from agentload.plugins import Count, Seconds
 
 FILES: Final = ("chunk-*-trace.csv",)
 LICENCE: Final = "the public client tables are Apache-2.0 (alibaba/ServeGen)"

@@ -13,9 +13,9 @@ import msgspec
 from agentload.importers.parts import chat
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Seconds
 from agentload.importers.parts.pieces import Piece
 from agentload.model.trace import Session
+from agentload.plugins import Seconds
 
 FILES: Final = ("*.traj",)
 LICENCE: Final = "the public SWE-agent trajectories are MIT (SWE-agent/SWE-agent)"

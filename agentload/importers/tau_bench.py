@@ -13,8 +13,8 @@ from agentload.importers.openai_chat import conversation
 from agentload.importers.parts import logged
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.logged import Logged
-from agentload.importers.parts.options import Seconds
 from agentload.model.trace import Session
+from agentload.plugins import Seconds
 
 FILES: Final = ("*.json",)
 LICENCE: Final = "the public tau-bench trajectories are MIT (sierra-research/tau-bench)"

@@ -17,9 +17,9 @@ from agentload.importers.parts.files import lines
 from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.numbering import Numbering
-from agentload.importers.parts.options import Positive
 from agentload.importers.parts.requests import Request
 from agentload.model.trace import Session
+from agentload.plugins import Positive
 
 FILES: Final = ("*.log", "*.txt")
 LICENCE: Final = None

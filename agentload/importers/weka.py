@@ -16,10 +16,10 @@ import msgspec
 
 from agentload.importers.parts.growth import Growth, Prompt, change
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.options import Positive, Seconds
 from agentload.importers.parts.order import in_order
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
+from agentload.plugins import Positive, Seconds
 
 FILES: Final = ("*.jsonl", "*.json")
 LICENCE: Final = "the public kv-cache-tester traces are Apache-2.0 (callanjfox/kv-cache-tester)"

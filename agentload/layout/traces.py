@@ -11,7 +11,7 @@ from typing import Final
 
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
-from agentload.tracefile.families import families
+from agentload.model.walk import families
 
 ROOM: Final = 1 << 56  # block ids that a trace has to itself, however often it is repeated
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentload.model.commands import Outcome, Send
 from agentload.model.rows import AnswerRow
-from agentload.tasks.checks import grade_all
+from agentload.tasks.parts.grading import grade_all
 
 
 def checked(send: Send, outcome: Outcome, *, run_id: str) -> AnswerRow | None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from agentload.errors import UsageError
-from agentload.report import formats as package
+from agentload.plugins import Plugins
 from agentload.report.beside import MARK, NAMES, beside
 from agentload.report.parts import Document
 
 USUAL: Final = ("md", "html", "json")
+_FORMATS: Final = Plugins(room="agentload.report.formats", kind="format", needs=("files",))
 
 
 def formats() -> tuple[str, ...]:
     """List the formats, sorted."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(package.__path__)))
+    return _FORMATS.names()
 
 
 def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
@@ -40,7 +39,7 @@ def _files(document: Document, wanted: Sequence[str]) -> Iterator[tuple[str, str
     if unknown:
         raise UsageError(f"no format '{unknown[0]}'", hint=f"any of: {','.join(known)}")
     for name in wanted:
-        yield from import_module(f"{package.__name__}.{name}").files(document)
+        yield from _FORMATS.load(name).files(document)
     if document.rollout is not None:
         yield from beside(document.rollout)
 

@@ -13,8 +13,8 @@ from random import Random
 from typing import Final, Literal, TypeAlias
 
 from agentload.model.trace import Header, Segment, Trace
+from agentload.model.walk import contexts
 from agentload.prompts.renderer import Renderer
-from agentload.tracefile.contexts import contexts
 
 Strategy: TypeAlias = Literal["tensor", "attn_head"]
 

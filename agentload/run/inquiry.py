@@ -28,7 +28,7 @@ from agentload.run.past import asked_of
 from agentload.run.questions import Question, Questions
 from agentload.run.relay import Launching
 from agentload.store import journal
-from agentload.tasks.item import Grade
+from agentload.tasks import Grade
 
 FAILURES: Final = 16
 """So many failures of one arm in a row, none answered in between, end the leg: nothing but failures would follow."""

@@ -12,10 +12,9 @@ from typing import Final, Protocol
 from agentload.errors import UsageError
 from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import catalog
-from agentload.tasks.checks import grade_all
-from agentload.tasks.custom import EXAMPLE, Own, parse
-from agentload.tasks.item import Grade, Item
+from agentload.tasks import Grade, Item, catalog
+from agentload.tasks.parts.custom import EXAMPLE, Own, parse
+from agentload.tasks.parts.grading import grade_all
 
 DEFAULT_TASKS: Final = ("needle", "needle-multikey-2", "tool_log", "json_recall", "exact_copy")
 """Retrieval as published, and what agents do with long contexts; each has one place that is asked for."""

@@ -1,26 +1,20 @@
-"""Find tasks by file name, each with its variants, and make items of them."""
+"""Find tasks, each with its variants, and make items of them."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
-from pathlib import Path
-from random import Random
 from typing import Final
 
-from agentload.errors import UsageError
+from agentload.errors import AgentloadError, UsageError
+from agentload.plugins import Broken, Plugins, help_of, nearest, seeded
 from agentload.prompts.tokenizer import WORD_TOKENS, Part, Tokenizer
-from agentload.tasks.item import Grade, Item, texts
+from agentload.tasks import Grade, Item, texts
 
+PLUGINS: Final = Plugins(room="agentload.tasks", kind="task", needs=("generate", "grade"))
 _ATTEMPTS: Final = 10
-_NO_TASKS: Final = frozenset({"catalog", "item", "checks", "custom"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +33,7 @@ class Task:
         """Return an item that depends on the arguments alone, and with its answer's cap is never longer than *context*."""
         room = context
         for attempt in range(_ATTEMPTS):
-            rng = _seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
+            rng = seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
             item = self.generate(rng, context=room, depth=depth, tokenizer=tokenizer, **self.options)
             # Pieces of a haystack are counted by a sample; all of them together may cost a little more.
             over = used(item, tokenizer) - context
@@ -69,32 +63,34 @@ def names() -> tuple[str, ...]:
 def task(name: str) -> Task:
     """Return the task of that name; raise `UsageError` naming the nearest if there is none."""
     known = _tasks()
-    if name not in known:
-        near = get_close_matches(name, known, n=3, cutoff=0.5)
-        raise UsageError(
-            f"no task '{name}'", hint=f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"
-        )
-    return known[name]
+    if name in known:
+        return known[name]
+    if name in PLUGINS.names():
+        _variants(name)  # says why it is not among them
+    raise UsageError(f"no task '{name}'", hint=nearest(name, tuple(sorted(known))))
 
 
 @cache
 def _tasks() -> Mapping[str, Task]:
-    found = {}
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if module.ispkg or module.name in _NO_TASKS:
-            continue
-        made = import_module(f"agentload.tasks.{module.name}")
-        for name, options in getattr(made, "VARIANTS", {module.name: {}}).items():
-            found[name] = Task(
-                name=name,
-                help=inspect.cleandoc(made.__doc__ or ""),
-                options=options,
-                has_depth=getattr(made, "HAS_DEPTH", True),
-                generate=made.generate,
-                grade=made.grade,
-            )
+    found: dict[str, Task] = {}
+    for made in PLUGINS.every(_variants):
+        found |= {} if isinstance(made, Broken) else {each.name: each for each in made if each.name not in found}
     return found
 
 
-def _seeded(key: str) -> Random:
-    return Random(int.from_bytes(hashlib.shake_256(key.encode()).digest(32)))
+def _variants(name: str) -> tuple[Task, ...]:
+    made = PLUGINS.load(name)
+    variants = getattr(made, "VARIANTS", {name: {}})
+    if strange := next((each for each in variants if each != name and not each.startswith(f"{name}-")), None):
+        raise AgentloadError(f"task '{name}': its variant '{strange}' must be called '{name}-…', so that no name stands for two")
+    return tuple(
+        Task(
+            name=variant,
+            help=help_of(made),
+            options=options,
+            has_depth=getattr(made, "HAS_DEPTH", True),
+            generate=made.generate,
+            grade=made.grade,
+        )
+        for variant, options in variants.items()
+    )

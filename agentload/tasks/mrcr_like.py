@@ -9,9 +9,9 @@ from typing import Final
 
 from agentload.prompts import words
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks.item import NOTHING, Grade, Item, Json
+from agentload.tasks import NOTHING, Grade, Item, Json
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.lengths import fitting, room
+from agentload.tasks.parts.draw import fitting, room
 
 HAS_DEPTH: Final = False
 PIECE_WORDS: Final = 96

@@ -8,10 +8,10 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks.item import Grade, Item, Json
+from agentload.tasks import Grade, Item, Json
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.lengths import fitting, room
-from agentload.tasks.parts.matching import matched
+from agentload.tasks.parts.draw import fitting, room
+from agentload.tasks.parts.grading import matched
 
 HAS_DEPTH: Final = False
 STEPS: Final = 3

@@ -7,11 +7,10 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks.item import Grade, Item, prompt
+from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.lengths import room
-from agentload.tasks.parts.matching import matched
-from agentload.tasks.parts.noise import SENTENCES, noise
+from agentload.tasks.parts.draw import room
+from agentload.tasks.parts.grading import matched
 
 HAS_DEPTH: Final = False
 HOPS: Final = 4  # as in RULER: one chain of five names
@@ -25,13 +24,12 @@ _NAME: Final = re.compile(r"\b[A-Z]{5}\b")
 def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:  # noqa: ARG001  # no depth
     """Spread a chain of assignments over the context, after one worked example."""
     shown = _chain(rng)
-    example = (
-        _BEFORE + " ".join(_spread(rng, list(SENTENCES), shown)) + _AFTER.format(value=shown[0]) + _SHOWN.format(names=" ".join(shown[1:]))
-    )
+    spread = " ".join(_spread(rng, list(draw.SENTENCES), shown))
+    example = _BEFORE + spread + _AFTER.format(value=shown[0]) + _SHOWN.format(names=" ".join(shown[1:]))
     value, *names = chain = _chain(rng)
     after = _AFTER.format(value=value)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(example, _BEFORE, after, *_assignments(chain)))
-    text = " ".join(_spread(rng, noise(tokenizer, left), chain))
+    text = " ".join(_spread(rng, draw.noise(draw.fitting(tokenizer, left, draw.SENTENCES * 8, joint=" ")), chain))
     return Item(messages=prompt(example + _BEFORE + text + after), wanted=tuple(names), output_tokens=OUTPUT_TOKENS)
 
 

@@ -1,36 +1,19 @@
-"""Find workloads by file name, read their options from their signatures, and make traces with them."""
+"""Find workloads, and make traces with them."""
 
-import hashlib
-import inspect
-import pkgutil
-import typing
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib import import_module
-from pathlib import Path
-from random import Random
-from types import ModuleType
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from agentload.errors import UsageError
-from agentload.model.trace import Header, Segment, Session, Trace
-from agentload.workloads.parts.scale import scaled_segment, scaled_session
+from agentload.model.trace import Header, Segment, Session, Trace, Turn, image_tokens
+from agentload.plugins import Broken, Option, Plugins, checked, help_of, options, seeded
 from agentload.workloads.parts.target import Range, Target
 
+PLUGINS: Final = Plugins(room="agentload.workloads", kind="workload", needs=("generate",))
 _ARRIVALS: Final = frozenset({"sessions", "rate_per_s", "cv", "peak"})
-_NO_WORKLOADS: Final = frozenset({"catalog", "shipped"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One keyword of a workload's generator."""
-
-    name: str
-    type: Any
-    default: object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +33,33 @@ class Workload:
 
 def names() -> tuple[str, ...]:
     """List the workloads, sorted."""
-    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
-    return tuple(sorted(module.name for module in modules if not module.ispkg and module.name not in _NO_WORKLOADS))
+    return PLUGINS.names()
+
+
+def every() -> tuple[Workload | Broken, ...]:
+    """Return all workloads, sorted by name."""
+    return tuple(PLUGINS.every(workload))
 
 
 def workload(name: str) -> Workload:
     """Return the workload of that name; raise `UsageError` naming the nearest if there is none."""
-    if name not in names():
-        raise UsageError(f"no workload '{name}'", hint=_nearest(name, names()))
-    module = import_module(f"agentload.workloads.{name}")
+    return _made(name, PLUGINS.load(name))
+
+
+def ours(*, without: str) -> Mapping[str, Workload]:
+    """Return the workloads that come with the package but one, by name."""
+    return {name: _made(name, PLUGINS.load_own(name)) for name in PLUGINS.own() if name != without}
+
+
+def _made(name: str, found: Any) -> Workload:  # noqa: ANN401  # a module, or what an entry point names
     return Workload(
-        name=name,
-        help=inspect.cleandoc(module.__doc__ or ""),
-        options=_options(module),
-        prefixes=module.PREFIXES,
-        targets=module.TARGETS,
-        variants=getattr(module, "VARIANTS", ({},)),
-        generate=module.generate,
+        name=PLUGINS.shown(name),
+        help=help_of(found),
+        options=options(found.generate),
+        prefixes=getattr(found, "PREFIXES", {}),
+        targets=getattr(found, "TARGETS", {}),
+        variants=getattr(found, "VARIANTS", ({},)),
+        generate=found.generate,
     )
 
 
@@ -76,19 +69,20 @@ def trace(name: str, *, seed: int, options: Mapping[str, object] | None = None, 
     Options may be text, as typed by a user; `ctx_scale` multiplies every length, for models with small windows.
     """
     made = workload(name)
-    given = _checked(made, options or {})
+    given = checked(made.name, made.options, options or {}, kind="workload")
     if not 0 < ctx_scale <= 100:
         raise UsageError(f"ctx_scale must lie in (0, 100], got {ctx_scale:g}")
-    made.generate(seeded(seed, name), **given)  # says at once what the options do together
-    said = {"workload": name, "options": given} | ({"ctx_scale": ctx_scale} if ctx_scale != 1 else {})
+    sessions = _Sessions(made, seed, given, ctx_scale)
+    sessions.drawn()  # says at once what the options do together
+    said = {"workload": made.name, "options": given} | ({"ctx_scale": ctx_scale} if ctx_scale != 1 else {})
     return Trace(
         header=Header(
-            name=name,
+            name=made.name,
             seed=seed,
-            prefixes={key: tuple(scaled_segment(part, ctx_scale) for part in parts) for key, parts in made.prefixes.items()},
+            prefixes={key: tuple(_segment(part, ctx_scale) for part in parts) for key, parts in made.prefixes.items()},
             source=tuple((key, msgspec.json.encode(value).decode()) for key, value in said.items()),
         ),
-        sessions=_Sessions(made, seed, given, ctx_scale),
+        sessions=sessions,
     )
 
 
@@ -96,11 +90,6 @@ def is_measured(made: Workload, options: Mapping[str, object]) -> bool:
     """Say whether a trace of these options should show the workload's targets: only how many sessions start, and when, may differ."""
     shaping = {name: value for name, value in options.items() if name not in _ARRIVALS}
     return shaping in made.variants
-
-
-def seeded(seed: int, key: str) -> Random:
-    """Return a generator that depends on the seed and the key alone."""
-    return Random(int.from_bytes(hashlib.shake_256(f"{seed}\0w{key}".encode()).digest(32)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,45 +100,34 @@ class _Sessions:
     ctx_scale: float
 
     def __iter__(self) -> Iterator[Session]:
-        sessions = self.made.generate(seeded(self.seed, self.made.name), **self.given)
-        return sessions if self.ctx_scale == 1 else (scaled_session(session, self.ctx_scale) for session in sessions)
+        sessions = self.drawn()
+        return sessions if self.ctx_scale == 1 else (_session(session, self.ctx_scale) for session in sessions)
+
+    def drawn(self) -> Iterator[Session]:
+        return self.made.generate(seeded(f"{self.seed}\0w{self.made.name}"), **self.given)
 
 
-def _options(module: ModuleType) -> tuple[Option, ...]:
-    types = typing.get_type_hints(module.generate, include_extras=True)
-    parameters = inspect.signature(module.generate).parameters.values()
-    return tuple(
-        Option(name=parameter.name, type=types[parameter.name], default=parameter.default)
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY
+def _session(session: Session, factor: float) -> Session:
+    """Multiply all lengths, so that a workload fits a smaller (or fills a larger) window and keeps its shape; waits stay as they are."""
+    return replace(session, turns=tuple(_turn(turn, factor) for turn in session.turns))
+
+
+def _turn(turn: Turn, factor: float) -> Turn:
+    return replace(
+        turn,
+        add=tuple(_segment(segment, factor) for segment in turn.add),
+        output=_length(turn.output, factor),
+        thinking=None if turn.thinking is None else _length(turn.thinking, factor),
     )
 
 
-def _checked(made: Workload, options: Mapping[str, object]) -> dict[str, object]:
-    known = {option.name: option for option in made.options}
-    given = {}
-    for name, value in options.items():
-        if name not in known:
-            raise UsageError(f"workload '{made.name}' has no option '{name}'", hint=_nearest(name, tuple(known)))
-        try:
-            given[name] = msgspec.convert(_weights(value) if _is_mapping(known[name]) else value, known[name].type, strict=False)
-        except msgspec.ValidationError as error:
-            what = str(error).partition(" - at ")[0]
-            raise UsageError(f"{made.name}: {name}: {what}, got {value!r}", hint=f"the default is {known[name].default}") from error
-    return given
+def _segment(segment: Segment, factor: float) -> Segment:
+    """Multiply a length; an image's sides shrink so that its patches do."""
+    if segment.size is None:
+        return replace(segment, tokens=_length(segment.tokens, factor))
+    width, height = (max(1, round(side * math.sqrt(factor))) for side in segment.size)
+    return replace(segment, size=(width, height), tokens=image_tokens((width, height)))
 
 
-def _is_mapping(option: Option) -> bool:
-    return typing.get_origin(option.type) is Mapping
-
-
-def _weights(value: object) -> object:
-    """Read `chat:2,rag:1`; anything but text is left as it is."""
-    if not isinstance(value, str):
-        return value
-    return {name.strip(): weight for name, _, weight in (part.partition(":") for part in value.split(","))}
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+def _length(tokens: int, factor: float) -> int:
+    return max(1, round(tokens * factor)) if tokens else 0

@@ -12,9 +12,9 @@ from random import Random
 from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session, TurnRef
+from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Choice, Distribution, Lognormal, Mixture, Quantiles, Uniform, happens, seconds, tokens
-from agentload.workloads.parts.options import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
 from agentload.workloads.parts.target import Range, Target
 from agentload.workloads.parts.waits import CODE_TOOL, CODE_USER

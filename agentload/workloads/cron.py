@@ -12,9 +12,9 @@ from random import Random
 from typing import Final, Literal, NamedTuple
 
 from agentload.model.trace import Segment, Session
+from agentload.plugins import Positive, Rate, Seconds, Spread
 from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Lognormal, LogUniform, Quantiles, Uniform, happens, seconds, shuffled, tokens
-from agentload.workloads.parts.options import Positive, Rate, Seconds, Spread
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.target import Range, Target
 from agentload.workloads.parts.waits import OPENCLAW_TOOL

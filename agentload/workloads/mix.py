@@ -11,16 +11,17 @@ from typing import Final
 
 from agentload.errors import UsageError
 from agentload.model.trace import Session
+from agentload.model.walk import families
+from agentload.plugins import Positive, Rate, Weight
 from agentload.workloads import catalog
-from agentload.workloads.parts.options import Positive, Rate, Weight
 from agentload.workloads.parts.target import Range, Target
 
-_OTHERS: Final = tuple(name for name in catalog.names() if name != "mix")
+_OTHERS: Final = catalog.ours(without="mix")
 _WITHOUT_END: Final = 10**12
 
 # A platform that serves agents of all kinds: judgement.
 WEIGHTS: Final = {"chat": 2.0, "short_chat": 4.0, "rag": 6.0, "code": 1.0, "reasoning": 2.0, "cron": 4.0, "multimodal": 1.0}
-PREFIXES: Final = {name: segments for other in _OTHERS for name, segments in catalog.workload(other).prefixes.items()}
+PREFIXES: Final = {name: segments for other in _OTHERS.values() for name, segments in other.prefixes.items()}
 TARGETS: Final[dict[str, Target | Range]] = {}  # those of its parts
 
 
@@ -28,7 +29,7 @@ def generate(
     rng: Random, *, sessions: Positive = 400, rate_per_s: Rate = 1.0, weights: Mapping[str, Weight] = WEIGHTS
 ) -> Iterator[Session]:
     """Yield `sessions` sessions that start by the clock, and those they spawn; `weights` are shares of sessions."""
-    unknown = sorted(weights.keys() - set(_OTHERS))
+    unknown = sorted(weights.keys() - _OTHERS.keys())
     if unknown:
         raise UsageError(f"mix: weights: no workload '{unknown[0]}'", hint=f"there are {', '.join(_OTHERS)}")
     total = sum(weights.values())
@@ -36,25 +37,12 @@ def generate(
         raise UsageError("mix: weights sum to zero", hint="weights=chat:2,rag:1")
     # Each component draws from a generator of its own, so that its sessions do not depend on how the others interleave.
     streams = [
-        catalog.workload(name).generate(
-            Random(int(rng.random() * 2**53)), sessions=_WITHOUT_END, rate_per_s=rate_per_s * weights.get(name, 0) / total
-        )
-        for name in _OTHERS
+        other.generate(Random(int(rng.random() * 2**53)), sessions=_WITHOUT_END, rate_per_s=rate_per_s * weights.get(name, 0) / total)
+        for name, other in _OTHERS.items()
         if weights.get(name, 0)
     ]
-    families = merge(*map(_families, streams), key=_start)
-    return (session for family in islice(families, sessions) for session in family)
-
-
-def _families(stream: Iterator[Session]) -> Iterator[list[Session]]:
-    """Yield each session that starts by the clock together with those that follow it and do not."""
-    family: list[Session] = []
-    for session in stream:
-        if session.start_s is not None and family:
-            yield family
-            family = []
-        family.append(session)
-    yield family
+    merged = merge(*map(families, streams), key=_start)
+    return (session for family in islice(merged, sessions) for session in family)
 
 
 def _start(family: list[Session]) -> float:

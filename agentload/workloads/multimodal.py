@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 from agentload.model.check import Has
 from agentload.model.trace import Segment, Session, TurnRef, image_tokens
+from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.prompts.images import digits
 from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Choice, Geometric, Lognormal, Quantiles, Uniform, happens, seconds, tokens
-from agentload.workloads.parts.options import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.target import Target
 from agentload.workloads.parts.waits import PI_USER

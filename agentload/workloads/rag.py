@@ -13,6 +13,7 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import Meta
 
 from agentload.model.trace import Segment, Session
+from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import (
     Choice,
@@ -27,7 +28,6 @@ from agentload.workloads.parts.distributions import (
     shuffled,
     tokens,
 )
-from agentload.workloads.parts.options import Peak, Positive, Rate, Share, Spread
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.target import Range, Target
 

@@ -7,9 +7,9 @@ from random import Random
 from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
+from agentload.plugins import Peak, Positive, Rate, Spread
 from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Choice, Distribution, Exponential, Quantiles, seconds, tokens
-from agentload.workloads.parts.options import Peak, Positive, Rate, Spread
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.target import Target
 from agentload.workloads.parts.waits import PI_USER

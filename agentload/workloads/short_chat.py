@@ -6,9 +6,9 @@ from random import Random
 from typing import Final
 
 from agentload.model.trace import Segment, Session
+from agentload.plugins import Peak, Positive, Rate, Spread
 from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Geometric, Lognormal, Quantiles, seconds, tokens
-from agentload.workloads.parts.options import Peak, Positive, Rate, Spread
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
 from agentload.workloads.parts.target import Target
 

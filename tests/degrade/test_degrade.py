@@ -11,7 +11,7 @@ from agentload.degrade import breaks, sample, split, waits
 from agentload.degrade.draw import uniform
 from agentload.importers.parts.reuse import Reuse
 from agentload.model.trace import Header, Recorded, Segment, Session, Turn, TurnRef
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 from tests.importers.importing import assert_ordered
 
 PREFIX = (Segment(role="system", tokens=32, key="sys"), Segment(role="tools", tokens=64, key="tools"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.exporters.mooncake import lines
-from agentload.importers.conversion import conversion
+from agentload.importers.catalog import conversion
 from agentload.model.trace import Header, Recorded, Segment, Session, Trace, Turn, TurnRef
 from tests.importers import test_mooncake, test_weka
 from tests.importers.importing import KEY, ideal_of, imported, jsonl, written

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from agentload.importers.conversion import conversion
+from agentload.importers.catalog import conversion
 from agentload.importers.parts.notes import Tolerance
 from agentload.importers.parts.summary import Summary
 from agentload.model.trace import Header, Segment, Session
+from agentload.model.walk import contexts
 from agentload.tracefile import lines
-from agentload.tracefile.contexts import contexts
 
 KEY = b"a secret of tests"
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentload.errors import TraceError, UsageError
 from agentload.importers import catalog
-from agentload.importers.conversion import conversion
+from agentload.importers.catalog import conversion
 from tests.importers.importing import KEY, written
 
 

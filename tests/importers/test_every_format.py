@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentload.cli.trace._summary import described
 from agentload.errors import AgentloadError
 from agentload.importers import catalog
-from agentload.importers.conversion import conversion
+from agentload.importers.catalog import conversion
 from agentload.importers.parts.notes import Tolerance
 from agentload.importers.parts.texts import Texts, beside
 from agentload.importers.parts.texts import read as read_texts

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from agentload.errors import AgentloadError
-from agentload.importers.conversion import Conversion, conversion
+from agentload.importers.catalog import Conversion, conversion
 from agentload.importers.parts.files import records
 from agentload.importers.parts.notes import Notes
 from agentload.model.trace import Header, Session
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 from tests.importers.importing import KEY
 
 _FOLDER = os.environ.get("AGENTLOAD_REAL_TRACES")

@@ -10,8 +10,8 @@ from agentload.matrix.described import Concurrency, Config, Contexts, Measure, M
 from agentload.matrix.parts import traces_of
 from agentload.matrix.preset import PLACE, preset_text
 from agentload.matrix.read import parse, read_matrix
+from agentload.model.walk import contexts
 from agentload.study.quantity import lengths
-from agentload.tracefile.contexts import contexts
 
 LEAST = "models: {chat: org/model}\nworkloads: {rag: rag}\n"
 

@@ -11,12 +11,12 @@ from jinja2 import TemplateError
 
 from agentload.errors import UsageError
 from agentload.model.trace import Segment
+from agentload.model.walk import contexts
 from agentload.prompts import local
 from agentload.prompts.calibrate import Counter, Message, calibrate
 from agentload.prompts.local import from_file
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.words import WORDS
-from agentload.tracefile.contexts import contexts
 from agentload.workloads import catalog
 
 JOINS_RESULTS = """\

@@ -17,7 +17,7 @@ from agentload.run.past import given
 from agentload.run.questions import Question
 from agentload.store import journal
 from agentload.store.places import journals
-from agentload.tasks.item import Grade, Item, prompt
+from agentload.tasks import Grade, Item, prompt
 from tests.live.scripted import Answer, Peer, serving
 from tests.run.playing import answering, played
 

@@ -4,8 +4,8 @@ import pytest
 
 from agentload.errors import UsageError
 from agentload.model.check import Check, Equals, Has, JsonSchema, Length, Matches, Number, ToolCall
-from agentload.tasks.checks import grade, grade_all, problem
-from agentload.tasks.item import Grade
+from agentload.tasks import Grade
+from agentload.tasks.parts.grading import grade, grade_all, problem
 
 SCHEMA = JsonSchema(schema='{"type": "object", "required": ["a"]}')
 CALL = ToolCall(name="send", arguments='{"to": "Ann"}')

@@ -4,8 +4,8 @@ import pytest
 
 from agentload.errors import UsageError
 from agentload.model.check import Has, Number
-from agentload.tasks.custom import EXAMPLE, Own, parse
-from agentload.tasks.item import Item
+from agentload.tasks import Item
+from agentload.tasks.parts.custom import EXAMPLE, Own, parse
 
 ASKED = {"role": "user", "content": "Which build failed?"}
 

@@ -12,8 +12,7 @@ from agentload.errors import UsageError
 from agentload.prompts.count import count
 from agentload.prompts.measured import MeasuredTokens
 from agentload.prompts.words import WORDS
-from agentload.tasks import catalog
-from agentload.tasks.item import NOTHING, Grade, Item, texts
+from agentload.tasks import NOTHING, Grade, Item, catalog, texts
 
 RIGHT = Grade(score=1.0, right=True)
 NAMES = st.sampled_from(catalog.names())

@@ -10,9 +10,9 @@ import pytest
 
 from agentload.errors import UsageError
 from agentload.model.trace import Header, Session
+from agentload.model.walk import contexts
 from agentload.prompts.images import digits
 from agentload.tracefile import lines
-from agentload.tracefile.contexts import contexts
 from agentload.workloads import catalog
 
 DIGESTS = {
@@ -51,12 +51,13 @@ import sys, types
 sys.path.insert(0, {root!r})
 sys.modules["msgspec"] = types.SimpleNamespace(Meta=lambda **bounds: bounds)  # whatever is installed there, options are not read
 import hashlib
+from agentload.plugins import seeded
 from agentload.workloads import catalog
 seen = hashlib.sha256()
 for name in catalog.names():
     made = catalog.workload(name)
     for variant in made.variants:
-        for session in made.generate(catalog.seeded(7, name), **{{**variant, "sessions": 25}}):
+        for session in made.generate(seeded("7\\0w" + name), **{{**variant, "sessions": 25}}):
             seen.update(repr(session).encode())
 print(seen.hexdigest())
 """

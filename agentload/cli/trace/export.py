@@ -21,7 +21,7 @@ from agentload.cli.trace._options import describe, list_all, named
 from agentload.errors import UsageError
 from agentload.exporters import catalog
 from agentload.importers.parts import texts
-from agentload.importers.parts.options import checked
+from agentload.plugins import checked
 
 
 def run(
@@ -34,7 +34,7 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
 ) -> None:
     if format is None:
-        list_all([catalog.exporter(name) for name in catalog.names()], json=json)
+        list_all(catalog.every(), json=json)
         return
     exporter = catalog.exporter(format)
     if trace is None:

@@ -22,7 +22,7 @@ import typer
 from agentload.cli.trace._options import named
 from agentload.cli.trace._summary import described
 from agentload.errors import TraceError, UsageError
-from agentload.importers.conversion import conversion
+from agentload.importers.catalog import conversion
 from agentload.telemetry.reach import is_url, kept
 from agentload.tracefile import write
 

@@ -30,7 +30,7 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
 ) -> None:
     if workload is None:
-        list_all([catalog.workload(name) for name in catalog.names()], json=json)
+        list_all(catalog.every(), json=json)
     elif options:
         describe(catalog.workload(workload), json=json)
     else:

@@ -25,7 +25,7 @@ from agentload.cli.trace._options import describe, list_all
 from agentload.cli.trace._summary import described
 from agentload.errors import UsageError
 from agentload.importers import catalog
-from agentload.importers.conversion import conversion
+from agentload.importers.catalog import conversion
 from agentload.importers.parts.notes import Tolerance
 from agentload.importers.parts.texts import Texts, beside
 from agentload.tracefile import write
@@ -49,7 +49,7 @@ def run(
 ) -> None:
     name, paths, options = _sorted(given or [])
     if not paths and name is None:
-        list_all([catalog.importer(each) for each in catalog.names()], json=json)
+        list_all(catalog.every(), json=json)
         return
     if not paths and name is not None:
         describe(catalog.importer(name), json=json)

@@ -13,8 +13,7 @@ from typing import Final
 
 from agentload.errors import TraceError
 from agentload.model.trace import Segment, Session, Trace, Turn
-from agentload.tracefile.contexts import contexts
-from agentload.tracefile.families import families
+from agentload.model.walk import contexts, families
 
 _REACH: Final = 10_000
 """Sessions that a reference may reach back, by the format."""

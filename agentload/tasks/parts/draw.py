@@ -1,18 +1,24 @@
-"""Draw what tasks ask for: numbers, names and identifiers, equal for equal seeds on every Python."""
+"""Draw what tasks ask for, equal for equal seeds on every Python, and hide it in a context that is as long as it should be."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import shake_256
+from itertools import cycle, islice
 from random import Random
 from typing import Final, TypeVar
 
 import numpy as np
 
+from agentload.errors import UsageError
+from agentload.prompts.tokenizer import Tokenizer
 from agentload.prompts.words import WORDS
+from agentload.tasks import Item, Json, prompt
 
 T = TypeVar("T")
 
+SENTENCES: Final = ("The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.", "There and back again.")
+"""RULER's noise, over and over, in which whatever is hidden stands out."""
 _WORD: Final = np.array(WORDS, dtype=object)
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -69,3 +75,55 @@ def different(drawn: Sequence[str], taken: Sequence[str]) -> list[str]:
 def _bytes(rng: Random, count: int) -> bytes:
     # One draw seeds a whole stream: tens of thousands of names cost microseconds each otherwise.
     return shake_256(rng.random().hex().encode()).digest(count)
+
+
+def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[str]) -> int:
+    """Return the tokens that are left for a haystack in one user message: *context* holds prompt and answer."""
+    frame = tokenizer.frame("prompt") + tokenizer.frame("systemless") + tokenizer.frame("user")
+    return context - output - frame - sum(tokenizer.count(text) for text in around)
+
+
+def fitting(tokenizer: Tokenizer, tokens: int, sample: Sequence[str], *, joint: str = "\n", frame: int = 0) -> int:
+    """Return how many pieces like those of *sample* fit into this many tokens; raise `UsageError` if not even one does."""
+    each = tokenizer.count(joint.join(sample)) / len(sample) + frame
+    count = int(tokens / each)
+    if count < 1:
+        raise UsageError(f"{max(0, tokens)} tokens beside question and answer are too short for this task", hint="--contexts 4k..128k")
+    return count
+
+
+def place(depth: float | None, count: int) -> int:
+    """Return before which of *count* pieces something at this relative depth stands."""
+    return round((0.5 if depth is None else depth) * count)
+
+
+def noise(count: int) -> list[str]:
+    """Return so many sentences of RULER's haystack."""
+    return list(islice(cycle(SENTENCES), count))
+
+
+def hidden(
+    asked: Sequence[str],
+    *,
+    wanted: str,
+    before: str,
+    after: str,
+    others: Callable[[int], list[str]],
+    sample: Sequence[str],
+    context: int,
+    depth: float | None,
+    output: int,
+    tokenizer: Tokenizer,
+    joint: str = "\n",
+    tools: tuple[Json, ...] = (),
+    besides: int = 0,
+) -> Item:
+    """Put what is asked for at its depth among as many *others* as fit; *sample* says how long those are.
+
+    *besides* are tokens that something else takes, such as tools.
+    """
+    left = room(tokenizer, context, output=output, around=(before, after, *asked)) - besides
+    pieces = others(fitting(tokenizer, left, sample, joint=joint))
+    at = place(depth, len(pieces))
+    pieces[at:at] = asked
+    return Item(messages=prompt(before + joint.join(pieces) + after), wanted=(wanted,), output_tokens=output, tools=tools)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.tracefile.contexts import contexts
+from agentload.model.walk import contexts
 
 _NEAR: Final = 0.08
 _APART_S: Final = 0.1

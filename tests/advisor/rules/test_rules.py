@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from advisor import plugins, rulebook, rules
 from advisor.evidence import (
     Observation,
@@ -30,3 +34,25 @@ def test_an_observation_without_calls_hurts_no_rule() -> None:
     evidence = bare(observations=(Observation(workload="chat", arm="fp8", telemetry=Telemetry(hit_rate=0.5)),))
     findings, _ = rulebook.run(case(evidence))
     assert {each.rule for each in findings} >= {"missing_evidence"}
+
+
+def test_a_rule_of_another_package_that_cannot_be_used_is_listed_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = tmp_path / "odd_rules-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-rules\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[agentload.rules]\nbroken = odd_rule_broken\nempty = odd_rule_empty\nnoise_floor = x\n")
+    (tmp_path / "odd_rule_broken.py").write_text("import what_is_not_there\n")
+    (tmp_path / "odd_rule_empty.py").write_text("NEEDS = frozenset()\n")
+    before, _ = rulebook.run(case(bare()))
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins.announced.cache_clear()
+    try:
+        findings, skipped = rulebook.run(case(bare()))
+    finally:
+        plugins.announced.cache_clear()
+    assert findings == before
+    assert {each.rule: each.missing for each in skipped[-3:]} == {
+        "broken": ("the package odd-rules, which cannot be loaded: ModuleNotFoundError: No module named 'what_is_not_there'",),
+        "empty": ("check, which the package odd-rules does not define",),
+        "noise_floor": ("another name: that of the package odd-rules is taken",),
+    }

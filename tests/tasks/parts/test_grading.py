@@ -5,10 +5,8 @@ from difflib import SequenceMatcher
 
 import pytest
 
-from agentload.tasks import catalog
-from agentload.tasks.item import Item, prompt
-from agentload.tasks.parts.json_text import json_in
-from agentload.tasks.parts.matching import holds, is_echo, is_set, string_match_all
+from agentload.tasks import Item, catalog, prompt
+from agentload.tasks.parts.grading import holds, is_echo, is_set, json_in, string_match_all
 
 
 # What `string_match_all` of RULER's scripts/eval/synthetic/constants.py gives, which multiplies by 100.

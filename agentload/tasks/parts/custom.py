@@ -11,8 +11,8 @@ import msgspec
 from agentload.errors import UsageError
 from agentload.model.check import Check
 from agentload.prompts.measured import CHARACTERS_A_TOKEN
-from agentload.tasks.checks import problem
-from agentload.tasks.item import Item, texts
+from agentload.tasks import Item, texts
+from agentload.tasks.parts.grading import problem
 from agentload.tracefile import wire
 from agentload.tracefile.decode import check as decoded
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from agentload.model.walk import contexts
 from agentload.tracefile import lines, read
-from agentload.tracefile.contexts import contexts
-from agentload.workloads.shipped import RECIPES, Recipe, made
+from agentload.workloads.parts.shipped import RECIPES, Recipe, made
 
-FOLDER = Path(__file__).parents[2] / "traces"
+FOLDER = Path(__file__).parents[3] / "traces"
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)

@@ -1,4 +1,4 @@
-"""Make the traces that travel with the package: `python -m agentload.workloads.shipped FOLDER` writes them anew, to the byte."""
+"""Make the traces that travel with the package: `python -m agentload.workloads.parts.shipped FOLDER` writes them anew, to the byte."""
 
 import sys
 from collections.abc import Mapping

@@ -1,19 +1,64 @@
-"""Grade an answer by the checks of a trace's turn or of the user's own items."""
+"""Grade answers by RULER's rule, with what keeps an echo of the context from scoring, or by the checks of a turn or of a user's item."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
 from agentload.errors import UsageError
 from agentload.model.check import Check, Equals, Has, JsonSchema, Length, Matches, Number, ToolCall
-from agentload.tasks.item import Grade
+from agentload.tasks import NOTHING, Grade, Item, texts
 from agentload.tasks.parts import schema
-from agentload.tasks.parts.json_text import json_in
 
+ECHO_WORDS: Final = 24
+"""A run of so many words of the context in an answer is an echo. A whole needle with its question has some 20."""
+_FENCED: Final = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+
+def string_match_all(answer: str, wanted: Sequence[str]) -> float:
+    """Return the share of the wanted texts that the answer contains, in any case: RULER's score of needles and variables."""
+    return sum(each.lower() in answer.lower() for each in wanted) / len(wanted)
+
+
+def holds(answer: str, wanted: str) -> bool:
+    """Tell whether the answer contains the text on its own: 12 is not in 123."""
+    return re.search(rf"(?<![\w-]){re.escape(wanted)}(?![\w-])", answer, re.IGNORECASE) is not None
+
+
+def is_set(answer: str, wanted: Iterable[str], shape: re.Pattern[str]) -> bool:
+    """Tell whether what has this shape in the answer is exactly what is wanted, in any order and case."""
+    return {found.lower() for found in shape.findall(answer)} == {each.lower() for each in wanted}
+
+
+def is_echo(answer: str, item: Item) -> bool:
+    """Tell whether the answer repeats a long run of its prompt other than what it was asked to say."""
+    said = answer.split()
+    if len(said) < ECHO_WORDS:
+        return False
+    asked = " ".join(" ".join(item.wanted).split())
+    heard = " ".join(" ".join(texts(item)).split())
+    runs = (" ".join(said[at : at + ECHO_WORDS]) for at in range(len(said) - ECHO_WORDS + 1))
+    return any(run not in asked and run in heard for run in runs)
+
+
+def matched(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
+    """Grade by RULER's rule; right are all wanted texts on their own and no other of their shape."""
+    if not answer.strip() or is_echo(answer, item):
+        return NOTHING
+    whole = all(holds(answer, each) for each in item.wanted)
+    return Grade(score=string_match_all(answer, item.wanted), right=whole and is_set(answer, item.wanted, shape))
+
+
+def json_in(answer: str) -> object | None:
+    """Return the value that the whole answer spells, with or without a fence around it; None where it is no JSON."""
+    fenced = _FENCED.match(answer)
+    try:
+        return json.loads(fenced[1] if fenced else answer)  # type: ignore[no-any-return]  # any JSON value is an object
+    except ValueError:
+        return None
 
 
 def grade(check: Check, answer: str, *, tokens: int | None = None) -> Grade:

@@ -1,0 +1,188 @@
+"""Find plug-ins: the modules beside a room's catalog, and what other packages announce as entry points of a group of the room's name.
+
+A plug-in's name is its file's or its entry point's, the keyword-only signature of its function is its option schema, its docstring is
+its help. Nothing is imported before it is used, and entry points are looked up only when a catalog is: `agentload --help` reads neither.
+"""
+
+import hashlib
+import inspect
+import pkgutil
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from random import Random
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from agentload.errors import AgentloadError, UsageError
+
+# Types of options: bounds are part of the type, so that `checked` holds for them all.
+Bytes: TypeAlias = Annotated[float, Meta(gt=0)]
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Rate: TypeAlias = Annotated[float, Meta(gt=0)]
+Spread: TypeAlias = Annotated[float, Meta(ge=0, le=50)]
+Peak: TypeAlias = Annotated[float, Meta(ge=1, le=20)]
+Weight: TypeAlias = Annotated[float, Meta(ge=0)]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One keyword of a plug-in's function."""
+
+    name: str
+    type: Any
+    default: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A plug-in of another package that cannot be used, and why; lists show it like any other."""
+
+    name: str
+    help: str
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugins:
+    """All plug-ins of one kind."""
+
+    room: str
+    """The package that holds ours, beside its catalog; other packages announce theirs in the group of this name."""
+    kind: str
+    """What messages call one."""
+    needs: tuple[str, ...]
+    """What a plug-in must define, first the function whose keywords are its options."""
+    joint: Literal["_", "-"] = "_"
+    """What stands between the words of a name; users may write either."""
+
+    def own(self) -> tuple[str, ...]:
+        """List ours, sorted."""
+        found = pkgutil.iter_modules(import_module(self.room).__path__)
+        return tuple(sorted(self.shown(each.name) for each in found if not each.ispkg and each.name != "catalog"))
+
+    def names(self) -> tuple[str, ...]:
+        """List all, sorted, without loading any."""
+        return tuple(sorted({*self.own(), *map(self.shown, _announced(self.room))}))
+
+    def load(self, name: str) -> Any:  # noqa: ANN401  # a module, or what an entry point names
+        """Import the plug-in of that name.
+
+        Raises `UsageError` naming the nearest if there is none, and `AgentloadError` naming the package if another package's cannot be
+        used, or has a name that is taken.
+        """
+        shown = self.shown(name)
+        announced = _announced(self.room).get(shown.replace("-", "_"), ())
+        holders = ["agentload"] * (shown in self.own()) + [_package(entry) for entry in announced]
+        if not holders:
+            raise UsageError(f"no {self.kind} '{name}'", hint=nearest(name, self.names()))
+        if len(holders) > 1:
+            taken = f"{self.kind} '{shown}' is of {' and of '.join(holders)}: a name stands for one"
+            raise AgentloadError(taken, hint=f"pip uninstall {holders[-1]}, or have it use another name")
+        return self._loaded(announced[0]) if announced else self.load_own(shown)
+
+    def load_own(self, name: str) -> Any:  # noqa: ANN401  # as `load`
+        """Import one of ours, whatever other packages call theirs."""
+        return import_module(f"{self.room}.{name.replace('-', '_')}")
+
+    def every(self, made: Callable[[str], T]) -> Iterator[T | Broken]:
+        """Yield what *made* makes of each name; what another package broke is among them, and breaks nothing else."""
+        for name in self.names():
+            try:
+                yield made(name)
+            except AgentloadError as error:
+                yield Broken(name=name, help=error.message)
+
+    def shown(self, name: str) -> str:
+        """Spell a name as lists do."""
+        return name.replace("-", "_").replace("_", self.joint)
+
+    def _loaded(self, entry: EntryPoint) -> Any:  # noqa: ANN401  # as `load`
+        package = _package(entry)
+        what = f"{self.kind} '{entry.name}' of the package '{package}'"
+        hint = f"pip install --upgrade {package}, or pip uninstall {package}"
+        try:
+            found = entry.load()
+            lacks = [each for each in self.needs if not hasattr(found, each)]
+            lacks or options(getattr(found, self.needs[0]))
+        except Exception as error:  # whatever a package does wrong, it is named
+            raise AgentloadError(f"{what} cannot be loaded: {type(error).__name__}: {error}", hint=hint) from error
+        if lacks:
+            raise AgentloadError(f"{what} defines no {' and no '.join(lacks)}", hint=hint)
+        return found
+
+
+@cache
+def _announced(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for entry in entry_points(group=group):
+        name = entry.name.replace("-", "_")
+        found[name] = (*found.get(name, ()), entry)
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return "?" if entry.dist is None else entry.dist.name
+
+
+def help_of(plugin: object) -> str:
+    """Return what a plug-in says of itself."""
+    return inspect.cleandoc(plugin.__doc__ or "") or "(it says nothing of itself)"
+
+
+def options(function: Callable[..., Any]) -> tuple[Option, ...]:
+    """List a function's options."""
+    types = typing.get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(
+        Option(name=parameter.name, type=types.get(parameter.name, Any), default=parameter.default)
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
+    )
+
+
+def checked(name: str, known: tuple[Option, ...], given: Mapping[str, object], *, kind: str = "") -> dict[str, Any]:
+    """Convert what was given, perhaps as text, to the options' types; raise `UsageError` for what does not fit."""
+    by_name = {option.name: option for option in known}
+    read = {}
+    for key, value in given.items():
+        if key not in by_name:
+            raise UsageError(f"{kind} '{name}' has no option '{key}'".lstrip(), hint=nearest(key, tuple(by_name)))
+        option = by_name[key]
+        try:
+            read[key] = msgspec.convert(_pairs(value) if typing.get_origin(option.type) is Mapping else value, option.type, strict=False)
+        except msgspec.ValidationError as error:
+            what = str(error).partition(" - at ")[0]
+            raise UsageError(f"{name}: {key}: {what}, got {value!r}", hint=f"the default is {option.default}") from error
+    return read
+
+
+def _pairs(value: object) -> object:
+    """Read `chat:2,rag:1`; anything but text is left as it is."""
+    if not isinstance(value, str):
+        return value
+    return {name.strip(): weight for name, _, weight in (part.partition(":") for part in value.split(","))}
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """Name what the user may have meant."""
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"there are {', '.join(known)}" if known else "it has none"
+
+
+def seeded(key: str) -> Random:
+    """Return the generator that a plug-in draws from: it depends on the key alone."""
+    return Random(int.from_bytes(hashlib.shake_256(key.encode("utf-8", "surrogatepass")).digest(32)))
