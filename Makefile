@@ -14,7 +14,7 @@ export AGENTLOAD_VLLM
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces wheel clean
+.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces size wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ bench: $(READY) ## measure what the documentation claims (some minutes)
 
 traces: $(READY) ## write the shipped traces anew, to the byte
 	$(BIN)/python -m agentload.workloads.shipped traces
+
+size: $(READY) ## print how large each room is, beside the limits (ARGS=--check, ARGS=--ledger)
+	@$(BIN)/python -m tests.house.size $(ARGS)
 
 wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build --no-isolation
