@@ -14,7 +14,7 @@ export AGENTLOAD_VLLM
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces size wheel clean
+.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces size mutants wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ traces: $(READY) ## write the shipped traces anew, to the byte
 
 size: $(READY) ## print how large each room is, beside the limits (ARGS=--check, ARGS=--ledger)
 	@$(BIN)/python -m tests.house.size $(ARGS)
+
+mutants: $(READY) ## break one thing at a time in a room and see whether its tests notice (ROOM=replay N=60 SEED=0)
+	@$(BIN)/python -m tests.house.mutants $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED))
 
 wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build --no-isolation

@@ -58,13 +58,17 @@ def size(source: str) -> Size:
     )
 
 
+def room(path: Path) -> str:
+    """Return the room of a module, relative to the house: a folder of its package, or the package itself."""
+    return "/".join(path.parent.parts[:2])
+
+
 def rooms(house: Path) -> dict[str, Size]:
-    """Measure each room: a package's folders, and what stands beside them under the package's own name."""
+    """Measure each room."""
     found: dict[str, Size] = {}
-    for package in PACKAGES:
-        for path in sorted((house / package).rglob("*.py")):
-            room = "/".join(path.relative_to(house).parent.parts[:2])
-            found[room] = found.get(room, Size()) + size(path.read_text(encoding="utf-8"))
+    for path in sorted(path for package in PACKAGES for path in (house / package).rglob("*.py")):
+        name = room(path.relative_to(house))
+        found[name] = found.get(name, Size()) + size(path.read_text(encoding="utf-8"))
     return dict(sorted(found.items()))
 
 
@@ -78,7 +82,7 @@ def lines(house: Path, folders: Sequence[str], suffixes: Sequence[str]) -> Count
 
 def ledger(page: str) -> dict[str, int]:
     """Read the lines of each room from the ledger."""
-    return {room: int(count.replace(",", "")) for room, count in ROW.findall(page)}
+    return {name: int(count.replace(",", "")) for name, count in ROW.findall(page)}
 
 
 def rewritten(page: str, sizes: dict[str, Size]) -> str:
@@ -99,8 +103,8 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] 
         page = rewritten(page, sizes)
         (house / LEDGER).write_text(page, encoding="utf-8")
     write(f"{'room':24}{'lines':>8}{'modules':>9}{'nodes':>9}{'statements':>12}{'imports':>9}\n")
-    for room, each in [*sizes.items(), ("total", total)]:
-        write(f"{room:24}{each.lines:8,}{each.modules:9,}{each.nodes:9,}{each.statements:12,}{each.share:9.1%}\n")
+    for name, each in [*sizes.items(), ("total", total)]:
+        write(f"{name:24}{each.lines:8,}{each.modules:9,}{each.nodes:9,}{each.statements:12,}{each.share:9.1%}\n")
     write("\nother lines: " + ", ".join(f"{suffix} {count:,}" for suffix, count in lines(house, SHIPPED, SUFFIXES).items()))
     write("; not shipped: " + ", ".join(f"{each} {lines(house, [each], ['py'])['py']:,}" for each in ("tests", "benchmarks")) + "\n\n")
     figures = {"lines": total.lines, "nodes": total.nodes, "modules": total.modules, "imports": total.share}
@@ -109,10 +113,10 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], object] 
         pair = f"{value:7.1%} of {limit:7.1%}" if name == "imports" else f"{value:7,} of {limit:7,}"
         write(f"{name:8}{pair}  {'met' if value <= limit else 'not met'}\n")
     written = ledger(page)
-    differing = [room for room in {**written, **sizes} if written.get(room) != sizes.get(room, Size()).lines]
-    for room in differing:
-        write(f"ledger: {room} has {sizes.get(room, Size()).lines:,} lines, not {written.get(room, 0):,}\n")
-    is_kept = not differing and all(figures[name] <= limit for name, limit in LIMITS.items())
+    differing = [name for name in {**written, **sizes} if written.get(name) != sizes.get(name, Size()).lines]
+    for name in differing:
+        write(f"ledger: {name} has {sizes.get(name, Size()).lines:,} lines, not {written.get(name, 0):,}\n")
+    is_kept = not differing and all(figures[each] <= limit for each, limit in LIMITS.items())
     return 1 if options.check and not is_kept else 0
 
 
