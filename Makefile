@@ -14,7 +14,7 @@ export AGENTLOAD_VLLM
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces wheel clean
+.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces size coverage mutants wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,9 +81,19 @@ bench: $(READY) ## measure what the documentation claims (some minutes)
 traces: $(READY) ## write the shipped traces anew, to the byte
 	$(BIN)/python -m agentload.workloads.parts.shipped traces
 
+size: $(READY) ## print how large each room is, beside the limits (ARGS=--check, ARGS=--ledger)
+	@$(BIN)/python -m tests.house.size $(ARGS)
+
+coverage: $(READY) ## run the tests and print the share of branches that they take in each room, in processes that they start too
+	-$(PYTEST) --numprocesses 2 --dist loadscope --cov --cov-report=
+	@$(BIN)/python -m tests.house.covered
+
+mutants: $(READY) ## break one thing at a time in a room and see whether its tests notice (ROOM=replay N=60 SEED=0)
+	@$(BIN)/python -m tests.house.mutants $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED))
+
 wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build --no-isolation
 
 clean: ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(VLLM) build dist reports/demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) build dist reports/demo .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find agentload advisor tests -name __pycache__ -type d -prune -exec rm -rf {} +

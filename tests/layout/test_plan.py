@@ -49,6 +49,11 @@ def test_every_second_pair_mirrors_the_one_before_it() -> None:
     assert {o[0] for o in (balanced_orders(("a", "b"), 2, Random(s))[0] for s in range(20))} == {"a", "b"}
 
 
+def test_a_seed_draws_the_same_orders_for_ever_so_that_a_run_can_be_resumed() -> None:
+    made = plan(trace(*(session(f"s{i}") for i in range(4))), ("a", "b", "c"), run="r", seed=7, pairs=4)
+    assert ["".join(p.arm for r in made.rounds for p in r.plays if p.pair == pair) for pair in range(4)] == ["cab", "bac", "abc", "cba"]
+
+
 def test_an_interleaved_plan_plays_each_pair_on_each_arm_in_its_own_round_with_one_salt() -> None:
     made = plan(trace(*(session(f"s{i}", start_s=float(i)) for i in range(8))), ("a", "b"), run="r", pairs=4)
     assert [len(r.plays) for r in made.rounds] == [1] * 8

@@ -5,9 +5,10 @@ import sys
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint
+from agentload.errors import EndpointError
 from agentload.run.past import Past
 from agentload.run.record import resume_command
-from agentload.run.stages import is_over, stages
+from agentload.run.stages import is_exchanged, is_over, stages
 from tests.layout.test_swap import swapped
 
 EXCHANGED = (Endpoint(name="a", url="http://m1:1/v1", machine="m1"), Endpoint(name="b", url="http://m2:1/v1", machine="m2"))
@@ -35,6 +36,41 @@ def test_a_half_is_over_when_it_is_done_or_its_servers_were_exchanged(
     before = Past(done=frozenset(done), lost=lost)
     assert is_over(steps, 0, before) == over
     assert not is_over(steps, 1, before)
+
+
+def test_arms_speak_to_the_machine_that_they_play_on_and_say_whose_address_they_took() -> None:
+    one, two = stages(swapped(), EXCHANGED)
+    assert ({each.name: each.url for each in one.endpoints}, one.taken_from) == ({"a": "http://m1:1/v1", "b": "http://m2:1/v1"}, {})
+    assert {each.name: each.url for each in two.endpoints} == {"a": "http://m2:1/v1", "b": "http://m1:1/v1"}
+    assert two.taken_from == {"a": "b", "b": "a"}
+    _, there = stages(swapped(), (everywhere("a", 1), everywhere("b", 2)))
+    assert {each.name: each.url for each in there.endpoints} == {"a": "http://m2:1/v1", "b": "http://m1:2/v1"}
+    assert there.taken_from == {}
+
+
+BF16, FP8 = {"kv_cache_dtype": "bfloat16"}, {"kv_cache_dtype": "fp8"}
+
+
+@pytest.mark.parametrize(
+    ("there_before", "now", "exchanged"),
+    [
+        (FP8 | {"process_start_s": 5.0}, BF16 | {"process_start_s": 9.0}, True),
+        (FP8 | {"process_start_s": 5.0}, BF16, True),
+        (FP8 | {"process_start_s": 5.0}, FP8 | {"process_start_s": 9.0}, False),  # started again as what it was
+        (FP8, FP8, False),
+        (BF16 | {"process_start_s": 5.0}, BF16 | {"process_start_s": 9.0}, True),  # alike, but another process
+        (BF16 | {"process_start_s": 5.0}, BF16 | {"process_start_s": 5.0}, False),
+        (BF16 | {"process_start_s": 5.0}, BF16, None),
+    ],
+)
+def test_a_server_is_exchanged_when_another_process_is_the_arm_that_belongs_there(
+    there_before: dict[str, object], now: dict[str, object], *, exchanged: bool | None
+) -> None:
+    if exchanged is None:
+        with pytest.raises(EndpointError, match="both servers look alike"):
+            is_exchanged(BF16, there_before, now)
+    else:
+        assert is_exchanged(BF16, there_before, now) == exchanged
 
 
 def test_a_resumed_half_has_only_those_rounds_left_that_were_not_done() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest
 from agentload.errors import PlanError
 from agentload.layout.plan import plan, with_starts
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop, Plan, WaitScale
-from agentload.model.rows import BlockRow, CallRow, LegRow, Row, RunRow
+from agentload.model.rows import BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
-from agentload.run.past import Past, check_resumed, lasted_s, past
+from agentload.run.past import Past, blocks_of, check_resumed, lasted_s, needless, past
 from agentload.run.record import run_row
 from agentload.store import journal
 from agentload.store.places import journal_folder, journals, worker_journals
@@ -142,11 +143,53 @@ def test_pages_that_a_power_cut_lost_cost_the_pair_that_was_being_played_and_no_
         (replace(planned(pairs=3, load=Load()), cache="warm"), "run r began with other load and cache"),
         (planned(("a", "c")), "run r began with the arms a, b, not a, c"),
         (planned(seed=1), "run r began with seed 0, not 1"),
+        (replace(planned(), design="parallel"), "run r began with design interleaved, not parallel"),
+        (planned(("b", "a")), "run r began with the arms a, b, not b, a"),
+        (planned(load=replace(LOAD, retries=1)), "run r began with other load"),
+        (replace(planned(), cache="warm"), "run r began with other cache"),
     ],
 )
 def test_a_run_goes_on_only_as_it_began(tmp_path: Path, now: Plan, says: str) -> None:
     assert refused(tmp_path, began := planned(), began) is None
     assert refused(tmp_path, began, now) == (says, "resume with what it began with: agentload replay t")
+
+
+def test_a_run_goes_on_with_its_own_trace_and_where_its_journals_are(tmp_path: Path) -> None:
+    database, began = tmp_path / "x.duckdb", planned()
+    with pytest.raises(PlanError, match="run r began with trace h, not other"):
+        check_resumed(Past(lost={}, run=described(began), arms=began.arms), began, trace_hash="other", database=database)
+    with pytest.raises(PlanError, match="no journal of run r beside"):
+        check_resumed(past(database, began), began, trace_hash="h", database=database)
+
+
+def test_a_run_tells_into_how_many_blocks_it_cut_its_trace(tmp_path: Path) -> None:
+    assert blocks_of(tmp_path / "x.duckdb", "r") is None
+    kept(tmp_path, [replace(described(planned()), options='{"pairs": 5}')])
+    assert blocks_of(tmp_path / "x.duckdb", "r") == 5
+
+
+@pytest.mark.parametrize(
+    ("warmup", "done", "left_out"),
+    [
+        (False, {0}, {0}),
+        (False, {0, 1}, {0, 1}),
+        (True, {-1, 0}, {0}),  # servers are warmed up again for the pairs that are left
+        (True, {-1, 0, 1}, {-1, 0, 1}),
+        (True, {0, 1}, {0, 1}),
+    ],
+)
+def test_a_leg_leaves_out_what_is_done_and_warms_up_only_for_something(*, warmup: bool, done: set[int], left_out: set[int]) -> None:
+    made = plan(TRACE, ("a", "b"), run="r", pairs=2, warmup=warmup)
+    assert needless((play for round_ in made.rounds for play in round_.plays), frozenset(done)) == left_out
+
+
+def test_what_each_server_said_last_and_first_is_taken_over(tmp_path: Path) -> None:
+    def said(number: int, facts: dict[str, str]) -> FingerprintRow:
+        return FingerprintRow(run_id="r", leg=number, arm="a", at_ns=number, moment="before", round=0, facts=json.dumps(facts))
+
+    before = kept(tmp_path, [said(1, {"version": "1"}), said(1, {"version": "2"})], [said(2, {"version": "3"})])
+    assert before.facts == {"a": {"version": "3"}}
+    assert before.began_as["a"]["version"] == "1"
 
 
 def test_a_run_tells_how_long_its_blocks_may_last_for_those_who_go_on_with_it(tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""What an arm's server is, from the arms file and from what it said."""
+
+from typing import Any
+
+import pytest
+
+from agentload.evidence.servers import Server
+
+
+def server(facts: dict[str, Any], **told: Any) -> Server:
+    return Server(arm="a", model=None, machine=None, profile=None, expected={}, facts=facts, **told)
+
+
+@pytest.mark.parametrize(
+    ("told", "settings", "ranks", "gpus"),
+    [
+        ({}, {}, None, None),
+        ({"gpus": 8}, {}, None, 8),
+        ({"gpus": 8, "tensor_parallel": 2}, {}, 2, 8),
+        ({"tensor_parallel": 2}, {}, 2, 2),
+        ({"data_parallel": 3}, {}, None, 3),
+        ({"tensor_parallel": 2, "data_parallel": 3}, {}, 2, 6),
+        ({}, {"tensor_parallel": 4}, 4, 4),
+        ({}, {"tensor_parallel": "4", "data_parallel": "2"}, 4, 8),
+        ({"tensor_parallel": 2}, {"tensor_parallel": 4, "data_parallel": 2}, 2, 4),
+    ],
+)
+def test_a_replica_has_the_gpus_that_the_arms_file_says_else_those_that_it_is_split_over(
+    told: dict[str, int], settings: dict[str, object], ranks: int | None, gpus: int | None
+) -> None:
+    found = server({"settings": settings}, **told)
+    assert (found.ranks, found.gpu_count) == (ranks, gpus)
+
+
+def test_replicas_are_those_that_answered_and_one_where_nothing_was_said() -> None:
+    assert (server({}).replicas, server({"replicas": 3}).replicas) == (1, 3)
+
+
+def test_a_server_that_hides_its_command_tells_some_of_it_by_its_settings() -> None:
+    settings = {"eager": "True", "attention_backend": "FLASHINFER", "max_num_seqs": 64}
+    assert dict(server({"settings": settings}).arguments) == {
+        "--enforce-eager": (),
+        "--attention-backend": ("FLASHINFER",),
+        "--max-num-seqs": ("64",),
+    }
+    assert dict(server({"settings": {"eager": False}}).arguments) == {}
+    told = server({"settings": settings, "arguments": {"--dtype": ["auto"]}})
+    assert (told.is_command_told, told.arguments) == (True, {"--dtype": ["auto"]})
+
+
+@pytest.mark.parametrize(("settings", "bits"), [({}, None), ({"quantization": "fp8"}, 8)])
+def test_weights_that_are_quantised_by_the_server_have_8_bits_at_most(settings: dict[str, object], bits: int | None) -> None:
+    assert server({"settings": settings}).weight_bits == bits

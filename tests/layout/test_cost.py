@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from agentload.layout.cost import Cost, cost
+from agentload.layout.plan import plan
+from agentload.model.plan import Budget, ClosedLoop, Design, Load, OpenLoop, Recorded, WaitScale
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
+
+# Contexts of 1,100, 3,100 and 1,100 tokens. At the assumed speeds the turns take 0.1 + 0.9 s, 4 + 0.2 + 1.8 s and 0.1 + 0.4 s.
+TURNS = (
+    Turn(add=(Segment(role="user", tokens=1_000, key="a"),), output=45),
+    Turn(add=(Segment(role="tool", tokens=2_000, key="b"),), output=90, wait="tool", wait_s=4.0),
+    Turn(keep=1, add=(Segment(role="user", tokens=1_000, key="c"),), output=20),
+)
+TRACE = Trace(
+    header=Header(name="t", prefixes={"P": (Segment(role="system", tokens=100, key="p"),)}),
+    sessions=tuple(Session(session=f"s{start_s}", workload="w", start_s=start_s, prefix="P", turns=TURNS) for start_s in (0.0, 10.0)),
+)
+
+
+def costs(load: Load, *, design: Design = "interleaved", pairs: int = 1, warmup: bool = False) -> Cost:
+    return cost(plan(TRACE, ("a", "b"), run="r", pairs=pairs, blocks=1, design=design, load=load, warmup=warmup))
+
+
+@pytest.mark.parametrize(
+    ("load", "seconds"),
+    [
+        (Load(), 10 + 7.5),
+        (Load(arrivals=Recorded(speed=2.0)), 5 + 7.5),
+        (Load(arrivals=OpenLoop(rate_per_s=0.5)), 4 + 7.5),
+        (Load(arrivals=ClosedLoop(sessions=1)), 15.0),
+        (Load(arrivals=ClosedLoop(sessions=2)), 7.5),
+        (Load(arrivals=ClosedLoop(sessions=8)), 7.5),
+        (Load(waits={"tool": WaitScale(scale=0.5)}), 10 + 5.5),
+        (Load(waits={"tool": WaitScale(cap_s=1.0)}), 10 + 4.5),
+        (Load(waits={"tool": WaitScale(scale=0.5, cap_s=3.0)}), 10 + 5.5),
+        (Load(waits={"tool": WaitScale(scale=2.0, cap_s=5.0)}), 10 + 8.5),
+        (Load(waits={"user": WaitScale(scale=0.0)}), 10 + 7.5),
+    ],
+)
+def test_a_block_takes_as_long_as_its_last_session_or_the_places_of_a_closed_loop(load: Load, seconds: float) -> None:
+    found = costs(load)
+    assert (found.rounds, found.calls_by_arm, found.prompt_tokens, found.output_tokens) == (2, {"a": 6, "b": 6}, 4 * 5_300, 4 * 155)
+    assert found.minutes * 60 == pytest.approx(2 * seconds)
+
+
+@pytest.mark.parametrize(
+    ("budget", "share"),
+    [
+        (Budget(calls=3), 3 / 6),
+        (Budget(calls=60), 1.0),
+        (Budget(seconds=7.0), 7 / 17.5),
+        (Budget(seconds=70.0), 1.0),
+        (Budget(calls=3, seconds=7.0), 7 / 17.5),
+        (Budget(calls=3, seconds=9.0), 3 / 6),
+    ],
+)
+def test_a_budget_holds_in_each_block(budget: Budget, share: float) -> None:
+    found = costs(Load(budget=budget))
+    assert found.calls_by_arm == {"a": round(6 * share), "b": round(6 * share)}
+    assert (found.prompt_tokens, found.output_tokens) == (2 * round(2 * 5_300 * share), 2 * round(2 * 155 * share))
+    assert found.minutes * 60 == pytest.approx(2 * 17.5 * share)
+
+
+def test_arms_that_play_at_once_take_the_time_of_one_and_a_warm_up_is_played_too() -> None:
+    at_once, warmed = costs(Load(), design="parallel", pairs=3), costs(Load(), pairs=3, warmup=True)
+    assert (at_once.rounds, at_once.calls_by_arm) == (3, {"a": 18, "b": 18})
+    assert (warmed.rounds, warmed.calls_by_arm) == (8, {"a": 24, "b": 24})
+    assert [found.minutes * 60 for found in (at_once, warmed)] == pytest.approx([3 * 17.5, 8 * 17.5])
+
+
+def test_what_the_minutes_rest_on_is_said() -> None:
+    assert costs(Load()).assumed == "20 ms a token, 10,000 new prompt tokens a second"

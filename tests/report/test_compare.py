@@ -1,0 +1,122 @@
+"""Which runs are compared, and what becomes of them: one arm of each, turn by turn."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from advisor.evidence import Evidence
+from agentload.errors import EvidenceError
+from agentload.evidence.gather import gather
+from agentload.model.rows import CallRow
+from agentload.report.compare import IN_TIME, compare, joined
+from agentload.report.policy import Setting
+from agentload.store.database import reading
+from agentload.store.journal import Writer
+from agentload.store.loader import load
+from tests.evidence.runs import ARMS, arm, fingerprint, leg, pair_of_blocks, run
+
+OPTIONS = json.loads(run().options)
+
+
+def rows(name: str, pairs: Sequence[int] = (0, 1), **of_calls: Any) -> list[Any]:
+    """One run: on each arm a call a pair, in blocks of 100 s that begin 200 s apart."""
+    found: list[Any] = [run(), leg(), *(arm(each, place) for place, each in enumerate(ARMS))]
+    found += [fingerprint(each, version=name) for each in ARMS]
+    for row in (row for pair in pairs for row in pair_of_blocks(pair, 400.0 * pair)):
+        found.append(replace(row, request_id=f"{name}-{row.request_id}", **of_calls) if isinstance(row, CallRow) else row)
+    return [replace(row, run_id=name) for row in found]
+
+
+def stored(folder: Path, earlier: Sequence[Any], later: Sequence[Any]) -> Path:
+    with Writer(folder / "a.journal") as journal:
+        for row in (*earlier, *later):
+            journal.append(row)
+    load([folder / "a.journal"], folder / "x.duckdb")
+    return folder / "x.duckdb"
+
+
+def described(name: str, **changed: Any) -> list[Any]:
+    first, *others = rows(name)
+    return [replace(first, **changed), *others]
+
+
+DIFFERING: Final = {
+    "t": (described("t", trace_hash="other"), "another trace (abc and other)"),
+    "m": (described("m", model="qwen"), "another model (llama and qwen)"),
+    "k": (described("k", kind="measured"), "another kind of evidence (emulated and measured)"),
+    "d": (described("d", design="parallel"), "another design (interleaved and parallel)"),
+    "s": (described("s", seed=8), "another seed (7 and 8)"),
+    "c": (described("c", options=json.dumps({**OPTIONS, "cache": "warm"})), "another cache setting (cold and warm)"),
+    "l": (
+        described("l", options=json.dumps({**OPTIONS, "load": {"arrivals": {"kind": "ClosedLoop", "sessions": 16, "ramp_s": 0.0}}})),
+        "another load ({'arrivals': {'kind': 'Recorded'}, 'max_in_flight': None} and {'arrivals':…)",
+    ),
+    "w": (rows("w", token_rule="usage"), "another tokenizer ([None] and ['usage'])"),
+    "o": (rows("o", session="s2"), "another set of sessions (1 and 1)"),
+}
+"""By run: one that differs from `r1` in one thing, and how that is said."""
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stored(tmp_path_factory.mktemp("runs"), rows("r1"), [row for later, _ in DIFFERING.values() for row in later])
+
+
+@pytest.mark.parametrize("later", DIFFERING)
+def test_what_two_runs_must_have_in_common_is_named_where_it_differs(database: Path, later: str) -> None:
+    with pytest.raises(EvidenceError) as caught:
+        compare(database, "r1", later, setting=Setting())
+    assert caught.value.message == f"runs r1 and {later} cannot be compared: {DIFFERING[later][1]}"
+    assert caught.value.hint == "replay the later run with the options of the earlier one: agentload runs show r1"
+
+
+def test_a_run_is_not_compared_with_itself(database: Path) -> None:
+    with pytest.raises(EvidenceError, match="'r1' and 'r' both name run r1"):
+        compare(database, "r1", "r", setting=Setting())
+
+
+def both(folder: Path, before: Sequence[int], after: Sequence[int]) -> tuple[Evidence, Evidence]:
+    with reading(stored(folder, rows("r1", before), rows("r2", after))) as connection:
+        return gather(connection, "r1"), gather(connection, "r2")
+
+
+def test_the_arm_of_each_run_becomes_an_arm_by_the_runs_name_the_later_one_behind_the_earlier(tmp_path: Path) -> None:
+    earlier, later = both(tmp_path, (0, 1), (0, 1))
+    found = joined(earlier, later, "fp8")
+    assert (found.run, found.reference, [each.name for each in found.arms]) == ("r2", "r1", ["r1", "r2"])
+    assert (found.deployment.version, found.accuracy, found.notes[0]) == ("r1 and r2", (), IN_TIME)
+    assert [name for name, _ in found.server] == ["r1", "r2"]
+    calls = {each.arm: each.calls for each in found.observations if each.calls is not None and len(each.calls)}
+    assert calls["r1"] is not None
+    assert calls["r2"] is not None
+    began, went_on = calls["r1"], calls["r2"]
+    assert began.pair.tolist() == went_on.pair.tolist() == [0, 1]
+    assert went_on.block.tolist() == [number + 4 for number in began.block.tolist()]  # four blocks a run
+    # The earlier run's last call began 601 s after its first block: on fp8, in pair 1.
+    assert (went_on.start_s - began.start_s).tolist() == pytest.approx([float(began.start_s.max())] * 2)
+    assert (went_on.restart - began.restart).tolist() == [1_000_000, 1_000_000]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ((0, 1), (1,), None),
+        ((0, 1, 2), (1, 2, 3), None),
+        ((0, 1), (1, 2), "of 3 block pairs 1 are whole in both (2 in r1 and 2 in r2)"),
+        ((0,), (1,), "of 2 block pairs 0 are whole in both (1 in r1 and 1 in r2)"),
+    ],
+)
+def test_half_of_all_pairs_have_to_be_whole_in_both_runs(
+    tmp_path: Path, before: Sequence[int], after: Sequence[int], says: str | None
+) -> None:
+    earlier, later = both(tmp_path, before, after)
+    if says is None:
+        assert joined(earlier, later, "bf16").reference == "r1"
+        return
+    with pytest.raises(EvidenceError) as caught:
+        joined(earlier, later, "bf16")
+    assert caught.value.message == f"runs r1 and r2 cannot be compared: {says}"
