@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from agentload.cli import replay, sweep
+from agentload.cli._progress import Progress
 from agentload.evidence.gather import gather
 from agentload.layout import traces
+from agentload.layout.cost import Cost
 from agentload.live import health
+from agentload.model.commands import Call, Send
+from agentload.model.commands import Limits as CallLimits
 from agentload.model.rows import CallRow
 from agentload.model.stamps import stamps
 from agentload.run.summary import summarise
@@ -26,6 +31,7 @@ from agentload.store.database import reading
 from agentload.tracefile.writer import write
 from agentload.ui.asked import Asked
 from agentload.ui.pages import run as run_page
+from agentload.ui.progress import Fold
 from tests.evidence import runs
 from tests.evidence.runs import ARMS, MS, block, call
 from tests.live.scripted import END, STREAM, Peer, serving, token, usage
@@ -75,6 +81,26 @@ def test_the_evidence_the_summary_and_the_page_say_what_a_token_took(group: int,
 
 @GROUPS
 @TOKENS
+def test_the_live_views_say_what_a_token_takes(group: int, tokens: int) -> None:
+    fold = Fold()
+    fold.take([runs.run(), runs.leg(), *rows(group, tokens)])
+    seen = fold.progress()
+    assert seen is not None
+    assert [(each.token_ms.p50, each.token_ms.p95) for each in seen.arms if each.token_ms] == [(TRUE, TRUE)] * 2
+
+    drawn = Progress(Cost(rounds=1, calls_by_arm=dict.fromkeys(ARMS, 8), prompt_tokens=0, output_tokens=0, minutes=1))
+    for row in rows(group, tokens):
+        drawn.sent(sent := outgoing(row))
+        drawn.ended(sent, row)
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(drawn.table())
+    shown = re.findall(r"([\d.]+) ms", captured.get())
+    assert [float(each) for each in shown] == [110.0, 110.0, TRUE, TRUE] * 2
+
+
+@GROUPS
+@TOKENS
 def test_a_limit_below_what_a_token_takes_is_held_by_no_turn(group: int, tokens: int) -> None:
     for limit_ms, within in ((17.5, 0), (20.5, 16)):
         tally = Tally(Limits(tpot_ms=limit_ms), begun_ns=0, seconds=0.1)
@@ -104,6 +130,23 @@ def test_a_replay_and_both_sweeps_print_what_a_token_took(
     found = capsys.readouterr()
     assert found.out.splitlines()[1].split()[:4] == ["a", "–", "1", "slo"]
     assert "0% of" in found.err
+
+
+def outgoing(row: CallRow) -> Send:
+    made = Call(session=row.session, turn=row.turn, workload="rag", context=(), context_tokens=0, output=5)
+    return Send(
+        request_id=row.request_id,
+        call=made,
+        attempt=0,
+        retry_of=None,
+        arm=row.arm,
+        block=0,
+        pair=row.pair,
+        due_ns=row.due_ns,
+        released_ns=row.released_ns,
+        salt="",
+        limits=CallLimits(),
+    )
 
 
 @contextmanager
