@@ -10,15 +10,17 @@ from pathlib import Path
 from agentload.cli._progress import Progress
 from agentload.cli._signals import heard
 from agentload.errors import InterruptError, StoreError
-from agentload.layout.cost import cost
+from agentload.layout.cost import Cost, cost
+from agentload.model.metrics import clock_start
 from agentload.run.past import Past, past
 from agentload.run.play import Leg, Played, Replay
 from agentload.run.record import resume_command
 from agentload.run.stages import Stage, exchanged, is_over, stages
 
 
-def played(replay: Replay, progress: Progress) -> Played:
-    """Play one leg. A first Ctrl-C lets what is in flight come to its end, a second cancels it."""
+def played(replay: Replay, expected: Cost) -> Played:
+    """Play one leg, and draw how far it is. A first Ctrl-C lets what is in flight come to its end, a second cancels it."""
+    progress = Progress(expected, start=clock_start(replay.plan.load))
     leg = Leg(replay, listener=progress, notice=_notice)
 
     async def play() -> Played:
@@ -50,7 +52,7 @@ def played_in_stages(replay: Replay) -> Played:
         leg = replace(
             replay, endpoints=step.endpoints, elsewhere=everything - step.pairs, is_resumed=replay.is_resumed or ended is not None
         )
-        leg_ended = played(leg, Progress(cost(replace(replay.plan, rounds=step.left(before)))))
+        leg_ended = played(leg, cost(replace(replay.plan, rounds=step.left(before))))
         # What voids the first half voids the comparison.
         ended = leg_ended if ended is None or ended.health.void is None else replace(leg_ended, health=ended.health)
         if ended.was_stopped:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,9 +14,10 @@ from rich.table import Table
 
 from agentload.layout.cost import Cost
 from agentload.model.commands import Send
+from agentload.model.metrics import Clock, ClockStart
 from agentload.model.rows import CallRow
+from agentload.run.latest import Latest, Spread
 
-WINDOW = 512  # calls that the quantiles shown are taken from
 PLAIN_S = 10.0
 
 
@@ -25,17 +25,14 @@ PLAIN_S = 10.0
 class _Arm:
     total: int
     in_flight: int = 0
-    done: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
-    ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    token_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    latest: Latest = field(default_factory=Latest)
     output_tokens: int = 0
     busy_from: float | None = None
     busy_s: float = 0.0
 
     def told(self) -> str:
         """Say how many calls are done, and of how many: what a time budget leaves room for is a guess, not shown once it was too low."""
-        return f"{self.done}/{self.total}" if self.done <= self.total else str(self.done)
+        return f"{self.latest.done}/{self.total}" if self.latest.done <= self.total else str(self.latest.done)
 
     def seconds(self) -> float:
         return self.busy_s + (time.monotonic() - self.busy_from if self.busy_from is not None else 0.0)
@@ -44,8 +41,9 @@ class _Arm:
 class Progress:
     """Listen to a replay and draw it."""
 
-    def __init__(self, expected: Cost) -> None:
-        """Begin with what the plan expects."""
+    def __init__(self, expected: Cost, *, start: ClockStart = "due") -> None:
+        """Begin with what the plan expects; the clocks of its turns *start* as its load has it."""
+        self._clock = Clock(start)
         self._planned_s = 60 * expected.minutes
         self._arms = {name: _Arm(total) for name, total in expected.calls_by_arm.items()}
         self._started = time.monotonic()
@@ -64,15 +62,8 @@ class Progress:
         arm.in_flight -= 1
         if arm.in_flight == 0 and arm.busy_from is not None:
             arm.busy_s, arm.busy_from = arm.seconds(), None
-        arm.done += 1
-        if ended.status != "ok":
-            arm.failed[ended.status] += 1
-        if ended.first_ns is not None:
-            arm.ttft_ms.append((ended.first_ns - ended.released_ns) / 1e6)
-        tokens = ended.output_tokens or 0
-        if ended.first_ns is not None and ended.last_ns is not None and tokens > 1:
-            arm.token_ms.append((ended.last_ns - ended.first_ns) / 1e6 / (tokens - 1))
-        arm.output_tokens += tokens
+        arm.latest.take(ended, self._clock.since_ns(ended))
+        arm.output_tokens += ended.output_tokens or 0
         if not sys.stderr.isatty() and time.monotonic() >= self._plain_at:
             self._plain_at = time.monotonic() + PLAIN_S
             print(self.line(), file=sys.stderr, flush=True)
@@ -89,7 +80,7 @@ class Progress:
 
     def line(self) -> str:
         """Return the state in one line."""
-        parts = [f"{name} {arm.told()}, {sum(arm.failed.values())} failed" for name, arm in self._arms.items()]
+        parts = [f"{name} {arm.told()}, {sum(count for _, count in arm.latest.failed)} failed" for name, arm in self._arms.items()]
         return f"{time.monotonic() - self._started:6.0f} s  " + " · ".join(parts) + f" · left {self._left()}"
 
     def table(self) -> Table:
@@ -99,21 +90,21 @@ class Progress:
         for name in ("calls", "in flight", "failed", "TTFT p50", "p95", "token p50", "p95", "tokens/s"):
             table.add_column(name, justify="right")
         for name, arm in self._arms.items():
-            failed = ", ".join(f"{count} {status}" for status, count in arm.failed.most_common(2)) or "0"
+            failed = ", ".join(f"{count} {status}" for status, count in arm.latest.failed[:2]) or "0"
             seconds = arm.seconds()
             table.add_row(
                 name,
                 arm.told(),
                 str(arm.in_flight),
                 failed,
-                *(_ms(arm.ttft_ms, q) for q in (0.5, 0.95)),
-                *(_ms(arm.token_ms, q) for q in (0.5, 0.95)),
+                *_ms(arm.latest.ttft_ms),
+                *_ms(arm.latest.tpot_ms),
                 f"{arm.output_tokens / seconds:,.0f}" if seconds > 1 else "–",
             )
         return table
 
     def _left(self) -> str:
-        done, total = sum(a.done for a in self._arms.values()), sum(a.total for a in self._arms.values())
+        done, total = sum(a.latest.done for a in self._arms.values()), sum(a.total for a in self._arms.values())
         if done < 3 or done > total:
             return "…"
         share = done / total
@@ -123,8 +114,8 @@ class Progress:
         return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
 
 
-def _ms(values: Sequence[float], q: float) -> str:
-    if not values:
-        return "–"
-    value = sorted(values)[int(q * (len(values) - 1))]
-    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms"
+def _ms(spread: Spread | None) -> tuple[str, str]:
+    if spread is None:
+        return "–", "–"
+    p50, p95 = (f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms" for value in (spread.p50, spread.p95))
+    return p50, p95

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from agentload.cli._playing import played
-from agentload.cli._progress import Progress
 from agentload.endpoints.read import Emulated
 from agentload.errors import InterruptError
 from agentload.layout.cost import cost
@@ -57,7 +56,7 @@ def run(
             command=typed_command(),
             settings={"traces": TRACES, "pairs": PAIRS, "noise": True},
         )
-        ended = played(replay, Progress(expected))
+        ended = played(replay, expected)
     if ended.was_stopped:
         raise InterruptError("the demo was stopped; what was measured is stored", hint=f"agentload report {database}")
     setting = Setting()

@@ -29,7 +29,6 @@ from agentload.cli._launching import LOGS, START_S, Launch, Logs, Restarts, Star
 from agentload.cli._launching import NEEDS as LAUNCH_NEEDS
 from agentload.cli._output import print_json
 from agentload.cli._playing import concluded, played, warned
-from agentload.cli._progress import Progress
 from agentload.cli._searching import described, require, searched
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all
@@ -142,7 +141,7 @@ def run(
             launching=starting,
             settings={"contexts": contexts, "pairs": pairs, "output": output},
         )
-        ended = played(replay, Progress(expected))
+        ended = played(replay, expected)
     warned(ended)
     stopped = InterruptError(f"run {ended.run_id} was stopped; the pairs that were finished are stored") if ended.was_stopped else None
     concluded(ended.run_id, db, load_error=ended.load_error, stopped=stopped)

@@ -42,7 +42,6 @@ class _Run:
     kind: Kind
     model: str | None
     created_ns: int
-    latency_from: observations.LatencyFrom
     is_cold: bool
     ideal_hit_rates: Mapping[str, float]
     caveats: tuple[str, ...]
@@ -70,7 +69,7 @@ def gather(
     if first is None or first not in names:
         raise EvidenceError(f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}")
     played = plays.plays(connection, run_id)
-    frame = observations.timed(rows.rows(connection, run_id, played), played, latency_from=run.latency_from)
+    frame = observations.with_batches(rows.rows(connection, run_id, played), played)
     counted = observations.counted(frame, played)
     told = notes.notes(played, counted)
     swept, counted = sweeps.parted(counted)
@@ -131,14 +130,10 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
         raise EvidenceError(f"no run '{run_id}' in the database", hint="agentload runs list")
     ((kind, model, created_ns, text),) = found
     options = json.loads(text)
-    load = options.get("load", {})
-    # Our own cap, or a session that waits for its turn, is not the server's fault.
-    held_back = load.get("max_in_flight") is not None or load.get("arrivals", {}).get("kind") == "ClosedLoop"
     return _Run(
         kind=cast(Kind, kind),
         model=model,
         created_ns=created_ns,
-        latency_from="released" if held_back else "due",
         is_cold=options.get("cache", "cold") == "cold",
         ideal_hit_rates=options.get("ideal_hit_rates", {}),
         caveats=tuple(options.get("caveats", ())),

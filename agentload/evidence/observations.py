@@ -1,9 +1,9 @@
-"""Rows as columns of observations: latencies in ms, one row a turn, for one workload on one arm."""
+"""Rows as columns of observations: one row a turn, for one workload on one arm."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -12,37 +12,15 @@ from advisor.evidence import Calls, Floats, Ints
 from agentload.evidence import inflight
 from agentload.evidence.plays import Play
 
-LatencyFrom: TypeAlias = Literal["due", "released"]
-"""Open loop counts from `due`: whatever delays a turn is the server's. A closed loop or a cap of ours holds turns back: `released`."""
-
 # By plan or by the user, not by the server: no outcome of the turn.
 NOT_OUTCOMES: Final = ("cancelled", "stopped")
 
 READ: Final = (
     "workload", "arm", "status", "tail", "play", "pair", "machine", "session", "turn", "restart", "start_s", "ttft_ms", "tpot_ms",
-    "turn_ms", "lag_ms",
+    "turn_ms", "lag_ms", "hit_rate",
     "gap_p99_ms", "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens", "batch_kv_tokens", "batch_sequences",
     "busy_s", "sent_ns", "first_ns", "chunk_count", "coalesced_reads", "stamp_source",
 )  # fmt: skip
-
-
-def timed(rows: pl.DataFrame, plays: Sequence[Play], *, latency_from: LatencyFrom) -> pl.DataFrame:
-    """Add latencies and what each call shared its server with, for every attempt of the run."""
-    since = pl.col("due_ns" if latency_from == "due" else "began_ns")
-    tokens = pl.coalesce("output_tokens", "streamed_tokens")
-    # A first chunk of several tokens says nothing of the time between them: only those after it took last - first.
-    after_first = tokens.cast(pl.Int64) - pl.coalesce(pl.col("first_chunk_tokens").cast(pl.Int64), 1)
-    frame = rows.with_columns(
-        ttft_ms=_ms(pl.col("first_ns") - since),
-        turn_ms=_ms(pl.col("done_ns") - since),
-        tpot_ms=pl.when(after_first > 0).then(_ms(pl.col("last_ns") - pl.col("first_ns")) / after_first),
-        # Opening a connection is no delay of ours.
-        lag_ms=_ms(pl.col("sent_ns") - pl.max_horizontal("released_ns", "opened_ns")),
-        gap_p99_ms=pl.col("gap_p99_us") / 1e3,
-        tokens=tokens,
-        kv_prompt=pl.coalesce("prompt_tokens", "context_tokens"),
-    )
-    return _with_batches(frame, plays)
 
 
 def counted(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
@@ -97,25 +75,20 @@ def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
     )
 
 
-def _with_batches(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
-    """Add the batch of every call: all that was in flight counts, whether or not it is evidence itself."""
+def with_batches(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
+    """Add what every attempt shared its server with: all that was in flight counts, whether or not it is evidence itself."""
     names = ("batch_kv_tokens", "batch_sequences", "busy_s")
     columns: dict[str, Floats] = {name: np.full(frame.height, np.nan) for name in names}
+    kv_prompt = _floats(frame.select(pl.coalesce("prompt_tokens", "context_tokens")), "prompt_tokens")
     origin = min((play.started_ns for play in plays), default=0)
     seconds = {name: (frame[name] - origin).cast(pl.Float64).to_numpy() / 1e9 for name in ("first_ns", "last_ns", "sent_ns", "done_ns")}
     for _, group in frame.select("leg", "arm").with_row_index().group_by("leg", "arm", maintain_order=True):
         at = group["index"].to_numpy()
-        found = inflight.shared(
-            seconds["first_ns"][at], seconds["last_ns"][at], _floats(frame, "kv_prompt")[at], _floats(frame, "tokens")[at]
-        )
+        found = inflight.shared(seconds["first_ns"][at], seconds["last_ns"][at], kv_prompt[at], _floats(frame, "tokens")[at])
         columns["batch_kv_tokens"][at] = found.kv_tokens
         columns["batch_sequences"][at] = found.sequences
         columns["busy_s"][at] = inflight.busy_s(seconds["sent_ns"][at], seconds["done_ns"][at])
     return frame.with_columns(**{name: pl.Series(values) for name, values in columns.items()})
-
-
-def _ms(ns: pl.Expr) -> pl.Expr:
-    return ns.cast(pl.Float64) / 1e6
 
 
 def _ints(frame: pl.DataFrame, name: str) -> Ints:

@@ -12,26 +12,18 @@ from agentload.evidence.plays import Play
 
 # Sessions are numbered inside the database, and no list leaves it: a million calls are 200 MB.
 _QUERY: Final = """
-WITH own AS (SELECT * FROM calls_row WHERE run_id = $run),
+WITH own AS (SELECT session, retry_of FROM calls_row WHERE run_id = $run),
 sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number FROM (SELECT DISTINCT session FROM own)),
-retried AS (SELECT DISTINCT retry_of FROM own WHERE retry_of IS NOT NULL),
-firsts AS (
-    SELECT again.request_id, min(first.due_ns) AS due_ns, min(first.released_ns) AS released_ns
-    FROM own AS again JOIN own AS first ON (again.leg, again.arm, again.pair, again.session, again.turn)
-        = (first.leg, first.arm, first.pair, first.session, first.turn)
-    JOIN plays AS p ON (p.leg, p.arm, p.pair) = (first.leg, first.arm, first.pair)
-        AND first.released_ns BETWEEN p.started_ns AND p.until_ns AND again.released_ns BETWEEN p.started_ns AND p.until_ns
-    WHERE again.attempt > 0 GROUP BY again.request_id
-)
+retried AS (SELECT DISTINCT retry_of FROM own WHERE retry_of IS NOT NULL)
 SELECT p.play, c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime, r.retry_of IS NULL AS is_last,
-    coalesce(f.due_ns, c.due_ns) AS due_ns, coalesce(f.released_ns, c.released_ns) AS began_ns, c.released_ns, c.opened_ns, c.sent_ns,
-    c.first_ns, c.last_ns, c.done_ns, c.prompt_tokens, c.context_tokens, c.cached_tokens, c.asked_tokens, c.output_tokens,
-    c.coalesced_reads, c.stamp_source, c.first_chunk_tokens, c.streamed_tokens, c.chunk_count, c.gap_p99_us
-FROM own AS c
+    c.began_ns, c.sent_ns, c.first_ns, c.last_ns, c.done_ns, c.ttft_ms, c.tpot_ms, c.turn_ms, c.lag_ms,
+    c.prompt_tokens, c.context_tokens, c.cached_tokens, c.hit_rate, c.asked_tokens, coalesce(c.output_tokens, c.streamed_tokens) AS tokens,
+    c.coalesced_reads, c.stamp_source, c.chunk_count, c.gap_p99_us / 1e3 AS gap_p99_ms
+FROM turns AS c
 JOIN sessions AS s USING (session)
 LEFT JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.until_ns
 LEFT JOIN retried AS r ON r.retry_of = c.request_id
-LEFT JOIN firsts AS f USING (request_id)
+WHERE c.run_id = $run
 """
 _FOR_EVER: Final = 2**63 - 1
 

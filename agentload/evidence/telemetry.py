@@ -122,7 +122,7 @@ def _phases(samples: Mapping[str, _Figures]) -> Iterator[Phase]:
 
 def hit_rate(rows: pl.DataFrame) -> float | None:
     """Return the share of prompt tokens that was cached, of calls whose server says so."""
-    known = rows.filter(pl.col("cached_tokens").is_not_null() & (pl.col("prompt_tokens") > 0))
+    known = rows.filter(pl.col("hit_rate").is_not_null())
     return total(known, "cached_tokens") / total(known, "prompt_tokens") if known.height else None
 
 

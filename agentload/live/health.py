@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentload.live.wire import WireFacts
+from agentload.model import metrics
 from agentload.model.rows import CallRow
 
 BEAT_S = 0.02
@@ -77,7 +78,7 @@ class Monitor:
 
     def ended(self, ended: CallRow, *, dialled_ns: int | None, chunks: int) -> None:
         """Note one finished attempt, for which a connection was begun to be opened at *dialled_ns*."""
-        if (lag_ns := _lag_ns(ended, dialled_ns)) is not None:
+        if (lag_ns := metrics.lag_ns(ended, dialled_ns=dialled_ns)) is not None:
             self._lags_ns.append(lag_ns)
         if chunks:
             self._reads += chunks
@@ -157,16 +158,6 @@ def more_workers(peak_share: float, *, own_share: float, workers: int, cores: in
     if peak_share < BUSY_SHARE or own_share >= BUSY_SHARE or cores <= workers:
         return None
     return min(cores, 2 * workers)
-
-
-def _lag_ns(ended: CallRow, dialled_ns: int | None) -> int | None:
-    """Return how late a request left by our fault: not for the time that opening its connection took."""
-    if ended.sent_ns is None:
-        return None
-    lag_ns = ended.sent_ns - ended.released_ns
-    if dialled_ns is None or ended.opened_ns is None:
-        return lag_ns
-    return lag_ns - max(0, ended.opened_ns - max(ended.released_ns, dialled_ns))
 
 
 def _cores() -> int:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from agentload.errors import UsageError
 from agentload.layout.long_run import Primed, Repeated
 from agentload.layout.plan import plan
+from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
@@ -41,7 +42,7 @@ def find(what: What, trace: Trace, arm: ArmProfile, *, limits: Limits, load: Loa
         repeated = Trace(header=trace.header, sessions=Repeated(trace, enough))
         begun = Trace(header=trace.header, sessions=Primed(repeated, primed, seed))
         made = plan(begun, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=played)
-        tally = Tally(limits, begun_ns=0, seconds=seconds)
+        tally = Tally(limits, begun_ns=0, seconds=seconds, start=clock_start(played))
         for row in Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)).play():
             tally.add(row)
         trial = tally.trial(size)

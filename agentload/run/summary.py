@@ -15,20 +15,20 @@ from agentload.store.database import reading
 # A play that is void was played again: only what came to count is told, with as many calls as the plan has.
 COUNTED = """
 WITH counted AS (
-    SELECT c.* FROM calls_row c JOIN kept k ON (k.leg, k.arm, k.pair) = (c.leg, c.arm, c.pair)
+    SELECT c.* FROM turns c JOIN kept k ON (k.leg, k.arm, k.pair) = (c.leg, c.arm, c.pair)
         AND c.released_ns BETWEEN k.started_ns AND coalesce(k.ended_ns, c.released_ns)
     WHERE c.run_id = $run AND NOT c.prime
 )
 """
 QUERY = """
 SELECT a.arm,
-       count(c.call_id) AS calls,
+       count(c.request_id) AS calls,
        count(*) FILTER (status = 'ok') AS ok,
-       quantile_cont((first_ns - released_ns) / 1e6, 0.5) FILTER (status = 'ok') AS ttft_p50_ms,
-       quantile_cont((first_ns - released_ns) / 1e6, 0.95) FILTER (status = 'ok') AS ttft_p95_ms,
-       quantile_cont((last_ns - first_ns) / 1e6 / nullif(output_tokens - 1, 0), 0.5) FILTER (status = 'ok') AS token_p50_ms,
+       quantile_cont(ttft_ms, 0.5) FILTER (status = 'ok') AS ttft_p50_ms,
+       quantile_cont(ttft_ms, 0.95) FILTER (status = 'ok') AS ttft_p95_ms,
+       quantile_cont(tpot_ms, 0.5) FILTER (status = 'ok') AS token_p50_ms,
        sum(output_tokens) AS output_tokens,
-       sum(cached_tokens) / nullif(sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL), 0) AS cached_share,
+       sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL) AS cached_share,
        (SELECT sum(k.ended_ns - k.started_ns) / 1e9 FROM kept k WHERE k.arm = a.arm) AS seconds
 FROM arms a LEFT JOIN counted c ON c.arm = a.arm
 WHERE a.run_id = $run

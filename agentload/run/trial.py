@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from agentload.model import metrics
 from agentload.model.rows import CallRow, SampleRow
 
 WARM: Final = 0.25  # of a trial's time, left out: caches fill and queues build up
@@ -25,15 +26,12 @@ class Limits:
     turn_ms: float | None = None
     share: float = 0.95
 
-    def holds(self, row: CallRow) -> bool:
-        """Tell whether one turn was within the limits; one that failed was not."""
-        if row.status != "ok" or row.first_ns is None or row.last_ns is None:
+    def holds(self, row: CallRow, since_ns: int) -> bool:
+        """Tell whether one turn was within the limits; one that failed, or gave no token, was not."""
+        ttft_ms, turn_ms = metrics.ttft_ms(row, since_ns), metrics.turn_ms(row, since_ns)
+        if row.status != "ok" or ttft_ms is None or turn_ms is None:
             return False
-        begun_ns, tokens = row.released_ns, row.output_tokens or 1
-        ttft_ms = (row.first_ns - begun_ns) / 1e6
-        turn_ms = (row.last_ns - begun_ns) / 1e6
-        tpot_ms = (row.last_ns - row.first_ns) / 1e6 / max(1, tokens - 1)
-        limits = ((self.ttft_ms, ttft_ms), (self.tpot_ms, tpot_ms), (self.turn_ms, turn_ms))
+        limits = ((self.ttft_ms, ttft_ms), (self.tpot_ms, metrics.tpot_ms(row) or 0.0), (self.turn_ms, turn_ms))
         return all(limit is None or seen <= limit for limit, seen in limits)
 
 
@@ -89,9 +87,10 @@ def trouble(trial: Trial, share: float) -> Trouble | None:
 class Tally:
     """Add up what a trial brings, row by row, in the order of time."""
 
-    def __init__(self, limits: Limits, *, begun_ns: int, seconds: float) -> None:
-        """Count turns that are released after the first part of the *seconds*."""
+    def __init__(self, limits: Limits, *, begun_ns: int, seconds: float, start: metrics.ClockStart = "released") -> None:
+        """Count turns that are released after the first part of the *seconds*; their clocks *start* as those of a closed loop."""
         self._limits = limits
+        self._clock = metrics.Clock(start)
         self._seconds = (1 - WARM) * seconds
         self._from_ns = begun_ns + round(WARM * seconds * SECOND)
         self._turns = self._within = self._failed = self._output = 0
@@ -127,13 +126,13 @@ class Tally:
         )
 
     def _call(self, row: CallRow) -> None:
-        before = self._had.get(row.session)
+        before, since_ns = self._had.get(row.session), self._clock.since_ns(row)
         if row.prompt_tokens is not None:
             self._had[row.session] = row.prompt_tokens + (row.output_tokens or 0)
         if row.prime or row.status == "stopped" or row.released_ns < self._from_ns:
             return
         self._turns += 1
-        self._within += self._limits.holds(row)
+        self._within += self._limits.holds(row, since_ns)
         self._failed += row.status != "ok"
         self._output += row.output_tokens or 0
         if row.prompt_tokens is None or row.cached_tokens is None:

@@ -46,6 +46,7 @@ def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[du
         if _is_empty(connection):
             raise StoreError(f"{path}: the database is empty", hint="load a journal into it: agentload runs load RUN")
         _check_version(connection, path)
+        connection.execute(f"CREATE TEMP VIEW turns AS {_text('turns.sql')}")
         yield connection
     finally:
         connection.close()
@@ -60,6 +61,7 @@ def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[du
         if _is_empty(connection):
             _create(connection)
         _check_version(connection, path)
+        connection.execute(f"CREATE VIEW IF NOT EXISTS turns AS {_text('turns.sql')}")
         yield connection
     finally:
         connection.close()
@@ -128,8 +130,12 @@ def _is_empty(connection: duckdb.DuckDBPyConnection) -> bool:
 
 def _create(connection: duckdb.DuckDBPyConnection) -> None:
     with transaction(connection):
-        connection.execute(files("agentload.store").joinpath("schema.sql").read_text(encoding="utf-8"))
+        connection.execute(_text("schema.sql"))
         connection.execute("INSERT INTO schema_version VALUES (?)", [VERSION])
+
+
+def _text(name: str) -> str:
+    return files("agentload.store").joinpath(name).read_text(encoding="utf-8")
 
 
 def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from agentload.model.metrics import Clock, stored_clock_start, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
+from agentload.run.latest import Latest, Spread
 
-WINDOW: Final = 512
-"""Calls that the quantiles are taken from: the latest of an arm."""
 DRAWN: Final = 300
 """Most marks of an arm in the chart; every second one goes when there are more."""
 TOLD: Final = 5
 SECOND: Final = 1_000_000_000
 ENOUGH_SHARE: Final = 0.02  # of the run, before the rest is guessed from it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """Two quantiles of the latest calls."""
-
-    p50: float
-    p95: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +84,7 @@ class Progress:
 
 @dataclass(slots=True)
 class _Arm:
-    done: int = 0
-    statuses: Counter[str] = field(default_factory=Counter)
-    ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    token_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    latest: Latest = field(default_factory=Latest)
     marks: list[tuple[float, float]] = field(default_factory=list)
     every: int = 1
     drawn: int = 0
@@ -117,6 +106,7 @@ class Fold:
         self._run: RunRow | None = None
         self._leg: LegRow | None = None
         self._arms: dict[str, _Arm] = {}
+        self._clock = Clock()
         self._expected: Mapping[str, int] = {}
         self._job: str | None = None
         self._rounds: int | None = None
@@ -172,6 +162,7 @@ class Fold:
         self._run = row
         options = json.loads(row.options)
         self._job = options.get("job")
+        self._clock = Clock(stored_clock_start(options))
         self._rounds = options.get("rounds")
         self._expected = options.get("calls") or {}
 
@@ -191,31 +182,27 @@ class Fold:
         if row.request_id is not None and self._rounds is not None:
             return  # a check inside a replay: its call is a row too
         arm = self._arms.setdefault(row.arm, _Arm())
-        arm.done += 1
-        arm.statuses["ok" if row.right is not None else "failed"] += 1
+        arm.latest.done += 1
+        arm.latest.statuses["ok" if row.right is not None else "failed"] += 1
 
     def _call(self, row: CallRow) -> None:
         arm = self._arms.setdefault(row.arm, _Arm())
-        arm.done += 1
-        arm.statuses[row.status] += 1
+        since_ns = self._clock.since_ns(row)
+        arm.latest.take(row, since_ns)
         if row.status not in {"ok", "not_sent"}:
             self._failures.append(Failure(arm=row.arm, session=row.session, turn=row.turn, status=row.status, error=row.error))
         if row.done_ns is not None:
             self._heard_ns = max(self._heard_ns or 0, row.done_ns)
-        if row.first_ns is not None:
-            self._timed(arm, row, row.first_ns)
+        if row.first_ns is not None and (took_ms := ttft_ms(row, since_ns)) is not None:
+            self._mark(arm, row.first_ns, took_ms)
+            self._count(arm, row, row.first_ns)
 
-    def _timed(self, arm: _Arm, row: CallRow, first_ns: int) -> None:
-        ttft_ms, tokens = (first_ns - row.released_ns) / 1e6, row.output_tokens or 0
-        arm.ttft_ms.append(ttft_ms)
-        if row.last_ns is not None and tokens > 1:
-            arm.token_ms.append((row.last_ns - first_ns) / 1e6 / (tokens - 1))
-        self._mark(arm, first_ns, ttft_ms)
+    def _count(self, arm: _Arm, row: CallRow, first_ns: int) -> None:
         if (row.leg, row.pair) != arm.play:
             if row.released_ns < arm.from_ns:
                 return  # of a block before: workers tell of it one behind the other
             arm.play, arm.tokens, arm.from_ns, arm.until_ns = (row.leg, row.pair), 0, row.released_ns, row.released_ns
-        arm.tokens += tokens
+        arm.tokens += row.output_tokens or 0
         arm.from_ns, arm.until_ns = min(arm.from_ns, row.released_ns), max(arm.until_ns, row.done_ns or first_ns)
 
     def _mark(self, arm: _Arm, first_ns: int, ttft_ms: float) -> None:
@@ -234,7 +221,7 @@ class Fold:
     def _share(self) -> float | None:
         expected = sum(self._expected.values())
         if expected:
-            return min(1.0, sum(min(each.done, self._expected.get(name, 0)) for name, each in self._arms.items()) / expected)
+            return min(1.0, sum(min(each.latest.done, self._expected.get(name, 0)) for name, each in self._arms.items()) / expected)
         if self._rounds:
             return min(1.0, (0 if self._round is None else self._round + 1) / self._rounds)
         return None
@@ -243,16 +230,11 @@ class Fold:
         seconds = (each.until_ns - each.from_ns) / SECOND
         return ArmProgress(
             arm=name,
-            done=each.done,
+            done=each.latest.done,
             expected=self._expected.get(name),
-            failed=tuple((status, count) for status, count in each.statuses.most_common() if status != "ok"),
-            ttft_ms=_spread(each.ttft_ms),
-            token_ms=_spread(each.token_ms),
+            failed=each.latest.failed,
+            ttft_ms=each.latest.ttft_ms,
+            token_ms=each.latest.tpot_ms,
             tokens_per_s=each.tokens / seconds if seconds > 1 else None,
             marks=tuple(each.marks),
         )
-
-
-def _spread(values: Iterable[float]) -> Spread | None:
-    ordered = sorted(values)
-    return Spread(p50=ordered[(len(ordered) - 1) // 2], p95=ordered[int(0.95 * (len(ordered) - 1))]) if ordered else None

@@ -21,6 +21,6 @@ def test_the_time_left_is_the_plans_at_first_and_what_was_seen_at_last(
     expected = replace(cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0)
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     progress = Progress(expected)
-    progress._arms["a"].done = done
+    progress._arms["a"].latest.done = done
     monkeypatch.setattr(time, "monotonic", lambda: elapsed_s)
     assert progress.line().endswith(f"left {left}")

@@ -32,6 +32,7 @@ def call(**changes: object) -> CallRow:
         status="ok",
         first_ns=100_000_000,
         last_ns=600_000_000,
+        done_ns=600_000_000,
         output_tokens=11,
     )
     return replace(made, **changes)  # type: ignore[arg-type]  # the field's own type, by name
@@ -53,8 +54,8 @@ def sample(name: str, at_s: float, value: float, labels: str | None = None) -> S
     ],
 )
 def test_a_turn_holds_its_limits_or_not(*, limits: Limits, holds: bool) -> None:
-    assert limits.holds(call()) is holds
-    assert not limits.holds(call(status="reset"))
+    assert limits.holds(call(), 0) is holds
+    assert not limits.holds(call(status="reset"), 0)
 
 
 @pytest.mark.parametrize(

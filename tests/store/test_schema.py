@@ -17,7 +17,7 @@ from tests.store.rows import call
 
 # The names that users and their queries rely on.
 TABLES = {
-    "runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks",
+    "runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks", "turns",
     "samples", "answers", "probes", "verdicts", "jobs", "executions", "alarms",
 }  # fmt: skip
 CALLS = {

@@ -20,11 +20,11 @@ _TONES: Final[dict[str, Tone]] = {str(word): tone for word, tone in VERDICT_TONE
 
 _TIMINGS: Final = """
 SELECT workload, c.arm, count(*) AS calls, count_if(status = 'ok') AS ok,
-    quantile_cont((first_ns - released_ns) / 1e6, [0.5, 0.95]) FILTER (status = 'ok'),
-    quantile_cont((done_ns - released_ns) / 1e6, [0.5, 0.95]) FILTER (status = 'ok'),
-    quantile_cont((last_ns - first_ns) / 1e6 / nullif(output_tokens - 1, 0), [0.5, 0.95]) FILTER (status = 'ok'),
-    sum(cached_tokens) / sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL)
-FROM calls_row AS c LEFT JOIN arms AS a ON (a.run_id, a.arm) = (c.run_id, c.arm)
+    quantile_cont(ttft_ms, [0.5, 0.95]) FILTER (status = 'ok'),
+    quantile_cont(turn_ms, [0.5, 0.95]) FILTER (status = 'ok'),
+    quantile_cont(tpot_ms, [0.5, 0.95]) FILTER (status = 'ok'),
+    sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL)
+FROM turns AS c LEFT JOIN arms AS a ON (a.run_id, a.arm) = (c.run_id, c.arm)
 WHERE c.run_id = $run AND NOT c.prime GROUP BY workload, c.arm, position ORDER BY workload, position
 """
 

@@ -1,0 +1,95 @@
+"""What a call took: every quantity of one row, defined once. The view `turns` of the database says the same, and a test holds it equal.
+
+A turn's clock starts when its first attempt was due, in an open loop: whatever delays it is the server's. In a closed loop, or under a
+cap on calls in flight, we hold turns back ourselves, and the clock starts when the first attempt was released. It stops at the last byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from agentload.model.plan import ClosedLoop, Load
+from agentload.model.rows import CallRow
+
+ClockStart: TypeAlias = Literal["due", "released"]
+
+MS = 1e6
+
+
+def clock_start(load: Load) -> ClockStart:
+    """Return where the clocks of a load's turns start."""
+    return _clock_start(load.max_in_flight, type(load.arrivals).__name__)
+
+
+def stored_clock_start(options: Mapping[str, Any]) -> ClockStart:
+    """Return where the clocks of a stored run's turns start, by its options."""
+    load = options.get("load") or {}
+    return _clock_start(load.get("max_in_flight"), (load.get("arrivals") or {}).get("kind"))
+
+
+def _clock_start(max_in_flight: int | None, arrivals: str | None) -> ClockStart:
+    return "released" if max_in_flight is not None or arrivals == ClosedLoop.__name__ else "due"
+
+
+class Clock:
+    """Say when the clock of each row's turn started; rows come in their order, so that a retry finds the attempt before it."""
+
+    def __init__(self, start: ClockStart = "due") -> None:
+        self._start = start
+        self._failed_ns: dict[str, int] = {}
+
+    def since_ns(self, row: CallRow) -> int:
+        """Return when the clock started: for the first attempt of the turn."""
+        own_ns = row.due_ns if self._start == "due" else row.released_ns
+        since_ns = own_ns if row.retry_of is None else min(own_ns, self._failed_ns.pop(row.retry_of, own_ns))
+        if row.status not in {"ok", "not_sent"}:
+            self._failed_ns[row.request_id] = since_ns
+        return since_ns
+
+
+def ttft_ms(row: CallRow, since_ns: int) -> float | None:
+    """Return the time to the first token of any kind."""
+    return None if row.first_ns is None else (row.first_ns - since_ns) / MS
+
+
+def tpot_ms(row: CallRow) -> float | None:
+    """Return the mean time per output token after the first chunk; None where nothing came after it.
+
+    A first chunk of several tokens says nothing of the time between them: only those after it took `last_ns - first_ns`.
+    """
+    tokens, of_first = row.output_tokens, 1
+    if row.chunks is not None and len(row.chunks):
+        counts = row.chunks.token_counts()
+        tokens, of_first = sum(counts) if tokens is None else tokens, counts[0]
+    if row.first_ns is None or row.last_ns is None or tokens is None or tokens <= of_first:
+        return None
+    return (row.last_ns - row.first_ns) / MS / (tokens - of_first)
+
+
+def turn_ms(row: CallRow, since_ns: int) -> float | None:
+    """Return the time to the last byte of the answer."""
+    return None if row.done_ns is None else (row.done_ns - since_ns) / MS
+
+
+def lag_ns(row: CallRow, *, dialled_ns: int | None = None) -> int | None:
+    """Return how late the attempt left by our fault.
+
+    The time that opening its connection took is no delay of ours, but to begin with that late is: at *dialled_ns*, which no row tells.
+    """
+    if row.sent_ns is None:
+        return None
+    opened_ns = row.released_ns if row.opened_ns is None else row.opened_ns
+    began_ns = row.released_ns if dialled_ns is None else max(row.released_ns, dialled_ns)
+    return row.sent_ns - row.released_ns - max(0, opened_ns - began_ns)
+
+
+def lag_ms(row: CallRow) -> float | None:
+    """Return how late the attempt left by our fault, as its row tells it."""
+    lag = lag_ns(row)
+    return None if lag is None else lag / MS
+
+
+def hit_rate(row: CallRow) -> float | None:
+    """Return the share of prompt tokens that came from the cache; None where the server does not say."""
+    return row.cached_tokens / row.prompt_tokens if row.cached_tokens is not None and row.prompt_tokens else None

@@ -1,0 +1,190 @@
+"""Several tokens a chunk at a true 20 ms a token: every place that prints, shows or judges a time per output token says 20."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from agentload.cli import replay, sweep
+from agentload.cli._progress import Progress
+from agentload.evidence.gather import gather
+from agentload.layout import traces
+from agentload.layout.cost import Cost
+from agentload.live import health
+from agentload.model.commands import Call, Send
+from agentload.model.commands import Limits as CallLimits
+from agentload.model.rows import CallRow
+from agentload.model.stamps import stamps
+from agentload.run.summary import summarise
+from agentload.run.trial import Limits, Tally
+from agentload.store.database import reading
+from agentload.tracefile.writer import write
+from agentload.ui.asked import Asked
+from agentload.ui.pages import run as run_page
+from agentload.ui.progress import Fold
+from tests.evidence import runs
+from tests.evidence.runs import ARMS, MS, block, call
+from tests.live.scripted import END, STREAM, Peer, serving, token, usage
+
+TRUE_MS = 20
+TRUE: Any = pytest.approx(TRUE_MS, rel=0.025)
+NEAR: Any = pytest.approx(22, abs=4)  # where sockets and this machine's other work take part
+GROUPS = pytest.mark.parametrize("group", [4, 7])
+TOKENS = pytest.mark.parametrize("tokens", [16, 180])
+
+
+def bunches(group: int, tokens: int) -> list[int]:
+    """Return the tokens of each chunk of an answer."""
+    return [min(group, tokens - sent) for sent in range(0, tokens, group)]
+
+
+def bunched(arm: str, pair: int, at_s: float, session: str, *, group: int, tokens: int) -> CallRow:
+    """A call whose tokens take 20 ms each, and come *group* at a time."""
+    row = call(arm, pair, at_s, session)
+    counts = bunches(group, tokens)
+    assert row.first_ns is not None
+    at = [row.first_ns + TRUE_MS * MS * (sum(counts[: place + 1]) - counts[0]) for place in range(len(counts))]
+    return replace(row, last_ns=at[-1], done_ns=at[-1] + MS, output_tokens=tokens, chunks=stamps(at, counts))
+
+
+def rows(group: int, tokens: int) -> list[CallRow]:
+    """Calls of two pairs on both arms."""
+    return [
+        bunched(arm, pair, 400 * pair + 200 * place + number, f"s{number}", group=group, tokens=tokens)
+        for pair in range(2)
+        for place, arm in enumerate(ARMS)
+        for number in range(4)
+    ]
+
+
+@GROUPS
+@TOKENS
+def test_the_evidence_the_summary_and_the_page_say_what_a_token_took(group: int, tokens: int, tmp_path: Path) -> None:
+    plays = [block(arm, pair, 400 * pair + 200 * place) for pair in range(2) for place, arm in enumerate(ARMS)]
+    with runs.stored(tmp_path, [*plays, *rows(group, tokens)]) as connection:
+        evidence = gather(connection, "r1")
+        page = run_page.read(connection, Asked(page="run", name="r1"))
+    assert [each.calls.tpot_ms.tolist() for each in evidence.observations if each.calls] == [[TRUE] * 8] * 2
+    assert [each.token_p50_ms for each in summarise(tmp_path / "x.duckdb", "r1").arms] == [TRUE] * 2
+    assert [each.token_ms for each in page.timings] == [(TRUE, TRUE)] * 2
+
+
+@GROUPS
+@TOKENS
+def test_the_live_views_say_what_a_token_takes(group: int, tokens: int) -> None:
+    fold = Fold()
+    fold.take([runs.run(), runs.leg(), *rows(group, tokens)])
+    seen = fold.progress()
+    assert seen is not None
+    assert [(each.token_ms.p50, each.token_ms.p95) for each in seen.arms if each.token_ms] == [(TRUE, TRUE)] * 2
+
+    drawn = Progress(Cost(rounds=1, calls_by_arm=dict.fromkeys(ARMS, 8), prompt_tokens=0, output_tokens=0, minutes=1))
+    for row in rows(group, tokens):
+        drawn.sent(sent := outgoing(row))
+        drawn.ended(sent, row)
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(drawn.table())
+    shown = re.findall(r"([\d.]+) ms", captured.get())
+    assert [float(each) for each in shown] == [110.0, 110.0, TRUE, TRUE] * 2
+
+
+@GROUPS
+@TOKENS
+def test_a_limit_below_what_a_token_takes_is_held_by_no_turn(group: int, tokens: int) -> None:
+    for limit_ms, within in ((17.5, 0), (20.5, 16)):
+        tally = Tally(Limits(tpot_ms=limit_ms), begun_ns=0, seconds=0.1)
+        for row in rows(group, tokens):
+            tally.add(row)
+        assert (tally.trial(1).turns, tally.trial(1).within) == (16, within)
+
+
+@pytest.mark.loopback
+def test_a_replay_and_both_sweeps_print_what_a_token_took(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "void_reason", lambda **_: None)  # whatever else this machine does meanwhile
+    database, short = tmp_path / "x.duckdb", tmp_path / "short.jsonl"
+    write(short, traces.sweep((256,), pairs=2, output=16, seed=1))
+    with bunching(4) as url:
+        sweep.run(endpoints=f"a={url},b={url}", context="256,512", pairs=1, output=16, db=database, model="truth", json=True)
+        replay.run([str(short)], endpoints=f"a={url},b={url}", pairs=1, db=database, model="truth", json=True)
+        printed = capsys.readouterr().out
+        said = [json.loads(each) for each in re.split(r"(?<=^})\n", printed, flags=re.MULTILINE) if each.strip()]
+        assert [arm["token_p50_ms"] for summary in said for arm in summary["arms"]] == [NEAR] * 4
+        with reading(database) as connection:
+            ((run,),) = connection.execute("SELECT run_id FROM runs ORDER BY created_ns LIMIT 1").fetchall()
+            sweeps = gather(connection, run).sweeps
+        assert [each.itl_ms.tolist() for each in sweeps] == [[NEAR] * 2] * 2
+        sweep.run(endpoints=f"a={url}", trace=str(short), concurrency=True, start=1, seconds=1.5, slo="tpot=17.5", model="truth")
+    found = capsys.readouterr()
+    assert found.out.splitlines()[1].split()[:4] == ["a", "–", "1", "slo"]
+    assert "0% of" in found.err
+
+
+def outgoing(row: CallRow) -> Send:
+    made = Call(session=row.session, turn=row.turn, workload="rag", context=(), context_tokens=0, output=5)
+    return Send(
+        request_id=row.request_id,
+        call=made,
+        attempt=0,
+        retry_of=None,
+        arm=row.arm,
+        block=0,
+        pair=row.pair,
+        due_ns=row.due_ns,
+        released_ns=row.released_ns,
+        salt="",
+        limits=CallLimits(),
+    )
+
+
+@contextmanager
+def bunching(group: int) -> Iterator[str]:
+    """Serve answers whose tokens come *group* at a time, 20 ms each, from a thread of its own."""
+
+    async def answer(peer: Peer) -> None:
+        if "completions" not in peer.request.line:
+            body = json.dumps({"data": [{"id": "truth", "object": "model"}]}).encode() if "/models" in peer.request.line else b""
+            code = b"200 OK" if body else b"404 Not Found"
+            await peer.send(b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (code, len(body), body))
+            return
+        asked = json.loads(peer.request.body)
+        tokens = asked.get("max_completion_tokens") or asked["max_tokens"]
+        counts, began_s = bunches(group, tokens), asyncio.get_running_loop().time() + 0.01
+        await peer.send(STREAM)
+        for place, count in enumerate(counts):
+            due_s = began_s + TRUE_MS / 1e3 * (sum(counts[: place + 1]) - counts[0])
+            await asyncio.sleep(due_s - asyncio.get_running_loop().time())
+            await peer.events(token(f"word{place} " * count, ids=count, finish="length" if place == len(counts) - 1 else None))
+        await peer.events(usage(tokens), "[DONE]")
+        await peer.send(END)
+
+    ready, stop = threading.Event(), asyncio.Event()
+    served: list[tuple[str, asyncio.AbstractEventLoop]] = []
+
+    async def serve() -> None:
+        async with serving(answer) as server:
+            served.append((server.url, asyncio.get_running_loop()))
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(10)
+    url, loop = served[0]
+    try:
+        yield url
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
