@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from agentload.cli._table import table
 from agentload.run.capacity import Found
-from agentload.run.find import What
+from agentload.study.kinds import What
 
 
 def describe(found: Iterable[Found], what: What, *, slo: str, share: float) -> str:
@@ -35,3 +36,20 @@ def _bracket(found: Found, unit: str) -> str:
     if found.breaks is None:
         return f"more than {found.holds:.4g} {unit}"
     return f"{found.holds:.4g} {unit} hold, {found.breaks:.4g} do not"
+
+
+def described(found: Sequence[Found]) -> str:
+    """Return a table with a line an arm: what holds, what does not, and which trouble that was."""
+    cells = [(each.arm, _sessions(each.holds), _sessions(each.breaks), _trouble(each), str(len(each.trials))) for each in found]
+    return "\n".join(table(("arm", "holds", "breaks at", "trouble", "trials"), cells))
+
+
+def _sessions(sessions: float | None) -> str:
+    return "–" if sessions is None else f"{sessions:.0f}"
+
+
+def _trouble(found: Found) -> str:
+    trial = found.broken
+    if trial is None or trial.trouble is None:
+        return "–"
+    return trial.trouble if trial.died is None else f"{trial.trouble} ({trial.died})"

@@ -7,28 +7,25 @@ layers). Two small traces are replayed live, every call is stored in DuckDB, and
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from agentload.cli._playing import played
-from agentload.endpoints.read import Emulated
+from agentload.cli._audience import TERMINAL
 from agentload.errors import InterruptError
-from agentload.layout.cost import cost
-from agentload.layout.plan import plan
-from agentload.model.plan import Load, Recorded, WaitScale
 from agentload.report.advise import advise, keep
 from agentload.report.policy import Setting
 from agentload.report.write import write
-from agentload.run.play import Replay
-from agentload.run.record import new_run_id, typed_command
-from agentload.run.servers import emulated
-from agentload.run.traces import load_traces
+from agentload.run.foreground import played
+from agentload.run.play import Playing
+from agentload.run.prepared import Place, prepared
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, Load, TraceRef
 
-TRACES = ("demo-rag", "demo-chat")
-PAIRS = 4
+TRACES: Final = ("demo-rag", "demo-chat")
+PAIRS: Final = 4
 # Twice as fast as recorded, and nobody waits long for a user who does not exist.
-LOAD = Load(arrivals=Recorded(speed=2.0), waits={"user": WaitScale(cap_s=0.3), "tool": WaitScale(cap_s=0.1)})
+LOAD: Final = Load(speed=2.0, wait_cap_s={"user": 0.3, "tool": 0.1})
 
 
 def run(
@@ -37,26 +34,23 @@ def run(
     profile: Annotated[str, typer.Option(help="Another shipped profile to play on.")] = "gpt-oss-20b-h100",
     seed: Annotated[int, typer.Option(help="Seed of the servers' noise and of the order of the arms.")] = 0,
 ) -> None:
-    trace, trace_hash = load_traces(TRACES)
     database = out / "demo.duckdb"
     out.mkdir(parents=True, exist_ok=True)
+    study = Replay(
+        traces=tuple(TraceRef(path=name) for name in TRACES),
+        servers=Live(endpoints=f"emulated:{profile}"),
+        pairs=PAIRS,
+        load=LOAD,
+        seed=seed,
+    )
     print(f"starting emulated servers of {profile} …", flush=True)
-    with emulated(Emulated(profile=profile, arms=()), noise=True, seed=seed) as served:
-        for endpoint in served:
+    with prepared(study, Place(database=database)) as made:
+        assert isinstance(made.playing, Playing), made.playing
+        for endpoint in made.playing.endpoints:
             print(f"  {endpoint.name:<14} {endpoint.url}")
-        made = plan(trace, [endpoint.name for endpoint in served], run=new_run_id(), seed=seed, pairs=PAIRS, load=LOAD)
-        expected = cost(made)
-        total = sum(expected.calls_by_arm.values())
-        print(f"replaying {' and '.join(TRACES)}: {total} calls, {expected.prompt_tokens:,} prompt tokens …", flush=True)
-        replay = Replay(
-            plan=made,
-            endpoints=served,
-            database=database,
-            trace_hash=trace_hash,
-            command=typed_command(),
-            settings={"traces": TRACES, "pairs": PAIRS, "noise": True},
-        )
-        ended = played(replay, expected)
+        total = sum(made.cost.calls_by_arm.values())
+        print(f"replaying {' and '.join(TRACES)}: {total} calls, {made.cost.prompt_tokens:,} prompt tokens …", flush=True)
+        ended = played(made.playing, TERMINAL)
     if ended.was_stopped:
         raise InterruptError("the demo was stopped; what was measured is stored", hint=f"agentload report {database}")
     setting = Setting()

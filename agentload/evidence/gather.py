@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,6 +34,9 @@ from agentload.evidence.controls import controls
 from agentload.evidence.isolation import isolation
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile, Price
+from agentload.study.kinds import Replay
+from agentload.study.stored import clock_start_of, stored
+from agentload.study.stored import notes as notes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,19 +127,21 @@ def _with_gpus(figures: Telemetry, watts: float | None, found: clocks.Clocks | N
 
 
 def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
-    found = connection.execute("SELECT kind, model, created_ns, options FROM runs WHERE run_id = ?", [run_id]).fetchall()
+    query = "SELECT kind, model, created_ns, study, command, options, design, seed FROM runs WHERE run_id = ?"
+    found = connection.execute(query, [run_id]).fetchall()
     if not found:
         raise EvidenceError(f"no run '{run_id}' in the database", hint="agentload runs list")
-    ((kind, model, created_ns, text),) = found
-    options = json.loads(text)
+    ((kind, model, created_ns, study, command, options, design, seed),) = found
+    made, noted = stored(study, command=command, options=options, design=design, seed=seed), notes_of(options)
     return _Run(
         kind=cast(Kind, kind),
         model=model,
         created_ns=created_ns,
-        is_cold=options.get("cache", "cold") == "cold",
-        ideal_hit_rates=options.get("ideal_hit_rates", {}),
-        caveats=tuple(options.get("caveats", ())),
-        long_run=long_run.told(options),
+        latency_from=clock_start_of(made),
+        is_cold=not isinstance(made, Replay) or made.cache == "cold",
+        ideal_hit_rates=noted.ideal_hit_rates,
+        caveats=noted.caveats,
+        long_run=long_run.long_run(made, noted),
     )
 
 

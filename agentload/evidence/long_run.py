@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import polars as pl
 
 from advisor.evidence import Arm, CapacityPoint, Telemetry
 from agentload.evidence.plays import Play
 from agentload.evidence.telemetry import hit_rate
+from agentload.study.kinds import Replay, Study
+from agentload.study.stored import Notes
 
 LIMITED = ("ttft_ms", "tpot_ms", "turn_ms")
 
@@ -45,13 +46,12 @@ class Pool:
     """In every play; None: nobody could tell."""
 
 
-def told(options: Mapping[str, Any]) -> LongRun | None:
-    """Read a run's options; None for one that was laid out for something else."""
-    said = options.get("capacity")
-    if not said:
+def long_run(study: Study | None, noted: Notes) -> LongRun | None:
+    """Return what a run was laid out for; None for one that is no long run."""
+    if not isinstance(study, Replay) or study.capacity is None:
         return None
-    limits = {name: said["slo"][name] for name in LIMITED if said["slo"].get(name) is not None}
-    return LongRun(agents=said["agents"], limits=limits, fill_minutes=said.get("fill_minutes", {}))
+    limits = {name: limit for name in LIMITED if (limit := getattr(study.slo, name)) is not None}
+    return LongRun(agents=study.capacity, limits=limits, fill_minutes=noted.fill_minutes)
 
 
 def pool(arm: Arm, frame: pl.DataFrame, plays: Sequence[Play], figures: Telemetry) -> Pool:

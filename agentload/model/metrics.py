@@ -6,8 +6,7 @@ cap on calls in flight, we hold turns back ourselves, and the clock starts when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import CallRow
@@ -19,17 +18,7 @@ MS = 1e6
 
 def clock_start(load: Load) -> ClockStart:
     """Return where the clocks of a load's turns start."""
-    return _clock_start(load.max_in_flight, type(load.arrivals).__name__)
-
-
-def stored_clock_start(options: Mapping[str, Any]) -> ClockStart:
-    """Return where the clocks of a stored run's turns start, by its options."""
-    load = options.get("load") or {}
-    return _clock_start(load.get("max_in_flight"), (load.get("arrivals") or {}).get("kind"))
-
-
-def _clock_start(max_in_flight: int | None, arrivals: str | None) -> ClockStart:
-    return "released" if max_in_flight is not None or arrivals == ClosedLoop.__name__ else "due"
+    return "released" if load.max_in_flight is not None or isinstance(load.arrivals, ClosedLoop) else "due"
 
 
 class Clock:

@@ -29,7 +29,9 @@ class RunRow:
     version: str
     command: str
     options: str
-    """JSON of the load, limits and budgets."""
+    """JSON of what was found out when it began (`study.stored.Notes`)."""
+    study: str | None = None
+    """JSON of what it is (`study.document`); None in rows of older versions, whose command and options say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

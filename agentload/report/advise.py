@@ -23,11 +23,12 @@ from agentload.report.document import document
 from agentload.report.formats.json import json
 from agentload.report.parts import Document
 from agentload.report.policy import Setting
-from agentload.report.read import facts, run_id
+from agentload.report.read import facts
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
+from agentload.store.runs import run_named
 
 JOURNAL: Final = "verdicts.journal"
 
@@ -46,7 +47,7 @@ def advise(
     `profile` describes the hardware and the model where no server tells, for arms that did not come from a profile themselves;
     `production` is what a server there tells, which the run's load is held against.
     """
-    wanted = run_id(database, run)
+    wanted = run_named(database, run)
     with reading(database) as connection:
         evidence = evidence_of(connection, wanted, setting=setting, reference=reference, profile=profile)
     return document(decide(evidence, setting.policy), evidence, facts(database, wanted, production=production), policy=setting.policy)

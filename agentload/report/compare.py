@@ -6,7 +6,6 @@ time is in the difference, and the document says so.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +21,11 @@ from agentload.report.document import document
 from agentload.report.facts import RunFacts
 from agentload.report.parts import Document
 from agentload.report.policy import Setting
-from agentload.report.read import facts, run_id
+from agentload.report.read import facts
 from agentload.store.database import reading
+from agentload.store.runs import run_named
+from agentload.study.change import changes
+from agentload.study.stored import stored
 
 IN_TIME: Final = "The runs were made one after the other: whatever else changed between them is in the difference"
 # What has to be equal, in the words of a reader.
@@ -33,11 +35,11 @@ _EQUAL: Final = {
     "kind": "kind of evidence",
     "design": "design",
     "seed": "seed",
-    "load": "load",
-    "cache": "cache setting",
     "token_rule": "tokenizer",
     "sessions": "set of sessions",
 }
+_FREE: Final = frozenset({"launch", "swap", "noise", "trace", "slo", "kind of study"})
+"""What two studies may differ by: it changes where and how long servers run, or is compared above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class _Side:
 
 def compare(database: Path, before: str, after: str, *, setting: Setting, arm: str | None = None, profile: str | None = None) -> Document:
     """Decide whether *after* is better or worse than *before* on one arm (default: the first that both have)."""
-    names = (run_id(database, before), run_id(database, after))
+    names = (run_named(database, before), run_named(database, after))
     if names[0] == names[1]:
         raise EvidenceError(f"'{before}' and '{after}' both name run {names[0]}", hint="--runs BEFORE,AFTER")
     with reading(database) as connection:
@@ -66,16 +68,16 @@ def compare(database: Path, before: str, after: str, *, setting: Setting, arm: s
 
 
 def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:
-    query = "SELECT trace_hash, model, kind, design, seed, options FROM runs WHERE run_id = ?"
+    query = "SELECT trace_hash, model, kind, design, seed, study, command, options FROM runs WHERE run_id = ?"
     row = connection.execute(query, [run]).fetchone()
     assert row is not None, run
-    options = json.loads(row[-1])
     rules = connection.execute("SELECT DISTINCT token_rule FROM calls_row WHERE run_id = ? ORDER BY ALL", [run]).fetchall()
     sessions = "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session FROM calls_row WHERE run_id = ?)"
+    named = dict(zip(("trace_hash", "model", "kind", "design", "seed", "study", "command", "options"), row, strict=True))
+    study, command, options = named.pop("study"), named.pop("command"), named.pop("options")
     return {
-        **dict(zip(("trace_hash", "model", "kind", "design", "seed"), row, strict=False)),
-        "load": options.get("load"),
-        "cache": options.get("cache"),
+        **named,
+        "study": stored(study, command=command, options=options, design=named["design"], seed=named["seed"]),
         "token_rule": [rule for (rule,) in rules],
         "sessions": connection.execute(sessions, [run]).fetchone(),
     }
@@ -83,11 +85,13 @@ def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]
 
 def _check_comparable(runs: tuple[str, str], settings: list[dict[str, Any]]) -> None:
     before, after = settings
-    for key, words in _EQUAL.items():
-        if before[key] != after[key]:
-            seen = f"{_short(before[key])} and {_short(after[key])}"
-            hint = "replay the later run with the options of the earlier one: agentload runs show " + runs[0]
-            raise EvidenceError(f"runs {runs[0]} and {runs[1]} cannot be compared: another {words} ({seen})", hint=hint)
+    found = [(words, f"{_short(before[key])} and {_short(after[key])}") for key, words in _EQUAL.items() if before[key] != after[key]]
+    then, now = before["study"], after["study"]
+    if then is not None and now is not None:
+        found += [(name, f"{_short(a)} and {_short(b)}") for name, a, b in changes(then, now) if name not in _FREE]
+    for words, seen in found:
+        hint = "replay the later run with the options of the earlier one: agentload runs show " + runs[0]
+        raise EvidenceError(f"runs {runs[0]} and {runs[1]} cannot be compared: another {words} ({seen})", hint=hint)
 
 
 def _short(value: object) -> str:

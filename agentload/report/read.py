@@ -13,11 +13,13 @@ from typing import Final
 import duckdb
 
 from agentload.endpoints.facts import LASTING, Facts, changed, told
-from agentload.errors import StoreError
 from agentload.exposition.scrape import Scrape
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
 from agentload.report.origin import origin
 from agentload.store.database import reading
+from agentload.study.document import json_text
+from agentload.study.kinds import Replay
+from agentload.study.stored import notes, stored
 
 SECOND: Final = 1_000_000_000
 # An arm may change machines within a run: then its blocks know where it was.
@@ -47,31 +49,15 @@ def facts(database: Path, run: str, *, production: Scrape | None = None) -> RunF
         )
 
 
-def run_id(database: Path, wanted: str | None) -> str:
-    """Return the run that *wanted* names, in full or as it begins, or with None the one stored last; raise `StoreError` otherwise."""
-    with reading(database) as connection:
-        rows = connection.execute("SELECT run_id FROM runs ORDER BY rowid").fetchall()
-    runs = [str(row[0]) for row in rows]
-    if not runs:
-        raise StoreError(f"{database}: no run in it", hint="make one: agentload replay TRACE --endpoints ENDPOINTS --db " + str(database))
-    if wanted is None or wanted in runs:
-        return wanted or runs[-1]
-    found = [run for run in runs if wanted and run.startswith(wanted)]
-    if len(found) != 1:
-        said = f"{len(found)} runs begin with '{wanted}'" if found else f"no run '{wanted}'"
-        raise StoreError(f"{database}: {said}", hint=f"its runs are: {', '.join((found or runs)[-8:])}")
-    return found[0]
-
-
 def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Made:
-    query = "SELECT version, name, created_ns, trace_name, trace_hash, seed, design, command, options FROM runs WHERE run_id = ?"
+    query = "SELECT version, name, created_ns, trace_name, trace_hash, seed, design, command, options, study FROM runs WHERE run_id = ?"
     row = connection.execute(query, [run]).fetchone()
     assert row is not None, run
-    version, name, created_ns, trace, trace_hash, seed, design, command, options = row
+    version, name, created_ns, trace, trace_hash, seed, design, command, options, study = row
     legs = connection.execute("SELECT host, ended_ns - monotonic_ns FROM legs WHERE run_id = ? ORDER BY leg", [run]).fetchall()
     spent = [length for _, length in legs if length is not None]
-    said = json.loads(options)
-    traces = said.get("traces") or ([trace] if trace else [])
+    made = stored(study, command=command, options=json_text(made) if made is not None else options, design=design, seed=seed)
+    traces = [each.path for each in made.traces] if isinstance(made, Replay) else [trace] if trace else []
     query = "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END AS of, count(DISTINCT session) "
     sessions = dict(connection.execute(query + "FROM calls_row WHERE run_id = ? GROUP BY of", [run]).fetchall())
     return Made(
@@ -85,13 +71,13 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Ma
         seed=seed,
         design=design,
         command=command,
-        options=options,
+        options=json_text(made) if made is not None else options,
         database=str(database),
         hosts=tuple(dict.fromkeys(str(host) for host, _ in legs)),
         legs=len(legs),
         minutes=sum(spent) / SECOND / 60 if spent else None,
         servers=_servers(connection, run),
-        origin=origin(said.get("source") or {}, sessions),
+        origin=origin(notes(options).source, sessions),
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Literal
+
+import msgspec
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import changed
@@ -20,7 +21,7 @@ from agentload.run.inquiry import FAILURES, Asked, Eval, Inquiry, Listener, seen
 from agentload.run.meeting import caveats
 from agentload.run.past import Given, asked_of, check_joined, check_same_questions, given, replies
 from agentload.run.questions import Question
-from agentload.run.record import described_run, fingerprint, leg_row, resume_command
+from agentload.run.record import described_run, fingerprint, leg_row
 from agentload.run.relay import Launching, Relay
 from agentload.store import journal
 from agentload.store.database import reading
@@ -76,20 +77,20 @@ class Leg:
         if self._inquiry.dead is not None:
             raise EndpointError(
                 f"{self._inquiry.dead} failed {FAILURES} questions in a row; what was answered is stored",
-                hint=f"go on with: {resume_command(made.run)}",
+                hint=f"go on with: {made.goes_on_by}",
             )
         if self._changed:
             raise EndpointError(
                 "; ".join(f"{arm} changed while it was asked: {what}" for arm, what in self._changed.items())
                 + "; what it answered meanwhile does not count",
-                hint=f"start it as it was, then: {resume_command(made.run)}",
+                hint=f"start it as it was, then: {made.goes_on_by}",
             )
         counts = self._inquiry.counts
         return Asked(run_id=made.run, answered=counts["answered"], failed=counts["failed"], left=left, load_error=error)
 
     def _relay(self, launching: Launching) -> Relay:
         endpoints = {e.name: e for e in self._eval.endpoints}
-        return Relay(endpoints, launching, is_forced=self._eval.is_forced, is_stopping=self._stops.is_set, notice=self._notice)
+        return Relay(endpoints, launching, is_forced=self._eval.study.servers.force, is_stopping=self._stops.is_set, notice=self._notice)
 
     async def _identities(self, relay: Relay | None) -> dict[str, Identity]:
         """Ask every server who it is; of those that are started in turn, the first to be asked comes last, and stays.
@@ -128,7 +129,7 @@ class Leg:
     def _caveats(self, identities: Mapping[str, Identity], before: Given) -> tuple[str, ...]:
         """Stop where a server is not what its arm should be, or was in the run that is gone on with; tell everything else."""
         asked = [e for e in self._eval.endpoints if e.name in identities]
-        return caveats(asked, identities, before=before.began_as, is_forced=self._eval.is_forced, notice=self._notice)
+        return caveats(asked, identities, before=before.began_as, is_forced=self._eval.study.servers.force, notice=self._notice)
 
     async def _look_again(self, leg: int, asked: Sequence[Endpoint], identities: Mapping[str, Identity], writer: journal.Writer) -> None:
         """Note who the servers are now; what one that became another answered is void."""
@@ -145,7 +146,7 @@ class Leg:
         before = given(made.database, made.run, arms)
         match made.goes_on:
             case "resume":
-                check_same_questions(before, run_id=made.run, options=self._options(), seed=made.seed, database=made.database)
+                check_same_questions(before, run_id=made.run, study=made.study, found=made.notes, database=made.database)
             case "join":
                 kind = kind_of(identities) if identities else None
                 check_joined(before, run_id=made.run, arms=arms, kind=kind, database=made.database)
@@ -165,9 +166,6 @@ class Leg:
             )
         return tuple(each for each in fit if asked_of(each) not in before.answered)
 
-    def _options(self) -> str:
-        return json.dumps(dict(self._eval.options), sort_keys=True)
-
     def _opening(self, leg: LegRow, before: Given, identities: Mapping[str, Identity], told: tuple[str, ...]) -> list[Row]:
         made = self._eval
         seen = [fingerprint(made.run, leg.leg, arm, identity, moment="before") for arm, identity in identities.items()]
@@ -175,8 +173,8 @@ class Leg:
             return [*seen]
         if before.run is not None:
             return [leg, *seen]
-        options = json.dumps({**made.options, "caveats": told}, sort_keys=True)
-        described = described_run(made.run, made.endpoints, identities, seed=made.seed, command=made.command, options=options)
+        found = msgspec.structs.replace(made.notes, caveats=told)
+        described = described_run(made.run, made.study, made.endpoints, identities, command=made.command, notes=found)
         return [leg, *described, *seen]
 
     async def _load(self) -> str | None:

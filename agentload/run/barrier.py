@@ -21,7 +21,8 @@ from agentload.replay.dispatcher import PlayEnd
 from agentload.run.counts import Between, Tally
 from agentload.run.known import dated, differences, is_restarted, newly_missing, remembered
 from agentload.run.record import fingerprint, scraped
-from agentload.run.vigil import OnDead, Vigil, awaited
+from agentload.run.vigil import Vigil, awaited
+from agentload.study.kinds import OnDead
 
 PATIENCE_S = 600.0  # a large model takes minutes to load
 CUT = "stopped before its end"
@@ -47,7 +48,9 @@ class Barrier:
         pair_done: Callable[[int], Awaitable[None]],
         is_stopping: Callable[[], bool],
         notice: Callable[[str], None],
+        goes_on: str,
     ) -> None:
+        self._goes_on = goes_on
         self._run_id = run_id
         self._leg = leg
         self._endpoints = dict(endpoints)
@@ -114,7 +117,7 @@ class Barrier:
             if self._on_dead == "wait" and self._is_relayed:
                 self._vigil.revived(arm)  # it will be: what comes next starts it anew
             elif self._on_dead == "wait":
-                back = await awaited(endpoint, patience_s=PATIENCE_S, run_id=self._run_id, is_stopping=self._is_stopping)
+                back = await awaited(endpoint, patience_s=PATIENCE_S, goes_on=self._goes_on, is_stopping=self._is_stopping)
                 if back is not None:
                     self._met(arm, back)
                     self._vigil.revived(arm)

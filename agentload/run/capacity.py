@@ -17,6 +17,8 @@ from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
+from agentload.study.kinds import Search
+from agentload.study.quantity import LIMITS
 
 TOLERANCE: Final = 0.05  # stop when the bracket is this narrow: closer than runs repeat
 LARGEST: Final = 1 << 14
@@ -77,11 +79,12 @@ def search(arm: str, attempt: Callable[[float], Trial], *, start: float, whole: 
     return Found(arm=arm, holds=low, breaks=high, trials=tuple(trials[load] for load in sorted(trials)))
 
 
-def rows(found: Found, *, run_id: str, at_ns: int, seconds: float, slo: str, classes: Collection[str]) -> Iterator[ProbeRow]:
+def rows(found: Found, *, run_id: str, at_ns: int, study: Search, classes: Collection[str]) -> Iterator[ProbeRow]:
     """Return the steps of a search for concurrency as rows beside a run; *at_ns* is that of all of them, *classes* whose sessions ran."""
+    slo = "" if study.slo is None else LIMITS.write(study.slo)
     for trial in found.trials:
         settings = {"agents": round(trial.load), "slo": slo, "classes": sorted(classes)}
-        detail = asdict(trial) | {"minutes": seconds / 60, "held": found.holds is not None and trial.load <= found.holds}
+        detail = asdict(trial) | {"minutes": study.trial_s / 60, "held": found.holds is not None and trial.load <= found.holds}
         yield ProbeRow(
             run_id=run_id,
             arm=found.arm,
@@ -121,12 +124,10 @@ def keep(rows: Iterable[ProbeRow], database: Path, *, run_id: str, name: str) ->
     load([path], database)
 
 
-def keep_searches(
-    found: Sequence[Found], database: Path, *, run: str, at_ns: int | None, seconds: float, slo: str, classes: Collection[str]
-) -> None:
+def keep_searches(found: Sequence[Found], database: Path, *, run: str, at_ns: int | None, study: Search, classes: Collection[str]) -> None:
     """Keep searches beside a run, where they take the place of those before; a simulated one has no date, only its place behind them."""
     if at_ns is None:
         with reading(database) as connection:
             at_ns = next_search(connection, run)
-    steps = (row for each in found for row in rows(each, run_id=run, at_ns=at_ns, seconds=seconds, slo=slo, classes=classes))
+    steps = (row for each in found for row in rows(each, run_id=run, at_ns=at_ns, study=study, classes=classes))
     keep(steps, database, run_id=run, name="capacity")

@@ -6,42 +6,46 @@ import asyncio
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.kept import Kept
 from agentload.errors import EndpointError, LaunchError
 from agentload.layout.long_run import Primed, Repeated
 from agentload.layout.plan import plan
-from agentload.model.plan import Budget, ClosedLoop, Load, WaitScale
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
 from agentload.model.trace import Trace
 from agentload.run.capacity import Found, search
-from agentload.run.play import Leg, Played, Replay
+from agentload.run.play import Leg, Played, Playing
 from agentload.run.record import new_run_id
 from agentload.run.trial import Limits, Tally, Trial, trouble
 from agentload.store import journal
 from agentload.store.places import journals
+from agentload.study.kinds import Replay, Search
 
 FASTEST_SESSION_S: Final = 0.5
+START: Final = 4
+"""Sessions that a search begins with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
     """What every trial of a search has in common."""
 
+    study: Search
     trace: Trace
-    limits: Limits
-    seconds: float
-    seed: int
-    command: str
-    is_forced: bool = False
-    waits: Mapping[str, WaitScale] = field(default_factory=dict)
 
-    def search(self, arm: Endpoint, *, start: int, told: Callable[[str], None], server: Kept | None = None) -> Found:
+    @property
+    def limits(self) -> Limits:
+        """Return what turns must hold."""
+        return Limits.of(self.study.slo, self.study.share)
+
+    def search(self, arm: Endpoint, *, told: Callable[[str], None], server: Kept | None = None) -> Found:
         """Bracket the number of sessions that *arm* carries; each trial is told when it is over. A server of ours is kept up."""
         is_first = True
 
@@ -59,7 +63,7 @@ class Crowd:
                 told(f"warning: {arm.name}: the search ends at {size:.0f} sessions, which say nothing of the server: {trial.void}")
             return trial
 
-        return search(arm.name, attempt, start=start, whole=True)
+        return search(arm.name, attempt, start=self.study.start or START, whole=True)
 
     def _tried(self, arm: Endpoint, sessions: int, server: Kept | None) -> Trial:
         if server is not None:
@@ -76,34 +80,34 @@ class Crowd:
     def _trial(self, arm: Endpoint, sessions: int) -> tuple[Trial, str | None]:
         """Return one trial, and why its times are not the server's, if they are not."""
         given = sum(1 for _ in self.trace.sessions)
-        rounds = math.ceil(sessions * (1 + self.seconds / FASTEST_SESSION_S) / max(1, given))
+        rounds = math.ceil(sessions * (1 + self.study.trial_s / FASTEST_SESSION_S) / max(1, given))
         repeated = Trace(header=self.trace.header, sessions=Repeated(self.trace, rounds))
+        load = msgspec.structs.replace(self.study.load, sessions=sessions, duration_s=self.study.trial_s)
+        played_once = Replay(traces=self.study.traces, servers=self.study.servers, pairs=1, load=load, seed=self.study.seed, on_dead="skip")
         made = plan(
-            Trace(header=self.trace.header, sessions=Primed(repeated, sessions, self.seed)),
+            Trace(header=self.trace.header, sessions=Primed(repeated, sessions, self.study.seed)),
             [arm.name],
             run=new_run_id(),
-            seed=self.seed,
+            seed=self.study.seed,
             pairs=1,
-            load=Load(arrivals=ClosedLoop(sessions=sessions), waits=self.waits, budget=Budget(seconds=self.seconds)),
+            load=load.planned(),
         )
         with tempfile.TemporaryDirectory() as folder:
             scratch = Path(folder) / "trial.duckdb"
-            replay = Replay(
+            playing = Playing(
+                study=played_once,
                 plan=made,
                 endpoints=(arm,),
                 database=scratch,
                 trace_hash="",
-                command=self.command,
-                on_dead="skip",
-                is_forced=self.is_forced,
-                sample_s=max(0.5, min(5.0, self.seconds / 30)),
+                sample_s=max(0.5, min(5.0, self.study.trial_s / 30)),
             )
             try:
-                played = asyncio.run(Leg(replay).play())
+                played = asyncio.run(Leg(playing).play())
             except EndpointError as error:
                 raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
             rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]
-        return measured(sessions, rows, self.limits, self.seconds, died=_died(rows, played)), played.health.void
+        return measured(sessions, rows, self.limits, self.study.trial_s, died=_died(rows, played)), played.health.void
 
 
 def measured(sessions: int, rows: Iterable[Row], limits: Limits, seconds: float, *, died: str | None) -> Trial:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal, TypeAlias
 
-from agentload.errors import UsageError
 from agentload.layout.long_run import Primed, Repeated
 from agentload.layout.plan import plan
 from agentload.model.metrics import clock_start
@@ -15,22 +13,20 @@ from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.run.capacity import Found, search
 from agentload.run.trial import Limits, Tally, Trial, broken_level
+from agentload.study.kinds import Search, What
 from agentload.virtual.shell import Shell
 
-What: TypeAlias = Literal["max-concurrency", "max-rate"]
 FASTEST_TOKEN_S = 0.002  # no deployment that is known decodes a sequence faster
 START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 
-def find(what: What, trace: Trace, arm: ArmProfile, *, limits: Limits, load: Load, seconds: float, seed: int) -> Found:
-    """Return the largest number of sessions, or of session starts a second, that *arm* carries within *limits*.
+def find(study: Search, trace: Trace, arm: ArmProfile) -> Found:
+    """Return the largest number of sessions, or of session starts a second, that *arm* carries within the service level.
 
-    Each load is played for *seconds* of virtual time, the first quarter of which is left out: caches fill, queues build up. The first
+    Each load is played for a trial of virtual time, the first quarter of which is left out: caches fill, queues build up. The first
     sessions of a closed loop begin in the middle: while all are young, the pool holds several times as many as later on.
     """
-    if limits == Limits(share=limits.share):
-        raise UsageError("a search needs a limit to hold", hint="--slo ttft=2000,tpot=50")
-
+    what, seconds, seed, load, limits = study.find, study.trial_s, study.seed, study.load.planned(), Limits.of(study.slo, study.share)
     sessions, shortest_s = _shape(trace, load)
     starts_per_s = 1 / shortest_s if what == "max-concurrency" else 1.0
 

@@ -26,8 +26,11 @@ from agentload.run.known import remembered
 from agentload.run.past import Asked as AskedOf
 from agentload.run.past import asked_of
 from agentload.run.questions import Question, Questions
+from agentload.run.record import again
 from agentload.run.relay import Launching
 from agentload.store import journal
+from agentload.study.kinds import Ask
+from agentload.study.stored import Notes
 from agentload.tasks import Grade
 
 FAILURES: Final = 16
@@ -39,21 +42,26 @@ class Eval:
     """Everything that an evaluation needs."""
 
     run: str
+    study: Ask
     asked: Questions
     endpoints: tuple[Endpoint, ...]
     database: Path
-    seed: int
-    command: str
-    options: Mapping[str, object]
-    concurrency: int = 8
-    thinking_tokens: int = 0
-    """Room for thinking on top of each answer's cap."""
+    notes: Notes
+    """What was found out before anybody was asked: what lengths rest on, which arms there are."""
     goes_on: Literal["new", "resume", "join"] = "new"
     """Join: add the answers to a run of another verb, on the same arms."""
     launching: Launching | None = None
     """Start the servers in turn, and ask each all of its questions; None: they run all the time."""
-    is_forced: bool = False
-    """Ask servers that are not what the arms file expects, or what the run was played on; a caveat is kept."""
+
+    @property
+    def command(self) -> str:
+        """Return the command line that asks it all."""
+        return again(self.study, self.database, into=self.run if self.goes_on == "join" else None)
+
+    @property
+    def goes_on_by(self) -> str:
+        """Return the command line that asks what is left."""
+        return self.command if self.goes_on == "join" else again(self.study, self.database, resume=self.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +117,7 @@ class Inquiry:
 
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    for _ in range(made.concurrency):
+                    for _ in range(made.study.concurrency):
                         tasks.create_task(work())
             except* StoreError as group:  # all workers write to one journal: the first refusal tells all
                 raise group.exceptions[0] from None
@@ -119,14 +127,14 @@ class Inquiry:
         made = self._eval
         item = made.asked.item(question)
         # The order of the arms is drawn, so that none is always asked with a warmer machine.
-        order = sorted(askers, key=lambda arm: Random(f"{made.seed} {question} {arm}").random())
+        order = sorted(askers, key=lambda arm: Random(f"{made.study.seed} {question} {arm}").random())
         replies: dict[str, Answered | Failed] = {}
         for arm in order:
             replies[arm] = await askers[arm].ask(
                 item.messages,
                 tools=item.tools,
-                output_tokens=item.output_tokens + made.thinking_tokens,
-                seed=made.seed + question.repetition,
+                output_tokens=item.output_tokens + made.study.thinking_tokens,
+                seed=made.study.seed + question.repetition,
                 request_id=request_id(made.run, question, arm),
             )
             self._watch(arm, replies[arm])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -14,11 +14,14 @@ from agentload.errors import PlanError
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan, Play, Round
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, Kind, LegRow, Row, RunRow
+from agentload.replay.stretches import stretches, where
 from agentload.run.known import began_as
 from agentload.run.questions import Question
-from agentload.run.record import conditions
 from agentload.store import journal
 from agentload.store.places import journals
+from agentload.study.change import differences
+from agentload.study.kinds import Ask, Replay, Study
+from agentload.study.stored import Notes, notes, stored
 
 KEPT: Final = (RunRow, LegRow, ArmRow, BlockRow, CallRow, FingerprintRow)
 
@@ -82,24 +85,18 @@ def _played(rows: Sequence[Row]) -> Counter[int]:
     return Counter([pair for pair, _ in salts] + [pair for _, pair in killed])
 
 
-def blocks_of(database: Path, run_id: str) -> int | None:
-    """Return into how many blocks a run cut its trace; None where there is no such run."""
-    return _options(database, run_id).get("pairs")
-
-
-def lasted_s(database: Path, run_id: str) -> float | None:
-    """Return the seconds that a run's blocks may last; None where they end with their sessions, or there is no such run."""
-    seconds: float | None = _options(database, run_id).get("load", {}).get("budget", {}).get("seconds")
-    return seconds
-
-
-def _options(database: Path, run_id: str) -> dict[str, Any]:
+def began(database: Path, run_id: str) -> RunRow | None:
+    """Return how a run was described when it began; None where its journals do not say."""
     rows = (row for path in journals(database, run_id) for row in journal.read(path, damaged=lambda _: None))
-    run = next((row for row in rows if isinstance(row, RunRow)), None)
-    return {} if run is None else json.loads(run.options)
+    return next((row for row in rows if isinstance(row, RunRow)), None)
 
 
-def check_resumed(before: Past, plan: Plan, *, trace_hash: str, database: Path) -> None:
+def study_of(run: RunRow) -> Study | None:
+    """Return the study of a run; None where an older version did not write down enough of it."""
+    return stored(run.study, command=run.command, options=run.options, design=run.design, seed=run.seed)
+
+
+def check_resumed(before: Past, plan: Plan, study: Study, *, trace_hash: str, database: Path) -> None:
     """Raise PlanError unless *plan* goes on where the run stopped."""
     if before.run is None:
         raise PlanError(f"no journal of run {plan.run} beside {database}", hint=f"agentload runs list --db {database}")
@@ -113,20 +110,21 @@ def check_resumed(before: Past, plan: Plan, *, trace_hash: str, database: Path) 
             raise PlanError(f"run {plan.run} began with {name} {then}, not {now}", hint=hint)
     if before.arms != plan.arms:
         raise PlanError(f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}", hint=hint)
-    if other := _other(json.loads(before.run.options), json.loads(json.dumps(conditions(plan)))):
+    first = study_of(before.run)
+    if first is None:
+        raise PlanError(f"run {plan.run} is of an older version, which did not write down how it was played", hint="replay it again")
+    if other := (*differences(first, study), *_other(first, study, before.run, plan)):
         raise PlanError(f"run {plan.run} began with other {' and '.join(other)}", hint=hint)
 
 
-def _other(began: dict[str, Any], goes_on: dict[str, Any]) -> list[str]:
-    """Name what differs; more pairs than a run began with are the same plan, gone on with."""
-    if goes_on["rounds"] > began["rounds"]:
-        goes_on["rounds"] = began["rounds"]
-        if "starts" in began and goes_on.get("starts", 0) > began["starts"]:
-            goes_on["starts"] = began["starts"]  # which start a pair was played on is seen, not planned
-        if "machines" in began:
-            goes_on["machines"] = goes_on.get("machines", [])[: len(began["machines"])]
-    names = [*goes_on, *({"starts", "machines"} & began.keys() - goes_on.keys())]
-    return ["pairs" if name == "rounds" else name for name in names if began.get(name) != goes_on.get(name)]
+def _other(first: Study, study: Study, run: RunRow, plan: Plan) -> Iterator[str]:
+    """Name what differs beside the studies; more pairs than a run began with are the same plan, gone on with."""
+    if isinstance(first, Replay) and isinstance(study, Replay) and study.pairs < first.pairs:
+        yield "pairs"
+    machines = [dict(where(stretch)) for stretch in stretches(plan.rounds)]
+    then = list(notes(run.options).machines)
+    if then and then != machines[: len(then)]:
+        yield "machines"
 
 
 Asked: TypeAlias = tuple[str, int, str, float | None, int]
@@ -181,14 +179,17 @@ def replies(database: Path, run_id: str, arm: str) -> dict[Asked, Answered]:
     return {asked: Answered(text=text, finish_reason=None) for asked, text in said.items() if text is not None}
 
 
-def check_same_questions(before: Given, *, run_id: str, options: str, seed: int, database: Path) -> None:
+def check_same_questions(before: Given, *, run_id: str, study: Ask, found: Notes, database: Path) -> None:
     """Raise `PlanError` unless the run began with the same questions."""
     if before.run is None:
         raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list --db {database}")
-    began = json.loads(before.run.options)
-    began.pop("caveats", None)  # of its servers, not of its questions
-    if (began, before.run.seed) != (json.loads(options), seed):
-        raise PlanError(f"run {run_id} began with other questions", hint=f"resume with what it began with: {before.run.command}")
+    hint = f"resume with what it began with: {before.run.command}"
+    first, then = study_of(before.run), notes(before.run.options)
+    if not isinstance(first, Ask):
+        raise PlanError(f"run {run_id} did not begin with questions, or an older version did not write them down", hint=hint)
+    other = differences(first, study, roles=("what", "amount"))
+    if other or (then.lengths, then.digest, then.arms) != (found.lengths, found.digest, found.arms):
+        raise PlanError(f"run {run_id} began with other {' and '.join(other) or 'questions'}", hint=hint)
 
 
 def check_joined(before: Given, *, run_id: str, arms: tuple[str, ...], kind: Kind | None, database: Path) -> None:

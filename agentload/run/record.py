@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import platform
 import secrets
-import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, TypeVar
+
+import msgspec
 
 from agentload import __version__
 from agentload.endpoints.endpoint import Endpoint
@@ -22,14 +22,21 @@ from agentload.errors import ProfileError
 from agentload.exposition.scrape import is_level
 from agentload.kvmath.config import model_shape
 from agentload.layout.cost import ideal_hit_rates
-from agentload.layout.plan import starts_of
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, Row, RunRow, SampleRow
 from agentload.model.trace import Header
 from agentload.replay.stretches import stretches, where
+from agentload.study.argv import command
+from agentload.study.change import extended
+from agentload.study.document import json_text
+from agentload.study.kinds import Ask, Replay, Study, Sweep
+from agentload.study.parts import Live
+from agentload.study.stored import Notes
 
-RESUMABLE = frozenset({"replay", "eval"})
-"""Verbs with a `--resume`; the others begin anew when they are called again."""
+StudyT = TypeVar("StudyT", Replay, Sweep, Ask, Study)
+
+DATABASE: Final = "agentload.duckdb"
+"""Where verbs write, unless they are told otherwise."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -40,6 +47,7 @@ def new_run_id() -> str:
 
 def run_row(
     plan: Plan,
+    study: Study,
     *,
     kind: Kind,
     name: str,
@@ -47,11 +55,18 @@ def run_row(
     model: str | None,
     created_ns: int,
     command: str,
-    settings: Mapping[str, object],
+    notes: Notes,
     cache_block: int | None = None,
 ) -> RunRow:
     """Describe a run; *cache_block* are the tokens of a block of the servers' prefix cache."""
-    ideal = ideal_hit_rates(plan, block=cache_block)
+    machines = tuple(dict(where(stretch)) for stretch in stretches(plan.rounds))
+    found = msgspec.structs.replace(
+        notes,
+        ideal_hit_rates=ideal_hit_rates(plan, block=cache_block),
+        source=_source(plan.header),
+        rounds=len(plan.rounds),
+        machines=machines if len(machines) > 1 else (),
+    )
     return RunRow(
         run_id=plan.run,
         kind=kind,
@@ -64,15 +79,26 @@ def run_row(
         seed=plan.seed,
         version=__version__,
         command=command,
-        options=json.dumps(
-            {**settings, **conditions(plan), "ideal_hit_rates": ideal, "source": _source(plan.header)},
-            sort_keys=True,
-        ),
+        options=found.text(),
+        study=json_text(shown(study)),
     )
 
 
 def _source(header: Header) -> dict[str, object]:
     return {name: json.loads(said) for name, said in header.source}
+
+
+def shown(study: StudyT) -> StudyT:
+    """Return a study whose URLs show no name, password or query: it is stored."""
+    if not isinstance(study.servers, Live):
+        return study
+    return extended(study, endpoints=without_credentials(study.servers.endpoints))
+
+
+def again(study: Study, database: Path, *, resume: str | None = None, into: str | None = None) -> str:
+    """Return the command line that runs a study, goes on with the run *resume*, or adds what it finds to the run *into*."""
+    db = None if database == Path(DATABASE) else str(database)
+    return command(shown(study), db=db, resume=resume, into=into)
 
 
 def leg_row(run_id: str, leg: int) -> LegRow:
@@ -118,33 +144,6 @@ def scraped(run_id: str, leg: int, endpoint: Endpoint, identity: Identity) -> It
                 yield SampleRow(run_id=run_id, leg=leg, arm=endpoint.name, at_ns=at_ns, name=name, value=value)
 
 
-def typed_command() -> str:
-    """Return the command line as the user typed it, without passwords of URLs."""
-    return without_credentials(shlex.join(["agentload", *sys.argv[1:]]))
-
-
-def resume_command(run_id: str) -> str:
-    """Return the command line that goes on with a run: as it was typed, with `--resume` where its verb has that."""
-    typed = sys.argv[1:]
-    is_resumed = any(each.partition("=")[0] in {"--resume", "--into"} for each in typed)  # a run that is joined goes on by itself
-    return f"{typed_command()} --resume {run_id}" if {*typed[:1]} & RESUMABLE and not is_resumed else typed_command()
-
-
-def conditions(plan: Plan) -> dict[str, object]:
-    """Return what every leg of a run must have in common for its pairs to be compared, as JSON has it."""
-    load = plan.load
-    described = {**asdict(load), "arrivals": {"kind": type(load.arrivals).__name__, **asdict(load.arrivals)}}
-    starts = starts_of(plan)
-    machines = [dict(where(stretch)) for stretch in stretches(plan.rounds)]
-    return {
-        "load": described,
-        "cache": plan.cache,
-        "rounds": len(plan.rounds),
-        **({"starts": starts} if starts else {}),
-        **({"machines": machines} if len(machines) > 1 else {}),
-    }
-
-
 def geometry(endpoint: Endpoint, model: str, identity: Identity) -> str | None:
     """Return the shape of the model as JSON, from the first config.json that is found; None where none is here or it is not understood.
 
@@ -177,7 +176,7 @@ def _names(endpoint: Endpoint, model: str, identity: Identity) -> Iterator[str]:
 
 
 def described_run(
-    run: str, endpoints: Sequence[Endpoint], identities: Mapping[str, Identity], *, seed: int, command: str, options: str
+    run: str, study: Ask, endpoints: Sequence[Endpoint], identities: Mapping[str, Identity], *, command: str, notes: Notes
 ) -> tuple[Row, ...]:
     """Describe the run and its arms."""
     models = {each.name: served_model(each, identities[each.name]) for each in endpoints}
@@ -191,9 +190,10 @@ def described_run(
         trace_hash=None,
         model=names.pop() if len(names) == 1 else None,
         design="interleaved",
-        seed=seed,
+        seed=study.seed,
         version=__version__,
         command=command,
-        options=options,
+        options=notes.text(),
+        study=json_text(shown(study)),
     )
     return described, *(arm_row(run, place, each, models[each.name], identities[each.name]) for place, each in enumerate(endpoints))

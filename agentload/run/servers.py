@@ -1,4 +1,4 @@
-"""Start the emulated endpoints that a comparison names, for as long as it lasts."""
+"""Reach the servers that a study names: those that run, and emulated ones, which are served for as long as it lasts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Final
 
 from agentload.builtin import find
 from agentload.emulator.profile import parse
@@ -47,14 +48,16 @@ def _endpoint(arm: ArmProfile, url: str) -> Endpoint:
     return Endpoint(name=arm.name, url=url, model=arm.model.name, profile=f"{arm.profile}/{arm.name}")
 
 
+ALL: Final = "all"
+"""In place of an arm's name: every arm."""
+
+
 def with_control(endpoints: tuple[Endpoint, ...], arm: str | None) -> tuple[Endpoint, ...]:
-    """Return the endpoints with a second copy of *arm*; as they are when it is None."""
-    if arm is None:
-        return endpoints
-    copied = next((endpoint for endpoint in endpoints if endpoint.name == arm), None)
-    if copied is None:
+    """Return the endpoints with a second copy of *arm*, or of all; as they are when it is None."""
+    copied = tuple(endpoint for endpoint in endpoints if arm in (ALL, endpoint.name))
+    if arm is not None and not copied:
         raise EndpointError(f"--aa: no arm '{arm}'", hint=f"one of: {', '.join(endpoint.name for endpoint in endpoints)}")
-    return (*endpoints, replace(copied, name=control_of(arm)))
+    return (*endpoints, *(replace(endpoint, name=control_of(endpoint.name)) for endpoint in copied))
 
 
 def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
@@ -92,11 +95,11 @@ def arms_of(profile: str, names: Sequence[str] = ()) -> tuple[ArmProfile, ...]:
 
 @contextmanager
 def reached(
-    wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool = False, machines: int = 1
+    wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool = False, machines: int = 1, speed: float = 1.0
 ) -> Iterator[tuple[Endpoint, ...]]:
     """Yield the endpoints, started where they are emulated, on so many *machines*; when *is_dry*, only named."""
     if not isinstance(wanted, Emulated):
         yield wanted
         return
-    with emulated(wanted, noise=noise, seed=seed, dry=is_dry, machines=machines) as served:
+    with emulated(wanted, noise=noise, seed=seed, dry=is_dry, machines=machines, speed=speed) as served:
         yield served

@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agentload import __version__
 from agentload.endpoints.identity import Identity
 from agentload.kvmath.pool import pool_of
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
 from agentload.replay.stretches import stretches
-from agentload.run.record import run_row
+from agentload.run.record import again, run_row
 from agentload.serve.facts import Facts
 from agentload.store import journal
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
+from agentload.study.change import extended
+from agentload.study.document import json_text
+from agentload.study.kinds import Replay
+from agentload.study.stored import Notes
 from agentload.virtual.shell import Shell
 
 SAMPLE_S = 10.0
@@ -28,11 +33,12 @@ SAMPLE_S = 10.0
 class Simulation:
     """Everything that a simulation depends on; equal values give equal bytes."""
 
+    study: Replay
     plan: Plan
     arms: Mapping[str, ArmProfile]
     trace_hash: str
-    command: str
-    settings: Mapping[str, object] = field(default_factory=dict)
+    database: Path
+    notes: Notes = field(default_factory=Notes)
     slowness: Mapping[str, float] = field(default_factory=dict)
     """How many times as long a step takes on each machine of the plan."""
 
@@ -42,13 +48,14 @@ class Simulation:
         profile = next(iter(self.arms.values())).profile
         yield run_row(
             plan,
+            self.study,
             kind="simulated",
             name=f"{plan.header.name} on {profile}",
             trace_hash=self.trace_hash,
             model=next(iter(self.arms.values())).model.name,
             created_ns=0,
-            command=self.command,
-            settings=self.settings,
+            command=again(self.study, self.database),
+            notes=self.notes,
         )
         leg = LegRow(run_id=plan.run, leg=1, host="virtual", boot_id=None, monotonic_ns=0, wall_ns=0)
         yield leg
@@ -72,9 +79,10 @@ class Simulation:
             yield FingerprintRow(run_id=self.plan.run, leg=1, arm=name, at_ns=at_ns, moment="before", round=round_, facts=text)
 
 
-def run_id(*parts: object) -> str:
+def run_id(study: Replay, trace_hash: str, arms: Sequence[ArmProfile]) -> str:
     """Name a simulation by what it depends on: the same question twice is the same run."""
-    return "sim-" + hashlib.blake2b("\x1f".join(map(repr, parts)).encode(), digest_size=5).hexdigest()
+    parts = (__version__, trace_hash, *map(repr, arms), json_text(extended(study, traces=())))
+    return "sim-" + hashlib.blake2b("\x1f".join(parts).encode(), digest_size=5).hexdigest()
 
 
 def identity(arm: ArmProfile) -> Identity:
@@ -93,9 +101,9 @@ def quiet(arms: Sequence[ArmProfile]) -> dict[str, ArmProfile]:
     return {arm.name: replace(arm, noise=Noise()) for arm in arms}
 
 
-def store(simulation: Simulation, database: Path, *, told: Callable[[int], None] = lambda _: None) -> None:
+def store(simulation: Simulation, *, told: Callable[[int], None] = lambda _: None) -> None:
     """Write a simulation's journal and load it; an equal run that is there already is replaced by its equal."""
-    folder = journal_folder(database, simulation.plan.run)
+    folder = journal_folder(simulation.database, simulation.plan.run)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "leg001.journal"
     path.unlink(missing_ok=True)
@@ -105,4 +113,4 @@ def store(simulation: Simulation, database: Path, *, told: Callable[[int], None]
             if count % 1000 == 0:
                 writer.flush()
                 told(count)
-    load([path], database)
+    load([path], simulation.database)

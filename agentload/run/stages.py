@@ -20,7 +20,6 @@ from agentload.errors import EndpointError
 from agentload.model.plan import Plan, Round
 from agentload.replay.stretches import stretches, where
 from agentload.run.past import Past, needless
-from agentload.run.record import resume_command
 
 PATIENCE_S: Final = 3600.0
 LOOK_S: Final = 2.0
@@ -83,7 +82,7 @@ async def exchanged(
     said: Mapping[str, Facts],
     *,
     notice: Callable[[str], None],
-    run_id: str,
+    goes_on: str,
     patience_s: float = PATIENCE_S,
 ) -> None:
     """Wait until the servers of a stage are where they belong; *said* is what each arm's server said of itself before."""
@@ -96,7 +95,7 @@ async def exchanged(
         if waiting and time.monotonic() + LOOK_S > until_s:
             raise EndpointError(
                 f"{waiting[0].name} is not at {waiting[0].shown_url} after {patience_s / 60:.0f} min",
-                hint=f"exchange the servers, then: {resume_command(run_id)}",
+                hint=f"exchange the servers, then: {goes_on}",
             )
         if waiting:
             await asyncio.sleep(LOOK_S)

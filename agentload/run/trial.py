@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from agentload.model import metrics
 from agentload.model.rows import CallRow, SampleRow
+from agentload.study.parts import Slo
 
 WARM: Final = 0.25  # of a trial's time, left out: caches fill and queues build up
 QUEUED: Final = 0.25  # of the samples with requests waiting: a single one may be between two steps
@@ -25,6 +26,12 @@ class Limits:
     tpot_ms: float | None = None
     turn_ms: float | None = None
     share: float = 0.95
+
+    @classmethod
+    def of(cls, slo: Slo | None, share: float) -> Limits:
+        """Return a study's service level with the share of turns that must hold it."""
+        said = slo or Slo()
+        return cls(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms, share=share)
 
     def holds(self, row: CallRow, since_ns: int) -> bool:
         """Tell whether one turn was within the limits; one that failed, or gave no token, was not."""

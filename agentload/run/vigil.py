@@ -6,16 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
 from agentload.model.commands import Send, Status
 from agentload.model.rows import CallRow
-from agentload.run.record import resume_command
-
-OnDead: TypeAlias = Literal["wait", "skip", "stop"]
 
 DEAD_AFTER: Final = 5  # failures in a row without any answer between them; one alone may be a full accept queue
 SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeout"})
@@ -50,7 +47,7 @@ class Vigil:
         self._failures[arm] = 0
 
 
-async def awaited(endpoint: Endpoint, *, patience_s: float, run_id: str, is_stopping: Callable[[], bool]) -> Identity | None:
+async def awaited(endpoint: Endpoint, *, patience_s: float, goes_on: str, is_stopping: Callable[[], bool]) -> Identity | None:
     """Ask until the endpoint answers, or nobody wants it any more. Raises EndpointError when it stays silent."""
     until_s = time.monotonic() + patience_s
     while not is_stopping():
@@ -60,7 +57,7 @@ async def awaited(endpoint: Endpoint, *, patience_s: float, run_id: str, is_stop
             if time.monotonic() + LOOK_S > until_s:
                 raise EndpointError(
                     f"{endpoint.name} stayed dead for {patience_s:.0f} s: {error.message}",
-                    hint=f"start it again, then: {resume_command(run_id)}",
+                    hint=f"start it again, then: {goes_on}",
                 ) from error
         await asyncio.sleep(LOOK_S)
     return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
 from agentload.errors import StoreError
-from agentload.store.database import transaction
+from agentload.store.database import reading, transaction
 
 # `verdicts` and `samples` of a run go with it; jobs and alarms belong to a schedule.
 TABLES: Final = ("legs", "arms", "fingerprints", "blocks", "samples", "answers", "probes", "verdicts", "runs")
@@ -249,3 +250,19 @@ def _blocks(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[BlockLi
         )
         for leg, round_, pair, block, arm, seconds, drain, calls, ok, tokens, requests, warmup, void in rows
     )
+
+
+def run_named(database: Path, wanted: str | None) -> str:
+    """Return the run that *wanted* names, in full or as it begins, or with None the one stored last; raise `StoreError` otherwise."""
+    with reading(database) as connection:
+        rows = connection.execute("SELECT run_id FROM runs ORDER BY rowid").fetchall()
+    runs = [str(row[0]) for row in rows]
+    if not runs:
+        raise StoreError(f"{database}: no run in it", hint="make one: agentload replay TRACE --endpoints ENDPOINTS --db " + str(database))
+    if wanted is None or wanted in runs:
+        return wanted or runs[-1]
+    found = [run for run in runs if wanted and run.startswith(wanted)]
+    if len(found) != 1:
+        said = f"{len(found)} runs begin with '{wanted}'" if found else f"no run '{wanted}'"
+        raise StoreError(f"{database}: {said}", hint=f"its runs are: {', '.join((found or runs)[-8:])}")
+    return found[0]

@@ -8,7 +8,8 @@ CREATE TABLE journals (path VARCHAR NOT NULL, loaded_bytes BIGINT NOT NULL, mark
 
 CREATE TABLE runs (
     run_id VARCHAR NOT NULL, kind VARCHAR NOT NULL, name VARCHAR NOT NULL, created_ns BIGINT NOT NULL, trace_name VARCHAR, trace_hash VARCHAR,
-    model VARCHAR, design VARCHAR, seed BIGINT NOT NULL, version VARCHAR NOT NULL, command VARCHAR NOT NULL, options JSON NOT NULL
+    model VARCHAR, design VARCHAR, seed BIGINT NOT NULL, version VARCHAR NOT NULL, command VARCHAR NOT NULL, options JSON NOT NULL,
+    study JSON
 );
 
 CREATE TABLE legs (

@@ -7,7 +7,11 @@ WITH RECURSIVE attempts AS (
 ),
 retried AS (SELECT request_id, min(due_ns) AS due_ns, min(released_ns) AS released_ns FROM attempts GROUP BY request_id),
 held_back AS (
-    SELECT run_id FROM runs WHERE (options->>'$.load.max_in_flight') IS NOT NULL OR (options->>'$.load.arrivals.kind') = 'ClosedLoop'
+    SELECT run_id FROM runs
+    WHERE (study->>'$.kind') = 'sweep' OR (study->>'$.capacity') IS NOT NULL
+        OR (study->>'$.load.sessions') IS NOT NULL OR (study->>'$.load.max_in_flight') IS NOT NULL
+        -- As older versions wrote it.
+        OR (options->>'$.load.max_in_flight') IS NOT NULL OR (options->>'$.load.arrivals.kind') = 'ClosedLoop'
 ),
 clocked AS (
     SELECT c.*, coalesce(r.released_ns, c.released_ns) AS began_ns,

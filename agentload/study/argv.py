@@ -24,7 +24,7 @@ from agentload.study.quantity import WORDS, Text, named, number, plain
 Typed: TypeAlias = Mapping[str, Any]
 """What was typed, by `Flag.name`: text, a list of it for what may be repeated, True or False for a switch."""
 
-MINUTES: Final = Text(read=lambda text, option: 60 * number(text, option, unit="min"), write=lambda value: plain(value / 60), shown="FLOAT")
+MINUTES: Final = Text(read=lambda text, option: 60 * number(text, option, unit="min"), write=lambda value: plain(value / 60), shown="TIME")
 SWITCHES: Final = ("--concurrency",)
 """Options that choose between the studies of a verb and have no value."""
 PLAIN: Final = ("--dry-run", "--json", "--gate", "--print-study")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import PurePath
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from agentload.study.document import fields_of
+from agentload.study.document import fields_of, tag
 from agentload.study.fields import Role
 from agentload.study.kinds import Replay, Study
 
@@ -21,13 +21,19 @@ WORDS: Final = {"traces": "trace", "cache": "cache setting", "thinking": "thinki
 
 def differences(a: Study, b: Study, *, roles: Collection[Role] = WHAT) -> tuple[str, ...]:
     """Name what two studies differ by, among the fields of these roles; equal ones measure the same."""
+    return tuple(name for name, _, _ in changes(a, b, roles=roles))
+
+
+def changes(a: Study, b: Study, *, roles: Collection[Role] = WHAT) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what two studies differ by, among the fields of these roles, with both values."""
     if type(a) is not type(b) or type(a.servers) is not type(b.servers):
-        return ("kind of study",)
-    return tuple(
-        WORDS.get(name := flag.option.removeprefix("--"), name)
-        for _, flag in fields_of(a)
-        if flag.said.role in roles and _compared(flag.value(a)) != _compared(flag.value(b))
-    )
+        yield "kind of study", tag(type(a)), tag(type(b))
+        return
+    for _, flag in fields_of(a):
+        one, other = flag.value(a), flag.value(b)
+        if flag.said.role in roles and _compared(one) != _compared(other):
+            name = flag.option.removeprefix("--")
+            yield WORDS.get(name, name), one, other
 
 
 def _compared(value: Any) -> Any:  # noqa: ANN401  # a field's

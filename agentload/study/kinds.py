@@ -63,8 +63,8 @@ class Replay(_Kind, frozen=True, tag="replay"):
     ] = SLO
     seed: Annotated[int, option(SEED)] = 0
     timeouts: Timeouts = Timeouts()
-    warmup: Annotated[bool, option("Play the first block on every arm first, also on --resume; left out.")] = False
-    aa: Annotated[str | None, option("Play this arm a second time under another name: the noise floor.")] = None
+    warmup: Annotated[bool, option("Play the first block on every arm first, also on --resume; left out.", role="means")] = False
+    aa: Annotated[str | None, option("Play this arm, or all, a second time under another name: the noise floor.", role="means")] = None
     on_dead: Annotated[OnDead, option("When an endpoint dies: wait for it (10 min), skip it, or stop.", role="means")] = "wait"
     workers: Annotated[
         int,

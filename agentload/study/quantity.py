@@ -190,4 +190,8 @@ TEXT: Final = Text(read=lambda text, _: text, write=str, shown="TEXT")
 def of_number(kind: type[int | float], unit: Unit) -> Text:
     """Return how numbers in a unit are read and written."""
     read = whole if kind is int else number
-    return Text(read=lambda text, option: read(text, option, unit=unit), write=plain, shown="INTEGER" if kind is int else "FLOAT")
+    shown = _SHOWN.get(unit, "INTEGER" if kind is int else "FLOAT")
+    return Text(read=lambda text, option: read(text, option, unit=unit), write=plain, shown=shown)
+
+
+_SHOWN: Final[Mapping[Unit, str]] = {"s": "TIME", "min": "TIME", "ms": "TIME", "tokens": "TOKENS", "share": "SHARE"}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from agentload.model.metrics import Clock, stored_clock_start, ttft_ms
+from agentload.model.metrics import Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.run.latest import Latest, Spread
 
@@ -160,11 +159,11 @@ class Fold:
 
     def _opened(self, row: RunRow) -> None:
         self._run = row
-        options = json.loads(row.options)
-        self._job = options.get("job")
-        self._clock = Clock(stored_clock_start(options))
-        self._rounds = options.get("rounds")
-        self._expected = options.get("calls") or {}
+        noted = notes(row.options)
+        self._job = noted.job
+        self._clock = Clock(clock_start_of(stored(row.study, command=row.command, options=row.options)))
+        self._rounds = noted.rounds
+        self._expected = noted.calls
 
     def _began(self, row: LegRow) -> None:
         if self._leg is None or row.leg != self._leg.leg:

@@ -13,9 +13,12 @@ import msgspec
 from agentload.builtin import HERE, find
 from agentload.endpoints.read import is_arms_file
 from agentload.endpoints.urls import without_user
-from agentload.errors import AgentloadError
-from agentload.model.plan import Arrivals, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
+from agentload.errors import AgentloadError, UsageError
 from agentload.report.policy import Setting, check_finite, parse, read_policy
+from agentload.study.change import extended
+from agentload.study.document import study
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
 
@@ -57,14 +60,9 @@ class Job:
     """One scheduled comparison."""
 
     name: str
-    traces: tuple[str, ...]
-    endpoints: str
+    study: Replay
+    """What is played: its trace is found, and its arms file lies, where the jobs file says."""
     schedule: Schedule
-    model: str | None = None
-    api_key_env: str | None = None
-    pairs: int = 6
-    load: Load = field(default_factory=Load)
-    seed: int = 0
     budget: Budget = field(default_factory=Budget)
     setting: Setting = field(default_factory=Setting)
     metrics: tuple[Metric, ...] = ("turn_ms",)
@@ -83,6 +81,17 @@ class Job:
     spec: str = "{}"
     """The job as JSON, as it was written."""
 
+    @property
+    def endpoints(self) -> str:
+        """Return what names the servers."""
+        assert isinstance(self.study.servers, Live), "jobs ask servers"
+        return self.study.servers.endpoints
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        """Return what names the traces."""
+        return tuple(each.path for each in self.study.traces)
+
     def times(self, *, is_controlled: bool) -> int:
         """Return how often an execution plays each arm: its budget is as many times as large."""
         return 2 if is_controlled else 1
@@ -99,27 +108,21 @@ def job(name: str, content: object, *, at: Path) -> Job:
     if not NAME.fullmatch(name):
         raise AgentloadError(f"{where}: a name has small letters, digits and hyphens, at most 52", hint="such as nightly-rag")
     check_finite(content, at=where, hint=SHOWN)
+    own, played = _parted(content)
     try:
-        said = msgspec.convert(content, _Entry)
+        said = msgspec.convert(own, _Entry)
+        study = _study(played, at=at, where=where)
     except msgspec.ValidationError as error:
         raise AgentloadError(f"{where}: {error}", hint=SHOWN) from error
-    if without_user(said.endpoints) != said.endpoints:
-        raise AgentloadError(
-            f"{where}: endpoints holds a password, and jobs are stored", hint="name an arms file, with key_env or header_env"
-        )
+    except UsageError as error:
+        raise AgentloadError(error.message, hint=error.hint or SHOWN) from error
     schedule = Schedule(cron=said.schedule.cron, time_zone=said.schedule.time_zone, stagger_s=said.schedule.stagger_s)
     check(schedule, where=where)
-    _check_numbers(said, where)
+    _check_numbers(said, study, where)
     return Job(
         name=name,
-        traces=tuple(_trace(at, each) for each in said.traces),
-        endpoints=str(beside(at, said.endpoints)) if is_arms_file(said.endpoints) else said.endpoints,
+        study=study,
         schedule=schedule,
-        model=said.model,
-        api_key_env=said.api_key_env,
-        pairs=said.pairs,
-        load=_load(said.load),
-        seed=said.seed,
         budget=Budget(calls=said.budget.calls, minutes=said.budget.minutes, usd=said.budget.usd),
         setting=_setting(said.policy, at=at, where=where),
         metrics=tuple(said.metrics),
@@ -131,6 +134,57 @@ def job(name: str, content: object, *, at: Path) -> Job:
         folder=at.parent,
         spec=msgspec.json.encode(content).decode(),
     )
+
+
+def _parted(content: object) -> tuple[object, dict[str, Any]]:
+    """Part what is the job's own from the fields of its study."""
+    if not isinstance(content, dict):
+        return content, {}
+    names = frozenset(Replay.__struct_fields__)
+    servers = frozenset(Live.__struct_fields__) - {"noise"}  # a job's noise is the scatter to expect
+    played = {name: value for name, value in content.items() if name in names}
+    asked = {name: value for name, value in content.items() if name in servers}
+    own = {name: value for name, value in content.items() if name not in names | servers}
+    named = played.get("servers")
+    return own, {**played, "servers": {**(named if isinstance(named, dict) else {}), **asked}}
+
+
+def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
+    """Return the study of a job, with its files as they lie beside the jobs file. Raises UsageError."""
+    servers, load = played["servers"], played.get("load")
+    if not played.get("traces") or not servers.get("endpoints"):
+        missing = "endpoints" if played.get("traces") else "traces"
+        raise UsageError(
+            f"{where}: Object missing required field `{missing}`" if missing not in played else f"{where}: traces names at least one"
+        )
+    if isinstance(load, dict) and isinstance(waits := load.get("waits"), dict):
+        rest = {name: value for name, value in load.items() if name != "waits"}
+        played = {**played, "load": {**rest, **_waits(waits, where)}}
+    made = study(played, Replay, at=where)
+    assert isinstance(made, Replay), made
+    endpoints = str(servers["endpoints"])
+    if without_user(endpoints) != endpoints:
+        raise UsageError(f"{where}: endpoints holds a password, and jobs are stored", hint="name an arms file, with key_env or header_env")
+    return extended(
+        made,
+        traces=tuple(TraceRef(path=_trace(at, each.path), sha256=each.sha256) for each in made.traces),
+        endpoints=str(beside(at, endpoints)) if is_arms_file(endpoints) else endpoints,
+        on_dead="stop",
+        # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
+        force=True,
+    )
+
+
+def _waits(said: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
+    """Return the waits of a job as older versions wrote them, a kind at a time, as a load has them."""
+    found: dict[str, dict[str, Any]] = {"wait_scale": {}, "wait_cap_s": {}}
+    for kind, each in said.items():
+        if not isinstance(each, dict) or not each.keys() <= {"scale", "cap_s"}:
+            raise UsageError(f"{where}: load.waits.{kind} has a scale and a cap_s")
+        for name, field_of in (("scale", "wait_scale"), ("cap_s", "wait_cap_s")):
+            if each.get(name) is not None:
+                found[field_of][kind] = each[name]
+    return found
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True):
@@ -149,19 +203,6 @@ class _Budget(_Strict):
     usd: float | None = None
 
 
-class _Wait(_Strict):
-    scale: float = 1.0
-    cap_s: float | None = None
-
-
-class _Load(_Strict):
-    speed: float = 1.0
-    sessions: int | None = None
-    rate_per_s: float | None = None
-    max_in_flight: int | None = None
-    waits: dict[Literal["tool", "user", "schedule"], _Wait] = {}  # msgspec copies a default
-
-
 class _Retention(_Strict):
     runs: int | None = None
 
@@ -175,14 +216,7 @@ class _Notify(_Strict):
 
 
 class _Entry(_Strict):
-    traces: list[str]
-    endpoints: str
     schedule: _Schedule
-    model: str | None = None
-    api_key_env: str | None = None
-    pairs: int = 6
-    load: _Load = msgspec.field(default_factory=_Load)
-    seed: int = 0
     budget: _Budget = msgspec.field(default_factory=_Budget)
     policy: str | dict[str, Any] | None = None
     metrics: list[Metric] = msgspec.field(default_factory=lambda: ["turn_ms"])
@@ -193,23 +227,15 @@ class _Entry(_Strict):
     notify: _Notify = msgspec.field(default_factory=_Notify)
 
 
-def _check_numbers(said: _Entry, where: str) -> None:
+def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
     wrong = {
-        "traces names at least one": not said.traces,
         "metrics names at least one, each once": not said.metrics or len(set(said.metrics)) < len(said.metrics),
-        "pairs must be >= 3: fewer have no interval": said.pairs < 3,
+        "pairs must be >= 3: fewer have no interval": study.pairs < 3,
         "budget.calls must be >= 1": said.budget.calls is not None and said.budget.calls < 1,
         "budget.minutes must be positive": said.budget.minutes <= 0,
         "budget.usd must be positive": said.budget.usd is not None and said.budget.usd <= 0,
         "noise must be positive": said.noise <= 0,
         "retention.runs must be >= 2: the reference and the latest": said.retention.runs is not None and said.retention.runs < 2,
-        "load.speed must be positive": said.load.speed <= 0,
-        "load.rate_per_s must be positive": said.load.rate_per_s is not None and said.load.rate_per_s <= 0,
-        "load.sessions and load.max_in_flight must be >= 1": any(
-            each is not None and each < 1 for each in (said.load.sessions, said.load.max_in_flight)
-        ),
-        "load.waits must not be negative": any(min(each.scale, each.cap_s or 0.0) < 0 for each in said.load.waits.values()),
-        "load has sessions or rate_per_s, not both": said.load.sessions is not None and said.load.rate_per_s is not None,
     }
     found = next((text for text, is_wrong in wrong.items() if is_wrong), None)
     if found is not None:
@@ -228,16 +254,6 @@ def _trace(at: Path, text: str) -> str:
     except AgentloadError:  # the execution says so
         return text
     return str(found.resolve()) if found.is_relative_to(at.parent) else text
-
-
-def _load(said: _Load) -> Load:
-    arrivals: Arrivals = Recorded(speed=said.speed)
-    if said.sessions is not None:
-        arrivals = ClosedLoop(sessions=said.sessions)
-    elif said.rate_per_s is not None:
-        arrivals = OpenLoop(rate_per_s=said.rate_per_s)
-    waits: Mapping[str, WaitScale] = {kind: WaitScale(scale=each.scale, cap_s=each.cap_s) for kind, each in said.waits.items()}
-    return Load(arrivals=arrivals, waits=waits, max_in_flight=said.max_in_flight)
 
 
 def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Setting:

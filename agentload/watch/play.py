@@ -8,19 +8,19 @@ import hashlib
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.read import Emulated, read
-from agentload.errors import AgentloadError, EndpointError, first_of
-from agentload.layout.cost import cost
-from agentload.layout.plan import plan
-from agentload.model.controls import copied
-from agentload.run.play import Leg, Played, Replay
-from agentload.run.servers import emulated, with_control
-from agentload.run.traces import load_traces
+import msgspec
+
+from agentload.errors import AgentloadError, EndpointError, InterruptError, first_of
+from agentload.model.controls import copied, is_control
+from agentload.run.foreground import Audience, played
+from agentload.run.play import Played, Playing
+from agentload.run.prepared import Place, prepared
+from agentload.run.servers import ALL
+from agentload.study.change import extended
 from agentload.watch.job import Job
 from agentload.watch.limits import HOUR_S, Limit, cut, limit, usd_per_hour
 
@@ -44,61 +44,51 @@ class Outcome:
 
 def play(job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]) -> Outcome:
     """Replay the job's trace, where wanted with an A/A control of every arm. Raises EndpointError for a dead endpoint."""
-    trace, trace_hash = load_traces(job.traces, within=job.folder)
-    with _ours():
-        wanted = read(job.endpoints, model=job.model, key_env=job.api_key_env)
-    with _served(wanted, run) as reached:
+    study = extended(job.study, aa=ALL if is_controlled else job.study.aa)
+    # Emulated servers are started anew for each run, and scatter anew, as real ones do.
+    scatter = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
+    with contextlib.ExitStack() as stack:
         with _ours():
-            for endpoint in reached:
+            place = Place(database=database, run=run, folder=job.folder)
+            made = stack.enter_context(prepared(study, place, laid=lambda trace, arms: cut(trace, job, arms), scatter=scatter))
+            playing = made.playing
+            assert isinstance(playing, Playing), playing
+            arms = [endpoint for endpoint in playing.endpoints if not is_control(endpoint.name)]
+            for endpoint in arms:
                 endpoint.key()
-        price = usd_per_hour(job, reached)
+        price = usd_per_hour(job, arms)
         bound = limit(job, price, is_controlled=is_controlled)
-        arms = tuple(endpoint.name for endpoint in reached)
-        trace = cut(trace, job, len(arms))
-        played = _controlled(reached) if is_controlled else reached
-        made = plan(trace, tuple(endpoint.name for endpoint in played), run=run, seed=job.seed, pairs=job.pairs, load=job.load)
-        settings = {"traces": job.traces, "pairs": job.pairs, "job": job.name, "budget_calls": job.budget.calls}
-        replay = Replay(
-            plan=made,
-            endpoints=played,
-            database=database,
-            trace_hash=trace_hash,
-            command=f"agentload watch run {job.name}",
-            on_dead="stop",
-            # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
-            is_forced=True,
-            settings={**settings, "calls": cost(made).calls_by_arm},
-        )
-        return _watched(replay, arms, bound, price, notice)
+        noted = replace(playing, notes=msgspec.structs.replace(playing.notes, job=job.name))
+        return _watched(noted, tuple(endpoint.name for endpoint in arms), bound, price, notice)
 
 
-def _watched(replay: Replay, arms: tuple[str, ...], bound: Limit, price: float | None, notice: Callable[[str], None]) -> Outcome:
+def _watched(playing: Playing, arms: tuple[str, ...], bound: Limit, price: float | None, notice: Callable[[str], None]) -> Outcome:
     why: list[str] = []
-    leg = Leg(replay, notice=notice)
 
-    async def run() -> Played:
+    @contextlib.contextmanager
+    def stopping(stop: Callable[[], None]) -> Iterator[None]:
         loop = asyncio.get_running_loop()
 
-        def stop(reason: str) -> None:
+        def stopped(reason: str) -> None:
             why.append(reason)
-            leg.stop()
-            loop.call_later(PATIENCE_S, leg.stop)
+            stop()
+            loop.call_later(PATIENCE_S, stop)
 
         for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, stop, f"stopped by {name.name}")
-        loop.call_later(bound.seconds, stop, bound.told)
-        return await leg.play()
+            loop.add_signal_handler(name, stopped, f"stopped by {name.name}")
+        loop.call_later(bound.seconds, stopped, bound.told)
+        yield
 
-    started_s, played = time.monotonic(), None
+    started_s, ended = time.monotonic(), None
     try:
-        played = asyncio.run(run())
+        ended = played(playing, Audience(notice=notice, stopping=stopping))
     except BaseExceptionGroup as group:
         raise first_of(group) from group  # a mistake of ours: what the user can mend comes alone
-    except asyncio.CancelledError:
+    except InterruptError:
         if not why:  # nobody asked: a fault of ours
             raise
     usd = None if price is None else price * (time.monotonic() - started_s) / HOUR_S
-    return outcome(played, arms=arms, stopped=why[0] if why else None, usd=usd)
+    return outcome(ended, arms=arms, stopped=why[0] if why else None, usd=usd)
 
 
 def outcome(played: Played | None, *, arms: tuple[str, ...], stopped: str | None, usd: float | None) -> Outcome:
@@ -112,23 +102,6 @@ def outcome(played: Played | None, *, arms: tuple[str, ...], stopped: str | None
         load_error=None if played is None else played.load_error,
         usd=usd,
     )
-
-
-@contextlib.contextmanager
-def _served(wanted: tuple[Endpoint, ...] | Emulated, run: str) -> Iterator[tuple[Endpoint, ...]]:
-    if not isinstance(wanted, Emulated):
-        yield wanted
-        return
-    # Servers are started anew for each run, and scatter anew, as real ones do.
-    with emulated(wanted, noise=True, seed=int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")) as served:
-        yield served
-
-
-def _controlled(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-    whole = endpoints
-    for endpoint in endpoints:
-        whole = with_control(whole, endpoint.name)
-    return whole
 
 
 @contextlib.contextmanager

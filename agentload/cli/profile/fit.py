@@ -17,8 +17,8 @@ import typer
 
 from agentload.cli._output import print_json
 from agentload.emulator.write import text
-from agentload.report.read import run_id
 from agentload.run.fit import fitted
+from agentload.store.runs import run_named
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
     run: Annotated[str | None, typer.Option(help="Run to fit, or how its name begins; the one stored last when omitted.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print coefficients and errors as JSON.")] = False,
 ) -> None:
-    made = fitted(database, run_id(database, run), like=like, name=out.stem)
+    made = fitted(database, run_named(database, run), like=like, name=out.stem)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text(made.profile), encoding="utf-8")
     if json:

@@ -1,0 +1,41 @@
+"""How the command line follows a run: progress on standard error, notices beside it, Ctrl-C heeded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from agentload.cli._asking import Progress as Answers
+from agentload.cli._progress import Progress
+from agentload.cli._signals import heard
+from agentload.layout.cost import Cost
+from agentload.model.metrics import ClockStart
+from agentload.run.foreground import Audience
+from agentload.run.inquiry import Listener
+from agentload.run.questions import Question
+
+
+def notice(text: str) -> None:
+    """Say something on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _progress(expected: Cost, start: ClockStart) -> Iterator[Progress]:
+    progress = Progress(expected, start=start)
+    with progress.shown():
+        yield progress
+
+
+@contextmanager
+def _answers(questions: Sequence[Question], arms: int) -> Iterator[Listener]:
+    progress = Answers(questions, arms=arms)
+    try:
+        yield progress.answered
+    finally:
+        progress.end()
+
+
+TERMINAL: Final = Audience(notice=notice, progress=_progress, answers=_answers, stopping=heard)

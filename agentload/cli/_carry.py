@@ -1,0 +1,217 @@
+"""Carry a study out in the foreground, and print what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final, assert_never
+
+from agentload.ask.probes import Probed, Verdict, probed, short
+from agentload.cli import _asking, _found
+from agentload.cli._audience import TERMINAL, notice
+from agentload.cli._dry import describe, warning
+from agentload.cli._output import print_json, transient
+from agentload.cli._table import table
+from agentload.errors import GateError, InterruptError, UsageError
+from agentload.run import grades
+from agentload.run.capacity import keep
+from agentload.run.foreground import asked, concluded, played, played_in_stages, require, searched
+from agentload.run.isolation import Cell, combinations, isolated, rows
+from agentload.run.play import Played, Playing
+from agentload.run.prepared import Place, Prepared, endpoints_of, evaluation, launchable, prepared, simulation
+from agentload.run.servers import reached
+from agentload.run.simulate import Simulation, store
+from agentload.run.summary import summarise
+from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.parts import Live, Virtual
+from agentload.study.quantity import LIMITS
+
+_ON: Final = {True: "on", False: "off", None: "–"}
+_CACHE: Final[Mapping[Verdict, str]] = {
+    "hit": "another arm's",
+    "no hit": "its own",
+    "off": "off",
+    "not told": "not told",
+    "failed": "failed",
+}
+
+
+def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool = False) -> None:
+    """Run a study. Raises InterruptError when it was stopped, GateError when it is *is_gated* and an arm is not fit."""
+    match study:
+        case Replay(servers=Virtual()):
+            _simulate(study, place, is_dry=is_dry, as_json=as_json)
+        case Replay() | Sweep():
+            with prepared(study, place, is_dry=is_dry, notice=notice) as made:
+                if is_dry:
+                    _print_dry(made, as_json=as_json)
+                    return
+                ended = _play(made, place)
+            _report(ended, made.playing, place, as_json=as_json)
+        case Search():
+            _search(study, place, is_dry=is_dry, as_json=as_json)
+        case Ask():
+            _ask(study, place, is_dry=is_dry, as_json=as_json)
+        case Probe():
+            _probe(study, place, is_dry=is_dry, as_json=as_json, is_gated=is_gated)
+        case _:
+            assert_never(study)
+
+
+def _print_dry(made: Prepared, *, as_json: bool) -> None:
+    if not as_json:
+        print(describe(made.playing.plan, made.cost, made.fills))
+    else:
+        print_json(made.cost if made.fills is None else asdict(made.cost) | {"fills": made.fills})
+
+
+def _play(made: Prepared, place: Place) -> Played:
+    assert isinstance(made.playing, Playing), made.playing
+    said = made.fills.warning() if made.fills is not None else None
+    if made.fills is None and place.resume is None and isinstance(made.playing.study, Replay):
+        said = warning(made.cost)
+    if said is not None:
+        notice(f"warning: {said}")
+    return (played_in_stages if isinstance(made.playing.study, Replay) else played)(made.playing, TERMINAL)
+
+
+def _report(ended: Played, playing: Playing | Simulation, place: Place, *, as_json: bool) -> None:
+    assert isinstance(playing, Playing), playing
+    if ended.health.void is not None:
+        notice(f"warning: timings are void: {ended.health.void}")
+    if ended.load_error is None:
+        summary = summarise(place.database, ended.run_id)
+        print_json(summary) if as_json else print(summary.text())
+    stopped = None
+    if ended.was_stopped:
+        stored = f"run {ended.run_id} was stopped; what was measured is stored"
+        stopped = InterruptError(stored, hint=f"go on with: {playing.goes_on}")
+    concluded(ended.run_id, place, TERMINAL, load_error=ended.load_error, stopped=stopped)
+    if not as_json:
+        print(f"\nNext: agentload report {place.database} --run {ended.run_id}")
+
+
+def _simulate(study: Replay, place: Place, *, is_dry: bool, as_json: bool) -> None:
+    made = simulation(study, place)
+    if is_dry:
+        _print_dry(made, as_json=as_json)
+        return
+    assert isinstance(made.playing, Simulation), made.playing
+    if made.fills is not None and (said := made.fills.warning()) is not None:
+        notice(f"warning: {said}")
+    started_s = time.monotonic()
+    store(made.playing, told=lambda count: transient(f"{count:,} rows"))
+    transient("")
+    summary = summarise(place.database, made.playing.plan.run)
+    if as_json:
+        print_json(summary)
+        return
+    print(summary.text())
+    print(f"simulated in {time.monotonic() - started_s:.1f} s\n\nNext: agentload report {place.database} --run {made.playing.plan.run}")
+
+
+def _search(study: Search, place: Place, *, is_dry: bool, as_json: bool) -> None:
+    if is_dry:
+        raise UsageError("a search decides what it tries by what it finds: it has no plan to print", hint="leave out --dry-run")
+    found = searched(study, place, TERMINAL)
+    if as_json:
+        print_json(found)
+    elif isinstance(study.servers, Live):
+        print(_found.described(found))
+    else:
+        assert study.slo is not None, "a simulated search has limits"
+        print(_found.describe(found, study.find, slo=LIMITS.write(study.slo), share=study.share))
+    require(found)
+
+
+def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
+    with evaluation(study, place, is_dry=is_dry) as (made, expected):
+        if is_dry:
+            names = [endpoint.name for endpoint in made.endpoints]
+            print_json(expected) if as_json else print(_asking.describe(made.asked.questions(), expected, names))
+            return
+        ended = asked(made, TERMINAL)
+    if ended.load_error is None:
+        found = grades.summarise(place.database, ended.run_id)
+        print_json(found) if as_json else print(_asking.summary(found))
+    stopped = None
+    if ended.left:
+        left = f"run {ended.run_id} was stopped with {ended.left:,} questions left; what was answered is stored"
+        stopped = InterruptError(left, hint=f"go on with: {made.goes_on_by}")
+    concluded(ended.run_id, place, TERMINAL, load_error=ended.load_error, stopped=stopped)
+    if not as_json:
+        print(f"\nNext: agentload advise {place.database} --run {ended.run_id}")
+
+
+def _probe(study: Probe, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool) -> None:
+    if is_dry:
+        raise UsageError("a probe has no plan to print", hint="leave out --dry-run")
+    for caveat in short(study.prompt_tokens):
+        notice(f"caveat: {caveat}")
+    if study.matrix:
+        _isolate(study, place, as_json=as_json, is_gated=is_gated)
+        return
+    with reached(endpoints_of(study.servers), noise=True, seed=0) as arms:
+        found = asyncio.run(probed(arms, tokens=study.prompt_tokens, prompts=study.prompts))
+    print_json(found) if as_json else _print_probed(found)
+    if is_gated and (troubles := tuple(found.troubles())):
+        raise GateError("; ".join(troubles), hint="see --enable-prefix-caching and --kv-cache-dtype of the servers, and their logs")
+
+
+def _isolate(study: Probe, place: Place, *, as_json: bool, is_gated: bool) -> None:
+    arms = launchable(endpoints_of(study.servers), option="--matrix")
+    logs = Path(study.servers.logs)
+    cells = tuple(
+        isolated(
+            combinations(arms, graphs=study.graphs),
+            tokens=study.prompt_tokens,
+            prompts=study.prompts,
+            logs=logs,
+            start_s=study.servers.start_timeout_s,
+            told=notice,
+        )
+    )
+    if place.into is not None:
+        keep(rows(cells, run_id=place.into), place.database, run_id=place.into, name="isolation")
+    print_json(cells) if as_json else _print_cells(cells)
+    bad = [each for each in cells if each.outcome != "ok"]
+    if is_gated and bad:
+        raise GateError(f"{len(bad)} of {len(cells)} combinations are not fit for use", hint=f"the servers' logs: {logs}")
+
+
+def _print_cells(cells: tuple[Cell, ...]) -> None:
+    lines = [
+        (
+            each.arm,
+            _ON[each.prefix_caching],
+            _ON[each.cuda_graphs],
+            each.outcome,
+            "–" if each.exit_code is None else str(each.exit_code),
+            "–" if each.agreed is None else f"{each.agreed} of {each.prompts}",
+            each.detail,
+        )
+        for each in cells
+    ]
+    first = next((each for each in cells if each.agreed is not None), cells[0])
+    for line in table(("arm", "prefix", "graphs", "outcome", "exit", f"first token as {first.arm}", "what was seen"), lines):
+        print(line)
+
+
+def _print_probed(found: Probed) -> None:
+    for caveat in (*found.mismatches, *found.caveats):
+        notice(f"caveat: {caveat}")
+    caches = {each.arm: _CACHE[each.verdict] for each in found.crossed}
+    lines = [(each.arm, each.verdict, caches.get(each.arm, "–"), each.detail()) for each in found.reuse]
+    for line in table(("arm", "prefix reuse", "cache", "what was seen"), lines):
+        print(line)
+    if found.agreement:
+        print()
+        cells = [
+            (each.arm, f"{each.first_token} of {each.prompts}", f"{each.whole} of {each.prompts}", str(each.failed), each.wrong or "–")
+            for each in found.agreement
+        ]
+        for line in table(("arm", f"first token as {found.reference}", "whole answer", "failed", "what is wrong"), cells):
+            print(line)

@@ -1,0 +1,110 @@
+"""Options that are the fields of a study: a verb that runs one is handed the study, not what was typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import typer
+
+from agentload.builtin import HERE
+from agentload.errors import UsageError
+from agentload.run.prepared import Place
+from agentload.run.record import DATABASE, shown
+from agentload.run.traces import pinned
+from agentload.store.runs import run_named
+from agentload.study.argv import FORMS, built, options
+from agentload.study.document import yaml_text
+from agentload.study.fields import Flag
+
+Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
+Into = Annotated[str | None, typer.Option(help="Keep what was measured beside this run, on the same arms, for its report.")]
+Resume = Annotated[
+    str | None, typer.Option(help="Go on with this run: what is finished is not done again; with more --pairs, it is given more.")
+]
+DB: Final = Path(DATABASE)
+RUN_ID: Final = typer.Option("--run-id", help="Call the run this; equal studies under one name send equal bytes.")
+PRINT: Final = typer.Option("--print-study", help="Print what would be run, as a file for `agentload run`; run nothing.")
+
+
+def runs(verb: str, *joins: Literal["resume", "into"]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb the options of its studies, and of where rows go: in place of *study* and *place*, its first two parameters."""
+
+    def decorated(run: Callable[..., None]) -> Callable[..., None]:
+        flags = options(verb)
+        own = list(signature(run, eval_str=True).parameters.values())[2:]
+        places = [_keyword("db", Db, default=DB), *(_keyword(name, Resume if name == "resume" else Into, default=None) for name in joins)]
+        places.append(_keyword("run_id", Annotated[str | None, RUN_ID], default=None))
+        printed = _keyword("print_study", Annotated[bool, PRINT], default=False)
+        studied = _parameters(verb, flags)
+        parameters = [*studied, *places, *own, printed]
+        whole = signature(run, eval_str=True).replace(parameters=parameters)
+
+        @wraps(run)
+        def verb_of(**given: Any) -> None:  # options of many types, each read by its field
+            typed = {each.name: given.pop(each.name) for each in studied}
+            for flag in flags:
+                if flag.is_switch and typed[flag.name] == flag.default:
+                    typed.pop(flag.name)
+            study = built(verb, typed)
+            where = {each.name: given.pop(each.name) for each in places}
+            if given.pop("print_study"):
+                print(yaml_text(shown(pinned(study))), end="")
+                return
+            run(study, place_of(where), **given)
+
+        verb_of.__signature__ = whole  # type: ignore[attr-defined]  # where inspect looks for it
+        verb_of.__annotations__ = {each.name: each.annotation for each in parameters}
+        return verb_of
+
+    return decorated
+
+
+def place_of(given: Mapping[str, Any], *, folder: Path = HERE) -> Place:
+    """Say where rows go. Raises StoreError where a run to join is not there, UsageError where it is one too many."""
+    db, into, resume = given["db"], given.get("into"), given.get("resume")
+    if resume is not None and into is not None:
+        raise UsageError("--resume goes on with a run of its own kind, --into adds to another: give one of them")
+    return Place(database=db, run=given["run_id"], resume=resume, into=None if into is None else run_named(db, into), folder=folder)
+
+
+def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
+    forms = FORMS[verb]
+    switches = [form.switch for form in forms if form.switch is not None and all(flag.option != form.switch for flag in flags)]
+    found = [
+        _parameter(flag, is_required=all(_needs(form_flags, flag) for form_flags in (tuple(f.flags()) for f in forms))) for flag in flags
+    ]
+    for switch in switches:
+        help_text = next(str(form.kind.__doc__) for form in forms if form.switch == switch).partition("\n")[0]
+        found.append(_keyword(switch.removeprefix("--"), Annotated[bool, typer.Option(switch, help=help_text)], default=False))
+    return found
+
+
+def _needs(own: tuple[Flag, ...], flag: Flag) -> bool:
+    return any(each.option == flag.option and each.default is msgspec.NODEFAULT for each in own)
+
+
+def _parameter(flag: Flag, *, is_required: bool) -> Parameter:
+    if flag.said.positional and not flag.option.startswith("--"):
+        return _keyword(flag.name, Annotated[list[str], typer.Argument(help=flag.help)], default=Parameter.empty)
+    names = (flag.option, *flag.also)
+    if flag.is_switch:
+        name = f"{flag.option}/--no-{flag.option.removeprefix('--')}" if flag.default else flag.option
+        return _keyword(flag.name, Annotated[bool, typer.Option(name, help=flag.help)], default=flag.default)
+    if flag.said.repeated:
+        return _keyword(flag.name, Annotated[list[str] | None, typer.Option(*names, help=flag.help)], default=None)
+    kind: Any = flag.type if flag.choices else str
+    # typer would put a default that is text in parentheses.
+    default = "" if flag.shown_default is None else f"  [default: {flag.shown_default}]"
+    option = typer.Option(*names, help=flag.help + default, metavar=None if flag.choices else flag.text.shown, show_default=False)
+    if is_required:
+        return _keyword(flag.name, Annotated[kind, option], default=Parameter.empty)
+    return _keyword(flag.name, Annotated[kind | None, option], default=None)
+
+
+def _keyword(name: str, annotation: Any, *, default: Any) -> Parameter:  # noqa: ANN401  # of any option
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,0 +1,163 @@
+"""Carry a study out while somebody waits: progress shown, a stop heeded, each part of the run played to its end.
+
+A caller says how it listens (`Audience`): the command line draws and hears Ctrl-C, a scheduler stops after its budget, a notebook does
+neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+from agentload.endpoints.kept import kept
+from agentload.errors import EndpointError, InterruptError, StoreError
+from agentload.layout.cost import Cost, cost
+from agentload.live.runner import Listener
+from agentload.model.metrics import ClockStart, clock_start
+from agentload.run.ask import Leg as AskLeg
+from agentload.run.capacity import Found, keep_searches
+from agentload.run.crowd import Crowd
+from agentload.run.find import find
+from agentload.run.inquiry import Asked, Eval
+from agentload.run.inquiry import Listener as AnswerListener
+from agentload.run.past import past
+from agentload.run.play import Leg, Played, Playing
+from agentload.run.prepared import Place, endpoints_of, launching
+from agentload.run.questions import Question
+from agentload.run.servers import arms_of, reached
+from agentload.run.simulate import quiet
+from agentload.run.stages import exchanged, is_over, stages
+from agentload.run.traces import read_traces
+from agentload.study.kinds import Search
+from agentload.study.parts import Live, Virtual
+
+Stop = Callable[[], None]
+
+
+def _nobody(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """How somebody follows a run and stops it."""
+
+    notice: Callable[[str], None] = _nobody
+    """Is told what a reader of the result should know, a line at a time."""
+    progress: Callable[[Cost, ClockStart], AbstractContextManager[Listener | None]] = lambda *_: nullcontext()
+    """Follows the calls of one part of a run."""
+    answers: Callable[[Sequence[Question], int], AbstractContextManager[AnswerListener | None]] = lambda *_: nullcontext()
+    """Follows the answers of one part of an evaluation; told how many arms are asked."""
+    stopping: Callable[[Stop], AbstractContextManager[None]] = lambda _: nullcontext()
+    """Calls the stop when it wants one, from inside the event loop."""
+
+
+def played(playing: Playing, audience: Audience) -> Played:
+    """Play one part of a run. A first stop lets what is in flight come to its end, a second cancels it."""
+    with audience.progress(cost(playing.plan), clock_start(playing.plan.load)) as listener:
+        return _part(playing, listener, audience)
+
+
+def played_in_stages(playing: Playing, audience: Audience) -> Played:
+    """Play a replay, a part for each stretch in which no arm moves; what was played before a resumption is not played again."""
+    steps = stages(playing.plan, playing.endpoints)
+    everything = frozenset[int]().union(*(step.pairs for step in steps))
+    ended: Played | None = None
+    for number, step in enumerate(steps):
+        before = past(playing.database, playing.plan)
+        if is_over(steps, number, before):
+            continue
+        if step.taken_from:
+            try:
+                asyncio.run(exchanged(step, before.facts, notice=audience.notice, goes_on=playing.goes_on))
+            except KeyboardInterrupt as stopped:
+                raise InterruptError(
+                    "stopped before the servers were exchanged; the first half is stored", hint=f"exchange them, then: {playing.goes_on}"
+                ) from stopped
+        own = replace(
+            playing, endpoints=step.endpoints, elsewhere=everything - step.pairs, is_resumed=playing.is_resumed or ended is not None
+        )
+        expected = cost(replace(playing.plan, rounds=step.left(before)))
+        with audience.progress(expected, clock_start(playing.plan.load)) as listener:
+            part = _part(own, listener, audience)
+        # What voids the first half voids the comparison.
+        ended = part if ended is None or ended.health.void is None else replace(part, health=ended.health)
+        if ended.was_stopped:
+            break
+    assert ended is not None, "a plan has rounds"
+    return ended
+
+
+def _part(playing: Playing, listener: Listener | None, audience: Audience) -> Played:
+    leg = Leg(playing, listener=listener, notice=audience.notice)
+
+    async def play() -> Played:
+        with audience.stopping(leg.stop):
+            return await leg.play()
+
+    try:
+        return asyncio.run(play())
+    except asyncio.CancelledError as stopped:
+        if not playing.is_resumed:
+            raise InterruptError("stopped before anything was sent") from stopped
+        raise InterruptError("stopped before anything more was sent", hint=f"go on with: {playing.goes_on}") from stopped
+
+
+def asked(evaluation: Eval, audience: Audience) -> Asked:
+    """Ask one part's questions. A stop lets what is in flight come to its end."""
+
+    async def ask(listener: AnswerListener | None) -> Asked:
+        leg = AskLeg(evaluation, listener=listener or (lambda *_: None), notice=audience.notice)
+        with audience.stopping(leg.stop):
+            return await leg.play()
+
+    with audience.answers(evaluation.asked.questions(), len(evaluation.endpoints)) as listener:
+        return asyncio.run(ask(listener))
+
+
+def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ...]:
+    """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again."""
+    trace, _ = read_traces(study.traces, within=place.folder)
+    found: list[Found] = []
+    match study.servers:
+        case Virtual(profile=profile, arms=names, noise=noise):
+            chosen = arms_of(profile, names)
+            found = [find(study, trace, arm) for arm in (chosen if noise else quiet(chosen).values())]
+        case Live() as servers:
+            wanted, starting = endpoints_of(servers), launching(servers)
+            crowd = Crowd(study=study, trace=trace)
+            with reached(wanted, noise=servers.noise, seed=study.seed) as arms:
+                for arm in arms:
+                    if starting is None:
+                        found.append(crowd.search(arm, told=audience.notice))
+                        continue
+                    with kept(arm, logs=starting.logs / arm.name, start_s=starting.start_s) as server:
+                        found.append(crowd.search(arm, told=audience.notice, server=server))
+    if place.into is not None and study.find == "max-concurrency":
+        classes = {session.workload for session in trace.sessions}
+        at_ns = time.time_ns() if isinstance(study.servers, Live) else None
+        keep_searches(found, place.database, run=place.into, at_ns=at_ns, study=study, classes=classes)
+    return tuple(found)
+
+
+def require(found: Sequence[Found]) -> None:
+    """Raise `EndpointError` for an arm of which nothing is known, because its first trial says nothing."""
+    for each in found:
+        if each.void is not None and each.holds is None and each.breaks is None:
+            raise EndpointError(f"{each.arm}: nothing was found: {each.void.void}", hint="fix that, then rerun the command")
+
+
+def concluded(run_id: str, place: Place, audience: Audience, *, load_error: str | None, stopped: InterruptError | None = None) -> None:
+    """Raise what a run ends with: that it was stopped, or that the database lacks what is in the journal."""
+    if load_error is not None:
+        lacking = f"run {run_id} is in its journal but not in {place.database}: {load_error}"
+        remedy = f"agentload runs load {run_id} --db {place.database}"
+        if stopped is None:
+            raise StoreError(lacking, hint=remedy)
+        audience.notice(f"warning: {lacking}")
+        audience.notice(f"hint: {remedy}")
+    if stopped is not None:
+        raise stopped

@@ -1,0 +1,337 @@
+"""From a study to what is played: traces read, servers reached or started, the plan laid out. Nothing is measured here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agentload.builtin import HERE
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import identify_all
+from agentload.endpoints.kept import kept
+from agentload.endpoints.places import beginnings
+from agentload.endpoints.read import Emulated, read
+from agentload.errors import PlanError, UsageError
+from agentload.kvmath.pool import pool_of
+from agentload.layout.cost import Cost, cost
+from agentload.layout.long_run import Fills, long_run
+from agentload.layout.plan import plan, with_starts
+from agentload.layout.traces import sweep
+from agentload.model.apart import CONTEXT_SWEEP
+from agentload.model.commands import Limits
+from agentload.model.plan import ClosedLoop, Load
+from agentload.model.profile import ArmProfile
+from agentload.model.trace import Trace
+from agentload.prompts.tokenizer import Tokenizer
+from agentload.run.inquiry import Eval
+from agentload.run.lengths import described, from_tokenizer, measured
+from agentload.run.past import began, beside, study_of, taken
+from agentload.run.play import Playing
+from agentload.run.questions import Asking, Generated, QuestionsCost, Supplied, asking, digest, generated, questions_cost, supplied
+from agentload.run.record import DATABASE, new_run_id
+from agentload.run.relay import Launching
+from agentload.run.servers import arms_of, pools, reached, with_control
+from agentload.run.simulate import Simulation, quiet, run_id
+from agentload.run.traces import read_traces, trace_hash
+from agentload.study.change import extended, resumed
+from agentload.study.kinds import Ask, Replay, Sweep
+from agentload.study.parts import Live, Virtual
+from agentload.study.quantity import listed
+from agentload.study.stored import Notes
+
+SECOND: Final = 1_000_000_000
+EMULATED_SPEED: Final = 1000.0
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the rows of a study go, and what they are added to."""
+
+    database: Path = Path(DATABASE)
+    run: str | None = None
+    """What the run is called; None: by the clock, or by what it depends on."""
+    resume: str | None = None
+    """The run that is gone on with."""
+    into: str | None = None
+    """The run beside which it is kept."""
+    folder: Path = HERE
+    """What paths are relative to, in place of the working directory."""
+
+    @property
+    def name(self) -> str:
+        """Return what the run is called."""
+        return self.resume or self.into or self.run or new_run_id()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What is played, and what it costs."""
+
+    playing: Playing | Simulation
+    cost: Cost
+    fills: Fills | None = None
+    """When the pools are full, of a run that is laid out to fill them."""
+
+
+def launching(servers: Live) -> Launching | None:
+    """Say how servers are started; None where they run already."""
+    return Launching(logs=Path(servers.logs), start_s=servers.start_timeout_s) if servers.launch else None
+
+
+def endpoints_of(servers: Live, *, tokenizer: str | None = None, option: str = "--launch") -> tuple[Endpoint, ...] | Emulated:
+    """Read what a study's endpoints name. Raises UsageError where they are to be started and nobody says how."""
+    found = read(servers.endpoints, model=servers.model, key_env=servers.api_key_env, tokenizer=tokenizer)
+    if servers.launch:
+        launchable(found, option=option)
+    return found
+
+
+def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tuple[Endpoint, ...]:
+    """Return endpoints that can be started. Raises UsageError naming one that cannot."""
+    if isinstance(endpoints, Emulated):
+        raise UsageError(f"{option} starts the servers of an arms file; emulated ones are started anyway", hint=f"leave {option} out")
+    if missing := next((endpoint.name for endpoint in endpoints if endpoint.launch is None), None):
+        raise UsageError(f"{option}: {missing} has no launch command", hint="launch: vllm serve MODEL --port 8000, in an arms file")
+    return endpoints
+
+
+def simulation(study: Replay, place: Place) -> Prepared:
+    """Lay a replay out in virtual time."""
+    assert isinstance(study.servers, Virtual), study.servers
+    arms = arms_of(study.servers.profile, study.servers.arms)
+    trace, refs = read_traces(study.traces, lenient=study.lenient, within=place.folder)
+    study = extended(study, traces=refs)
+    slowness = _machines(study, arms)
+    name = place.run or run_id(study, trace_hash(refs), arms)
+    load, fills = study.load.planned(), None
+    if study.capacity is not None:
+        sizes = {arm.name: float(pool_of(arm).tokens) for arm in arms}
+        long = long_run(trace, load, agents=study.capacity, seed=study.seed, pools=sizes)
+        trace, load, fills = long.trace, long.load, long.fills
+        study = extended(study, duration_s=load.budget.seconds)
+    made = plan(
+        trace,
+        [arm.name for arm in arms],
+        run=name,
+        seed=study.seed,
+        pairs=study.pairs,
+        design=study.design,
+        cache=study.cache,
+        load=load,
+        machines=tuple(slowness),
+        swap=study.swap,
+        whole=study.capacity is not None,
+    )
+    played = Simulation(
+        study=study,
+        plan=made,
+        arms={arm.name: arm for arm in arms} if study.servers.noise else quiet(arms),
+        trace_hash=trace_hash(refs),
+        database=place.database,
+        notes=Notes(fill_minutes={} if fills is None else dict(fills.minutes)),
+        slowness=slowness,
+    )
+    return Prepared(playing=played, cost=cost(made), fills=fills)
+
+
+def _machines(study: Replay, arms: Sequence[ArmProfile]) -> dict[str, float]:
+    assert isinstance(study.servers, Virtual), study.servers
+    is_named = study.swap or study.design == "parallel"
+    found = study.servers.machines or ({f"m{number + 1}": 1.0 for number in range(len(arms))} if is_named else {})
+    if found and len(found) != len(arms):
+        raise UsageError(f"{len(arms)} arms need as many machines, got {len(found)}", hint="--arms bf16,fp8 --machines m1=1,m2=1.08")
+    return dict(found)
+
+
+@contextmanager
+def prepared(
+    study: Replay | Sweep,
+    place: Place,
+    *,
+    is_dry: bool = False,
+    notice: Notice = lambda _: None,
+    laid: Callable[[Trace, int], Trace] = lambda trace, _: trace,
+    scatter: int | None = None,
+) -> Iterator[Prepared]:
+    """Yield what is played on live servers; emulated ones run as long as the block. When *is_dry* nobody is started or asked.
+
+    *laid* may change the trace, told how many arms play it; *scatter* seeds the noise of emulated servers in place of the study's seed.
+    """
+    servers = study.servers
+    assert isinstance(servers, Live), servers
+    tokenizer = study.tokenizer if isinstance(study, Replay) else None
+    wanted = endpoints_of(servers, tokenizer=tokenizer)
+    machines = 2 if isinstance(study, Replay) and study.swap else 1
+    with reached(wanted, noise=servers.noise, seed=study.seed if scatter is None else scatter, is_dry=is_dry, machines=machines) as found:
+        if isinstance(study, Sweep):
+            yield _sweep(study, place, found, is_dry=is_dry, notice=notice)
+        else:
+            yield _replay(study, servers, place, found, laid)
+
+
+def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, ...], laid: Callable[[Trace, int], Trace]) -> Prepared:
+    served = with_control(found, study.aa)
+    trace, refs = read_traces(study.traces, lenient=study.lenient, within=place.folder)
+    study = extended(study, traces=refs)
+    trace = laid(trace, len(found))
+    row = None if place.resume is None else began(place.database, place.resume)
+    first = None if row is None else study_of(row)
+    if isinstance(first, Replay):
+        study = resumed(first, study)
+    load, fills = study.load.planned(), None
+    if study.capacity is not None:
+        is_going_on = isinstance(first, Replay)
+        long = long_run(
+            trace,
+            msgspec.structs.replace(study.load, duration_s=None).planned() if is_going_on else load,
+            agents=study.capacity,
+            seed=study.seed,
+            pools=pools(served),
+            lasted_s=study.load.duration_s if is_going_on else None,
+        )
+        trace, load, fills = long.trace, long.load, long.fills
+        study = extended(study, duration_s=load.budget.seconds)
+    made = plan(
+        trace,
+        [endpoint.name for endpoint in served],
+        run=place.name,
+        seed=study.seed,
+        pairs=study.pairs,
+        warmup=study.warmup,
+        design=study.design,
+        cache=study.cache,
+        load=load,
+        limits=limits(study),
+        machines=beginnings(served) if study.swap or study.design == "parallel" else (),
+        swap=study.swap,
+        whole=study.capacity is not None,
+        blocks=first.pairs if isinstance(first, Replay) else None,
+    )
+    starting = launching(servers)
+    made = made if starting is None else with_starts(made, servers.restarts)
+    expected = cost(made)
+    playing = Playing(
+        study=study,
+        plan=made,
+        endpoints=served,
+        database=place.database,
+        trace_hash=trace_hash(refs),
+        is_resumed=place.resume is not None,
+        launching=starting,
+        notes=Notes(calls=expected.calls_by_arm, fill_minutes={} if fills is None else dict(fills.minutes)),
+    )
+    return Prepared(playing=playing, cost=expected, fills=fills)
+
+
+def limits(study: Replay) -> Limits:
+    """Return how long a call of a replay may take."""
+    given = study.timeouts
+    return Limits(
+        first_ns=round(given.first_timeout_s * SECOND),
+        idle_ns=round(given.idle_timeout_s * SECOND),
+        total_ns=round(given.total_timeout_s * SECOND),
+    )
+
+
+def _sweep(study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: bool, notice: Notice) -> Prepared:
+    starting = launching(study.servers)
+    contexts = study.contexts
+    if not is_dry:
+        contexts = _fitting(contexts, _longest(served, are_up=starting is None), study.output_tokens, notice)
+    whole = study.pairs if place.into is None else study.pairs + taken(place.database, place.into)
+    made = plan(
+        sweep(contexts, pairs=whole, output=study.output_tokens, seed=study.seed),
+        [arm.name for arm in served],
+        run=place.name,
+        seed=study.seed,
+        pairs=whole,
+        load=Load(arrivals=ClosedLoop(sessions=1)),
+    )
+    made = made if place.into is None else beside(made, place.database)
+    made = made if starting is None else with_starts(made, study.servers.restarts)
+    expected = cost(made)
+    playing = Playing(
+        study=study,
+        plan=made,
+        endpoints=served,
+        database=place.database,
+        trace_hash=f"{CONTEXT_SWEEP} {listed(study.contexts)} x {study.output_tokens}",
+        into=place.into,
+        launching=starting,
+        notes=Notes(calls=expected.calls_by_arm),
+    )
+    return Prepared(playing=playing, cost=expected)
+
+
+def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
+    """Return what the shortest model length is, by the servers' word or, where they do not run yet, by the arms file's."""
+    if are_up:
+        said = [identity.max_model_len for identity in asyncio.run(identify_all(arms))]
+    else:
+        said = [length for arm in arms if isinstance(length := arm.expect.get("max_model_len"), int)]
+    return min((length for length in said if length is not None), default=None)
+
+
+def _fitting(contexts: tuple[int, ...], longest: int | None, output: int, notice: Notice) -> tuple[int, ...]:
+    """Return the lengths that every server takes."""
+    if longest is None:
+        return contexts
+    fitting = tuple(context for context in contexts if context + output <= longest)
+    if not fitting:
+        raise PlanError(f"no length of {contexts[0]:,} or more fits a model length of {longest:,}", hint="--contexts with shorter ones")
+    if len(fitting) < len(contexts):
+        last = longest - output
+        # The end of the window is where a slope is told best.
+        fitting = (*fitting, last) if last > fitting[-1] * 1.25 else fitting
+        notice(f"a model length of {longest:,} takes prompts of up to {last:,} tokens")
+    return fitting
+
+
+@contextmanager
+def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[tuple[Eval, QuestionsCost]]:
+    """Yield the questions of an evaluation and what they cost; emulated servers run as long as the block."""
+    asking_of = asking(
+        tasks=study.tasks, contexts=study.contexts, depths=study.depths, items=study.items, repetitions=study.repetitions, seed=study.seed
+    )
+    wanted, starting = endpoints_of(study.servers), launching(study.servers)
+    # Emulated answers depend on the prompt alone: nobody need wait for them.
+    with reached(wanted, noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED) as found:
+        served = with_control(found, study.aa)
+        with ExitStack() as stack:
+            if starting is not None and study.own is None and study.tokenizer is None and not is_dry:
+                # The reference's server runs while it is asked how many tokens texts have.
+                stack.enter_context(kept(served[0], logs=starting.logs / "lengths", start_s=starting.start_s)).up()
+            counted_by = None if isinstance(wanted, Emulated) or is_dry else served[0]
+            source, notes = _source(study, asking_of, counted_by)
+        expected = questions_cost(source, arms=len(served), concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
+        made = Eval(
+            run=place.name,
+            study=study,
+            asked=source,
+            endpoints=served,
+            database=place.database,
+            notes=msgspec.structs.replace(notes, arms=tuple(endpoint.name for endpoint in served)),
+            goes_on="resume" if place.resume else "join" if place.into else "new",
+            launching=starting,
+        )
+        yield made, expected
+
+
+def _source(study: Ask, made: Asking, reference: Endpoint | None) -> tuple[Generated | Supplied, Notes]:
+    """Return what is asked, and what of it is kept with the run."""
+    if study.own is not None:
+        own = Path(study.own)
+        return supplied(own, repetitions=made.repetitions), Notes(digest=digest(own))
+    measured_by: dict[str, Tokenizer] = {}
+    if study.tokenizer is not None:
+        measured_by = from_tokenizer(Path(study.tokenizer), made.tasks)
+    elif reference is not None:  # the emulated model's tokens are words
+        measured_by = asyncio.run(measured(reference, made.tasks, seed=made.seed))
+    return generated(made, lengths=measured_by), Notes(lengths=described(measured_by))

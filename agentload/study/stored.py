@@ -1,0 +1,127 @@
+"""What the database says of how a run was made: its study, and what was found out when it began. Rows of older versions are converted."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from agentload.errors import AgentloadError
+from agentload.model.metrics import ClockStart, clock_start
+from agentload.study.argv import built, split
+from agentload.study.change import extended
+from agentload.study.document import read
+from agentload.study.kinds import Replay, Search, Study, Sweep
+from agentload.study.parts import Burst, Live, Load, Servers, Slo, TraceRef, Virtual
+
+
+class Notes(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found out when a run began: the column `options`. Absent is empty."""
+
+    calls: dict[str, int] = {}
+    """Planned, by arm."""
+    lengths: Any = None
+    """What the lengths of prompts rest on."""
+    caveats: tuple[str, ...] = ()
+    """What spoke against measuring these servers."""
+    ideal_hit_rates: dict[str, float] = {}
+    """By workload: what a cache without bounds would hit."""
+    source: dict[str, Any] = {}
+    """Where the trace came from, as its header says."""
+    fill_minutes: dict[str, float] = {}
+    """By arm: when its KV pool was expected to be full."""
+    machines: tuple[dict[str, str], ...] = ()
+    """Where each arm ran, stretch by stretch, if any moved."""
+    arms: tuple[str, ...] = ()
+    """That were asked, of an evaluation."""
+    digest: str | None = None
+    """Of a file of items."""
+    rounds: int | None = None
+    """Of the plan."""
+    job: str | None = None
+    """The scheduled comparison that it is an execution of."""
+
+    def text(self) -> str:
+        """Write the notes as JSON, without what is empty."""
+        said = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, {}, [], ())}
+        return json.dumps(said, sort_keys=True)
+
+
+def notes(options: str) -> Notes:
+    """Read the column `options`, of any version."""
+    said = json.loads(options)
+    capacity = said.get("capacity")
+    if isinstance(capacity, dict) and "fill_minutes" in capacity:
+        said["fill_minutes"] = capacity["fill_minutes"]
+    return msgspec.convert(said, Notes)
+
+
+def stored(study: str | None, *, command: str, options: str, design: str | None = None, seed: int = 0) -> Study | None:
+    """Return the study of a run: as it is stored, or, of an older version, as its command and its options tell; None where they do not."""
+    if study is not None:
+        return read(json.loads(study), at="the run's study")
+    try:
+        return built(*split(shlex.split(command)[1:]))
+    except (AgentloadError, ValueError):
+        return _by_options(json.loads(options), design or "interleaved", seed)
+
+
+def clock_start_of(study: Study | None) -> ClockStart:
+    """Return where the clocks of a run's turns start; `turns.sql` says the same of a row of `runs`."""
+    match study:
+        case Replay(capacity=None, load=load) | Search(load=load):
+            return clock_start(load.planned())
+        case Replay() | Sweep():
+            return "released"  # one call at a time, or a closed loop of so many sessions
+        case _:
+            return "due"
+
+
+def is_whole(study: Study) -> bool:
+    """Tell whether a study says enough to go on with its run: who was measured."""
+    return bool(study.servers.endpoints if isinstance(study.servers, Live) else study.servers.profile)
+
+
+def _by_options(options: Mapping[str, Any], design: str, seed: int) -> Study | None:
+    """Return a replay whose command is not one of `replay`, such as that of a job: by the conditions that older versions wrote down."""
+    if "load" not in options:
+        return None
+    servers: Servers = Virtual(profile=options["profile"]) if "profile" in options else Live(endpoints="")
+    capacity = options.get("capacity") or {}
+    made = Replay(
+        traces=tuple(TraceRef(path=str(each)) for each in options.get("traces", ())),
+        servers=servers,
+        pairs=int(options.get("pairs") or 6),
+        cache=options.get("cache", "cold"),
+        load=_load(options["load"]),
+        capacity=capacity.get("agents"),
+    )
+    slo = {name: value for name, value in (capacity.get("slo") or {}).items() if name in Slo.__struct_fields__}
+    return extended(made, design=design, seed=seed, **({"slo": Slo(**slo)} if slo else {}))
+
+
+def _load(said: Mapping[str, Any]) -> Load:
+    arrivals, budget = said.get("arrivals", {}), said.get("budget", {})
+    burst = arrivals.get("burst")
+    waits = said.get("waits", {})
+    return Load(
+        sessions=arrivals.get("sessions"),
+        rate_per_s=arrivals.get("rate_per_s"),
+        cv=arrivals.get("cv", 1.0),
+        ramp_s=arrivals.get("ramp_s", 0.0),
+        ramp_from_per_s=arrivals.get("ramp_from_per_s", 0.0),
+        burst=None if burst is None else Burst(factor=burst["factor"], lasts_s=burst["seconds"], every_s=burst["every_s"]),
+        speed=arrivals.get("speed", 1.0),
+        max_in_flight=said.get("max_in_flight"),
+        wait_scale={kind: each["scale"] for kind, each in waits.items() if each.get("scale", 1.0) != 1.0},
+        wait_cap_s={kind: each["cap_s"] for kind, each in waits.items() if each.get("cap_s") is not None},
+        max_calls=budget.get("calls"),
+        max_tokens=budget.get("tokens"),
+        duration_s=budget.get("seconds"),
+        cancel_share=said.get("cancel_share", 0.0),
+        history=said.get("history", "fixed"),
+        retries=said.get("retries", 0),
+    )
