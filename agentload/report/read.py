@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import Final
 import duckdb
 
 from agentload.endpoints.facts import LASTING, Facts, changed, told
-from agentload.errors import StoreError
+from agentload.errors import StoreError, UsageError
 from agentload.exposition.scrape import Scrape
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
 from agentload.report.origin import origin
 from agentload.store.database import reading
+from agentload.study.argv import built, split
+from agentload.study.kinds import Study
 
 SECOND: Final = 1_000_000_000
 # An arm may change machines within a run: then its blocks know where it was.
@@ -39,8 +42,10 @@ LENGTHS: Final = 10
 def facts(database: Path, run: str, *, production: Scrape | None = None) -> RunFacts:
     """Read the facts of a run, with what production tells beside them; raise `StoreError` if the database has no such run."""
     with reading(database) as connection:
+        made = _made(connection, database, run)
         return RunFacts(
-            made=_made(connection, database, run),
+            made=made,
+            study=study(made.command),
             timelines=_timelines(connection, run),
             retrieval=_retrieval(connection, run),
             production=production,
@@ -93,6 +98,14 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Ma
         servers=_servers(connection, run),
         origin=origin(said.get("source") or {}, sessions),
     )
+
+
+def study(command: str) -> Study | None:
+    """Return what was run, as it was typed; None where that is no study: a watch job, or Python."""
+    try:
+        return built(*split(shlex.split(command)[1:]))
+    except (UsageError, ValueError):  # words that no verb takes, or that were cut short
+        return None
 
 
 def _servers(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Served, ...]:
