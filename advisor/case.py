@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor import commands
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.statistics.paired import Metric
 from advisor.statistics.resampling import Spread
+from advisor.steps import Lengths, Search
 from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Spoiled, TtftCurve
 
+TRIAL_S = 60.0  # each load of a search, where nothing asks for longer
+SHORTEST = 1024  # tokens: where latencies are measured from, and doubled
+LONGEST = 128 * 1024  # tokens, where nothing tells what agents send or servers take
 WEIGHTY = 0.10  # share of the mix from which a class binds the whole server
 SPOILED_BY: dict[Metric, Spoiled] = {"ttft_ms": "ttft", "tpot_ms": "itl", "turn_ms": "turn"}
 
@@ -22,6 +25,15 @@ def weighty(weights: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
     """Return the workloads that bind the whole server: those of a tenth of the mix or more, or all where none is so large."""
     found = tuple(name for name, share in weights if share >= WEIGHTY)
     return found or tuple(name for name, _ in weights)
+
+
+def doubled(shortest: int, longest: int) -> tuple[int, ...]:
+    """Return lengths that double from the shortest, as far as the longest."""
+    out = []
+    while shortest < longest:
+        out.append(shortest)
+        shortest *= 2
+    return (*out, longest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,29 +144,19 @@ class Case:
         """Return how far the tests of *arm* cover *workload*."""
         return next(each for each in self.reach if (each.arm, each.workload) == (arm, workload))
 
-    def evaluation(self, items: int | None = None, *, lengths: str | None = None) -> str:
-        """Return the command that asks paired questions, and adds the answers to this run where it has calls to stand beside."""
-        return commands.evaluate(items, lengths=lengths, into=self._joined())
-
-    def probe(self) -> str:
-        """Return the command that tries feature combinations, and adds them to this run likewise."""
-        return commands.probe(into=self._joined())
-
-    def search(self, *, seconds: float = 0.0) -> str:
-        """Return the command that searches what one GPU carries, in trials of *seconds* at least, and adds it to this run likewise."""
-        return commands.fill_pool(slo=self.policy.slo(None), seconds=max(seconds, self.trial_seconds()), into=self._joined())
+    def search(self, *, seconds: float = 0.0) -> Search:
+        """Return a search for what one GPU carries within the service level, in trials of *seconds* at least."""
+        return Search(limits=self.policy.slo(None), trial_s=float(round(max(seconds, self.trial_seconds()))))
 
     def trial_seconds(self) -> float:
         """Return how long each load of a search has to be tried: twice what the pool takes to fill, so that it is full for half of it."""
         found = (self.evidence.telemetry(scope, arm.name) for scope in self.scopes() for arm in self.evidence.arms)
-        return max([commands.TRIAL_S, *(120 * each.fill_minutes for each in found if each is not None and each.fill_minutes is not None)])
+        return max([TRIAL_S, *(120 * each.fill_minutes for each in found if each is not None and each.fill_minutes is not None)])
 
-    def context_sweep(self) -> str:
-        """Return the command that measures latencies against context, and adds them to this run likewise."""
-        return commands.context_sweep(longest=self.evidence.deployment.max_model_len, into=self._joined())
-
-    def _joined(self) -> str | None:
-        return self.evidence.run if self.evidence.observations else None
+    def context_sweep(self) -> Lengths:
+        """Return a measurement of latencies against context, up to the longest that the servers take."""
+        window = self.evidence.deployment.max_model_len
+        return Lengths(lengths=doubled(SHORTEST, LONGEST if window is None else max(2 * SHORTEST, window // 1024 * 1024)))
 
     def line(self, arm: str, users: int | None = None) -> ItlLine | None:
         """Return the token latency line of *arm*, at *users* or at the smallest batch."""

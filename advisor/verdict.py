@@ -7,6 +7,7 @@ from typing import Literal
 
 from advisor.estimate import Estimate
 from advisor.evidence import Kind
+from advisor.steps import Step
 
 Word = Literal["use", "avoid", "calibrate", "test further", "no difference"]
 Weight = Literal["supports", "opposes", "blocks", "informs"]
@@ -34,7 +35,7 @@ class Need:
     calls: int | None = None
     pairs: int | None = None  # block pairs or accuracy pairs
     minutes: float | None = None
-    command: str | None = None  # the next command to type
+    step: Step | None = None  # what brings it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Finding:
     estimates: tuple[Estimate, ...] = ()
     inequality: Inequality | None = None
     flips: str | None = None  # what would turn it round
-    next_command: str | None = None
+    next_step: Step | None = None
     source: str | None = None  # public source of the rule or its threshold
     leg: Literal["pays", "safe", "capacity", "validity"] | None = None
     asks_for: Word | None = None  # a verdict that this finding alone is enough for

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from advisor.estimate import Estimate
 
 
@@ -29,6 +32,13 @@ def tokens(count: float) -> str:
 def length(context_tokens: float) -> str:
     """Return a context length as people name it: 8k, 128k."""
     return f"{context_tokens:,.0f}" if context_tokens < 1024 else f"{context_tokens / 1024:.0f}k"
+
+
+def lengths(tokens: Sequence[int]) -> str:
+    """Return lengths as people name them together: `4k..128k` where they double from the first to the last."""
+    names = [f"{each // 1024}k" if each % 1024 == 0 else str(each) for each in tokens]
+    doubles = all(after == min(2 * before, tokens[-1]) for before, after in pairwise(tokens))
+    return f"{names[0]}..{names[-1]}" if doubles and len(names) > 1 else ",".join(names)
 
 
 def bucket(task: str, context_tokens: float) -> str:

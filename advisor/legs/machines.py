@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from advisor.case import Case
 from advisor.dtypes import canonical
+from advisor.steps import Swap
+
+FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 
 def confounded(case: Case, arm: str) -> bool:
@@ -26,3 +29,8 @@ def same_numbers(case: Case, arm: str) -> bool:
     if mine.observed_dtype is None or theirs.observed_dtype is None or mine.kernel is None:
         return False
     return canonical(mine.observed_dtype) == canonical(theirs.observed_dtype) and mine.kernel == theirs.kernel
+
+
+def swap(pairs: int) -> Swap:
+    """Return a replay of at least so many pairs in which the arms change machines half way."""
+    return Swap(pairs=max(FEWEST, pairs + pairs % 2))

@@ -1,23 +1,26 @@
-"""How many questions settle whether an arm is safe, and the command that asks them at the lengths they are wanted at."""
+"""How many questions settle whether an arm is safe, and the lengths that they are wanted at."""
 
 from __future__ import annotations
 
 import math
 
-from advisor import commands
+from advisor import words
 from advisor.assess.reach import SLACK, own
-from advisor.case import Accuracy, Case
+from advisor.case import LONGEST, Accuracy, Case, doubled
 from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
+from advisor.steps import Questions
 from advisor.verdict import Need
+
+SHORTEST = 4096  # tokens, where nothing tells what agents send
 
 
 def first(case: Case, arm: str, workload: str | None) -> Need:
     """Return the questions that settle *workload* where none were asked yet: enough at the lengths that count, as many at the longest."""
     found = case.reach_of(arm, workload)
     shortest = None if found.usual is None else found.usual[0] / SLACK
-    lengths = commands.ladder(shortest, found.longest, window=case.evidence.deployment.max_model_len)
+    lengths = _ladder(case, shortest, found.longest)
     items = items_needed(PLANNED_DISCORDANCE, case.policy.accuracy_margin)
-    return _need(case, arm, math.ceil(items * len(lengths) / len(own(lengths, found.usual))), lengths)
+    return _need(arm, math.ceil(items * len(lengths) / len(own(lengths, found.usual))), lengths)
 
 
 def more(case: Case, found: Accuracy) -> Need:
@@ -28,18 +31,32 @@ def more(case: Case, found: Accuracy) -> Need:
     items = math.ceil(items_needed(discordance, case.policy.accuracy_margin) / worth)
     # Enough for nine truths of ten, and still open: it lies at the margin itself.
     items = items if items > found.items else 2 * found.items
-    return _need(case, found.arm, items, found.lengths, already=found.items)
+    return _need(found.arm, items, tuple(round(each) for each in found.lengths), already=found.items)
 
 
 def longer(case: Case, found: Accuracy) -> Need:
     """Return the questions that reach the calls beyond what was asked."""
     margin = case.policy.accuracy_margin
-    lengths = commands.ladder(
-        found.asked_to, case.reach_of(found.arm, found.workload).longest, window=case.evidence.deployment.max_model_len
-    )
-    return _need(case, found.arm, items_needed(max(found.discordance, margin), margin), lengths)
+    lengths = _ladder(case, found.asked_to, case.reach_of(found.arm, found.workload).longest)
+    return _need(found.arm, items_needed(max(found.discordance, margin), margin), lengths)
 
 
-def _need(case: Case, arm: str, items: int, lengths: tuple[float, ...], *, already: int = 0) -> Need:
-    at = commands.listed(lengths)
-    return Need(what=f"paired answers on {arm} at {at}", pairs=items - already, command=case.evaluation(items, lengths=at))
+def _need(arm: str, items: int, lengths: tuple[int, ...], *, already: int = 0) -> Need:
+    what = f"paired answers on {arm} at {words.lengths(lengths)}"
+    return Need(what=what, pairs=items - already, step=Questions(lengths=lengths, items=items))
+
+
+def _ladder(case: Case, first: float | None, last: float | None) -> tuple[int, ...]:
+    """Return the lengths to ask at for calls of *first* to *last* tokens, no longer than what the servers take.
+
+    They double, and all classes share them, so that what one class is asked counts for the others that get there.
+    """
+    longest, window = LONGEST if last is None else _holding(last), case.evidence.deployment.max_model_len
+    if window is not None:
+        longest = max(1024, min(longest, window // 1024 * 1024))
+    return doubled(SHORTEST if first is None else _holding(first), longest)
+
+
+def _holding(tokens: float) -> int:
+    """Return the least length, of 1,024 tokens doubled, that holds so many."""
+    return 1024 << max(0, math.ceil(math.log2(max(tokens, 1.0) / 1024)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case, Speed
 from advisor.legs import machines
 from advisor.legs.tested import Tested
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.statistics.planning import units_needed
 from advisor.statistics.resampling import Spread
+from advisor.steps import Again, MorePairs, Restarts
 from advisor.verdict import Leg, LegState, Need
 
 
@@ -24,13 +25,13 @@ def more_pairs(case: Case, speed: Speed) -> Need:
     where = words.scope(speed.change.workload)
     if speed.spread.unit_name == "restarts":
         what = f"restarts of both servers ({where} on {speed.change.arm})"
-        return Need(what=what, pairs=more, command=commands.more_restarts(have + more))
+        return Need(what=what, pairs=more, step=Restarts(restarts=have + more))
     return Need(
         what=f"paired calls of {where} on {speed.change.arm}",
         calls=math.ceil(more * speed.calls_per_pair),
         pairs=more,
         minutes=more * speed.minutes_per_pair,
-        command=commands.more_pairs(have + more),
+        step=MorePairs(pairs=have + more),
     )
 
 
@@ -47,10 +48,10 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     spoiled = case.spoiled("turn", arm, workload)
     if spoiled is not None:
         reason = f"{spoiled.name}: {spoiled.message}"
-        needs = (Need(what=f"a replay in which the gate '{spoiled.name}' holds", command=commands.again()),)
+        needs = (Need(what=f"a replay in which the gate '{spoiled.name}' holds", step=Again()),)
     else:
         reason = "fewer than three block pairs"
-        needs = (Need(what=f"block pairs of {words.scope(workload)} on {arm}", pairs=MIN_PAIRS, command=commands.more_pairs(MIN_PAIRS)),)
+        needs = (Need(what=f"block pairs of {words.scope(workload)} on {arm}", pairs=MIN_PAIRS, step=MorePairs(pairs=MIN_PAIRS)),)
     return Tested(leg=Leg(name="pays", state="untested", margin=case.policy.min_change, reason=reason, needs=needs))
 
 
@@ -80,7 +81,7 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     if p_against <= policy.alpha / 2:
         return tested("no", told)
     if allowed:
-        swap = Need(what="arms that change machines half way", pairs=speed.change.pairs, command=commands.swap(speed.change.pairs))
+        swap = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=machines.swap(speed.change.pairs))
         return tested("unclear", f"{told}: cannot tell machine from arm, swap them", (swap,))
     # A floor raises the bar for a difference, never the room for none: noise is no proof of equality.
     if relative.is_within(policy.min_change):

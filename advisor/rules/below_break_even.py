@@ -57,7 +57,7 @@ def _finding(case: Case, found: BreakEven, workload: WorkloadClass, held: float)
             holds=None if side is None else ahead,
         ),
         flips=f"batches of {words.tokens(high)}" if side == "below" and np.isfinite(high) else None,
-        next_command=case.context_sweep() if side is None else None,
+        next_step=case.context_sweep() if side is None else None,
         leg="pays",
     )
 

@@ -28,7 +28,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     workload=room.workload,
                     message=f"The pool limits this load ({room.reason}); {arm.name} holds {ratio:.2f}x the tokens of {reference.name}."
                     + ("" if known else " What that is worth shows only in long runs that fill the pool."),
-                    next_command=None if known else case.search(),
+                    next_step=None if known else case.search(),
                     leg="capacity",
                 )
             )

@@ -8,6 +8,7 @@ from scipy import stats
 from advisor import words
 from advisor.case import Case
 from advisor.evidence import AccuracyBucket
+from advisor.steps import Features
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.accuracy.garbage", "evidence.accuracy.reference_garbage"})
@@ -41,7 +42,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     f"{worst.reference_garbage} on {case.evidence.reference}."
                 ),
                 flips="a version, kernel or flag under which the garbage is gone",
-                next_command=case.probe(),
+                next_step=Features(),
                 leg="safe",
                 asks_for="avoid",
             )

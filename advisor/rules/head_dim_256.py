@@ -43,7 +43,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     kind="opposes",
                     arm=arm.name,
                     message=f"{published}; prefill was not measured here.",
-                    next_command=case.context_sweep(),
+                    next_step=case.context_sweep(),
                     source=f"{BLOG}; {KERNELS}",
                     leg="pays",
                     prior=True,

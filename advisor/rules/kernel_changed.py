@@ -6,10 +6,10 @@ arm's kernel) separates them.
 
 from __future__ import annotations
 
-from advisor import commands
 from advisor.case import Case
 from advisor.dtypes import dtype_of
 from advisor.sources import BACKENDS
+from advisor.steps import ArmsFile
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.arms.kernel"})
@@ -35,7 +35,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 arm=arm.name,
                 message=f"{arm.name} runs {arm.kernel}, {reference.name} runs {reference.kernel}. {told}",
                 flips="a third arm that separates dtype from kernel" if third is None else None,
-                next_command=commands.arms() if third is None else None,
+                next_step=ArmsFile() if third is None else None,
                 source=BACKENDS,
                 leg="pays",
             )

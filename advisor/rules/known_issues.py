@@ -12,6 +12,7 @@ from advisor.evidence import Arm
 from advisor.issue_table import Issue, table, version
 from advisor.kernels import kernel_of
 from advisor.legs import questions
+from advisor.steps import Features
 from advisor.verdict import Finding, Weight, Word
 
 NEEDS = frozenset({"evidence.arms.observed_dtype"})
@@ -67,7 +68,7 @@ def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
         message=f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."
         + (" The answers measured here do not show it." if harmful and good else ""),
         flips="paired answers that are shown to be as good" if asks else None,
-        next_command=case.probe() if issue.effect == "crash" else questions.first(case, arm.name, None).command,
+        next_step=Features() if issue.effect == "crash" else questions.first(case, arm.name, None).step,
         source=issue.url,
         leg="safe" if harmful else "pays",
         asks_for=asks,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from advisor import commands
 from advisor.case import Case
-from advisor.legs.machines import allowance
+from advisor.legs.machines import allowance, swap
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.deployment.machines", "speeds"})
@@ -27,7 +26,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 f"{allowance(case, arm.name):.0%}."
             ),
             flips="arms that change machines half way, or a control across machines",
-            next_command=commands.swap(_pairs(case, arm.name)),
+            next_step=swap(_pairs(case, arm.name)),
             leg="validity",
         )
         for arm in case.evidence.challengers

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.legs import questions
 from advisor.legs.speed import more_pairs
 from advisor.statistics.paired import MIN_PAIRS
+from advisor.steps import MorePairs
 from advisor.verdict import Finding, Need
 
 NEEDS = frozenset({"evidence.workloads"})
@@ -20,7 +21,7 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
         (each for each in case.speeds if (each.change.arm, each.change.workload, each.change.metric) == (arm, workload, "turn_ms")), None
     )
     if speed is None:
-        need = Need(what=f"block pairs of {workload} on {arm}", pairs=FIRST_PAIRS, command=commands.more_pairs(FIRST_PAIRS))
+        need = Need(what=f"block pairs of {workload} on {arm}", pairs=FIRST_PAIRS, step=MorePairs(pairs=FIRST_PAIRS))
         told = f"{workload} has fewer than {MIN_PAIRS} block pairs on {arm}."
     else:
         relative, need = speed.change.relative, more_pairs(case, speed)
@@ -36,7 +37,7 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
             f"Turn time of {workload} on {arm}, {words.change(relative)}, is not settled against {margin:.0%}: "
             f"{words.counted(need.pairs or 0, 'more pair')}{cost}."
         )
-    return Finding(kind="opposes", arm=arm, workload=workload, message=told, next_command=need.command, leg="pays", need=need)
+    return Finding(kind="opposes", arm=arm, workload=workload, message=told, next_step=need.step, leg="pays", need=need)
 
 
 def check(case: Case) -> tuple[Finding, ...]:
@@ -55,7 +56,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                         f"No paired answers on {arm.name}: about {need.pairs or 0:,} at the lengths of each class settle a margin of "
                         f"{100 * case.policy.accuracy_margin:.0f} pp."
                     ),
-                    next_command=need.command,
+                    next_step=need.step,
                     leg="safe",
                     need=need,
                 )

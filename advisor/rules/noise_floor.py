@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.legs.speed import cannot_rule_out, more_pairs
+from advisor.steps import Control
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"speeds"})
@@ -17,7 +18,7 @@ def check(case: Case) -> Finding | None:
         return Finding(
             kind="opposes",
             message="No A/A control: what two equal servers would show here is not known, so a canary has to confirm small gains.",
-            next_command=commands.control(case.evidence.reference),
+            next_step=Control(arm=case.evidence.reference),
             leg="validity",
         )
     largest, speed = max(floors, key=lambda each: each[0])
@@ -29,6 +30,6 @@ def check(case: Case) -> Finding | None:
         message=f"{told}."
         if is_small
         else f"{told}, more than the {case.policy.min_change:.0%} that count: a smaller difference is not told.",
-        next_command=None if is_small else more_pairs(case, speed).command,
+        next_step=None if is_small else more_pairs(case, speed).step,
         leg="validity",
     )

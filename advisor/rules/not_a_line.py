@@ -28,7 +28,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 + f": {_why(line)}."
             ),
             estimates=(line.slope_ms_per_token, line.theil_sen_slope),
-            next_command=case.context_sweep(),
+            next_step=case.context_sweep(),
             leg="validity",
         )
         for line in case.itl

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.dtypes import is_quantised
+from advisor.steps import Features, MorePairs
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.arms.prefix_caching"})
@@ -28,7 +29,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     kind="opposes",
                     arm=arm.name,
                     message=f"{arm.name} cannot have both: {why}. Replay it without prefix caching against {reference.name} with it.",
-                    next_command=commands.more_pairs(12),
+                    next_step=MorePairs(pairs=12),
                     leg="pays",
                 )
             )
@@ -43,7 +44,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 + (f"keep {keep}." if keep else "neither is shown to be worth more."),
                 estimates=(relative,),
                 flips="a version in which both work",
-                next_command=case.probe(),
+                next_step=Features(),
                 leg="pays",
             )
         )

@@ -21,6 +21,6 @@ def check(case: Case) -> Finding | None:
         kind="informs",
         message=f"The KV pool was full for {told}: no statement on capacity follows from this run.",
         flips="long primed runs that keep the pool full",
-        next_command=case.search(),
+        next_step=case.search(),
         leg="capacity",
     )

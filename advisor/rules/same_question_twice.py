@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Accuracy, Case
+from advisor.steps import Questions
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"same_answers"})
@@ -26,11 +27,11 @@ def _told(case: Case, control: Accuracy, beside: str) -> Finding:
         arm=None if control.arm == case.evidence.reference and not is_steady else control.arm,
         message=told if is_steady else f"{told} Equal servers should lose as many as they win: something besides the arms moves answers.",
         estimates=(difference,),
-        next_command=None if is_steady else _again(case, control),
+        next_step=None if is_steady else _again(control),
         leg="safe",
     )
 
 
-def _again(case: Case, control: Accuracy) -> str:
-    """Return the command that asks as many questions more of the arm and of itself."""
-    return f"{case.evaluation(2 * control.items, lengths=commands.listed(control.lengths))} --aa {control.arm}"
+def _again(control: Accuracy) -> Questions:
+    """Return as many questions more of the arm and of itself."""
+    return Questions(lengths=tuple(round(each) for each in control.lengths), items=2 * control.items, aa=control.arm)

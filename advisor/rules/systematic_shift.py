@@ -5,11 +5,11 @@ An unadjusted two-sided sign test over buckets, so a screening verdict: six of s
 
 from __future__ import annotations
 
-from advisor import commands
 from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.sources import BLOG
 from advisor.statistics.signs import Signs, sign_test
+from advisor.steps import Calibrate
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"buckets"})
@@ -41,7 +41,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     "that is what uncalibrated scales look like."
                 ),
                 flips="calibrated scales under which the signs are mixed",
-                next_command=commands.calibrate(),
+                next_step=Calibrate(),
                 source=f"{BLOG}; llm-compressor ab1ba3e, examples/quantization_kv_cache",
                 leg="safe",
                 asks_for="calibrate",

@@ -29,7 +29,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                     f"{words.length(found.asked_to)}, up to {words.length(reach.longest or 0.0)}: no answer was checked there. Keep them "
                     f"on {case.evidence.reference}, cap them, or ask there."
                 ),
-                next_command=need.command,
+                next_step=need.step,
                 leg="safe",
                 need=need,
             )

@@ -48,7 +48,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 message=(
                     f"{kernel} with {dtype} on SM{sm} is not a combination that vLLM 0.33.0 selects by itself: run it behind a canary."
                 ),
-                next_command=questions.first(case, arm.name, None).command,
+                next_step=questions.first(case, arm.name, None).step,
                 source=BACKENDS,
                 leg="safe",
             )

@@ -5,13 +5,14 @@ Skipping them (`--kv-cache-dtype-skip-layers sliding_window`) is the faster arm;
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.assess.speed import between
 from advisor.case import Case
 from advisor.dtypes import is_fp8
 from advisor.evidence import Arm, Evidence
 from advisor.sources import BLOG, KERNELS
 from advisor.statistics.resampling import Spread
+from advisor.steps import ArmsFile
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.model.window_layers"})
@@ -59,7 +60,7 @@ def check(case: Case) -> Finding | None:
                 f"{evidence.model.window_layers} layers attend to a window only; FP8 costs them time and reads nothing less. Try an "
                 f"arm that skips them, like fp8-skip-sw, by {FLAG}{_where_refused(evidence, fulls[0])}."
             ),
-            next_command=commands.arms(),
+            next_step=ArmsFile(),
             source=f"{BLOG}; {KERNELS}",
             leg="pays",
         )

@@ -5,9 +5,10 @@ Looked for among all buckets and unadjusted, so a screening: what the worst buck
 
 from __future__ import annotations
 
-from advisor import commands, words
+from advisor import words
 from advisor.case import Case
 from advisor.statistics.signs import slope_per_doubling
+from advisor.steps import Questions
 from advisor.verdict import BucketResult, Finding
 
 NEEDS = frozenset({"buckets"})
@@ -46,7 +47,7 @@ def check(case: Case) -> tuple[Finding, ...]:
                 context_tokens=worst.context_tokens,
                 message=told,
                 estimates=(worst.difference,),
-                next_command=case.evaluation(lengths=commands.listed([worst.context_tokens])),
+                next_step=Questions(lengths=(round(worst.context_tokens),)),
                 leg="safe",
                 screening=True,
             )

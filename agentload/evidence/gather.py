@@ -35,8 +35,8 @@ from agentload.evidence.isolation import isolation
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile, Price
 from agentload.study.kinds import Replay
-from agentload.study.stored import clock_start_of, stored
 from agentload.study.stored import notes as notes_of
+from agentload.study.stored import stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,6 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
         kind=cast(Kind, kind),
         model=model,
         created_ns=created_ns,
-        latency_from=clock_start_of(made),
         is_cold=not isinstance(made, Replay) or made.cache == "cold",
         ideal_hit_rates=noted.ideal_hit_rates,
         caveats=noted.caveats,

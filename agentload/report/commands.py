@@ -1,128 +1,132 @@
-"""Complete a command that a decision suggests with what was typed for the run: the same servers, the same load, the same database."""
+"""The command that takes a step: the run's own study with what the step changes of it, as a line of the shell.
+
+What a step leaves as it was stays: the same servers, the same load, the same database. A step that asks for more of the run goes on with
+it; what would make another plan of it is a run of its own; what is measured beside it is added to it.
+"""
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from math import ceil
-from typing import Final
+from typing import Any, Final, assert_never
 
-from agentload.report.facts import Made
+import msgspec
 
-_SERVERS: Final = ("--endpoints", "--model", "--api-key-env")
-_STAND_INS: Final = ("--force", "--no-noise")
-# How a trace is played: other pairs of a run are compared with its own only when they are played alike.
-_LOAD: Final = (
-    *("--pairs", "--design", "--swap", "--cache", "--warmup", "--aa", "--capacity", "--slo", "--seed"),
-    *("--sessions", "--rate", "--cv", "--ramp", "--ramp-from", "--burst", "--speed", "--max-in-flight", "--wait-scale", "--wait-cap"),
-    *("--max-calls", "--max-tokens", "--duration", "--cancel-share", "--history", "--retries"),
-)
-_MEANS: Final = ("--launch", "--restarts", "--logs", "--start-timeout", "--workers", "--keep-raw", "--lenient")
-_PATIENCE: Final = ("--first-timeout", "--idle-timeout", "--total-timeout", "--on-dead")
-CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
-    "replay": (*_SERVERS, "--tokenizer", *_STAND_INS, *_LOAD, *_MEANS, *_PATIENCE, "--db"),
-    "sweep": (*_SERVERS, *_STAND_INS, *_MEANS[:4], "--wait-cap", "--slo", "--db"),
-    "eval": (*_SERVERS, "--tokenizer", "--launch", "--logs", "--start-timeout", "--db"),
-    "probe": (*_SERVERS, "--logs", "--start-timeout", "--db"),
-    "calibrate": ("--model",),
-}
-"""By verb, the options of a run's own command that a suggested one takes over."""
-_ONLY_WITH: Final = {("sweep", "--wait-cap"): "--concurrency", ("sweep", "--slo"): "--concurrency"}
-"""Options that mean nothing, and are refused, where another is not given."""
-FLAGS: Final = frozenset(
-    f"--{name}"
-    for name in (
-        *("force", "noise", "no-noise", "warmup", "swap", "launch", "lenient", "dry-run", "json"),
-        *("concurrency", "gate", "matrix", "graphs", "thinking"),
-    )
-)
-"""Options without a value."""
+from advisor import steps
+from agentload.endpoints.read import is_arms_file
+from agentload.report.facts import RunFacts
+from agentload.study.argv import command
+from agentload.study.change import differences, extended
+from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
+from agentload.study.parts import Live, Load, Slo, TraceRef
 
-_URLS: Final = re.compile(r"://|^'?emulated:")
-"""Servers that no file describes."""
-_ANEW: Final = frozenset({"--swap", "--launch"})
-"""What makes another plan of a run that began without it: a run of its own."""
-
-Typed = list[tuple[str, str | None]]
+# What stands for what nobody knows.
+_TRACE: Final = "TRACE"
+_ENDPOINTS: Final = "ENDPOINTS"
+_MODEL: Final = "MODEL"
 
 
-def completed(command: str, made: Made, *, played: int = 0) -> str | None:
-    """Fill the blanks of a command with what the run had, where that is known, and keep the run's options that it does not set.
+def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False) -> str | None:
+    """Return the command that takes a step; None where it would be refused, because no file says how the run's servers are started.
 
-    *played* is how many pairs of the run count. None for a command that would be refused: no run tells how to start servers by URLs.
+    *played* is how many pairs of the run count; with *joins* there are calls to which other measurements are added.
     """
-    typed = _options(made.command)
-    if ("--matrix", None) in _options(command) and _URLS.search(_value(typed, "--endpoints") or ""):
-        return None
-    if _adds_pairs(command, made):
-        wanted = int(_value(_options(command), "--pairs") or 0)
-        if played < _planned(made) and wanted <= _planned(made):
-            # The run was stopped before its own plan was played.
-            return made.command if _value(typed, "--resume") else f"{made.command} --resume {made.run}"
+    servers, replay, database = _servers(facts), _replay(facts), facts.made.database
+    match step:
+        case steps.Restarts() | steps.Features() if servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints):
+            return None
+        case steps.Again():
+            return command(_grown(replay, played), db=database)
+        case steps.Control(arm=arm):
+            return command(extended(_grown(replay, played), aa=arm), db=database)
+        case steps.MorePairs(pairs=pairs):
+            return _more(facts, pairs, played)
+        case steps.Swap(pairs=pairs):
+            return _more(facts, pairs, played, swap=True)
+        case steps.Restarts(restarts=starts):
+            # A run that starts its servers for every pair goes on so; none starts them less often than it began.
+            each_pair = servers.launch and servers.restarts is None
+            return _more(facts, starts, played, launch=True, restarts=None if each_pair else max(starts, servers.restarts or 0))
+        case steps.Calibrate():
+            traces = [trace.path for trace in replay.traces]
+            return shlex.join(("agentload", "calibrate", *traces, "--model", servers.model or _MODEL))
+        case steps.ArmsFile():
+            return shlex.join(("agentload", "endpoints", "init", "--model", servers.model or _MODEL, "--out", "-"))
+        case steps.Search() | steps.Lengths() | steps.Questions() | steps.Features():
+            beside = _beside(step, facts)
+            # A probe keeps what it finds only where there is a run to keep it for.
+            is_kept = joins or not isinstance(beside, Probe)
+            return command(beside, db=database if is_kept else None, into=facts.made.run if joins else None)
+        case _:
+            assert_never(step)
+
+
+def measured(facts: RunFacts, arms: Sequence[str], *, played: int = 0) -> str:
+    """Return the command that plays the load of a run that was not measured on servers of the reader's own."""
+    servers = Live(endpoints=",".join(f"{arm}=URL" for arm in arms), model=_servers(facts).model or _MODEL)
+    return command(msgspec.structs.replace(_grown(_replay(facts), played), servers=servers), db="agentload.duckdb")
+
+
+def _servers(facts: RunFacts) -> Live:
+    servers = None if facts.study is None else facts.study.servers
+    return servers if isinstance(servers, Live) else Live(endpoints=_ENDPOINTS)
+
+
+def _replay(facts: RunFacts) -> Replay:
+    """Return the replay that the run was, or the one that plays its load on live servers."""
+    match facts.study:
+        case Replay() as study:
+            return msgspec.structs.replace(study, servers=_servers(facts))
+        case Search(traces=traces, load=load, seed=seed):
+            return Replay(traces=traces, servers=_servers(facts), load=load, seed=seed)
+        case _:
+            traces = tuple(TraceRef(path=path) for path in facts.made.traces or (_TRACE,))
+            return Replay(traces=traces, servers=_servers(facts))
+
+
+def _grown(study: Replay, played: int) -> Replay:
+    """Return a replay with as many pairs as the run has by now: more than were typed where it was given more."""
+    return extended(study, pairs=max(study.pairs, played))
+
+
+def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
+    """Return the command that has so many pairs played in all; *changes* that make another plan of the run start one of its own."""
+    began = facts.study if isinstance(facts.study, Replay) and "launch" not in changes else _replay(facts)
+    wanted = extended(began, pairs=pairs, **changes)
+    if began != facts.study or differences(began, wanted):
+        return command(wanted, db=facts.made.database)
+    if played < began.pairs and pairs <= began.pairs:
+        # The run was stopped before its own plan was played.
+        wanted = began
+    else:
         # A class that few of the pairs hold: those that it wants come on top.
-        more = played + wanted if wanted <= played else wanted
-        if ("--swap", None) in typed and (began := _planned(made)):
-            more = ceil(more / began) * began  # as many on each machine
-        command = command.replace(f"--pairs {wanted}", f"--pairs {more}")
-    words = {"TRACE": shlex.join(made.traces) or "TRACE", "ENDPOINTS": _value(typed, "--endpoints") or "ENDPOINTS"}
-    words["TRACES"] = shlex.quote(",".join(made.traces)) if made.traces else "TRACES"
-    words["MODEL"] = _value(typed, "--model") or "MODEL"
-    filled = " ".join(words.get(word, word) for word in command.split(" "))
-    return " ".join((filled, *_missing(filled, typed, made, played=played)))
+        more = played + pairs if pairs <= played else pairs
+        # As many on each machine, where the arms change them.
+        wanted = extended(wanted, pairs=ceil(more / began.pairs) * began.pairs if began.swap else more)
+    return command(wanted, db=facts.made.database, resume=facts.made.run if isinstance(began.servers, Live) else None)
 
 
-def _missing(command: str, typed: Typed, made: Made, *, played: int) -> Iterator[str]:
-    verb = _verb(command)
-    says, had = ({option for option, _ in options} for options in (_options(command), typed))
-    for option, value in typed:
-        needed = _ONLY_WITH.get((verb, option))
-        if option in CARRIED.get(verb, ()) and option not in says and (needed is None or needed in says):
-            # A run that has grown since has more pairs than were typed.
-            carried = str(max(int(value or 0), played)) if option == "--pairs" else value
-            yield option if carried is None else f"{option} {carried}"
-    joins = {"--into", "--resume"} & says
-    if _adds_pairs(command, made):
-        joins = {"--resume"}
-        yield f"--resume {made.run}"
-    # What joins a run must find it.
-    if joins and "--db" not in says | had and made.database is not None:
-        yield f"--db {shlex.quote(made.database)}"
+def _beside(step: steps.Search | steps.Lengths | steps.Questions | steps.Features, facts: RunFacts) -> Search | Sweep | Ask | Probe:
+    """Return what is measured on the run's servers beside it."""
+    servers, replay = _servers(facts), _replay(facts)
+    match step:
+        case steps.Search():
+            waits = Load(wait_cap_s=replay.load.wait_cap_s)
+            return Search(traces=replay.traces, servers=servers, load=waits, trial_s=step.trial_s, **_limits(step, replay))
+        case steps.Lengths(lengths=lengths):
+            return Sweep(servers=servers, contexts=lengths)
+        case steps.Questions():
+            asked = facts.study if isinstance(facts.study, Ask) else Ask(servers=servers, tokenizer=replay.tokenizer)
+            return extended(asked, own=None, contexts=step.lengths, items=step.items, aa=step.aa or asked.aa)
+        case steps.Features():
+            return Probe(servers=servers, matrix=True)
 
 
-def _adds_pairs(command: str, made: Made) -> bool:
-    says, had = ({option for option, _ in _options(each)} for each in (command, made.command))
-    return _verb(command) == _verb(made.command) == "replay" and "--pairs" in says and not (says - had) & _ANEW
-
-
-def _planned(made: Made) -> int:
-    """Return how many pairs the run was to have; 0 where it does not say."""
-    pairs = json.loads(made.options).get("pairs") if made.options else None
-    return pairs if isinstance(pairs, int) else 0
-
-
-def _verb(command: str) -> str:
-    return command.removeprefix("agentload ").partition(" ")[0]
-
-
-def _options(command: str) -> Typed:
-    """List the options of a command line in order, their values quoted as they must be typed."""
-    try:
-        words = iter(shlex.split(command))
-    except ValueError:  # a command that was cut short where it was written down
-        return []
-    out: Typed = []
-    for word in words:
-        option, joined, value = word.partition("=")
-        if not option.startswith("--"):
-            continue
-        if joined:
-            out.append((option, shlex.quote(value)))
-        else:
-            out.append((option, None if option in FLAGS else shlex.quote(next(words, ""))))
-    return out
-
-
-def _value(typed: Typed, name: str) -> str | None:
-    return next((value for option, value in reversed(typed) if option == name), None)
+def _limits(step: steps.Search, replay: Replay) -> dict[str, Any]:
+    """Return what a search holds: the step's service level, else that of a long run."""
+    said = step.limits
+    limits = None if said is None else Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
+    if said is not None and limits != Slo():
+        return {"slo": limits, "share": said.share}
+    return {"slo": replay.slo} if replay.capacity is not None else {}

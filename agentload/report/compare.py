@@ -144,7 +144,8 @@ def _facts(database: Path, before: str, after: str, arm: str) -> RunFacts:
     sides = tuple((run, facts(database, run)) for run in (before, after))
     servers = tuple(replace(each, arm=run) for run, side in sides for each in side.made.servers if each.arm == arm)
     timelines = tuple(replace(each, arm=run) for run, side in sides for each in side.timelines if each.arm == arm)
-    return RunFacts(made=replace(sides[1][1].made, servers=servers, compared_with=before), timelines=timelines)
+    later = sides[1][1]
+    return RunFacts(made=replace(later.made, servers=servers, compared_with=before), study=later.study, timelines=timelines)
 
 
 def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:

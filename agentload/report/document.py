@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from advisor.evidence import Evidence
 from advisor.policy import Policy
-from advisor.verdict import Decision
+from advisor.steps import Step
+from advisor.verdict import Decision, Need
 from agentload.exposition.likeness import Likeness
 from agentload.report.facts import RunFacts
 from agentload.report.parts import Document, Group
@@ -62,10 +63,21 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         commands=making.commands(view),
         rollout=actions.rollout(view),
         decision=decision,
+        next_commands={step: view.command(step) for step in dict.fromkeys(_steps(decision))},
         policy=policy,
         made=facts.made,
         production=beside,
     )
+
+
+def _steps(decision: Decision) -> Iterator[Step]:
+    """Yield every step that a decision suggests."""
+    needs: list[Need | None] = [*decision.needs, *(finding.need for finding in decision.findings)]
+    for verdict in (*decision.server, *decision.classes):
+        legs = (verdict.pays, verdict.safe, verdict.capacity)
+        needs += (*verdict.needs, *(need for leg in legs if leg is not None for need in leg.needs))
+    yield from (need.step for need in needs if need is not None and need.step is not None)
+    yield from (finding.next_step for finding in decision.findings if finding.next_step is not None)
 
 
 def _groups(view: View, beside: Sequence[Likeness]) -> tuple[Group, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentload.exposition.scrape import Scrape
+from agentload.study.kinds import Study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,8 @@ class RunFacts:
     """Join what a report knows of a run beyond its evidence."""
 
     made: Made
+    study: Study | None = None
+    """What the run was, as data; None where no study was run, or none was kept."""
     timelines: tuple[Timeline, ...] = ()
     retrieval: tuple[Retrieval, ...] = ()
     production: Scrape | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from advisor.evidence import Kind
 from advisor.policy import Policy
+from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
 from agentload.report.charts.spec import Chart
@@ -159,6 +161,8 @@ class Document:
     rollout: Rollout | None
     decision: Decision
     """For machines, with `policy` and `made`: the raw figures behind the words."""
+    next_commands: Mapping[Suggestion, str | None]
+    """The command that takes each step of the decision; None for one that would be refused."""
     policy: Policy
     made: Made
     production: tuple[Likeness, ...] = ()

@@ -18,7 +18,7 @@ from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
 from agentload.report.origin import origin
 from agentload.store.database import reading
 from agentload.study.document import json_text
-from agentload.study.kinds import Replay
+from agentload.study.kinds import Replay, Study
 from agentload.study.stored import notes, stored
 
 SECOND: Final = 1_000_000_000
@@ -41,26 +41,28 @@ LENGTHS: Final = 10
 def facts(database: Path, run: str, *, production: Scrape | None = None) -> RunFacts:
     """Read the facts of a run, with what production tells beside them; raise `StoreError` if the database has no such run."""
     with reading(database) as connection:
+        made, study = _made(connection, database, run)
         return RunFacts(
-            made=_made(connection, database, run),
+            made=made,
+            study=study,
             timelines=_timelines(connection, run),
             retrieval=_retrieval(connection, run),
             production=production,
         )
 
 
-def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Made:
+def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> tuple[Made, Study | None]:
     query = "SELECT version, name, created_ns, trace_name, trace_hash, seed, design, command, options, study FROM runs WHERE run_id = ?"
     row = connection.execute(query, [run]).fetchone()
     assert row is not None, run
-    version, name, created_ns, trace, trace_hash, seed, design, command, options, study = row
+    version, name, created_ns, trace, trace_hash, seed, design, command, options, text = row
     legs = connection.execute("SELECT host, ended_ns - monotonic_ns FROM legs WHERE run_id = ? ORDER BY leg", [run]).fetchall()
     spent = [length for _, length in legs if length is not None]
-    made = stored(study, command=command, options=json_text(made) if made is not None else options, design=design, seed=seed)
-    traces = [each.path for each in made.traces] if isinstance(made, Replay) else [trace] if trace else []
+    study = stored(text, command=command, options=options, design=design, seed=seed)
+    traces = [each.path for each in study.traces] if isinstance(study, Replay) else [trace] if trace else []
     query = "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END AS of, count(DISTINCT session) "
     sessions = dict(connection.execute(query + "FROM calls_row WHERE run_id = ? GROUP BY of", [run]).fetchall())
-    return Made(
+    made = Made(
         run=run,
         tool_version=version,
         name=name,
@@ -79,6 +81,7 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> Ma
         servers=_servers(connection, run),
         origin=origin(notes(options).source, sessions),
     )
+    return made, study
 
 
 def _servers(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Served, ...]:

@@ -10,6 +10,7 @@ from typing import Final
 from agentload.model.metrics import Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.run.latest import Latest, Spread
+from agentload.study.stored import clock_start_of, notes, stored
 
 DRAWN: Final = 300
 """Most marks of an arm in the chart; every second one goes when there are more."""

@@ -22,6 +22,7 @@ from advisor.evidence import (
     WorkloadClass,
 )
 from advisor.policy import Policy, Slo
+from advisor.steps import Again, MorePairs, Swap
 from advisor.verdict import ArmVerdict, Decision
 from tests.advisor.cases import BF16, BUCKETS, FP8, H100, SPREAD, bare, compared, observed, sweeps
 from tests.advisor.worlds import Noise, answers, simulated_calls
@@ -105,7 +106,7 @@ def test_what_flips_the_decision_is_said_of_the_arm_that_is_chosen() -> None:
 def test_a_difference_that_lies_at_the_margin_itself_asks_for_as_many_pairs_again_not_for_fewer_than_there_were() -> None:
     verdict = _verdict(decide(compared(effect=-0.03, pairs=24, noise=QUIET)))
     assert verdict.pays.state == "unclear"
-    assert (verdict.needs[0].pairs, verdict.needs[0].command) == (24, "agentload replay TRACE --endpoints ENDPOINTS --pairs 48")
+    assert (verdict.needs[0].pairs, verdict.needs[0].step) == (24, MorePairs(pairs=48))
 
 
 def test_prefill_heavy_rag_avoids_and_decode_heavy_work_uses() -> None:
@@ -156,7 +157,7 @@ def test_too_few_calls_ask_for_a_number_of_more() -> None:
     assert need.calls > 0
     assert need.minutes is not None
     assert need.minutes > 0
-    assert need.command == f"agentload replay TRACE --endpoints ENDPOINTS --pairs {4 + (need.pairs or 0)}"
+    assert need.step == MorePairs(pairs=4 + (need.pairs or 0))
 
 
 def test_no_calls_at_all_is_no_verdict_but_a_plan() -> None:
@@ -188,7 +189,7 @@ def test_a_slower_machine_is_not_blamed_on_its_arm() -> None:
     verdict = _verdict(decide(evidence), "bf16-b")
     assert verdict.verdict == "test further"
     assert verdict.pays.reason.endswith("cannot tell machine from arm, swap them")
-    assert verdict.needs[0].command == "agentload replay TRACE --endpoints ENDPOINTS --swap --pairs 24"
+    assert verdict.needs[0].step == Swap(pairs=24)
 
 
 def test_two_equal_servers_on_one_machine_make_no_difference() -> None:
@@ -263,9 +264,7 @@ def test_a_failed_gate_makes_its_evidence_unusable_and_says_why() -> None:
     assert _verdict(decision).verdict == "test further"
     assert _verdict(decision).pays.reason.startswith("client: requests left 40.0 ms late")
     assert any("requests left 40.0 ms late" in caveat for caveat in decision.caveats)
-    assert [(need.what, need.command) for need in _verdict(decision).needs] == [
-        ("a replay in which the gate 'client' holds", "agentload replay TRACE --endpoints ENDPOINTS")
-    ]
+    assert [(need.what, need.step) for need in _verdict(decision).needs] == [("a replay in which the gate 'client' holds", Again())]
 
 
 def test_a_service_level_that_only_the_arm_breaks_is_a_veto() -> None:

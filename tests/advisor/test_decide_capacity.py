@@ -12,6 +12,7 @@ from advisor.evidence import (
     Telemetry,
     WorkloadClass,
 )
+from advisor.steps import Search
 from tests.advisor.cases import H100, compared
 from tests.advisor.worlds import Noise
 
@@ -37,7 +38,7 @@ def test_a_larger_pool_is_never_no_difference_when_the_load_would_fill_it() -> N
     assert verdict.verdict == "test further"
     assert verdict.flips[0] == "use: agents per GPU surely above +10.0 %"
     need = verdict.needs[0]
-    assert need.command == "agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS --seconds 3000 --into r1"
+    assert need.step == Search(limits=None, trial_s=3000.0)
 
 
 def test_runs_that_filled_the_pool_find_the_agents_it_carries() -> None:

@@ -1,26 +1,51 @@
 """A suggested command is whole: it can be copied, and plays what the run played."""
 
-from dataclasses import replace
+import shlex
 from importlib import import_module
+from typing import get_args
 
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.main import get_command
 
-from advisor import commands
+from advisor import steps
 from advisor.policy import Slo
-from agentload.report.commands import CARRIED, FLAGS, completed
-from agentload.report.facts import Made
+from agentload.report.commands import measured, suggested
+from agentload.report.facts import Made, RunFacts
+from agentload.report.read import study
+from agentload.study.argv import built, split
+from agentload.study.kinds import Probe, Study
+from agentload.study.parts import Live
+from tests.study.studies import studies
 
-OF_ONE_RUN = {"--resume", "--dry-run", "--json", "--noise"}
+MORE = steps.MorePairs(pairs=8)
+PAST = "agentload replay rag --endpoints arms.yaml"
+LENGTHS = st.lists(st.sampled_from((1024, 3000, 4096, 8192)), min_size=1, unique=True).map(lambda each: tuple(sorted(each)))
+LIMITS = st.builds(Slo, ttft_ms=st.none() | st.floats(1, 9000), tpot_ms=st.none() | st.floats(1, 90), share=st.floats(0.01, 1))
+COUNT = st.integers(1, 99)
+ASKED: dict[type, st.SearchStrategy[steps.Step]] = {
+    steps.Again: st.just(steps.Again()),
+    steps.MorePairs: st.builds(steps.MorePairs, pairs=COUNT),
+    steps.Restarts: st.builds(steps.Restarts, restarts=COUNT),
+    steps.Swap: st.builds(steps.Swap, pairs=COUNT),
+    steps.Control: st.builds(steps.Control, arm=st.sampled_from(("bf16", "fp8 e4m3"))),
+    steps.Search: st.builds(steps.Search, limits=st.none() | LIMITS, trial_s=st.integers(60, 9999).map(float)),
+    steps.Lengths: st.builds(steps.Lengths, lengths=LENGTHS),
+    steps.Questions: st.builds(steps.Questions, lengths=LENGTHS, items=st.none() | COUNT, aa=st.none() | st.just("bf16")),
+    steps.Features: st.just(steps.Features()),
+    steps.Calibrate: st.just(steps.Calibrate()),
+    steps.ArmsFile: st.just(steps.ArmsFile()),
+}
 
 
-def made(command: str, database: str | None = None) -> Made:
-    return Made(run="r", tool_version="1", traces=("rag",), command=command, database=database)
+def ran(command: str, database: str | None = None) -> RunFacts:
+    return RunFacts(made=Made(run="r", tool_version="1", traces=("rag",), command=command, database=database), study=study(command))
 
 
-def whole(command: str, run: Made, *, played: int = 0) -> str:
-    found = completed(command, run, played=played)
+def whole(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False) -> str:
+    found = suggested(step, facts, played=played, joins=joins)
     assert found is not None
     return found
 
@@ -28,7 +53,7 @@ def whole(command: str, run: Made, *, played: int = 0) -> str:
 def options(verb: str) -> dict[str, bool]:
     """Return a verb's long options, and whether each is a flag."""
     app = typer.Typer(add_completion=False)
-    app.command()(import_module(f"agentload.cli.{verb}").run)
+    app.command()(import_module(f"agentload.cli.{verb.replace(' ', '.')}").run)
     return {
         name: getattr(param, "is_flag", False)
         for param in get_command(app).params
@@ -37,116 +62,157 @@ def options(verb: str) -> dict[str, bool]:
     }
 
 
+def refused(command: str) -> list[str]:
+    """List the options of a command line that its verb does not have, or that do nothing without another that is not there."""
+    _, verb, *words = shlex.split(command)
+    verb = f"{verb} {words.pop(0)}" if verb == "endpoints" else verb
+    given = {word for word in words if word.startswith("--")}
+    names = {option.removeprefix("--").replace("-", "_") for option in given}
+    needs = getattr(import_module(f"agentload.cli.{verb.replace(' ', '.')}"), "NEEDS", {})
+    return [*(given - options(verb).keys()), *(name for name in names if name in needs and not names & set(needs[name]))]
+
+
+def test_every_step_of_the_advisor_is_tried() -> None:
+    assert set(ASKED) == set(get_args(steps.Step))
+
+
+@given(studies() | st.none(), st.one_of(*ASKED.values()), st.integers(0, 20), st.booleans(), st.none() | st.just("my runs.duckdb"))
+def test_no_command_line_refuses_what_is_suggested(
+    run: Study | None,
+    step: steps.Step,
+    played: int,
+    joins: bool,  # noqa: FBT001  # drawn
+    database: str | None,
+) -> None:
+    facts = RunFacts(made=Made(run="r", tool_version="1", database=database), study=run)
+    command = suggested(step, facts, played=played, joins=joins)
+    if command is None:
+        assert isinstance(step, steps.Features | steps.Restarts)
+        return
+    assert refused(command) == []
+    is_beside = isinstance(step, steps.Search | steps.Lengths | steps.Questions | steps.Features)
+    assert ("--into r" in command) == (joins and is_beside)
+    if not isinstance(step, steps.Calibrate | steps.ArmsFile):
+        again = built(*split(shlex.split(command)[1:]))
+        is_kept = joins or not isinstance(again, Probe)
+        assert ("--db 'my runs.duckdb'" in command) == (database is not None and is_kept)
+        if run is not None and isinstance(run.servers, Live):
+            assert isinstance(again.servers, Live)
+            assert again.servers.endpoints == run.servers.endpoints
+    assert refused(measured(facts, ("bf16", "fp8"), played=played)) == []
+
+
 def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -> None:
-    run = made("agentload replay rag --endpoints arms.yaml --pairs 4 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --json")
+    run = ran(f"{PAST} --pairs 4 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --json")
     assert (
-        whole("agentload replay TRACE --endpoints ENDPOINTS --pairs 30", run)
-        == "agentload replay rag --endpoints arms.yaml --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --resume r"
+        whole(steps.MorePairs(pairs=30), run) == f"{PAST} --pairs 30 --sessions 16 --wait-cap user=20 --wait-cap tool=5 --warmup --resume r"
     )
 
 
-def test_what_changes_the_plan_is_a_run_of_its_own() -> None:
-    run = made("agentload replay rag --endpoints arms.yaml --pairs 4", database="d.duckdb")
-    assert (
-        whole("agentload replay TRACE --endpoints ENDPOINTS --aa bf16", run)
-        == "agentload replay rag --endpoints arms.yaml --aa bf16 --pairs 4"
-    )
-    assert whole("agentload replay TRACE --endpoints ENDPOINTS --pairs 8", run).endswith(" --pairs 8 --resume r --db d.duckdb")
+def test_what_changes_the_plan_is_a_run_of_its_own_in_the_same_database() -> None:
+    run = ran(f"{PAST} --pairs 4", database="d.duckdb")
+    assert whole(steps.Control(arm="bf16"), run) == f"{PAST} --pairs 4 --aa bf16 --db d.duckdb"
+    assert whole(MORE, run).endswith(" --pairs 8 --db d.duckdb --resume r")
 
 
 def test_another_run_has_as_many_pairs_as_one_that_has_grown() -> None:
-    run = made("agentload replay rag --endpoints arms.yaml --pairs 1")
-    asked = commands.control("bf16")
-    assert whole(asked, run, played=3) == "agentload replay rag --endpoints arms.yaml --aa bf16 --pairs 3"
+    run = ran(f"{PAST} --pairs 1")
+    assert whole(steps.Control(arm="bf16"), run, played=3) == f"{PAST} --pairs 3 --aa bf16"
+    assert whole(steps.Again(), run, played=3) == f"{PAST} --pairs 3"
 
 
 def test_a_run_whose_arms_changed_machines_is_given_as_many_pairs_on_each() -> None:
-    command = "agentload replay rag --endpoints arms.yaml --pairs {} --design parallel --swap"
-    run = replace(made(command.format(6)), options='{"pairs": 6}')
+    run = ran(f"{PAST} --design parallel --swap")
     for wanted, more in ((3, 12), (9, 12), (12, 12), (13, 18)):
-        asked = f"agentload replay TRACE --endpoints ENDPOINTS --pairs {wanted}"
-        assert whole(asked, run, played=6) == f"{command.format(more)} --resume r"
+        for step in (steps.MorePairs(pairs=wanted), steps.Swap(pairs=wanted)):
+            assert whole(step, run, played=6) == f"{PAST} --pairs {more} --design parallel --swap --resume r"
 
 
 def test_changes_of_machines_are_a_run_of_their_own() -> None:
-    run = made("agentload replay rag --endpoints arms.yaml --pairs 6")
-    asked = "agentload replay TRACE --endpoints ENDPOINTS --design parallel --swap --pairs 12"
-    assert whole(asked, run) == "agentload replay rag --endpoints arms.yaml --design parallel --swap --pairs 12"
+    assert whole(steps.Swap(pairs=12), ran(f"{PAST} --pairs 6 --design parallel")) == f"{PAST} --pairs 12 --design parallel --swap"
 
 
 def test_a_run_that_was_stopped_is_gone_on_with_as_it_was_typed() -> None:
-    command = "agentload replay rag --endpoints arms.yaml --launch --pairs 4 --restarts 4"
-    run = replace(made(command), options='{"pairs": 4}')
-    assert whole("agentload replay TRACE --endpoints ENDPOINTS --pairs 3", run) == f"{command} --resume r"
-    assert whole("agentload replay TRACE --endpoints ENDPOINTS --pairs 5", run) == (
-        "agentload replay rag --endpoints arms.yaml --pairs 5 --launch --restarts 4 --resume r"
-    )
+    run = ran(f"{PAST} --launch --pairs 4 --restarts 4")
+    assert whole(steps.MorePairs(pairs=3), run) == f"{PAST} --launch --restarts 4 --pairs 4 --resume r"
+    assert whole(steps.MorePairs(pairs=5), run) == f"{PAST} --launch --restarts 4 --pairs 5 --resume r"
+
+
+def test_servers_are_never_started_less_often_than_the_run_began_with() -> None:
+    wanted = steps.Restarts(restarts=5)
+    assert whole(wanted, ran(f"{PAST} --launch --pairs 8"), played=8) == f"{PAST} --launch --pairs 13 --resume r"
+    often = ran(f"{PAST} --launch --pairs 8 --restarts 8")
+    assert whole(wanted, often, played=8) == f"{PAST} --launch --restarts 8 --pairs 13 --resume r"
+    seldom = ran(f"{PAST} --launch --pairs 4 --restarts 2")
+    assert whole(wanted, seldom, played=4) == f"{PAST} --launch --restarts 5 --pairs 5 --resume r"
+    assert whole(wanted, ran(PAST), played=6) == f"{PAST} --launch --restarts 5 --pairs 5"
 
 
 def test_a_class_that_few_pairs_of_a_whole_run_hold_asks_for_pairs_on_top() -> None:
-    run = replace(made("agentload replay rag --endpoints arms.yaml --pairs 6"), options='{"pairs": 6}')
-    command = "agentload replay TRACE --endpoints ENDPOINTS --pairs 3"
-    assert whole(command, run, played=6) == "agentload replay rag --endpoints arms.yaml --pairs 9 --resume r"
-    assert whole(command, run, played=5) == "agentload replay rag --endpoints arms.yaml --pairs 6 --resume r"
+    run = ran(PAST)
+    assert whole(steps.MorePairs(pairs=3), run, played=6) == f"{PAST} --pairs 9 --resume r"
+    assert whole(steps.MorePairs(pairs=3), run, played=5) == f"{PAST} --resume r"
+
+
+def test_a_simulation_is_given_more_pairs_by_a_longer_one() -> None:
+    run = ran("agentload simulate rag --profile p --rate 2")
+    assert whole(MORE, run, played=6) == "agentload simulate rag --profile p --pairs 8 --rate 2"
+    assert whole(steps.Again(), run, played=6) == "agentload replay rag --endpoints ENDPOINTS --rate 2"
 
 
 def test_a_measurement_after_a_simulation_plays_the_same_load() -> None:
-    run = made("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise --minutes 5")
-    command = "agentload replay TRACE --endpoints bf16=URL,fp8=URL --model MODEL --db agentload.duckdb"
-    assert whole(command, run) == (
-        "agentload replay rag --endpoints bf16=URL,fp8=URL --model MODEL --db agentload.duckdb --rate 2 --cv 3 --no-noise"
+    run = ran("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise")
+    assert measured(run, ("bf16", "fp8")) == (
+        "agentload replay rag --endpoints bf16=URL,fp8=URL --model MODEL --rate 2 --cv 3 --db agentload.duckdb"
     )
+
+
+def test_a_run_that_is_no_study_keeps_its_traces_and_has_blanks_for_its_servers() -> None:
+    run = ran("agentload watch run nightly", database="w.duckdb")
+    assert whole(MORE, run) == "agentload replay rag --endpoints ENDPOINTS --pairs 8 --db w.duckdb"
+    assert whole(steps.Calibrate(), run) == "agentload calibrate rag --model MODEL"
+    unknown = RunFacts(made=Made(run="r", tool_version="1"))
+    assert whole(steps.Again(), unknown) == "agentload replay TRACE --endpoints ENDPOINTS"
 
 
 def test_answers_that_join_a_run_find_its_database() -> None:
-    run = made("agentload replay rag --endpoints arms.yaml", database="my runs.duckdb")
-    assert whole("agentload eval --endpoints ENDPOINTS --into r", run) == (
-        "agentload eval --endpoints arms.yaml --into r --db 'my runs.duckdb'"
+    run = ran(PAST, database="my runs.duckdb")
+    asked = steps.Questions(lengths=(8192, 16384), items=90)
+    joined = "agentload eval --endpoints arms.yaml --contexts 8k..16k --items 90 --db 'my runs.duckdb'"
+    assert whole(asked, run, joins=True) == f"{joined} --into r"
+    assert whole(asked, run) == joined
+
+
+def test_more_questions_are_asked_as_the_first_were() -> None:
+    run = ran("agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --items 20 --depths 5 --aa bf16")
+    assert whole(steps.Questions(lengths=(4096,), items=90), run) == (
+        "agentload eval --endpoints arms.yaml --tasks needle --contexts 4k --depths 5 --items 90 --aa bf16"
     )
 
 
-def test_every_option_that_is_carried_over_exists_and_none_of_a_replay_is_forgotten() -> None:
-    for verb, carried in CARRIED.items():
-        assert set(carried) <= options(verb).keys(), verb
-    assert options("replay").keys() - set(CARRIED["replay"]) == OF_ONE_RUN
-    for verb in CARRIED:
-        assert {name for name, is_flag in options(verb).items() if is_flag} <= FLAGS, verb
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        commands.more_pairs(8),
-        commands.more_restarts(4),
-        commands.control("bf16"),
-        commands.fill_pool(into="r"),
-        commands.context_sweep(longest=8192, into="r"),
-        commands.evaluate(90, into="r"),
-    ],
-)
-def test_no_option_is_carried_into_a_command_that_would_refuse_it(asked: str) -> None:
-    typed = "agentload replay rag --endpoints arms.yaml --pairs 4 --launch --restarts 2 --logs l --sessions 4 --wait-cap user=5 --aa bf16"
-    command = whole(asked, made(typed))
-    verb, *words = command.removeprefix("agentload ").split()
-    given = {word.removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
-    needs = import_module(f"agentload.cli.{verb}").NEEDS
-    assert [option for option in given if option in needs and not given & set(needs[option])] == []
-
-
 def test_a_search_tries_the_mix_of_the_run_and_a_sweep_what_its_servers_take() -> None:
-    run = replace(made("agentload replay rag chat --endpoints arms.yaml --wait-cap user=5"), traces=("rag", "chat"))
-    joined = "--endpoints arms.yaml --into r"
-    assert whole(commands.fill_pool(into="r"), run) == f"agentload sweep --concurrency --trace rag,chat {joined} --wait-cap user=5"
-    assert whole(commands.context_sweep(longest=8192, into="r"), run) == f"agentload sweep --contexts 1k..8k {joined}"
-    long = made("agentload replay rag --endpoints arms.yaml --capacity 24 --slo ttft=2000")
-    assert whole(commands.fill_pool(), long).endswith("--endpoints arms.yaml --slo ttft=2000")
-    assert "--slo" not in whole(commands.context_sweep(), long)
-    assert whole(commands.fill_pool(slo=Slo(tpot_ms=50)), long).count("--slo") == 1
+    run = ran("agentload replay rag chat --endpoints arms.yaml --wait-cap user=5")
+    search = steps.Search(limits=None, trial_s=60.0)
+    assert (
+        whole(search, run, joins=True) == "agentload sweep --concurrency --trace rag,chat --endpoints arms.yaml --wait-cap user=5 --into r"
+    )
+    sweep = steps.Lengths(lengths=(1024, 2048, 4096, 8192))
+    assert whole(sweep, run, joins=True) == "agentload sweep --endpoints arms.yaml --contexts 1k..8k --into r"
+
+
+def test_a_search_holds_the_limits_of_the_policy_or_those_of_the_long_run() -> None:
+    long = ran(f"{PAST} --capacity 24 --slo ttft=2000")
+    assert " --slo ttft=2000" in whole(steps.Search(limits=None, trial_s=60.0), long)
+    assert "--slo" not in whole(steps.Lengths(lengths=(1024,)), long)
+    own = whole(steps.Search(limits=Slo(tpot_ms=50, share=0.9), trial_s=240.0), long)
+    assert own.endswith("--seconds 240 --slo tpot=50 --share 0.9")
+    assert "--slo" not in whole(steps.Search(limits=Slo(), trial_s=60.0), ran(PAST))
 
 
 @pytest.mark.parametrize("servers", ["bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1", "emulated:qwen3-30b-a3b-h200/bf16+fp8"])
 def test_combinations_of_features_are_tried_only_where_a_file_says_how_servers_are_started(servers: str) -> None:
-    asked = commands.probe(into="r")
-    assert completed(asked, made(f"agentload replay rag --endpoints {servers}")) is None
-    found = completed(asked, made("agentload replay rag --endpoints arms.yaml --launch --logs l --pairs 3", database="d.duckdb"))
-    assert found == "agentload probe --matrix --endpoints arms.yaml --into r --logs l --db d.duckdb"
+    asked = steps.Features()
+    assert suggested(asked, ran(f"agentload replay rag --endpoints {servers}"), joins=True) is None
+    run = ran(f"{PAST} --launch --logs l --pairs 3", database="d.duckdb")
+    assert whole(asked, run, joins=True) == "agentload probe --endpoints arms.yaml --logs l --matrix --db d.duckdb --into r"
+    assert whole(asked, run) == "agentload probe --endpoints arms.yaml --logs l --matrix"

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.layout.plan import plan, with_starts
-from agentload.model.plan import ClosedLoop, Load
+from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.play import Leg, Replay
+from agentload.run.play import Leg, Playing
 from agentload.run.relay import Launching
 from agentload.store import journal
 from agentload.store.places import journals
+from agentload.study.change import extended
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 from tests.live.scripted import Answer, Peer, good
 
 MODELS = json.dumps({"data": [{"id": "m"}]}).encode()
 OUTPUT = 3
+STUDY = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"))
 
 
 def trace(sessions: int = 2, *, output: int = OUTPUT) -> Trace:
@@ -59,6 +64,11 @@ class Journalled(Leg):
         return None
 
 
+def playing(made: Plan, endpoints: Sequence[Endpoint], database: Path, *, study: Replay = STUDY) -> Playing:
+    """Return what plays a plan on these endpoints."""
+    return Playing(study=study, plan=made, endpoints=tuple(endpoints), database=database, trace_hash="h")
+
+
 async def played(
     folder: Path,
     endpoints: Sequence[Endpoint],
@@ -78,16 +88,7 @@ async def played(
     made = plan(trace(sessions, output=output), arms, run="r1", pairs=pairs, warmup=warmup, load=load)
     made = made if launching is None else with_starts(made)
     database = folder / "x.duckdb"
-    replay = Replay(
-        plan=made,
-        endpoints=tuple(endpoints),
-        database=database,
-        trace_hash="h",
-        command="agentload replay t",
-        is_resumed=is_resumed,
-        launching=launching,
-        sample_s=sample_s,
-        is_forced=is_forced,
-    )
-    await Journalled(replay, notice=notice).play()
+    study = extended(STUDY, force=is_forced)
+    how = replace(playing(made, endpoints, database, study=study), is_resumed=is_resumed, launching=launching, sample_s=sample_s)
+    await Journalled(how, notice=notice).play()
     return [row for path in journals(database, "r1") for row in journal.read(path)]

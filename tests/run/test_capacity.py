@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 from advisor.evidence import CapacityPoint
 from agentload.cli import main as cli
 from agentload.evidence.capacity import Held, capacity, held
-from agentload.model.plan import Load
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.capacity import Found, keep_searches, search
 from agentload.run.find import find
 from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
-from agentload.run.trial import Limits, Trial, Trouble
+from agentload.run.trial import Trial, Trouble
 from agentload.store.database import reading
+from agentload.study.kinds import Search
+from agentload.study.parts import Slo, TraceRef, Virtual
 
+STUDY = Search(traces=(TraceRef(path="t"),), servers=Virtual(profile="p"), trial_s=60.0)
 TRIAL = Trial(load=0, turns=100, within=100, preemptions=0, peak_kv_usage=0.5, found_again=0.99)
 
 
@@ -66,9 +68,11 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
         for s in sessions
     )
     trace = Trace(header=Header(name="t"), sessions=own)
-    limits = Limits(ttft_ms=1500)
+    study = Search(
+        traces=(TraceRef(path="t"),), servers=Virtual(profile="llama-3.1-8b-h100"), trial_s=300.0, slo=Slo(ttft_ms=1500)
+    )
     arms = quiet(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]))
-    found = {name: find("max-concurrency", trace, arm, limits=limits, load=Load(), seconds=300, seed=0).holds for name, arm in arms.items()}
+    found = {name: find(study, trace, arm).holds for name, arm in arms.items()}
     assert found["bf16"] is not None
     assert found["fp8"] is not None
     assert 1.5 < found["fp8"] / found["bf16"] < 2.5
@@ -105,9 +109,9 @@ def searched(troubles: dict[int, Trouble | None], *, arm: str = "bf16") -> Found
 def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
     first = searched({4: None, 8: None, 16: None, 32: None, 64: "slo"})
-    keep_searches([first, searched({4: None, 8: "slo"}, arm="fp8")], database, run="r", at_ns=5, seconds=60, slo="", classes={"chat"})
+    keep_searches([first, searched({4: None, 8: "slo"}, arm="fp8")], database, run="r", at_ns=5, study=STUDY, classes={"chat"})
     later = searched({4: None, 8: None, 12: None, 13: "slo", 16: "slo"})
-    keep_searches([later], database, run="r", at_ns=7, seconds=60, slo="tpot=50", classes={"chat"})
+    keep_searches([later], database, run="r", at_ns=7, study=replaced(STUDY, slo=Slo(tpot_ms=50)), classes={"chat"})
     with reading(database) as connection:
         assert held(connection, "r", ["chat"]) == (
             Held(arm="bf16", workload=None, holds=12, breaks=13),
@@ -115,7 +119,7 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
         )
         assert [point.agents for point in capacity(connection, "r", ["bf16"], ["chat"])] == [4, 8, 12, 13, 16]
     # A simulated one has no date and counts as the last.
-    keep_searches([searched({2: None, 3: "slo"})], database, run="r", at_ns=None, seconds=60, slo="", classes={"chat"})
+    keep_searches([searched({2: None, 3: "slo"})], database, run="r", at_ns=None, study=STUDY, classes={"chat"})
     with reading(database) as connection:
         assert held(connection, "r", ["chat"])[0] == Held(arm="bf16", workload=None, holds=2, breaks=3)
 
@@ -123,7 +127,7 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
 def test_a_search_is_of_the_whole_server_only_with_sessions_of_all_its_classes(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
     for at_ns, classes in enumerate(({"rag"}, {"chat", "code"}, {"chat", "code", "rag"})):
-        keep_searches([searched({at_ns + 1: None})], database, run="r", at_ns=at_ns, seconds=60, slo="", classes=classes)
+        keep_searches([searched({at_ns + 1: None})], database, run="r", at_ns=at_ns, study=STUDY, classes=classes)
     with reading(database) as connection:
         found = held(connection, "r", ["chat", "code", "rag"])
         assert sorted((each.workload or "", each.holds) for each in found) == [("", 3), ("chat + code", 2), ("rag", 1)]
@@ -140,7 +144,7 @@ def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_pa
         Trial(load=64, void="other requests"),
     )
     found = Found(arm="bf16", holds=4, breaks=8, trials=trials)
-    keep_searches([found], database, run="r", at_ns=1, seconds=60, slo="ttft=9", classes={"chat"})
+    keep_searches([found], database, run="r", at_ns=1, study=replaced(STUDY, slo=Slo(ttft_ms=9)), classes={"chat"})
     with reading(database) as connection:
         points = capacity(connection, "r", ["bf16"], ["chat"])
         outcomes = connection.execute("SELECT outcome FROM probes ORDER BY (settings ->> 'agents')::INT").fetchall()

@@ -13,11 +13,14 @@ from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Trace
 from agentload.run.capacity import Found
 from agentload.run.crowd import Crowd, measured
-from agentload.run.trial import Limits, Trial
+from agentload.run.trial import Trial
+from agentload.study.kinds import Search
+from agentload.study.parts import Live, Slo, TraceRef
 from tests.run.test_trial import call, sample
 
 ARM = Endpoint(name="bf16", url="http://127.0.0.1:1/v1")
-CROWD = Crowd(trace=Trace(header=Header(name="t"), sessions=()), limits=Limits(ttft_ms=100.0), seconds=4.0, seed=0, command="")
+STUDY = Search(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), slo=Slo(ttft_ms=100.0), trial_s=4.0, start=4)
+CROWD = Crowd(study=STUDY, trace=Trace(header=Header(name="t"), sessions=()))
 S = 1_000_000_000
 
 
@@ -66,7 +69,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, trials: Mapping[int, tuple[Trial, 
 
     monkeypatch.setattr(Crowd, "_trial", trial)
     told: list[str] = []
-    return CROWD.search(ARM, start=4, told=told.append), told
+    return CROWD.search(ARM, told=told.append), told
 
 
 HOLDS = Trial(load=0, turns=10, within=10, preemptions=0, waiting_share=0.0)

@@ -11,6 +11,7 @@ from advisor.assess.speed import speeds
 from advisor.decide import decide
 from advisor.evidence import Evidence
 from advisor.policy import Policy
+from advisor.steps import Swap
 from agentload.evidence.gather import gather
 from agentload.layout.plan import plan
 from agentload.model.plan import Design
@@ -61,7 +62,7 @@ def test_without_a_swap_the_arm_is_blamed_for_its_machine_and_the_advisor_says_s
     assert value == pytest.approx((1 + truth) * 1.08 - 1, abs=0.015)
     assert (found.deployment.machines, found.deployment.swapped) == (("m1", "m2"), False)
     told = [each for each in decide(found, Policy()).findings if "cannot tell machine from arm" in each.message]
-    assert [each.next_command for each in told] == ["agentload replay TRACE --endpoints ENDPOINTS --swap --pairs 8"]
+    assert [each.next_step for each in told] == [Swap(pairs=8)]
 
 
 @pytest.mark.parametrize("design", ["parallel", "interleaved"])

@@ -14,13 +14,12 @@ from agentload.errors import EndpointError
 from agentload.layout.plan import plan
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import CallRow, RunRow
-from agentload.run.play import Replay
 from agentload.run.relay import prime
 from agentload.store import journal
 from agentload.store.places import journals
 from tests.ask.refusing import TOKENS, refusing
 from tests.live.scripted import serving
-from tests.run.playing import Journalled, trace
+from tests.run.playing import Journalled, playing, trace
 
 pytestmark = pytest.mark.loopback
 ARMS = "arms: {{a: {{url: {url}, model: m, force_lengths: false, counting: usage}}}}"
@@ -32,7 +31,7 @@ async def test_its_calls_are_ok_and_that_nobody_listed_the_model_is_a_caveat(tmp
         endpoints = read_file(tmp_path / "e.yaml")
         made = plan(trace(output=TOKENS), ["a"], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
         database = tmp_path / "x.duckdb"
-        await Journalled(Replay(plan=made, endpoints=endpoints, database=database, trace_hash="h", command="test")).play()
+        await Journalled(playing(made, endpoints, database)).play()
     rows = [row for path in journals(database, "r1") for row in journal.read(path)]
     assert {(row.status, row.token_rule, row.output_tokens) for row in rows if isinstance(row, CallRow)} == {("ok", "usage", TOKENS)}
     (run,) = (row for row in rows if isinstance(row, RunRow))

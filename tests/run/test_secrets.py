@@ -15,11 +15,12 @@ from agentload.errors import EndpointError
 from agentload.layout.plan import plan
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import CallRow
-from agentload.run.play import Leg, Replay
+from agentload.run.play import Leg
 from agentload.store import journal
 from agentload.store.places import journal_folder, journals, raw_files
+from agentload.study.change import extended
 from tests.live.scripted import Peer, serving
-from tests.run.playing import MODELS, trace
+from tests.run.playing import MODELS, STUDY, playing, trace
 
 pytestmark = pytest.mark.loopback
 
@@ -48,10 +49,7 @@ async def left_behind(folder: Path, arms: str, monkeypatch: pytest.MonkeyPatch) 
     told: list[str] = [repr(endpoints)]
     made = plan(trace(), [each.name for each in endpoints], run="r1", pairs=1, load=Load(arrivals=ClosedLoop(sessions=2)))
     database = folder / "x.duckdb"
-    replay = Replay(
-        plan=made, endpoints=endpoints, database=database, trace_hash="h", command="agentload replay t", on_dead="skip", keep_raw="all"
-    )
-    await Leg(replay, notice=told.append).play()
+    await Leg(playing(made, endpoints, database, study=extended(STUDY, on_dead="skip", keep_raw="all")), notice=told.append).play()
     rows = [row for path in journals(database, "r1") for row in journal.read(path)]
     errors = [row.error or "" for row in rows if isinstance(row, CallRow)]
     assert errors

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
 
 from advisor.evidence import Kind
 from advisor.policy import Policy
+from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
 from agentload.report.facts import Made
 from agentload.report.parts import Answer, Check, Document, Rollout, Step
 
 FORMAT: Final = "agentload-decision/1"
+COMMANDS: Final = {"step": "command", "next_step": "next_command"}
+"""Fields that hold a step of the advisor's, and what they are called where the command that takes it stands instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,8 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def json(document: Document) -> str:
     """Render a document as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(report(document), enc_hook=plain), indent=2).decode() + "\n"
+    told = _written(report(document), document.next_commands)
+    return msgspec.json.format(msgspec.json.encode(told, enc_hook=plain), indent=2).decode() + "\n"
 
 
 def report(document: Document) -> Report:
@@ -88,9 +95,44 @@ def report(document: Document) -> Report:
 
 def schema() -> str:
     """Return the JSON schema of a decision file."""
-    made = msgspec.json.schema(Report)
+    made = msgspec.json.schema(_printed(Report))
     made = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "agentload decision", **_nullable(made)}
     return msgspec.json.format(msgspec.json.encode(made, order="sorted"), indent=2).decode() + "\n"
+
+
+def _written(value: object, commands: Mapping[Suggestion, str | None]) -> object:
+    """Return a value as a decision file has it: where a step stands, the command that takes it."""
+    if isinstance(value, Suggestion):
+        return commands[value]
+    if isinstance(value, tuple):
+        return [_written(each, commands) for each in value]
+    if is_dataclass(value):
+        return {COMMANDS.get(each.name, each.name): _written(getattr(value, each.name), commands) for each in fields(value)}
+    return value
+
+
+@cache
+def _printed(kind: type) -> type:
+    """Return the type of what `_written` makes of a dataclass."""
+    hints = get_type_hints(kind)
+    parts = [
+        (
+            COMMANDS.get(each.name, each.name),
+            str | None if each.name in COMMANDS else _part(hints[each.name]),
+            field(default=each.default, default_factory=each.default_factory),
+        )
+        for each in fields(kind)
+    ]
+    return make_dataclass(kind.__name__, parts, namespace={"__doc__": kind.__doc__}, kw_only=True)
+
+
+def _part(hint: Any) -> Any:  # noqa: ANN401  # a type, or what stands in the brackets behind one
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _printed(hint)
+    origin, parts = get_origin(hint), tuple(_part(each) for each in get_args(hint))
+    if origin is None or not parts:
+        return hint
+    return reduce(or_, parts) if origin in (Union, UnionType) else origin[parts]
 
 
 def _nullable(part: Any) -> Any:  # noqa: ANN401  # a schema is JSON of any shape

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from advisor.evidence import Arm
+from advisor.steps import Step as Suggestion
+from advisor.steps import counted
 from advisor.verdict import Need
 from agentload.report import labels
+from agentload.report.commands import measured
 from agentload.report.parts import Rollout, Step
 from agentload.report.sections import alarms
 from agentload.report.sections.costs import sentence
@@ -17,8 +19,6 @@ from agentload.report.sections.view import View
 # Where it is not known how many replicas are beside it: one part in ten bounds the harm. A day holds one cycle of the load.
 CANARY_PERCENT: Final = 10
 CANARY_HOURS: Final = 24
-# Lengths are no counts: every class has its answers at its own.
-_COUNT: Final = re.compile(r"(--(?:pairs|restarts|items|seconds)) \d+")
 
 
 def do_now(view: View) -> tuple[Step, ...]:
@@ -27,11 +27,10 @@ def do_now(view: View) -> tuple[Step, ...]:
     steps: list[Step] = []
     compares = view.facts.made.compared_with is not None
     if view.decision.kind != "measured" and not compares:
-        endpoints = ",".join(f"{arm}=URL" for arm in view.arms)
         steps.append(
             Step(
                 text=f"Measure on your own servers before you act: this run was {view.decision.kind}.",
-                command=view.typed(f"agentload replay TRACE --endpoints {endpoints} --model MODEL --db agentload.duckdb"),
+                command=measured(view.facts, view.arms, played=view.played),
             )
         )
     if (plan := rollout(view)) is not None:
@@ -50,28 +49,31 @@ def do_now(view: View) -> tuple[Step, ...]:
     return (*steps, *_settling(view), *_calibrating(view))
 
 
-def but_for_counts(command: str) -> str:
-    """Return what commands that differ in a count alone have in common."""
-    return _COUNT.sub(r"\1 N", command)
+def suggestions(view: View) -> frozenset[Suggestion]:
+    """Return the steps that are to be taken now, without how much of each."""
+    needed = (need.step for need in view.decision.needs)
+    calibrating = (finding.next_step for finding in view.decision.findings if finding.asks_for == "calibrate")
+    return frozenset(counted(step)[0] for step in (*needed, *calibrating) if step is not None)
 
 
 def _settling(view: View) -> Iterator[Step]:
-    """Yield what settles the open questions; of commands that differ in a count alone, the largest settles all."""
+    """Yield what settles the open questions; of steps that differ in a count alone, the largest settles all."""
     focus = labels.arm(view.focus)
-    by_command: dict[str, list[Need]] = {}
+    by_step: dict[Suggestion, list[tuple[float, Suggestion, Need]]] = {}
     for need in view.decision.needs:
-        if need.command:
-            by_command.setdefault(but_for_counts(need.command), []).append(need)
-    for needs in sorted(by_command.values(), key=lambda each: not any(focus in view.told(need.what) for need in each)):
-        largest = max(needs, key=lambda need: (need.pairs or 0, need.calls or 0, need.minutes or 0.0))
-        what = "; ".join(dict.fromkeys(view.told(sentence(need)) for need in needs))
-        yield Step(text=f"To settle what is open: {what}.", command=view.typed(largest.command or ""))
+        if need.step is not None:
+            same, count = counted(need.step)
+            by_step.setdefault(same, []).append((count, need.step, need))
+    for found in sorted(by_step.values(), key=lambda each: not any(focus in view.told(need.what) for _, _, need in each)):
+        _, largest, _ = max(found, key=lambda each: each[0])
+        what = "; ".join(dict.fromkeys(view.told(sentence(need)) for _, _, need in found))
+        yield Step(text=f"To settle what is open: {what}.", command=view.command(largest))
 
 
 def _calibrating(view: View) -> Iterator[Step]:
     for finding in view.decision.findings:
-        if finding.asks_for == "calibrate" and finding.next_command:
-            yield Step(text=view.told(finding.message), command=view.typed(finding.next_command))
+        if finding.asks_for == "calibrate" and finding.next_step is not None:
+            yield Step(text=view.told(finding.message), command=view.command(finding.next_step))
 
 
 def roll_back(view: View) -> str:

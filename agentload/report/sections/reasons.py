@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from advisor.steps import Step as Suggestion
+from advisor.steps import counted
 from advisor.verdict import ArmVerdict, Finding, Inequality, Need, Weight
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Reason, Step, Tone
-from agentload.report.sections.actions import but_for_counts, do_now
+from agentload.report.sections.actions import suggestions
 from agentload.report.sections.costs import sentence
 from agentload.report.sections.screens import words
 from agentload.report.sections.view import View
@@ -26,7 +28,7 @@ def verdicts(view: View) -> tuple[Reason, ...]:
     order = {name: index for index, name in enumerate(view.workloads)}
     classes = sorted(view.decision.classes, key=lambda each: (order.get(each.workload or "", len(order)), each.arm != view.focus))
     server = sorted(view.decision.server, key=lambda each: each.arm != view.focus)
-    known = _known(view)
+    known = suggestions(view)
     same: dict[Reason, list[ArmVerdict]] = {}
     for each in (*server, *classes):
         same.setdefault(_verdict(view, each, known), []).append(each)
@@ -44,14 +46,9 @@ def _where(verdicts: Sequence[ArmVerdict]) -> str:
     return "; ".join(f"{' and '.join(names)} on {', '.join(places)}" for places, names in arms.items())
 
 
-def _known(view: View) -> frozenset[str]:
-    """Return what is to be done now anyway."""
-    return frozenset(but_for_counts(step.command) for step in do_now(view) if step.command is not None)
-
-
-def _verdict(view: View, each: ArmVerdict, known: frozenset[str]) -> Reason:
-    # Of several commands the first: what the legs ask for comes before what the rules do.
-    need = next((need for need in each.needs if need.command), None)
+def _verdict(view: View, each: ArmVerdict, known: frozenset[Suggestion]) -> Reason:
+    # Of several steps the first: what the legs ask for comes before what the rules do.
+    need = next((need for need in each.needs if need.step is not None), None)
     return Reason(
         title=words(each),
         tone=labels.VERDICT_TONES[each.verdict],
@@ -65,13 +62,13 @@ def _verdict(view: View, each: ArmVerdict, known: frozenset[str]) -> Reason:
 
 def findings(view: View) -> tuple[Reason, ...]:
     """Tell every finding, those that block first; what is missing stands under the verdict that waits for it."""
-    known = _known(view)
+    known = suggestions(view)
     waiting = {(each.arm, each.workload) for each in (*view.decision.server, *view.decision.classes) if each.verdict == "test further"}
     told = [each for each in view.decision.findings if each.rule != "missing_evidence" or (each.arm, each.workload) not in waiting]
     return tuple(_finding(view, each, known) for each in sorted(told, key=lambda each: _ORDER.index(each.kind)))
 
 
-def _finding(view: View, each: Finding, known: frozenset[str]) -> Reason:
+def _finding(view: View, each: Finding, known: frozenset[Suggestion]) -> Reason:
     marks = (("published figures, not this run", each.prior), ("screening, unadjusted", each.screening))
     return Reason(
         title=f"{labels.arm(each.arm) if each.arm else 'All arms'} on {each.workload or 'the whole server'}",
@@ -81,16 +78,14 @@ def _finding(view: View, each: Finding, known: frozenset[str]) -> Reason:
         inequality=inequality(view, each.inequality),
         flips=view.told(each.flips) if each.flips else None,
         source=each.source,
-        next=_step(view, each.need, each.next_command, known),
+        next=_step(view, each.need, each.next_step, known),
     )
 
 
-def _step(view: View, need: Need | None, command: str | None, known: frozenset[str]) -> Step | None:
+def _step(view: View, need: Need | None, step: Suggestion | None, known: frozenset[Suggestion]) -> Step | None:
     """Say what settles it; a command that stands under what to do now is not repeated."""
-    command = command or (need.command if need else None)
-    command = view.typed(command) if command else None
-    if command is not None and but_for_counts(command) in known:
-        command = None
+    step = step or (need.step if need else None)
+    command = None if step is None or counted(step)[0] in known else view.command(step)
     if need is None and command is None:
         return None
     return Step(text=view.told(sentence(need)) if need else "", command=command)

@@ -8,10 +8,11 @@ import numpy as np
 
 from advisor.evidence import Evidence
 from advisor.policy import Policy
+from advisor.steps import Step
 from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.commands import completed
+from agentload.report.commands import suggested
 from agentload.report.facts import RunFacts
 
 
@@ -66,11 +67,15 @@ class View:
         """Set one of the advisor's sentences: its figures as ours, its arms as people call them."""
         return labels.named(say.typeset(words), self.arms)
 
-    def typed(self, command: str) -> str | None:
-        """Complete a command with what was typed for this run; None where it could not be played."""
+    @property
+    def played(self) -> int:
+        """Count the block pairs that the figures rest on."""
         observed = (each.calls for each in self.evidence.observations if each.calls is not None)
-        played = {pair for calls in observed for pair in np.unique(calls.pair).tolist()}
-        return completed(command, self.facts.made, played=len(played))
+        return len({pair for calls in observed for pair in np.unique(calls.pair).tolist()})
+
+    def command(self, step: Step) -> str | None:
+        """Return the command that takes a step; None where it could not be played."""
+        return suggested(step, self.facts, played=self.played, joins=bool(self.evidence.observations))
 
     def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
         """Return the verdict on an arm for a class; with None, for the whole server."""

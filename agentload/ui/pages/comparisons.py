@@ -24,7 +24,8 @@ WHERE detail->>'reference' IS NOT NULL ORDER BY started_ns DESC LIMIT {SHOWN}
 _GROUPS: Final = f"""
 SELECT trace_name, model, kind, list(run_id ORDER BY place DESC)[:{RUNS}], count(*)
 FROM (SELECT *, rowid AS place FROM runs WHERE trace_hash IS NOT NULL)
-GROUP BY trace_hash, trace_name, model, kind, design, seed, json_extract(coalesce(study, options), '$.load'), json_extract(coalesce(study, options), '$.cache')
+GROUP BY trace_hash, trace_name, model, kind, design, seed,
+    json_extract(coalesce(study, options), '$.load'), json_extract(coalesce(study, options), '$.cache')
 HAVING count(*) > 1 ORDER BY max(place) DESC LIMIT {GROUPS}
 """  # noqa: S608  # our own numbers
 

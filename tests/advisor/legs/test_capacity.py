@@ -10,6 +10,7 @@ from advisor.assess.whole import assess
 from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
 from advisor.legs.capacity import capacity_leg
 from advisor.policy import Policy, Slo
+from advisor.steps import Search
 from tests.advisor.cases import bare
 
 Tried = dict[int, tuple[int, int] | str]
@@ -60,14 +61,13 @@ def test_what_is_too_short_is_asked_for_longer_and_within_the_service_level() ->
     policy = Policy(slos=(Slo(ttft_ms=2000, tpot_ms=50, share=0.9),))
     short: Tried = {4: (20, 20), 8: (30, 30), 9: (0, 30)}
     (need,) = capacity_leg(assess(searched(short, short), policy), "fp8", None).needs
-    search = "agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS --slo ttft=2000,tpot=50 --share 0.9"
-    assert (need.minutes, need.command) == (8 * 2 * 4, f"{search} --seconds 240")
+    assert (need.minutes, need.step) == (8 * 2 * 4, Search(limits=policy.slos[0], trial_s=240.0))
 
 
 def test_a_pool_that_fills_slowly_asks_for_trials_that_fill_it() -> None:
     evidence = replace(searched({}, {}), server=(("bf16", Telemetry(fill_minutes=10.0)), ("fp8", Telemetry(fill_minutes=25.0))))
     (need,) = capacity_leg(assess(evidence, Policy()), "fp8", None).needs
-    assert need.command == "agentload sweep --concurrency --trace TRACES --endpoints ENDPOINTS --seconds 3000"
+    assert need.step == Search(limits=None, trial_s=3000.0)
     assert need.minutes == 8 * 2 * 50
 
 

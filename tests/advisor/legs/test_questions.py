@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor import commands
+from advisor import words
 from advisor.assess.whole import assess
 from advisor.evidence import Evidence, WorkloadClass
 from advisor.legs import questions
 from advisor.policy import Policy
+from advisor.steps import Questions
 from tests.advisor.cases import bare
 
-K = 1024.0
+K = 1024
 
 
 def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
@@ -23,16 +24,16 @@ def _of(lengths: list[float], *, window: int | None = None) -> Evidence:
 @pytest.mark.parametrize(
     ("evidence", "lengths", "items"),
     [
-        (_of([5_000.0] * 50 + [30_000.0] * 50), "8k..32k", 1380),
+        (_of([5_000.0] * 50 + [30_000.0] * 50), (8 * K, 16 * K, 32 * K), 1380),
         # One call in 200 is longer than what counts: as many are asked there as at each length that does.
-        (_of([5_000.0] * 100 + [30_000.0] * 99 + [60_000.0]), "8k..64k", 1840),
-        (_of([5_000.0] * 50 + [30_000.0] * 50, window=20_000), "8k..19k", 1380),
-        (_of([700.0] * 9), "1k", 1380),
+        (_of([5_000.0] * 100 + [30_000.0] * 99 + [60_000.0]), (8 * K, 16 * K, 32 * K, 64 * K), 1840),
+        (_of([5_000.0] * 50 + [30_000.0] * 50, window=20_000), (8 * K, 16 * K, 19 * K), 1380),
+        (_of([700.0] * 9), (K,), 1380),
     ],
 )
-def test_first_questions_settle_a_class_at_lengths_that_others_share(evidence: Evidence, lengths: str, items: int) -> None:
+def test_first_questions_settle_a_class_at_lengths_that_others_share(evidence: Evidence, lengths: tuple[int, ...], items: int) -> None:
     need = questions.first(assess(evidence, Policy()), "fp8", "chat")
-    assert (need.pairs, need.command) == (items, f"agentload eval --endpoints ENDPOINTS --contexts {lengths} --items {items}")
+    assert (need.pairs, need.step) == (items, Questions(lengths=lengths, items=items))
 
 
 @pytest.mark.parametrize(
@@ -42,8 +43,8 @@ def test_first_questions_settle_a_class_at_lengths_that_others_share(evidence: E
         ((8 * K, 16 * K, 32 * K), "8k..32k"),
         ((8 * K, 12 * K), "8k..12k"),
         ((8 * K, 32 * K), "8k,32k"),
-        ((500.0, 8 * K), "500,8k"),
+        ((500, 8 * K), "500,8k"),
     ],
 )
-def test_lengths_are_written_as_the_command_line_reads_them(lengths: tuple[float, ...], text: str) -> None:
-    assert commands.listed(lengths) == text
+def test_lengths_are_written_as_the_command_line_reads_them(lengths: tuple[int, ...], text: str) -> None:
+    assert words.lengths(lengths) == text

@@ -11,6 +11,7 @@ from advisor.decide import decide
 from advisor.evidence import AccuracyBucket, Evidence, WorkloadClass
 from advisor.legs.safe import safe_leg
 from advisor.policy import Policy
+from advisor.steps import Questions
 from tests.advisor.cases import BUCKETS, bare, compared
 from tests.advisor.worlds import answers
 
@@ -51,7 +52,7 @@ def test_short_buckets_do_not_thin_what_a_long_class_loses() -> None:
     server = safe_leg(case, "fp8", None).leg
     assert safe_leg(case, "fp8", "agents").leg.state != "yes"
     assert server.state != "yes"
-    assert {need.command for need in server.needs} <= {need.command for need in safe_leg(case, "fp8", "agents").leg.needs}
+    assert {need.step for need in server.needs} <= {need.step for need in safe_leg(case, "fp8", "agents").leg.needs}
 
 
 def test_a_class_of_less_than_a_tenth_does_not_bind_the_server() -> None:
@@ -82,17 +83,17 @@ def test_a_reference_that_knows_nothing_shows_no_arm_to_be_safe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "won", "items", "more", "command"),
+    ("lost", "won", "items", "more", "in_all"),
     [
         # A tenth of 300 differs: 1,380 in all, at the lengths that were asked.
-        (3, 2, 50, 1080, "--contexts 8k,16k,32k,64k,96k,128k --items 1380"),
+        (3, 2, 50, 1080, 1380),
         # None of 120 differs, and 3 in 120 still may: agreement of a few is no proof.
-        (0, 0, 20, 225, "--contexts 8k,16k,32k,64k,96k,128k --items 345"),
+        (0, 0, 20, 225, 345),
     ],
 )
-def test_the_plan_counts_items_in_all_and_adds_to_those_asked(lost: int, won: int, items: int, more: int, command: str) -> None:
+def test_the_plan_counts_items_in_all_and_adds_to_those_asked(lost: int, won: int, items: int, more: int, in_all: int) -> None:
     buckets = tuple(_bucket(length, lost=lost, won=won, items=items) for length in BUCKETS)
     leg = safe_leg(assess(bare(accuracy=buckets), Policy()), "fp8", "chat").leg
     assert leg.state == "unclear"
     (need,) = leg.needs
-    assert (need.pairs, need.command) == (more, f"agentload eval --endpoints ENDPOINTS {command}")
+    assert (need.pairs, need.step) == (more, Questions(lengths=tuple(1024 * each for each in (8, 16, 32, 64, 96, 128)), items=in_all))

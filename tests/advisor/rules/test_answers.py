@@ -17,6 +17,7 @@ from advisor.rules import (
     untested_lengths,
     worst_length,
 )
+from advisor.steps import Questions
 from tests.advisor.cases import BF16, FP8, bare, compared
 from tests.advisor.rules.asking import chat_class, findings
 from tests.advisor.worlds import answers
@@ -80,10 +81,7 @@ def test_lengths_that_nobody_asked_about_are_told_with_their_share() -> None:
 def test_equal_servers_that_lose_more_than_they_win_are_suspect() -> None:
     again = AccuracyBucket(arm="bf16", task="needle", context_tokens=8192.0, both=170, reference_only=20, arm_only=0, neither=10)
     (found,) = findings(same_question_twice, bare(aa_accuracy=(again,)))
-    assert (found.kind, found.next_command) == (
-        "opposes",
-        "agentload eval --endpoints ENDPOINTS --contexts 8k --items 400 --aa bf16",
-    )
+    assert (found.kind, found.next_step) == ("opposes", Questions(lengths=(8192,), items=400, aa="bf16"))
     assert found.arm is None  # every arm is held against the reference: a doubt about it is one about each
     (found,) = findings(same_question_twice, bare(aa_accuracy=(replace(again, arm="fp8"),)))
     assert (found.kind, found.arm) == ("opposes", "fp8")

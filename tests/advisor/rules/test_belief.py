@@ -21,6 +21,7 @@ from advisor.rules import (
     same_question_twice,
     slo_broken,
 )
+from advisor.steps import Control, MorePairs
 from tests.advisor.cases import BF16, FP8, H100, bare, compared, observed
 from tests.advisor.rules.asking import QUIET, findings
 from tests.advisor.worlds import Noise, simulated_calls
@@ -43,7 +44,7 @@ def test_machines_that_never_changed_places_are_named() -> None:
 
 def test_without_a_control_the_floor_is_unknown() -> None:
     (found,) = findings(noise_floor, compared(effect=0.0))
-    assert (found.kind, found.next_command) == ("opposes", "agentload replay TRACE --endpoints ENDPOINTS --aa bf16")
+    assert (found.kind, found.next_step) == ("opposes", Control(arm="bf16"))
 
 
 def test_a_wide_control_asks_for_pairs_of_this_run_and_not_for_another_small_one() -> None:
@@ -51,14 +52,14 @@ def test_a_wide_control_asks_for_pairs_of_this_run_and_not_for_another_small_one
     first, second = simulated_calls(rng, pairs=3, effect=0.0, noise=Noise(call=0.1, wander=0.05, block=0.05), swapped=False)
     (found,) = findings(noise_floor, compared(effect=0.0, pairs=3, aa=(AaControl(workload="chat", first=first, second=second),)))
     assert "the A/A control of 3 pairs cannot rule out" in found.message
-    assert (found.next_command or "").startswith("agentload replay TRACE --endpoints ENDPOINTS --pairs ")
+    assert isinstance(found.next_step, MorePairs)
 
 
 def test_what_a_server_changes_by_itself_stands_beside_what_an_arm_changes() -> None:
     asked = AccuracyBucket(arm="fp8", task="needle", context_tokens=8192.0, both=180, reference_only=6, arm_only=4, neither=10)
     again = replace(asked, arm="bf16", reference_only=5, arm_only=5)
     (found,) = findings(same_question_twice, bare(accuracy=(asked,), aa_accuracy=(again,)))
-    assert (found.kind, found.arm, found.leg, found.next_command) == ("informs", "bf16", "safe", None)
+    assert (found.kind, found.arm, found.leg, found.next_step) == ("informs", "bf16", "safe", None)
     assert found.message == "bf16 asked twice changed 5.0% of 200 answers, +0.0 pp [-3.6, +3.6]; fp8 changed 5.0%."
 
 

@@ -25,6 +25,7 @@ from advisor.rules import (
     unvalidated_backend,
     window_layers,
 )
+from advisor.steps import ArmsFile
 from tests.advisor.cases import BF16, FP8, H100, LLAMA, bare, compared, observed, sweeps
 from tests.advisor.rules.asking import QUIET, chat_class, findings, with_telemetry
 from tests.advisor.worlds import Noise, simulated_calls
@@ -67,7 +68,7 @@ def test_window_layers_ask_for_the_arm_that_skips_them() -> None:
     hybrid = replace(LLAMA, window_layers=12, full_layers=12)
     (found,) = findings(window_layers, bare(model=hybrid))
     assert "fp8-skip-sw, by --kv-cache-dtype-skip-layers sliding_window" in found.message
-    assert found.next_command == "agentload endpoints init --model MODEL --out -"
+    assert found.next_step == ArmsFile()
     assert findings(window_layers, bare()) == []
     blackwell = Deployment(gpu=Gpu(name="B200-SXM", sm=100))
     (doubted,) = findings(window_layers, bare(model=hybrid, deployment=blackwell, arms=(BF16, replace(FP8, kernel="FLASHINFER"))))
@@ -108,10 +109,10 @@ def test_a_kernel_that_changed_with_the_dtype_asks_for_a_third_arm_until_it_is_t
     moved = replace(FP8, kernel="FLASHINFER")
     (found,) = findings(kernel_changed, bare(arms=(BF16, moved)))
     assert "bf16-same-backend tells, with --attention-backend FLASHINFER" in found.message
-    assert found.next_command == "agentload endpoints init --model MODEL --out -"
+    assert found.next_step == ArmsFile()
     third = replace(BF16, name="bf16-flashinfer", kernel="FLASHINFER")
     (known,) = findings(kernel_changed, bare(arms=(BF16, moved, third)))
-    assert (known.next_command, "bf16-flashinfer has the reference's dtype" in known.message) == (None, True)
+    assert (known.next_step, "bf16-flashinfer has the reference's dtype" in known.message) == (None, True)
     assert findings(kernel_changed, bare()) == []
 
 

@@ -12,6 +12,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import (
     Kind,
 )
+from advisor.steps import Calibrate, MorePairs
 from advisor.verdict import (
     ArmVerdict,
     Change,
@@ -39,11 +40,7 @@ def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
     turn = TURN.get((workload, arm))
     relative = None if turn is None else estimate(*turn)
     pays: LegState = "untested" if turn is None else "yes" if turn[0] + turn[1] < 0 else "unclear"
-    needs = (
-        (Need(what=f"{workload} on {arm}", calls=260, minutes=7.0, command="agentload replay TRACE --endpoints ENDPOINTS --pairs 30"),)
-        if word == "test further"
-        else ()
-    )
+    needs = (Need(what=f"{workload} on {arm}", calls=260, minutes=7.0, step=MorePairs(pairs=30)),) if word == "test further" else ()
     lost = estimate(-0.006, 0.016, unit="share", n=744) if arm == "fp8-skip-sw" else estimate(-0.019, 0.02, unit="share", n=744)
     safe: LegState = "yes" if arm == "fp8-skip-sw" else "no"
     return ArmVerdict(
@@ -132,7 +129,7 @@ def decision(kind: Kind = "measured") -> Decision:
                 arm="fp8",
                 message="Every bucket lost right answers under full FP8.",
                 flips="one bucket that gains",
-                next_command="agentload calibrate TRACE --model MODEL",
+                next_step=Calibrate(),
                 asks_for="calibrate",
                 screening=True,
                 leg="safe",
@@ -182,7 +179,7 @@ def decision(kind: Kind = "measured") -> Decision:
                 what=f"paired calls of multimodal on {arm}",
                 calls=calls,
                 minutes=minutes,
-                command=f"agentload replay TRACE --endpoints ENDPOINTS --pairs {pairs}",
+                step=MorePairs(pairs=pairs),
             )
             for arm, calls, minutes, pairs in (("fp8", 180, 5.0, 21), ("fp8-skip-sw", 260, 7.0, 30))
         ),

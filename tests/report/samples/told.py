@@ -7,7 +7,10 @@ import numpy as np
 from agentload.exposition.histogram import Histogram
 from agentload.exposition.scrape import Scrape
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
+from agentload.report.read import study
 from tests.report.samples.measured import ARMS, LENGTHS
+
+COMMAND = "agentload replay traces/mix.jsonl --endpoints arms.yaml --model acme/hybrid-30b --db run.duckdb"
 
 
 def facts() -> RunFacts:
@@ -22,7 +25,7 @@ def facts() -> RunFacts:
             trace_hash="5f2a9c1e",
             seed=7,
             design="interleaved",
-            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --model acme/hybrid-30b --db run.duckdb",
+            command=COMMAND,
             options='{"max_in_flight":64}',
             database="run.duckdb",
             hosts=("load-1",),
@@ -32,6 +35,7 @@ def facts() -> RunFacts:
                 Served(arm=arm, machine="node-a, node-b", fingerprint=f"{index}b7e41", steady=True) for index, arm in enumerate(ARMS)
             ),
         ),
+        study=study(COMMAND),
         timelines=tuple(
             Timeline(
                 arm=arm,

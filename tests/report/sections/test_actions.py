@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from advisor.steps import Questions
 from advisor.verdict import Need
 from agentload.report.facts import Made, RunFacts
 from agentload.report.parts import Step
+from agentload.report.read import study
 from tests.report import sample
 from tests.report.telling import CHOICE, chosen, made
 
@@ -44,32 +46,32 @@ def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a
         Step(
             text="To settle what is open: 180 paired calls of multimodal on FP8, 5 min; "
             "260 paired calls of multimodal on FP8 skip-SW, 7 min.",
-            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --pairs 30 --model acme/hybrid-30b --db run.duckdb "
+            command="agentload replay traces/mix.jsonl --endpoints arms.yaml --model acme/hybrid-30b --pairs 30 --db run.duckdb "
             "--resume r-2026-11-20-a1",
         )
     ]
 
 
 def test_questions_are_asked_at_the_lengths_at_which_each_class_needs_them() -> None:
-    wanted = [("8k..32k", 900), ("512,2k", 1_380), ("8k..32k", 1_100)]
+    wanted = [((8192, 16384, 32768), 900), ((512, 2048), 1_380), ((8192, 16384, 32768), 1_100)]
     needs = tuple(
-        Need(what=f"paired answers on fp8 at {lengths}", pairs=items, command=f"agentload eval --contexts {lengths} --items {items}")
+        Need(what=f"paired answers on fp8 at {lengths}", pairs=items, step=Questions(lengths=lengths, items=items))
         for lengths, items in wanted
     )
     asked = [step.command or "" for step in made(replace(sample.decision(), needs=needs)).do_now if step.text.startswith("To settle")]
-    assert [each.split(" --endpoints")[0].split(" --model")[0] for each in asked] == [
-        "agentload eval --contexts 8k..32k --items 1100",
-        "agentload eval --contexts 512,2k --items 1380",
+    assert [each.split(" --db")[0].split("hybrid-30b ")[1] for each in asked] == [
+        "--contexts 8k..32k --items 1100",
+        "--contexts 512,2k --items 1380",
     ]
 
 
 def test_a_command_keeps_its_blanks_where_the_run_does_not_fill_them() -> None:
-    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", command="agentload simulate rag --profile 'broken"))
+    command = "agentload simulate rag --profile 'broken"
+    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", command=command), study=study(command))
     assert made(facts=facts).do_now[1].command == "agentload replay TRACE --endpoints ENDPOINTS --pairs 30"
 
 
 def test_an_endpoint_list_is_quoted_as_it_must_be_typed() -> None:
-    facts = RunFacts(
-        made=Made(run="r", tool_version="0.1.0", traces=("a b",), command="agentload replay 'a b' '--endpoints=x=http://h/v1?k=1&l=2'")
-    )
+    command = "agentload replay 'a b' '--endpoints=x=http://h/v1?k=1&l=2'"
+    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", traces=("a b",), command=command), study=study(command))
     assert made(facts=facts).do_now[1].command == "agentload replay 'a b' --endpoints 'x=http://h/v1?k=1&l=2' --pairs 30 --resume r"

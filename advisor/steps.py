@@ -1,0 +1,100 @@
+"""What settles an open question, as data. Who knows how the run was made turns a step into the command that takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
+
+from advisor.policy import Slo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """Replay once more what did not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MorePairs:
+    """Replay more block pairs."""
+
+    pairs: int  # in all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarts:
+    """Start each arm's server more often: servers differ from start to start."""
+
+    restarts: int  # in all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """Tell the machine from the arm: replay with the arms on each other's machine half way."""
+
+    pairs: int  # in all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """Measure the noise floor: one arm played twice under two names."""
+
+    arm: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Find how many agents one GPU carries."""
+
+    limits: Slo | None  # within this service level
+    trial_s: float  # each load is tried for so long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Measure latencies against context."""
+
+    lengths: tuple[int, ...]  # tokens, the shortest first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """Ask paired questions."""
+
+    lengths: tuple[int, ...]  # tokens, the shortest first
+    items: int | None = None  # in all; None: one for each task, length and depth
+    aa: str | None = None  # the arm that is asked twice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """Try feature combinations, each on a server of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrate:
+    """Calibrate the scales of a quantised cache on prompts of the trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmsFile:
+    """Print an arms file with every arm that tells something, and what each is for."""
+
+
+Step: TypeAlias = Again | MorePairs | Restarts | Swap | Control | Search | Lengths | Questions | Features | Calibrate | ArmsFile
+
+
+def counted(step: Step) -> tuple[Step, float]:
+    """Return a step without how much of it is done, and how much that is: of steps that differ in it alone, the most settles all."""
+    match step:
+        case MorePairs(pairs=pairs) | Swap(pairs=pairs):
+            return replace(step, pairs=0), pairs
+        case Restarts(restarts=restarts):
+            return replace(step, restarts=0), restarts
+        case Search(trial_s=seconds):
+            return replace(step, trial_s=0.0), seconds
+        case Questions(items=items):
+            return replace(step, items=None), items or 0
+        case Again() | Control() | Lengths() | Features() | Calibrate() | ArmsFile():
+            return step, 0
+        case _:
+            assert_never(step)
