@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,7 +39,6 @@ from tests.live.scripted import END, STREAM, Peer, serving, token, usage
 
 TRUE_MS = 20
 TRUE: Any = pytest.approx(TRUE_MS, rel=0.025)
-NEAR: Any = pytest.approx(22, abs=4)  # where sockets and this machine's other work take part
 GROUPS = pytest.mark.parametrize("group", [4, 7])
 TOKENS = pytest.mark.parametrize("tokens", [16, 180])
 
@@ -116,16 +116,19 @@ def test_a_replay_and_both_sweeps_print_what_a_token_took(
     monkeypatch.setattr(health, "void_reason", lambda **_: None)  # whatever else this machine does meanwhile
     database, short = tmp_path / "x.duckdb", tmp_path / "short.jsonl"
     write(short, traces.sweep((256,), pairs=2, output=16, seed=1))
-    with bunching(4) as url:
+    with bunching(4) as (url, took_ms):
         sweep.run(endpoints=f"a={url},b={url}", context="256,512", pairs=1, output=16, db=database, model="truth", json=True)
         replay.run([str(short)], endpoints=f"a={url},b={url}", pairs=1, db=database, model="truth", json=True)
         printed = capsys.readouterr().out
         said = [json.loads(each) for each in re.split(r"(?<=^})\n", printed, flags=re.MULTILINE) if each.strip()]
-        assert [arm["token_p50_ms"] for summary in said for arm in summary["arms"]] == [NEAR] * 4
+        printed_ms = [arm["token_p50_ms"] for summary in said for arm in summary["arms"]]
         with reading(database) as connection:
             ((run,),) = connection.execute("SELECT run_id FROM runs ORDER BY created_ns LIMIT 1").fetchall()
             sweeps = gather(connection, run).sweeps
-        assert [each.itl_ms.tolist() for each in sweeps] == [[NEAR] * 2] * 2
+        printed_ms += [value for each in sweeps for value in each.itl_ms]
+        # This machine's other work holds up both ends by some ms.
+        assert len(printed_ms) == 8
+        assert 0.9 * min(took_ms) < min(printed_ms) <= max(printed_ms) < 1.1 * max(took_ms)
         sweep.run(endpoints=f"a={url}", trace=str(short), concurrency=True, start=1, seconds=1.5, slo="tpot=17.5", model="truth")
     found = capsys.readouterr()
     assert found.out.splitlines()[1].split()[:4] == ["a", "–", "1", "slo"]
@@ -150,8 +153,9 @@ def outgoing(row: CallRow) -> Send:
 
 
 @contextmanager
-def bunching(group: int) -> Iterator[str]:
-    """Serve answers whose tokens come *group* at a time, 20 ms each, from a thread of its own."""
+def bunching(group: int) -> Iterator[tuple[str, list[float]]]:
+    """Serve answers whose tokens come *group* at a time, 20 ms each, from a thread of its own; note what a token took in each."""
+    took_ms: list[float] = []
 
     async def answer(peer: Peer) -> None:
         if "completions" not in peer.request.line:
@@ -161,14 +165,15 @@ def bunching(group: int) -> Iterator[str]:
             return
         asked = json.loads(peer.request.body)
         tokens = asked.get("max_completion_tokens") or asked["max_tokens"]
-        counts, began_s = bunches(group, tokens), asyncio.get_running_loop().time() + 0.01
+        counts, at_s = bunches(group, tokens), []
         await peer.send(STREAM)
         for place, count in enumerate(counts):
-            due_s = began_s + TRUE_MS / 1e3 * (sum(counts[: place + 1]) - counts[0])
-            await asyncio.sleep(due_s - asyncio.get_running_loop().time())
+            await asyncio.sleep(TRUE_MS / 1e3 * count)
+            at_s.append(time.monotonic())
             await peer.events(token(f"word{place} " * count, ids=count, finish="length" if place == len(counts) - 1 else None))
         await peer.events(usage(tokens), "[DONE]")
         await peer.send(END)
+        took_ms.append(1e3 * (at_s[-1] - at_s[0]) / (tokens - counts[0]))
 
     ready, stop = threading.Event(), asyncio.Event()
     served: list[tuple[str, asyncio.AbstractEventLoop]] = []
@@ -184,7 +189,7 @@ def bunching(group: int) -> Iterator[str]:
     assert ready.wait(10)
     url, loop = served[0]
     try:
-        yield url
+        yield url, took_ms
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(10)
