@@ -73,7 +73,7 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> tu
         seed=seed,
         design=design,
         command=command,
-        options=json_text(made) if made is not None else options,
+        options=options if study is None else json_text(study),
         database=str(database),
         hosts=tuple(dict.fromkeys(str(host) for host, _ in legs)),
         legs=len(legs),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +8,10 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.urls import checked_url, masked, socket_of, without_credentials, without_user
 from agentload.errors import EndpointError
 from agentload.live.address import address
-from agentload.run.record import typed_command
+from agentload.run.record import again, shown
+from agentload.study.document import json_text
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 
 
 @pytest.mark.parametrize(
@@ -39,9 +42,10 @@ def test_what_a_url_asks_for_is_not_shown_either_as_it_may_be_a_token(text: str,
     assert without_credentials(text) == shown
 
 
-def test_the_stored_command_has_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["agentload", "replay", "rag", "--endpoints", "a=http://me:secret@h/v1"])
-    assert typed_command() == "agentload replay rag --endpoints a=http://***@h/v1"
+def test_the_stored_command_and_study_have_no_password() -> None:
+    study = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="a=http://me:secret@h/v1"))
+    assert again(study, Path("agentload.duckdb")) == "agentload replay rag --endpoints 'a=http://***@h/v1'"
+    assert "secret" not in json_text(shown(study))
     assert Endpoint(name="a", url="http://me:secret@h/v1?token=secret").shown_url == "http://***@h/v1?***"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,11 @@ from agentload.model.profile import ArmProfile
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation, quiet, store
-from agentload.run.trial import Limits
 from agentload.store.database import reading
+from agentload.study.kinds import Replay
+from agentload.study.parts import Load as StudiedLoad
+from agentload.study.parts import Slo, TraceRef, Virtual
+from agentload.study.stored import Notes
 
 AGENTS = 6
 
@@ -50,9 +53,16 @@ def played(folder: Path, on: dict[str, ArmProfile], *, seconds: float = 120.0) -
     pools = {name: float(pool_of(arm).tokens) for name, arm in on.items()}
     long = long_run(TRACE, Load(budget=Budget(seconds=seconds)), agents=AGENTS, seed=1, pools=pools)
     made = plan(long.trace, tuple(on), run="r", pairs=2, load=long.load, whole=True)
-    said = {"agents": AGENTS, "slo": asdict(Limits(ttft_ms=500.0, tpot_ms=50.0)), "fill_minutes": long.fills.minutes}
-    store(Simulation(plan=made, arms=on, trace_hash="", command="", settings={"capacity": said}), folder / "x.duckdb")
-    with reading(folder / "x.duckdb") as connection:
+    study = Replay(
+        traces=(TraceRef(path="t"),),
+        servers=Virtual(profile="llama-3.1-8b-h100"),
+        capacity=AGENTS,
+        slo=Slo(ttft_ms=500.0, tpot_ms=50.0),
+        load=StudiedLoad(duration_s=seconds),
+    )
+    notes, database = Notes(fill_minutes=dict(long.fills.minutes)), folder / "x.duckdb"
+    store(Simulation(study=study, plan=made, arms=on, trace_hash="", database=database, notes=notes))
+    with reading(database) as connection:
         ((primes,),) = connection.execute("SELECT count(*) FROM calls_row WHERE prime").fetchall()
         assert primes == 2 * 2 * AGENTS
         return gather(connection, "r")

@@ -6,9 +6,10 @@ import pytest
 from agentload.errors import StoreError
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, FingerprintRow, LegRow, Row, RunRow, SampleRow
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
-from agentload.report.read import facts, run_id
+from agentload.report.read import facts
 from agentload.store.journal import Writer
 from agentload.store.loader import load
+from agentload.store.runs import run_named
 
 SECOND = 1_000_000_000
 NOON = 1_790_000_000 * SECOND
@@ -168,15 +169,15 @@ def test_an_arm_that_changed_machines_is_named_with_both_and_may_have_another_po
 
 def test_the_run_that_was_stored_last_is_meant_when_none_is_named(tmp_path: Path) -> None:
     file = database(tmp_path, run("r9"), run("r1"))
-    assert (run_id(file, None), run_id(file, "r9")) == ("r1", "r9")
+    assert (run_named(file, None), run_named(file, "r9")) == ("r1", "r9")
     with pytest.raises(StoreError, match="no run 'r2'") as caught:
-        run_id(file, "r2")
+        run_named(file, "r2")
     assert caught.value.hint == "its runs are: r9, r1"
 
 
 def test_a_run_may_be_named_by_how_it_begins(tmp_path: Path) -> None:
     file = database(tmp_path, run("20261120-0742"), run("20261120-0742-more"), run("20261121-1000"))
-    assert (run_id(file, "20261121"), run_id(file, "20261120-0742")) == ("20261121-1000", "20261120-0742")
+    assert (run_named(file, "20261121"), run_named(file, "20261120-0742")) == ("20261121-1000", "20261120-0742")
     with pytest.raises(StoreError, match="2 runs begin with '20261120'") as caught:
-        run_id(file, "20261120")
+        run_named(file, "20261120")
     assert caught.value.hint == "its runs are: 20261120-0742, 20261120-0742-more"

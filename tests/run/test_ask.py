@@ -17,6 +17,10 @@ from agentload.run.past import given
 from agentload.run.questions import Question
 from agentload.store import journal
 from agentload.store.places import journals
+from agentload.study.change import extended
+from agentload.study.kinds import Ask
+from agentload.study.parts import Live
+from agentload.study.stored import Notes
 from agentload.tasks import Grade, Item, prompt
 from tests.live.scripted import Answer, Peer, serving
 from tests.run.playing import answering, played
@@ -25,6 +29,8 @@ pytestmark = pytest.mark.loopback
 SAID = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "ok"}}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+STUDY = Ask(servers=Live(endpoints="e"))
+FORCED = extended(STUDY, force=True)
 ANSWER = json.dumps({**SAID, "choices": [CHOICE]}).encode()
 
 
@@ -73,7 +79,7 @@ class Journalled(Leg):
 
 def evaluation(folder: Path, url: str) -> Eval:
     arm = Endpoint(name="a", url=url, expect={"kv_cache_dtype": "fp8"})
-    return Eval(run="r1", asked=Two(), endpoints=(arm,), database=folder / "x.duckdb", seed=0, command="agentload eval", options={"n": 2})
+    return Eval(run="r1", study=STUDY, asked=Two(), endpoints=(arm,), database=folder / "x.duckdb", notes=Notes(arms=("a",)))
 
 
 async def asked(evaluation: Eval) -> Asked:
@@ -91,9 +97,9 @@ async def test_a_server_that_is_not_what_is_expected_is_not_asked_unless_forced_
         with pytest.raises(EndpointError, match="a: kv_cache_dtype: expected fp8, the server says auto"):
             await asked(made)
         assert server.asked == 0
-        assert (await asked(replace(made, is_forced=True))).answered == 2
+        assert (await asked(replace(made, study=FORCED))).answered == 2
         # What is said of servers is no other question: the run can be gone on with.
-        assert (await asked(replace(made, is_forced=True, goes_on="resume"))).answered == 0
+        assert (await asked(replace(made, study=FORCED, goes_on="resume"))).answered == 0
     (run,) = (row for row in rows(tmp_path) if isinstance(row, RunRow))
     assert json.loads(run.options)["caveats"][0] == "a: kv_cache_dtype: expected fp8, the server says auto"
     assert [row.moment for row in rows(tmp_path) if isinstance(row, FingerprintRow)] == ["before", "after"] * 2

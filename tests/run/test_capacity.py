@@ -17,6 +17,7 @@ from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
 from agentload.run.trial import Trial, Trouble
 from agentload.store.database import reading
+from agentload.study.change import extended
 from agentload.study.kinds import Search
 from agentload.study.parts import Slo, TraceRef, Virtual
 
@@ -68,9 +69,7 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
         for s in sessions
     )
     trace = Trace(header=Header(name="t"), sessions=own)
-    study = Search(
-        traces=(TraceRef(path="t"),), servers=Virtual(profile="llama-3.1-8b-h100"), trial_s=300.0, slo=Slo(ttft_ms=1500)
-    )
+    study = Search(traces=(TraceRef(path="t"),), servers=Virtual(profile="llama-3.1-8b-h100"), trial_s=300.0, slo=Slo(ttft_ms=1500))
     arms = quiet(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]))
     found = {name: find(study, trace, arm).holds for name, arm in arms.items()}
     assert found["bf16"] is not None
@@ -111,7 +110,7 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
     first = searched({4: None, 8: None, 16: None, 32: None, 64: "slo"})
     keep_searches([first, searched({4: None, 8: "slo"}, arm="fp8")], database, run="r", at_ns=5, study=STUDY, classes={"chat"})
     later = searched({4: None, 8: None, 12: None, 13: "slo", 16: "slo"})
-    keep_searches([later], database, run="r", at_ns=7, study=replaced(STUDY, slo=Slo(tpot_ms=50)), classes={"chat"})
+    keep_searches([later], database, run="r", at_ns=7, study=extended(STUDY, slo=Slo(tpot_ms=50)), classes={"chat"})
     with reading(database) as connection:
         assert held(connection, "r", ["chat"]) == (
             Held(arm="bf16", workload=None, holds=12, breaks=13),
@@ -144,7 +143,7 @@ def test_steps_say_what_the_servers_own_trouble_was_and_void_ones_nothing(tmp_pa
         Trial(load=64, void="other requests"),
     )
     found = Found(arm="bf16", holds=4, breaks=8, trials=trials)
-    keep_searches([found], database, run="r", at_ns=1, study=replaced(STUDY, slo=Slo(ttft_ms=9)), classes={"chat"})
+    keep_searches([found], database, run="r", at_ns=1, study=extended(STUDY, slo=Slo(ttft_ms=9)), classes={"chat"})
     with reading(database) as connection:
         points = capacity(connection, "r", ["bf16"], ["chat"])
         outcomes = connection.execute("SELECT outcome FROM probes ORDER BY (settings ->> 'agents')::INT").fetchall()

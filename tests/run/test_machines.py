@@ -19,6 +19,8 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation, store
 from agentload.store.database import reading
+from agentload.study.kinds import Replay
+from agentload.study.parts import TraceRef, Virtual
 
 SLOWNESS = {"m1": 1.0, "m2": 1.08}
 
@@ -38,8 +40,10 @@ def played(folder: Path, *, swap: bool, slowness: dict[str, float] = SLOWNESS, d
     arms = {arm.name: arm for arm in arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])}
     machines = tuple(SLOWNESS)
     made = plan(TRACE, tuple(arms), run="r", seed=3, pairs=8, design=design, machines=machines, swap=swap)
-    store(Simulation(plan=made, arms=arms, trace_hash="", command="", slowness=slowness), folder / "x.duckdb")
-    with reading(folder / "x.duckdb") as connection:
+    study = Replay(traces=(TraceRef(path="t"),), servers=Virtual(profile="llama-3.1-8b-h100"), design=design, swap=swap, pairs=8, seed=3)
+    database = folder / "x.duckdb"
+    store(Simulation(study=study, plan=made, arms=arms, trace_hash="", database=database, slowness=slowness))
+    with reading(database) as connection:
         return gather(connection, "r")
 
 

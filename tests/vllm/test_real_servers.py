@@ -38,10 +38,12 @@ from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import BlockRow, CallRow, RunRow, SampleRow
 from agentload.model.trace import Trace
 from agentload.replay.call import Asked
-from agentload.run.play import Leg, Replay
+from agentload.run.play import Leg, Playing
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.places import journals
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 from agentload.tracefile.writer import write as write_trace
 from agentload.workloads import catalog
 from tests.vllm.serving import IDLE_S, KEPT, LENGTH, arms, fates, kept_bytes, launched_by_the_verb, missing, model, typed
@@ -75,7 +77,8 @@ def windowed(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def played(trace: Trace, served: tuple[Endpoint, ...], database: Path, *, sessions: int, pairs: int = 2) -> str:
     load = Load(arrivals=ClosedLoop(sessions=sessions))
     made = plan(trace, [arm.name for arm in served], run="real", pairs=pairs, load=load, limits=Limits(total_ns=120 * SECOND))
-    asked = Replay(plan=made, endpoints=served, database=database, trace_hash="", command="test", sample_s=0.5)
+    study = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"))
+    asked = Playing(study=study, plan=made, endpoints=served, database=database, trace_hash="", sample_s=0.5)
     return asyncio.run(Leg(asked).play()).run_id
 
 

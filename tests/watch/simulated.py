@@ -11,15 +11,18 @@ import pytest
 
 from agentload.layout.plan import plan
 from agentload.model.controls import control_of
-from agentload.model.plan import ClosedLoop, Load
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow, Row, RunRow
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation
-from agentload.run.traces import load_traces
+from agentload.run.traces import read_traces, trace_hash
 from agentload.store import journal
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
+from agentload.study.change import extended
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, Load, TraceRef
+from agentload.study.stored import Notes
 from agentload.watch import execute as executing
 from agentload.watch.execute import Executed, execute
 from agentload.watch.job import Budget, Job
@@ -30,15 +33,9 @@ from agentload.watch.schedule import SECOND, Schedule
 NIGHT_NS = 86_400 * SECOND
 START_NS = 1_795_226_400 * SECOND  # 2026-11-21 02:00 UTC
 STEP_TIMES = ("decode_ms", "decode_ms_per_token", "prefill_ms_per_token", "prefill_ms_per_pair", "weights_ms", "host_ms_per_token")
-JOB = Job(
-    name="nightly",
-    traces=("demo-rag",),
-    endpoints="prod=http://127.0.0.1:1/v1",
-    schedule=Schedule(cron="0 2 * * *"),
-    pairs=4,
-    load=Load(arrivals=ClosedLoop(sessions=1)),
-)
-SHORT = replace(JOB, traces=("demo-chat",), pairs=3, budget=Budget(calls=12))
+STUDY = Replay(traces=(TraceRef(path="demo-rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"), pairs=4, load=Load(sessions=1))
+JOB = Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"))
+SHORT = replace(JOB, study=extended(STUDY, traces=(TraceRef(path="demo-chat"),), pairs=3), budget=Budget(calls=12))
 (ARM,) = arms_of("gpt-oss-20b-h100", ["bf16"])
 
 
@@ -84,12 +81,17 @@ class Nights:
 
     def play(self, job: Job, *, run: str, database: Path, is_controlled: bool, notice: Callable[[str], None]) -> Outcome:
         """Stand in for the sockets."""
-        trace, trace_hash = load_traces(job.traces)
+        trace, refs = read_traces(job.study.traces)
         arms = ["prod", *([control_of("prod")] if is_controlled else [])]
-        made = plan(cut(trace, job, 1), arms, run=run, seed=job.seed, pairs=job.pairs, load=job.load)
+        made = plan(cut(trace, job, 1), arms, run=run, seed=job.study.seed, pairs=job.study.pairs, load=job.study.load.planned())
         self.runs += 1
         simulation = Simulation(
-            plan=replace(made, seed=self.runs), arms=dict.fromkeys(arms, self.arm), trace_hash=trace_hash, command=f"watch run {job.name}"
+            study=job.study,
+            plan=replace(made, seed=self.runs),
+            arms=dict.fromkeys(arms, self.arm),
+            trace_hash=trace_hash(refs),
+            database=database,
+            notes=Notes(job=job.name),
         )
         path = journal_folder(database, run) / "leg001.journal"
         path.parent.mkdir(parents=True)

@@ -11,6 +11,8 @@ from agentload.errors import AgentloadError
 from agentload.model.rows import RunRow
 from agentload.store import journal
 from agentload.store.loader import load
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 from agentload.watch import ledger, rows
 from agentload.watch.accept import accept
 from agentload.watch.alarms import Rule, alarms, exit_code
@@ -22,7 +24,8 @@ from agentload.watch.schedule import Schedule
 from agentload.watch.words import outcome_told
 from tests.watch.histories import DAY_NS, FACTS, execution, history
 
-JOB = Job(name="nightly", traces=("rag",), endpoints="prod=http://127.0.0.1:1/v1", schedule=Schedule(cron="0 2 * * *"))
+STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))
+JOB = Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"))
 QUIET = (0.004, -0.003, 0.002, -0.006, 0.001, 0.005, -0.002, 0.003, -0.004, 0.0)
 WORSE = history(*QUIET, 0.08, 0.075)
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 from agentload.watch.daemon import SECOND, serve
 from agentload.watch.exports.parts import Place
 from agentload.watch.job import Job
@@ -21,9 +23,9 @@ from agentload.watch.schedule import Schedule, unanswered
 
 pytestmark = pytest.mark.loopback
 
+STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))
 JOBS = tuple(
-    Job(name=name, traces=("rag",), endpoints="prod=http://127.0.0.1:1/v1", schedule=Schedule(cron=cron))
-    for name, cron in (("nightly", "0 2 * * *"), ("hourly", "0 * * * *"))
+    Job(name=name, study=STUDY, schedule=Schedule(cron=cron)) for name, cron in (("nightly", "0 2 * * *"), ("hourly", "0 * * * *"))
 )
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import StoreError
-from agentload.model.plan import ClosedLoop, Load, WaitScale
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store.database import reading
 from agentload.store.places import journal_folder
+from agentload.study.change import extended
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, Load, TraceRef
 from agentload.watch import ledger, play
 from agentload.watch.execute import closed, execute
 from agentload.watch.history import Execution
@@ -27,16 +29,18 @@ pytestmark = pytest.mark.loopback
 
 QUIET = (0.004, -0.003, 0.002, -0.006, 0.001, 0.005, -0.002, 0.003, -0.004, 0.0)
 PLAYED = {"done", "void"}  # a busy machine may make figures void, and must say so
-JOB = Job(
-    name="nightly",
-    traces=("demo-chat",),
-    endpoints="emulated:gpt-oss-20b-h100/bf16",
-    schedule=Schedule(cron="0 2 * * *"),
+STUDY = Replay(
+    traces=(TraceRef(path="demo-chat"),),
+    servers=Live(endpoints="emulated:gpt-oss-20b-h100/bf16"),
     pairs=3,
-    load=Load(arrivals=ClosedLoop(sessions=1), waits={"user": WaitScale(cap_s=0.01), "tool": WaitScale(cap_s=0.01)}),
-    budget=Budget(calls=12, minutes=2),
-    control=False,
+    load=Load(sessions=1, wait_cap_s={"user": 0.01, "tool": 0.01}),
 )
+JOB = Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"), budget=Budget(calls=12, minutes=2), control=False)
+
+
+def on(endpoints: str) -> Replay:
+    """Return what is played, on other endpoints."""
+    return extended(STUDY, endpoints=endpoints)
 
 
 def unheard(_: str) -> None:
@@ -47,7 +51,7 @@ def test_a_server_that_never_says_who_it_is_is_given_up_at_the_time_limit(tmp_pa
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # the kernel takes connections, and nobody ever reads them
-        job = replace(JOB, endpoints=f"prod=http://127.0.0.1:{silent.getsockname()[1]}/v1", budget=Budget(minutes=0.005))
+        job = replace(JOB, study=on(f"prod=http://127.0.0.1:{silent.getsockname()[1]}/v1"), budget=Budget(minutes=0.005))
         done = execute(job, tmp_path / "watch.duckdb", notice=unheard)
     (kept,) = history(tmp_path / "watch.duckdb", "nightly")
     assert (kept.outcome, kept.detail.reason, done.code) == ("failed", "time limit of 0.005 minutes", 1)
@@ -56,7 +60,7 @@ def test_a_server_that_never_says_who_it_is_is_given_up_at_the_time_limit(tmp_pa
 
 def test_a_mistake_in_the_arms_file_is_a_failure_of_ours_and_no_dead_endpoint(tmp_path: Path) -> None:
     (tmp_path / "arms.yaml").write_text("arms: {prod: {urll: http://127.0.0.1:1/v1}}\n")
-    done = execute(replace(JOB, endpoints=str(tmp_path / "arms.yaml")), tmp_path / "watch.duckdb", notice=unheard)
+    done = execute(replace(JOB, study=on(str(tmp_path / "arms.yaml"))), tmp_path / "watch.duckdb", notice=unheard)
     assert (done.execution.outcome, done.code, done.raised) == ("failed", 1, ())
     assert "unknown field 'urll'" in (done.execution.detail.reason or "")
 
@@ -108,7 +112,7 @@ def test_a_server_that_hangs_in_its_answers_is_given_up_at_the_cost_limit(tmp_pa
     monkeypatch.setattr(play, "PATIENCE_S", 0.5)
     with start(arms_of("gpt-oss-20b-h100", ["bf16"]), faults="faults: [{kind: stall, only: 4}]") as servers:
         # 7.2 USD an hour: 3 s are 0.6 cents.
-        job = replace(JOB, endpoints=priced(tmp_path, servers.urls["bf16"]), budget=Budget(calls=12, minutes=5, usd=0.006))
+        job = replace(JOB, study=on(priced(tmp_path, servers.urls["bf16"])), budget=Budget(calls=12, minutes=5, usd=0.006))
         before_s = time.monotonic()
         done = execute(job, tmp_path / "watch.duckdb", notice=unheard)
         took_s = time.monotonic() - before_s
@@ -144,7 +148,7 @@ def test_retention_deletes_runs_and_their_files_and_keeps_the_reference_and_the_
 @pytest.mark.slow
 def test_several_arms_are_each_held_against_their_own_past_and_decided_between(tmp_path: Path) -> None:
     database = tmp_path / "watch.duckdb"
-    job = replace(JOB, endpoints="emulated:gpt-oss-20b-h100/bf16+fp8", budget=Budget(calls=24, minutes=2), control=True)
+    job = replace(JOB, study=on("emulated:gpt-oss-20b-h100/bf16+fp8"), budget=Budget(calls=24, minutes=2), control=True)
     for _ in range(6):  # until a run is quiet enough to be the reference, and another is held against it
         last = execute(job, database, notice=unheard).execution
         assert last.outcome in PLAYED, last.detail.reason

@@ -11,11 +11,14 @@ from agentload.errors import AgentloadError
 from agentload.model.profile import Price
 from agentload.report.policy import Setting
 from agentload.run.traces import load_traces
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 from agentload.watch.job import Budget, Job
 from agentload.watch.limits import cut, limit, usd_per_hour
 from agentload.watch.schedule import Schedule
 
-JOB = Job(name="nightly", traces=("demo-chat",), endpoints="x", schedule=Schedule(cron="0 2 * * *"), control=False)
+STUDY = Replay(traces=(TraceRef(path="demo-chat"),), servers=Live(endpoints="x"))
+JOB = Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"), control=False)
 ONE = Endpoint(name="a", url="http://127.0.0.1:1/v1", price_per_hour=2.5, gpus=2)
 MANY = replace(ONE, name="b", gpus=None, price_per_hour=4.0, metrics=("http://127.0.0.1:1/metrics", "http://127.0.0.1:2/metrics"))
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 from agentload.watch.alarms import Alarm, Rule, alarms
 from agentload.watch.execute import Executed
 from agentload.watch.history import Execution
@@ -23,6 +25,7 @@ from tests.watch.histories import history
 pytestmark = pytest.mark.loopback
 
 WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
+STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))
 
 
 @contextmanager
@@ -50,7 +53,7 @@ def receiver(status: int = 200) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def job(notify: Notify) -> Job:
-    return Job(name="nightly", traces=("rag",), endpoints="prod=http://127.0.0.1:1/v1", schedule=Schedule(cron="0 2 * * *"), notify=notify)
+    return Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"), notify=notify)
 
 
 def executed(past: tuple[Execution, ...], *, raised: tuple[Alarm, ...]) -> Executed:
