@@ -28,8 +28,6 @@ _POINTS: Final = re.compile(r"([\w-]+) points to ([\w-]+)")
 _ASKS_PLACE: Final = re.compile(r"prepend (\S+) to the (\d+)(?:st|nd|rd|th) \(1 indexed\) (\w+) about ([\w-]+)\.", re.IGNORECASE)
 _ASKS_COUNT: Final = re.compile(r"how many (\w+) does ([\w-]+) have", re.IGNORECASE)
 _STEP: Final = re.compile(r"(has|gets|gives away|doubles)(?: (\d+))?\b")
-
-
 QUESTION_CHARS: Final = 2_000
 """Only the end of the last message is searched for a question."""
 _FACT_CHARS: Final = 4_000
@@ -96,8 +94,6 @@ class Found:
 
 
 Reader: TypeAlias = Callable[[str, Sequence[str]], Found | None]
-
-
 _ASKS_MAGIC = re.compile(r"special magic (\w+?)s? for ([\w-]+)", re.IGNORECASE)
 _ASKS_VARIABLES = re.compile(r"variables .{0,60}?assigned the value ['\"]?(\d+)", re.IGNORECASE)
 _ASKS_JSON = re.compile(r"JSON (?:object )?with (?:the )?(?:keys?|fields?) ([\w ,`'\"-]+?)(?: and nothing else)?[.:\n?]", re.IGNORECASE)
