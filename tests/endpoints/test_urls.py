@@ -8,7 +8,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.urls import checked_url, masked, socket_of, without_credentials, without_user
 from agentload.errors import EndpointError
 from agentload.experiment.legs.record import typed_command
-from agentload.live.address import address
+from agentload.live.target import address
 
 
 @pytest.mark.parametrize(

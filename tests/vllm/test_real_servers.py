@@ -30,7 +30,7 @@ from agentload.experiment.layout.plan import plan
 from agentload.experiment.legs.replay import Leg, Replay
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
-from agentload.live.body import Sampling, chat
+from agentload.live.caller import Sampling, chat
 from agentload.live.raw import RawLog
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest

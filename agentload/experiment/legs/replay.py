@@ -23,11 +23,11 @@ from agentload.experiment.legs.record import arm_row, fingerprint, leg_row, run_
 from agentload.experiment.legs.relay import Launching, Relay
 from agentload.experiment.legs.targets import source, speech, targets
 from agentload.experiment.legs.vigil import OnDead, Vigil
-from agentload.live.callers import calling
 from agentload.live.health import Health
 from agentload.live.raw import Which
 from agentload.live.runner import Listener, Runner
 from agentload.live.station import Job, Raw
+from agentload.live.workers.pool import calling
 from agentload.model.commands import Open
 from agentload.model.controls import copied
 from agentload.model.plan import Plan
