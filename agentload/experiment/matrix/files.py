@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.read import read_file
 from agentload.experiment.matrix.arms import chosen
 from agentload.experiment.matrix.described import Matrix
 from agentload.experiment.matrix.parts import document
