@@ -63,10 +63,10 @@ Call = Callable[[str, int], Awaitable[Measured]]
 async def agentload(url: str, load: Load) -> Run:
     """Play a plan through all of agentload's replayer: dispatcher, prompts, sockets and journals, in one process or more."""
     from agentload.live.caller import Speech
-    from agentload.live.callers import calling
     from agentload.live.runner import Runner
     from agentload.live.station import Job
     from agentload.live.target import Target
+    from agentload.live.workers.pool import calling
     from agentload.model.rows import CallRow
     from agentload.prompts.tokenizer import WORD_TOKENS
     from agentload.store import journal
@@ -225,7 +225,7 @@ async def closed(call: Call, load: Load) -> list[Measured]:
 
 async def opened(call: Call, load: Load) -> list[Measured]:
     """Start calls at a fixed rate, each at its own instant, whatever becomes of the others."""
-    from agentload.live.timetable import Timetable
+    from agentload.live.alarm import Timetable
 
     assert load.rate is not None
     found: list[Measured] = []

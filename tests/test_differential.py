@@ -14,10 +14,10 @@ from agentload.builtin import find
 from agentload.emulator.profile import parse
 from agentload.layout.plan import plan
 from agentload.live.caller import Speech
-from agentload.live.callers import calling
 from agentload.live.runner import Runner
 from agentload.live.station import Job
 from agentload.live.target import Target
+from agentload.live.workers.pool import calling
 from agentload.model.commands import Settle
 from agentload.model.plan import Load, Plan
 from agentload.model.profile import ArmProfile, Noise

@@ -25,10 +25,10 @@ from agentload.builtin import find
 from agentload.emulator.faults import parse
 from agentload.errors import AgentloadError, LaunchError
 from agentload.run.servers import arms_of
+from agentload.serve.child import write_log
 from agentload.serve.processes import Servers, start
 from agentload.serve.server import Options
 from agentload.serve.server import run as serve
-from agentload.serve.startup import write_log
 
 # How often a parent looks whether its servers live.
 _LOOK_S = 0.5

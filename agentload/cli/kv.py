@@ -26,13 +26,11 @@ from agentload.cli._rules import rules as lines
 from agentload.cli._table import table
 from agentload.endpoints.weights import config_file
 from agentload.errors import ProfileError, UsageError
-from agentload.kvmath.applied import Subject
 from agentload.kvmath.compare import LayerSize, Size, cautions, layer_sizes, sharded, sizes
-from agentload.kvmath.config import model_shape
-from agentload.kvmath.figures import shape_of
+from agentload.kvmath.config import model_shape, shape_of
 from agentload.kvmath.gpus import NAMES, gpu_named
 from agentload.kvmath.pool import GIB
-from agentload.kvmath.practice import Advice, advice
+from agentload.kvmath.practice import Advice, Subject, advice
 from agentload.kvmath.vllm import USUAL_STEP
 from agentload.kvmath.vllm import batched_tokens as usual_step
 from agentload.model.profile import Gpu, ModelShape

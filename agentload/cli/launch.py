@@ -28,11 +28,11 @@ from typing import Annotated, Final
 import typer
 
 from agentload.cli import _pins as pin
-from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.commands import Pins, explained, planned
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import launched
 from agentload.endpoints.manifests import compose, kubernetes
+from agentload.endpoints.read import read_file
 from agentload.endpoints.weights import has_windows
 from agentload.errors import GateError, InterruptError, LaunchError, UsageError
 from agentload.run.relay import primed

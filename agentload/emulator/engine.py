@@ -7,10 +7,10 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from agentload.emulator.axis import Axis
 from agentload.emulator.calls import Finished, FirstToken, Gauges, Happening, Rejected, Request
 from agentload.emulator.inflight import InFlight
 from agentload.emulator.scheduler import Scheduler
+from agentload.emulator.stepper import Axis
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
 

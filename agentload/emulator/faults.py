@@ -19,7 +19,7 @@ from typing import Final, TypeAlias, assert_never
 
 import yaml
 
-from agentload.emulator.reader import Bounds, ComplaintError, build
+from agentload.emulator.profile import Bounds, ComplaintError, build
 from agentload.errors import ProfileError
 from agentload.model.profile import ArmProfile, Episode
 

@@ -1,21 +1,24 @@
 """How a server scatters around the model: slow waves, rare pauses, drift, and a character that each start draws anew.
 
-Noise is bound to segments of steps, not to jumps: a jump that is cut anywhere gives the same instants.
+Noise is bound to segments of steps, not to jumps: a jump that is cut anywhere gives the same instants. Two cards of one type differ by a
+few percent, so an arm may also run on a slower machine.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from random import Random
+from typing import Final
 
 from agentload.emulator.steptime import PS_PER_MS
-from agentload.model.profile import ArmProfile, Noise
+from agentload.model.profile import ArmProfile, Noise, StepTime
 
 ONE = 1 << 20
 """A factor of one, as whole numbers have it."""
 _TAIL_SHAPE = 2.0
 _PS_PER_S = 1000 * PS_PER_MS
+_NO_TIMES: Final = frozenset({"batch8_attention", "known_to_batch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +63,13 @@ class NoiseSource:
         if self._rng.random() < noise.tail_share:
             pause_ms = noise.tail_ms * (1 - self._rng.random()) ** (-1 / _TAIL_SHAPE)
         return Segment(max(1, round(factor * ONE)), round(pause_ms * PS_PER_MS))
+
+
+def slowed(arm: ArmProfile, factor: float) -> ArmProfile:
+    """Return the arm with every part of a step *factor* times as long."""
+    if arm.step is None or factor == 1:
+        return arm
+    times = {each.name: getattr(arm.step, each.name) for each in fields(StepTime) if each.name not in _NO_TIMES}
+    step = replace(arm.step, **{name: value * factor for name, value in times.items() if value is not None})
+    drafting = None if arm.speculation is None else replace(arm.speculation, draft_ms=arm.speculation.draft_ms * factor)
+    return replace(arm, step=step, speculation=drafting)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentload.emulator.calls import Run
-from agentload.emulator.prefixes import PrefixCache
-from agentload.emulator.radix import Mark
+from agentload.emulator.prefixes import Mark, PrefixCache
 from agentload.kvmath.layout import Layout
 
 

@@ -1,15 +1,17 @@
-"""Read a profile: YAML text to frozen data. Errors name the file, the place in it and what was expected."""
+"""Read a profile: YAML text to frozen data by its type hints, and back. Errors name the file, the place in it and what was expected."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
+import math
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from agentload.emulator.reader import Bounds, ComplaintError, build
 from agentload.errors import ProfileError
 from agentload.model.profile import (
     Accuracy,
@@ -29,6 +31,9 @@ from agentload.model.profile import (
     StepTime,
 )
 
+T = TypeVar("T")
+Bounds = Mapping[str, tuple[float, float]]
+"""Allowed range of a field, by its name; every other number is at least 0."""
 SMALLEST: Final = 1e-12
 """Stands for "more than nothing" where zero would divide or mean a missing machine."""
 _SHARE = (0.0, 1.0)
@@ -46,6 +51,107 @@ _BOUNDS: Final[Bounds] = {
     "factor": (SMALLEST, 1e6),
 }
 _SHARED: Final = ("server", "step", "noise")
+_FROM_ELSEWHERE = frozenset({"name", "profile", "gpu", "model"})
+"""Of an arm: its place in the file, or of the whole profile."""
+
+
+class ComplaintError(Exception):
+    """Say at which place of the file which value was not what it should be."""
+
+    def __init__(self, at: str, expected: str, got: object = dataclasses.MISSING) -> None:
+        given = "" if got is dataclasses.MISSING else f", got {_shown(got)}"
+        super().__init__(f"{at or 'top level'}: expected {expected}{given}")
+
+
+def build(cls: type[T], value: object, at: str, *, bounds: Bounds) -> T:
+    """Build a dataclass from a mapping with exactly its fields. Raises ComplaintError."""
+    if not isinstance(value, Mapping):
+        raise ComplaintError(at, f"a mapping of {cls.__name__} fields", value)
+    hints = get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # T is a dataclass by contract
+    for key in value:
+        if key not in fields:
+            raise ComplaintError(_join(at, str(key)), f"one of {', '.join(sorted(fields))}", key)
+    made: dict[str, object] = {}
+    for name, field in fields.items():
+        place = _join(at, name)
+        if name in value:
+            made[name] = _value(hints[name], value[name], place, name, bounds)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ComplaintError(place, f"{_named(hints[name])} (the field is missing)")
+    return cls(**made)
+
+
+def _value(hint: Any, value: object, at: str, name: str, bounds: Bounds) -> object:  # noqa: ANN401 - a type hint has no narrower type
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in {Union, types.UnionType}:
+        if value is None:
+            return None
+        (inner,) = [argument for argument in arguments if argument is not types.NoneType]
+        return _value(inner, value, at, name, bounds)
+    if origin is Literal:
+        if value not in arguments:
+            raise ComplaintError(at, f"one of {', '.join(map(str, arguments))}", value)
+        return value
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ComplaintError(at, "a list", value)
+        return tuple(_value(arguments[0], item, f"{at}[{index}]", name, bounds) for index, item in enumerate(value))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return build(hint, value, at, bounds=bounds)
+    return _SCALARS[hint](value, at, bounds.get(name, (0, math.inf)))
+
+
+def _number(value: object, at: str, bounds: tuple[float, float]) -> float:
+    low, high = bounds
+    expected = f"a number of at least {low:g}" + (f" and at most {high:g}" if high < math.inf else "")
+    # YAML 1.1 reads 1e-5 (without a dot) as text.
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ComplaintError(at, expected, value)
+    try:
+        number = float(value)
+    except ValueError:
+        raise ComplaintError(at, expected, value) from None
+    if not (math.isfinite(number) and low <= number <= high):
+        raise ComplaintError(at, expected, value)
+    return number
+
+
+def _whole(value: object, at: str, bounds: tuple[float, float]) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ComplaintError(at, "a whole number", value)
+    return int(_number(value, at, bounds))
+
+
+def _text(value: object, at: str, _: tuple[float, float]) -> str:
+    if not isinstance(value, str) or not value:
+        raise ComplaintError(at, "a text", value)
+    return value
+
+
+def _truth(value: object, at: str, _: tuple[float, float]) -> bool:
+    if not isinstance(value, bool):
+        raise ComplaintError(at, "true or false", value)
+    return value
+
+
+_SCALARS: Mapping[Any, Callable[[object, str, tuple[float, float]], object]] = {float: _number, int: _whole, str: _text, bool: _truth}
+
+
+def _join(at: str, name: str) -> str:
+    return f"{at}.{name}" if at else name
+
+
+def _named(hint: Any) -> str:  # noqa: ANN401 - as above
+    names = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
+    if hint in names:
+        return names[hint]
+    return "a list" if get_origin(hint) is tuple else "a mapping" if dataclasses.is_dataclass(hint) else str(hint)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,3 +274,36 @@ def _mapping(value: object, at: str) -> Mapping[str, object] | None:
     if not isinstance(value, Mapping):
         raise ComplaintError(at, "a mapping", value)
     return value
+
+
+def text(profile: Profile) -> str:
+    """Return the file of a profile; its name is the file's. All arms are of the same GPU and model."""
+    one = profile.arms[0]
+    file = {
+        "title": profile.title,
+        "sources": [_plain(source) for source in profile.sources],
+        "provenance": _plain(profile.provenance),
+        "gpu": _plain(one.gpu),
+        "model": _plain(one.model),
+        "slos": [_plain(slo) for slo in profile.slos],
+        "price": _plain(profile.price),
+        "arms": {arm.name: _plain(arm, without=_FROM_ELSEWHERE) for arm in profile.arms},
+    }
+    shown = {key: value for key, value in file.items() if value not in (None, [])}
+    return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=136)
+
+
+def _plain(value: object, *, without: frozenset[str] = frozenset()) -> object:
+    """Turn frozen data into what YAML has, leaving out what is as it is by default."""
+    if is_dataclass(value) and not isinstance(value, type):
+        said = {field: getattr(value, field.name) for field in fields(value) if field.name not in without}
+        return {field.name: _plain(item) for field, item in said.items() if not _is_default(field, item)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _is_default(field: Field[object], value: object) -> bool:
+    if field.default_factory is not MISSING:
+        return value == field.default_factory()
+    return field.default is not MISSING and value == field.default

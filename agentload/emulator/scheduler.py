@@ -12,12 +12,10 @@ import heapq
 from collections import deque
 from dataclasses import dataclass
 
-from agentload.emulator.axis import Axis
 from agentload.emulator.calls import Finished, FirstToken, Happening, Run
 from agentload.emulator.inflight import InFlight
-from agentload.emulator.jumps import span, steps_within
 from agentload.emulator.pool import KvPool
-from agentload.emulator.stepper import Jump, Stepper
+from agentload.emulator.stepper import Axis, Jump, Stepper, span, steps_within
 from agentload.kvmath.pool import Pool
 from agentload.model.profile import ArmProfile
 

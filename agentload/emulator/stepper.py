@@ -1,17 +1,155 @@
-"""When steps end: the clock of one engine, its batch, its log and its noise."""
+"""When steps end: the clock of one engine, its batch, its log and its noise.
+
+A jump over many decode steps costs no more than one: the batch knows how many decode, with how much context, who ends when and who needs
+a new block in which step, and steps that each last longer than the one before by the same amount are summed in whole picoseconds.
+"""
 
 from __future__ import annotations
 
+import heapq
+from math import isqrt
 from typing import NamedTuple
 
-from agentload.emulator.batch import Batch
-from agentload.emulator.inflight import tokens_per_step
-from agentload.emulator.jumps import span, steps_to_reach
+import numpy as np
+from numpy.typing import NDArray
+
+from agentload.emulator.inflight import InFlight, StepLog, tokens_per_step
 from agentload.emulator.noise import ONE, NoiseSource, Segment
 from agentload.emulator.profile import step_time
-from agentload.emulator.steplog import StepLog
-from agentload.emulator.steptime import StepClock
+from agentload.emulator.steptime import PS_PER_NS, StepClock
 from agentload.model.profile import ArmProfile
+
+NEVER = 1 << 62
+
+
+class Axis:
+    """Turn instants of one axis into those of the other."""
+
+    __slots__ = ("is_started", "origin_ns")
+
+    def __init__(self) -> None:
+        self.origin_ns = 0
+        self.is_started = False
+
+    def start(self, at_ns: int) -> None:
+        """Let the engine's axis begin here, unless it has begun."""
+        if not self.is_started:
+            self.origin_ns, self.is_started = at_ns, True
+
+    def ps(self, at_ns: int) -> int:
+        """Return an instant of the shell on the engine's axis."""
+        return (at_ns - self.origin_ns) * PS_PER_NS
+
+    def ns(self, at_ps: int) -> int:
+        """Return an instant of the engine on the shell's axis, upwards: a shell that advances to it gets what happens at it."""
+        return self.origin_ns - (-at_ps // PS_PER_NS)
+
+    def stamps(self, ends_ps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return many instants of the engine on the shell's axis."""
+        return -(-ends_ps // PS_PER_NS) + self.origin_ns
+
+
+class Batch:
+    """Keep the decoding calls so that a jump over many steps costs no more than one."""
+
+    def __init__(self, *, growth: int, block_steps: int) -> None:
+        self.growth = growth
+        """Tokens that a sequence's context gains in a step."""
+        self.size = 0
+        self.context = 0
+        """Cached tokens of all sequences."""
+        self.first_end = NEVER
+        """Step with which the next call ends, or an earlier one if that call has left."""
+        self._ends: list[tuple[int, int, InFlight]] = []  # heap by last step
+        self._serial = 0
+        self._phases = [0] * block_steps  # sequences by the steps, modulo, in which they need a block
+
+    def join(self, call: InFlight, *, room: int) -> None:
+        """Add a call whose first token leaves with `call.first_step`; its last block has room for so many more steps."""
+        self.size += 1
+        self.context += call.computed
+        self._serial += 1
+        call.ticket = self._serial
+        heapq.heappush(self._ends, (call.last_step, call.ticket, call))
+        self.first_end = min(self.first_end, call.last_step)
+        call.phase = (call.first_step + 1 + room) % len(self._phases)
+        self._phases[call.phase] += 1
+
+    def leave(self, call: InFlight, step: int) -> int:
+        """Remove a call after a step; return how many blocks it has taken since it joined."""
+        steps = step - call.first_step
+        self.size -= 1
+        self.context -= call.computed + steps * self.growth
+        self._phases[call.phase] -= 1
+        period = len(self._phases)
+        return (step - call.phase) // period - (call.first_step - call.phase) // period
+
+    def ended(self, step: int) -> list[InFlight]:
+        """Take the calls whose last token left by a step off the list; they have yet to leave."""
+        done = []
+        while self._ends and (self._ends[0][0] <= step or not _is_listed(self._ends[0])):
+            entry = heapq.heappop(self._ends)
+            if _is_listed(entry):
+                done.append(entry[2])
+        self.first_end = self._ends[0][0] if self._ends else NEVER
+        return done
+
+    def next_end(self) -> int:
+        """Return the step with which the next call ends."""
+        while not _is_listed(self._ends[0]):
+            heapq.heappop(self._ends)
+        return self._ends[0][0]
+
+    def blocks(self, after: int, steps: int) -> int:
+        """Return how many blocks are needed in the *steps* steps after one."""
+        phases = self._phases
+        if steps == 1:
+            return phases[(after + 1) % len(phases)]
+        period = len(phases)
+        cycles, left = divmod(steps, period)
+        start = (after + 1) % period
+        end = start + left
+        return cycles * self.size + sum(phases[start:end]) + (sum(phases[: end - period]) if end > period else 0)
+
+    def steps_within(self, after: int, free: int, most: int) -> int:
+        """Return for how many of the next *most* steps *free* blocks suffice."""
+        period = len(self._phases)
+        if (most // period + 1) * self.size <= free or self.blocks(after, most) <= free:
+            return most
+        cycles, left = divmod(free, self.size)
+        steps = cycles * period
+        while True:
+            left -= self._phases[(after + steps + 1) % period]
+            if left < 0:
+                return min(steps, most)
+            steps += 1
+
+
+def _is_listed(entry: tuple[int, int, InFlight]) -> bool:
+    _, ticket, call = entry
+    return call.state == "decode" and call.ticket == ticket
+
+
+def span(steps: int, first: int, growth: int) -> int:
+    """Return how long *steps* steps last, the first of which lasts *first* and each next one *growth* more."""
+    return steps * first + growth * (steps * (steps - 1) // 2)
+
+
+def steps_to_reach(wait: int, first: int, growth: int) -> int:
+    """Return the least number of steps that last at least *wait*."""
+    if not growth:
+        return -(-wait // first)
+    linear = 2 * first - growth
+    steps = (isqrt(linear * linear + 8 * growth * max(wait, 0)) - linear) // (2 * growth)
+    while span(steps, first, growth) < wait:
+        steps += 1
+    return steps
+
+
+def steps_within(wait: int, first: int, growth: int) -> int:
+    """Return the largest number of steps that last at most *wait*."""
+    steps = steps_to_reach(wait, first, growth)
+    return steps if span(steps, first, growth) <= wait else steps - 1
 
 
 class Jump(NamedTuple):

@@ -1,17 +1,238 @@
-"""Read `--endpoints`: `a=URL,b=URL`, a YAML file, or `emulated:PROFILE[/ARM]`."""
+"""Read `--endpoints`: `a=URL,b=URL`, an arms file, or `emulated:PROFILE[/ARM]`.
+
+An arms file is YAML: `model`, and under `arms` a mapping a name. What stands beside `arms` holds for all of them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias, get_args
 
-from agentload.endpoints.arms_file import read_file
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.urls import checked_url, without_credentials
+import msgspec
+import yaml
+from msgspec import Meta
+
+from agentload.endpoints.endpoint import Connections, Endpoint, Launch
+from agentload.endpoints.expectations import EXPECTABLE
+from agentload.endpoints.keys import holds_key, keys_in_body, keys_in_environment, keys_in_headers
+from agentload.endpoints.urls import checked_url, without_credentials, without_user
 from agentload.errors import EndpointError
+from agentload.replay.counting import Counting
 
+Text: TypeAlias = str | int | float
+"""What YAML makes of a text without quotes."""
+Reader: TypeAlias = Callable[[object, str], object]
+"""Takes the value and where it stands; raises EndpointError."""
+Gpu: TypeAlias = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\d+(/\d+)?$")]
+EXAMPLE_FILE: Final = "arms: {bf16: {url: http://127.0.0.1:8000/v1}}"
+KNOWN: Final = (frozenset(each.name for each in fields(Endpoint)) - {"name", "profile", "places"}) | {"machines"}
+EXCLUSIVE: Final = (("key_env", "key_command"), ("proxy", "proxy_env"))
 EXAMPLE = "--endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1"
 EMULATED = "emulated:"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Read values of one type, which an error calls by these words, with an example."""
+
+    type: object
+    words: str
+    hint: str
+    made: Callable[[Any], object] = lambda value: value
+    is_shown: bool = True
+    """An error may show the value: it is no secret."""
+
+    def __call__(self, value: object, where: str) -> Any:  # noqa: ANN401  # as wide as the fields of an endpoint are
+        try:
+            return self.made(msgspec.convert(value, self.type))
+        except msgspec.ValidationError as error:
+            got = repr(value) if self.is_shown else type(value).__name__
+            raise EndpointError(f"{where} must be {self.words}, got {got}", hint=self.hint) from error
+
+
+def value_of(field: str, value: object, where: str) -> object:
+    """Read the value of a field that an endpoint has."""
+    return _READERS[field](value, where)
+
+
+def _by_name(found: Mapping[object, object]) -> dict[str, object]:
+    return {str(key): each for key, each in found.items()}
+
+
+def _strings(found: Iterable[object]) -> tuple[str, ...]:
+    return tuple(map(str, found))
+
+
+_TEXT: Final = _Kind(Text, "text", "put it in quotes", made=str, is_shown=False)
+_TRUTH: Final = _Kind(bool, "true or false", "leave it out for true")
+_COUNT: Final = _Kind(Annotated[int, Meta(ge=1)], "a whole number of at least 1", "leave it out if it is not known")
+_NUMBER: Final = _Kind(Annotated[float, Meta(ge=0, le=sys.float_info.max)], "a number", "price_per_hour: 2.5")
+_POLICY: Final = _Kind(Connections, "session, pool or call", "connections: session")
+_COUNTING: Final = _Kind(Counting, ", ".join(get_args(Counting)), "counting: usage")
+_NAMES: Final = _Kind(list[Text], "text, or a list of texts", "put each in quotes", made=_strings, is_shown=False)
+_MAPPING: Final = _Kind(dict[Any, Any], "a mapping", "write it as {name: value}", made=_by_name, is_shown=False)
+_GPUS: Final = _Kind(list[Gpu], "a list of GPU numbers", "gpu_ids: [0, 1], or [0/7] for instance 7 of a GPU that is split", made=_strings)
+
+
+def _proxy(value: object, where: str) -> str:
+    url = checked_url(value, where)
+    if without_user(url) != url:
+        raise EndpointError(f"{where} holds a password", hint="proxy_env: VARIABLE that holds the URL, so that it is in no file")
+    return url
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+def _urls(value: object, where: str) -> tuple[str, ...]:
+    return tuple(checked_url(url, where) for url in _listed(value))
+
+
+def _texts(value: object, where: str) -> dict[str, str]:
+    return {key: str(each) for key, each in _MAPPING(value, where).items()}
+
+
+def _body(value: object, where: str) -> dict[str, object]:
+    found: dict[str, object] = _MAPPING(value, where)
+    if (name := next(keys_in_body(found), None)) is not None:
+        raise EndpointError(
+            f"{where}.{name} holds a key",
+            hint="header_env: {HEADER: VARIABLE}, or in the gateway itself, so that it is in no file",
+        )
+    return found
+
+
+def _headers(value: object, where: str) -> dict[str, str]:
+    found = _texts(value, where)
+    if (name := next(keys_in_headers(found), None)) is not None:
+        raise EndpointError(
+            f"{where}.{name} holds a key", hint=f"key_env: VARIABLE, or header_env: {{{name}: VARIABLE}}, so that it is in no file"
+        )
+    return found
+
+
+def _expected(value: object, where: str) -> dict[str, object]:
+    found: dict[str, object] = _MAPPING(value, where)
+    if unknown := sorted(found.keys() - EXPECTABLE):
+        raise EndpointError(f"{where} has unknown fact '{unknown[0]}'", hint=f"known: {', '.join(sorted(EXPECTABLE))}")
+    return found
+
+
+def _launch(value: object, where: str) -> Launch:
+    env: object = {}
+    if isinstance(value, dict):
+        if unknown := sorted(set(value) - {"command", "env"}):
+            raise EndpointError(f"{where} has unknown field '{unknown[0]}'", hint="known: command, env")
+        env, value = value.get("env") or {}, value.get("command")
+    if isinstance(value, str):
+        try:
+            value = shlex.split(value)
+        except ValueError as error:
+            raise EndpointError(f"{where}: {error}", hint="write the command as a list") from error
+    if not isinstance(value, list) or not value or not isinstance(env, dict):
+        raise EndpointError(f"{where} has no command", hint="launch: vllm serve MODEL --port 8000")
+    made = Launch(command=tuple(str(word) for word in value), env={str(key): str(each) for key, each in env.items()})
+    if holds_key(made.command):
+        raise EndpointError(f"{where} holds a key", hint="servers inherit your environment: export VLLM_API_KEY=… before you launch")
+    if (name := next(keys_in_environment(made.env), None)) is not None:
+        raise EndpointError(f"{where}.env.{name} holds a key", hint=f"servers inherit your environment: export {name}=… before you launch")
+    return made
+
+
+_READERS: Final[Mapping[str, Reader]] = {
+    "url": checked_url,
+    "model": _TEXT,
+    "aliases": _texts,
+    "key_env": _TEXT,
+    "key_command": _TEXT,
+    "headers": _headers,
+    "header_env": _texts,
+    "extra_body": _body,
+    "force_lengths": _TRUTH,
+    "counting": _COUNTING,
+    "ca_file": _TEXT,
+    "client_certificate": _TEXT,
+    "client_key": _TEXT,
+    "proxy": _proxy,
+    "proxy_env": _TEXT,
+    "connections": _POLICY,
+    "idle_s": _NUMBER,
+    "expect_bytes": _COUNT,
+    "replica_headers": lambda value, where: _NAMES(_listed(value), where),
+    "tokenizer": _TEXT,
+    "config": _TEXT,
+    "machine": _TEXT,
+    "expect": _expected,
+    "metrics": _urls,
+    "log": _TEXT,
+    "gpu": _TEXT,
+    "gpus": _COUNT,
+    "gpu_ids": lambda value, where: _GPUS(_listed(value), where),
+    "gpu_metrics": checked_url,
+    "price_per_hour": _NUMBER,
+    "tensor_parallel": _COUNT,
+    "data_parallel": _COUNT,
+    "launch": _launch,
+}
+FIELDS: Final = frozenset(_READERS)
+
+
+def read_file(path: Path, *, model: str | None = None, key_env: str | None = None, tokenizer: str | None = None) -> tuple[Endpoint, ...]:
+    """Read the arms of a file. Options given here win over the file's."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise EndpointError(f"{path}: no such file", hint="agentload endpoints init") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise EndpointError(f"{path}: not YAML: {str(error).splitlines()[0]}", hint="quote values that hold ':' or '#'") from error
+    if not isinstance(document, dict) or not isinstance(document.get("arms"), dict) or not document["arms"]:
+        raise EndpointError(f"{path}: 'arms' must map names to endpoints", hint=EXAMPLE_FILE)
+    shared = {str(name): value for name, value in document.items() if name != "arms"}
+    given: dict[str, object] = {"model": model, "key_env": key_env, "tokenizer": tokenizer}
+    given = {name: value for name, value in given.items() if value is not None}
+    return tuple(_endpoint(f"{path}: arms.{name}", str(name), shared, entry, given) for name, entry in document["arms"].items())
+
+
+def _endpoint(where: str, name: str, shared: Mapping[str, object], entry: object, given: Mapping[str, object]) -> Endpoint:
+    if not isinstance(entry, dict):
+        raise EndpointError(f"{where} must be a mapping, got {type(entry).__name__}", hint="url: http://127.0.0.1:8000/v1")
+    own = {str(key): value for key, value in entry.items()}
+    merged = {**_without_rivals(shared, own), **own}
+    merged = {**_without_rivals(merged, given), **given}
+    if unknown := sorted(set(merged) - KNOWN):
+        raise EndpointError(f"{where} has unknown field '{unknown[0]}'", hint=f"known: {', '.join(sorted(KNOWN))}")
+    if (machines := merged.pop("machines", None)) is not None:
+        return _on_machines(where, name, merged, machines)
+    if "url" not in merged:
+        raise EndpointError(f"{where} has no 'url'", hint="url: http://127.0.0.1:8000/v1")
+    for one, other in EXCLUSIVE:
+        if merged.get(one) is not None and merged.get(other) is not None:
+            raise EndpointError(f"{where} has both '{one}' and '{other}'", hint="leave one out")
+    values = {field: value_of(field, value, f"{where}.{field}") for field, value in merged.items() if value is not None}
+    return Endpoint(name=name, **values)  # type: ignore[arg-type]  # each value was checked for its field
+
+
+def _on_machines(where: str, name: str, merged: Mapping[str, object], machines: object) -> Endpoint:
+    """Read an arm that has a server on several machines: a URL each, or what else differs there."""
+    hint = "machines: {m1: http://10.0.0.1:8000/v1, m2: http://10.0.0.2:8000/v1}"
+    if not isinstance(machines, dict) or len(machines) < 2:
+        raise EndpointError(f"{where}.machines must map two names or more to URLs", hint=hint)
+    if "url" in merged or "machine" in merged:
+        raise EndpointError(f"{where} has both 'machines' and '{'url' if 'url' in merged else 'machine'}'", hint="leave one out")
+    own = {str(machine): {"url": each} if isinstance(each, str) else each for machine, each in machines.items()}
+    places = tuple(_endpoint(f"{where}.machines.{each}", name, {**merged, "machine": each}, entry, {}) for each, entry in own.items())
+    return replace(places[0], places=places)
+
+
+def _without_rivals(outer: Mapping[str, object], inner: Mapping[str, object]) -> dict[str, object]:
+    """Leave out what *inner* says in another way."""
+    said = {rival for pair in EXCLUSIVE for name, rival in (pair, pair[::-1]) if inner.get(name) is not None}
+    return {name: value for name, value in outer.items() if name not in said}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from agentload.errors import ProfileError
 from agentload.evidence import values
 from agentload.evidence.servers import Server
 from agentload.kvmath.gpus import gpu_named
-from agentload.kvmath.layers import bytes_per_token
+from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.model.profile import ArmProfile, KvDtype, ModelShape, Price
 from agentload.model.profile import Gpu as GpuPeaks

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agentload.errors import ProfileError
-from agentload.kvmath.layers import bytes_per_token, token_bytes
-from agentload.kvmath.layout import layout
+from agentload.kvmath.layout import bytes_per_token, layout, token_bytes
 from agentload.kvmath.pool import pool
 from agentload.model.profile import KvDtype, LayerGroup, ModelShape
 

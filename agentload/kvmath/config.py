@@ -1,16 +1,17 @@
-"""Read a model's geometry from the `config.json` that comes with its weights."""
+"""Read a model's geometry: from the `config.json` that comes with its weights, or from a few figures where that is not at hand.
+
+What a prompt token is multiplied with follows from it: the weights of attention and of the experts that are active.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from agentload.errors import ProfileError
-from agentload.kvmath.weights import active_parameters, weight_bits
 from agentload.model.profile import Experts, LayerGroup, LayerKind, ModelShape
 
 Config: TypeAlias = Mapping[str, object]
-
 _KINDS: Mapping[str, LayerKind] = {
     "full_attention": "full",
     "attention": "full",
@@ -29,6 +30,10 @@ _UNREAD = (
     *("linear_attn_config", "hybrid_override_pattern", "attn_layer_period", "attn_layer_indices", "block_types", "attn_type_list"),
     *("full_attn_idxs", "ssm_cfg", "mamba_d_ssm", "mamba_d_state", "mamba_num_heads", "ssm_state_size"),
 )
+GATED, PLAIN = 3, 2
+"""Matrices of a feed-forward layer with a gate (every family of today) and of one without."""
+FIGURES: Final = ("layers", "kv_heads", "head_dim", "window", "windowed", "latent")
+EXAMPLE: Final = "layers=32,kv_heads=8,head_dim=128; with windows window=4096,windowed=16; latent attention is layers=61,latent=576"
 
 
 def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -> ModelShape:
@@ -137,3 +142,87 @@ def _whole(text: Config, name: str, key: str) -> int:
             f"{name}: config.json has no whole number '{key}', got {value!r}", hint="is this the config.json of a language model?"
         )
     return value
+
+
+def weight_bits(text: Config) -> int | None:
+    """Return the width of the stored weights: 16 unless the config names a quantisation; None for one that it does not explain."""
+    scheme = text.get("quantization_config")
+    if not isinstance(scheme, Mapping):
+        return 16
+    if isinstance(bits := scheme.get("bits"), int):
+        return bits
+    method = str(scheme.get("quant_method", "")).lower()
+    if method in {"fp8", "fbgemm_fp8", "modelopt"}:
+        return 8
+    if method == "mxfp4":
+        return 4
+    groups = scheme.get("config_groups")
+    first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    weights = first.get("weights") if isinstance(first, Mapping) else None
+    found = weights.get("num_bits") if isinstance(weights, Mapping) else None
+    return found if isinstance(found, int) else None
+
+
+def active_parameters(text: Config, groups: tuple[LayerGroup, ...], heads: int) -> float | None:
+    """Return the weights that one prompt token is multiplied with, neither embeddings nor output head; None for layers not known."""
+    hidden = text.get("hidden_size")
+    if not isinstance(hidden, int) or any(group.kind not in {"full", "sliding", "chunked"} for group in groups):
+        return None
+    if "nvfp4" in str(text.get("quantization_config")).lower():
+        return None  # multiplied in FP4 where the GPU can: no peak of BF16 or FP8 bounds them
+    if (fed := _fed(text, hidden)) is None:
+        return None
+    attention = sum(group.layers * group.head_dim * hidden * 2 * (heads + group.kv_heads) for group in groups)
+    return float(attention + sum(group.layers for group in groups) * fed)
+
+
+def _fed(text: Config, hidden: int) -> int | None:
+    """Return the active weights of one feed-forward layer."""
+    is_gated = str(text.get("hidden_act") or text.get("hidden_activation")).startswith(("silu", "swish")) or _is_gemma(text)
+    matrices = GATED if is_gated else PLAIN
+    wide, narrow = text.get("intermediate_size"), text.get("moe_intermediate_size")
+    total = next((text[key] for key in ("num_local_experts", "num_experts", "n_routed_experts") if isinstance(text.get(key), int)), None)
+    active = next((text[key] for key in ("num_experts_per_tok", "experts_per_token") if isinstance(text.get(key), int)), None)
+    if not isinstance(total, int) or not isinstance(active, int):
+        return matrices * hidden * wide if isinstance(wide, int) else None
+    # The least that it can be: dense first layers and shared experts only add to it, and a floor must not be too high.
+    size = narrow if isinstance(narrow, int) else wide
+    return matrices * hidden * size * active if isinstance(size, int) else None
+
+
+def _is_gemma(text: Config) -> bool:
+    return str(text.get("model_type", "")).startswith("gemma")
+
+
+def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> ModelShape:
+    """Return the shape that *text* describes: *windowed* of its layers keep a window, the others every token."""
+    figures = dict(_figure(part.strip()) for part in text.split(","))
+    latent = figures.get("latent")
+    wanted = ("layers",) if latent else ("layers", "kv_heads", "head_dim")
+    if missing := next((name for name in wanted if name not in figures), None):
+        raise ProfileError(f"'{text}' has no '{missing}'", hint=EXAMPLE)
+    return ModelShape(name=text, groups=_latent(figures) if latent else _windowed(text, figures), max_len=max_len, weight_gib=weight_gib)
+
+
+def _latent(figures: dict[str, int]) -> tuple[LayerGroup, ...]:
+    return (LayerGroup(kind="mla", layers=figures["layers"], head_dim=figures["latent"]),)
+
+
+def _windowed(text: str, figures: dict[str, int]) -> tuple[LayerGroup, ...]:
+    layers, windowed, window = figures["layers"], figures.get("windowed", 0), figures.get("window")
+    if (window is None) != (windowed == 0) or windowed >= layers:
+        raise ProfileError(f"'{text}': windows are 'windowed' layers, fewer than all, of 'window' tokens", hint=EXAMPLE)
+    heads, width = figures["kv_heads"], figures["head_dim"]
+    full = LayerGroup(kind="full", layers=layers - windowed, kv_heads=heads, head_dim=width)
+    if not windowed:
+        return (full,)
+    return (LayerGroup(kind="sliding", layers=windowed, kv_heads=heads, head_dim=width, window=window), full)
+
+
+def _figure(part: str) -> tuple[str, int]:
+    name, _, value = part.partition("=")
+    if name not in FIGURES:
+        raise ProfileError(f"'{name}' is no figure of a model", hint=f"known: {', '.join(FIGURES)}")
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise ProfileError(f"'{name}' must be a whole number of at least 1, got '{value}'", hint=EXAMPLE)
+    return name, int(value)

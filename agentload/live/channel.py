@@ -8,8 +8,7 @@ import socket
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from agentload.live import stamps
-from agentload.live.clock import Clock
+from agentload.live.stamps import ANCILLARY_BYTES, Clock, received_ns, sent_ns, stamp_sent
 
 READ_BYTES: Final = 65536
 MAX_BUFFERS: Final = 64  # far below IOV_MAX
@@ -55,7 +54,7 @@ class Channel:
         self.file = sock.fileno()
         self.peer = peer
         self._sock = sock
-        self.is_stamped = stamps.stamp_sent(sock)
+        self.is_stamped = stamp_sent(sock)
         """Whether the kernel stamps this connection."""
         self.unstamped_reads = 0
         """How many reads the kernel gave no stamp, so that ours was taken."""
@@ -71,13 +70,13 @@ class Channel:
     def receive(self) -> tuple[int, bytes] | None:
         """Return when the next bytes arrived and what they are, no bytes at the stream's end; None when nothing is there."""
         try:
-            data, ancillary, _, _ = self._sock.recvmsg(READ_BYTES, stamps.ANCILLARY_BYTES)
+            data, ancillary, _, _ = self._sock.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
             # A send stamp wakes the selector as bytes do.
             self._take_sent()
             return None
         now_ns = self._clock.now_ns()
-        wall_ns = stamps.received_ns(ancillary) if ancillary else None
+        wall_ns = received_ns(ancillary) if ancillary else None
         if wall_ns is None:
             self.unstamped_reads += 1 if data else 0
             return now_ns, data
@@ -153,6 +152,6 @@ class Channel:
         if not self.is_stamped:
             return
         with contextlib.suppress(OSError):
-            for offset, wall_ns in stamps.sent_ns(self._sock):
+            for offset, wall_ns in sent_ns(self._sock):
                 self._stamped_bytes = (offset + 1) % _OFFSETS
                 self._stamped_ns = wall_ns - self._clock.offset_ns

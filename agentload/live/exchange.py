@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agentload.live.channel import Link
-from agentload.live.clock import Clock
 from agentload.live.hub import Hub
 from agentload.live.incoming import Incoming, NotHttpError
 from agentload.live.pump import Pump
+from agentload.live.stamps import Clock
 from agentload.model.commands import Halt
 from agentload.replay.call import CallMachine, Failure
 from agentload.replay.sse import Parsed

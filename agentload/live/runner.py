@@ -10,8 +10,7 @@ from typing import Protocol, assert_never
 
 from agentload.live.alarm import Alarm
 from agentload.live.health import Health, Monitor
-from agentload.live.recorder import Called
-from agentload.live.sweeping import swept_rarely
+from agentload.live.station import Called, swept_rarely
 from agentload.live.wire import WireFacts
 from agentload.model.commands import (
     Cancel,

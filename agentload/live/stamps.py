@@ -1,7 +1,10 @@
-"""Ask the Linux kernel when bytes arrived and left (Documentation/networking/timestamping.rst).
+"""Ask the Linux kernel when bytes arrived and left (Documentation/networking/timestamping.rst), on the axis of all that is measured.
 
 A receive stamp comes with the bytes and is that of the last one returned. A send stamp comes back on the socket's error queue; it names
 its write by the offset of the write's last byte.
+
+The stamps are wall time. Linux slews the wall clock and the monotonic one alike, so their difference is constant until somebody steps the
+wall clock. It is sampled all the time; a step is counted, and calls that were in flight around it can be named.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ import asyncio
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 # asm-generic/socket.h and linux/net_tstamp.h; Python names none of them.
@@ -20,17 +24,16 @@ _TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 3, 1 << 4
 _OPT_ID, _OPT_TSONLY = 1 << 7, 1 << 11
 _RECEIVE: Final = _RX_SOFTWARE | _SOFTWARE
 _BOTH: Final = _RECEIVE | _TX_SOFTWARE | _OPT_ID | _OPT_TSONLY
-
 _IP_RECVERR, _IPV6_RECVERR = 11, 25
 _ORIGIN_TIMESTAMPING, _TSTAMP_SND = 4, 0
 _timespec: Final = struct.Struct("@ll").unpack_from
 _extended_error: Final = struct.Struct("=IBBBBII").unpack_from  # errno, origin, type, code, pad, info, data
-
 SECOND: Final = 1_000_000_000
 VIGIL_TRIES: Final = 100
 ANCILLARY_BYTES: Final = 256  # three timespecs, and beside them an extended error with an address
-
 Ancillary = Sequence[tuple[int, int, bytes]]
+TRIES: Final = 5  # the narrowest of so many samples wins: an interrupt between two readings of the clocks widens it
+STEP_NS: Final = 50_000  # a narrow sample is good to below a µs; a wider one than this is a step
 
 
 def stamp_received(sock: socket.socket) -> bool:
@@ -106,3 +109,39 @@ def _set(sock: socket.socket, flags: int) -> bool:
     except OSError:
         return False
     return True
+
+
+class Clock:
+    """Know how far the wall clock is ahead of the monotonic one."""
+
+    def __init__(self, *, monotonic_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns) -> None:
+        self.now_ns = monotonic_ns
+        """The monotonic clock itself."""
+        self.steps = 0
+        """How often the wall clock was stepped."""
+        self.largest_step_ns = 0
+        self.offset_ns, self.width_ns = 0, 0
+        self._wall_ns = wall_ns
+        self.offset_ns, self.width_ns = self._measured()
+
+    def sample(self) -> None:
+        """Measure the offset again; adopt it and count a step when it has moved."""
+        offset_ns, width_ns = self._measured()
+        moved_ns = abs(offset_ns - self.offset_ns)
+        if moved_ns > max(STEP_NS, width_ns):
+            self.steps += 1
+            self.largest_step_ns = max(self.largest_step_ns, moved_ns)
+            self.offset_ns, self.width_ns = offset_ns, width_ns
+        elif width_ns < self.width_ns:
+            self.offset_ns, self.width_ns = offset_ns, width_ns
+
+    def _measured(self) -> tuple[int, int]:
+        best: tuple[int, int] | None = None
+        for _ in range(TRIES):
+            before = self.now_ns()
+            wall = self._wall_ns()
+            after = self.now_ns()
+            if best is None or after - before < best[1]:
+                best = (wall - (before + after) // 2, after - before)
+        assert best is not None
+        return best

@@ -1,27 +1,90 @@
-"""All that one process needs to make calls: sockets to every arm, prompts rendered ahead, rows written as calls end."""
+"""All that one process needs to make calls: sockets to every arm, prompts rendered ahead, rows written as calls end.
+
+The interpreter's sweeps for garbage are kept out of what is timed: one stops the loop, for tens of ms where many calls are in flight. What
+calls leave behind dies by itself, without a sweep: they are written so as to hold no circles.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from agentload.errors import AgentloadError
 from agentload.live.caller import PromptCaller, Speech
+from agentload.live.health import Health
 from agentload.live.raw import RawLog, Which
-from agentload.live.recorder import Recorder
 from agentload.live.target import Target
-from agentload.live.wire import Wire
-from agentload.model.rows import Row
+from agentload.live.wire import Wire, WireFacts
+from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send
+from agentload.model.rows import CallRow, Row
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import Tokenizer
+from agentload.replay.checking import checked
+from agentload.replay.row import row
 from agentload.store.places import RAW
 
 RENEW_S: Final = 300.0  # tokens that expire live for an hour, as a rule
+RARELY: Final = 1_000_000  # containers that nobody lets go of: what is left is circles after all, or a load that needs them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """One attempt that is over and written down."""
+
+    outcome: Outcome
+    row: CallRow
+    chunks: int
+    """Stamps that were written down; those of another process's call stay with it."""
+
+
+class Recorder:
+    """A caller whose sockets and journal are this process's own."""
+
+    lead_ns: Final = 2_000_000  # what is done ahead of a call's instant takes some 0.3 ms, and a batch of reads may be in its way
+
+    def __init__(self, caller: PromptCaller, *, run_id: str, leg: int, write: Callable[[Row], None]) -> None:
+        self._caller = caller
+        self._run_id = run_id
+        self._leg = leg
+        self._write = write
+
+    def prepare(self, command: Prepare) -> None:
+        """Render a request before its instant comes."""
+        self._caller.prepare(command)
+
+    async def call(self, send: Send, streamed: Callable[[int], None]) -> Called:
+        """Send a call, follow it to its end and write it down, with its grade where its answer is checked."""
+        outcome, prompt_hash = await self._caller.call(send, streamed)
+        ended = row(send, outcome, run_id=self._run_id, leg=self._leg, prompt_hash=prompt_hash)
+        self._write(ended)
+        if (graded := checked(send, outcome, run_id=self._run_id)) is not None:
+            self._write(graded)
+        return Called(outcome=outcome, row=ended, chunks=len(outcome.chunks or ()))
+
+    def cancel(self, command: Cancel) -> None:
+        """Close a call's connection; its outcome says why."""
+        self._caller.cancel(command)
+
+    def forget(self, command: Forget) -> None:
+        """Drop what is kept for a session whose play is over."""
+        self._caller.forget(command)
+
+    async def sync(self) -> None:
+        """Do nothing: who owns the journal syncs it."""
+
+    def facts(self) -> WireFacts:
+        """Return what went wrong with stamps and clocks so far."""
+        return self._caller.facts()
+
+    def workers(self) -> tuple[Health, ...]:
+        """Return nothing: no other process is at work."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,3 +139,17 @@ async def _renewed(wire: Wire, job: Job) -> None:
         await asyncio.sleep(RENEW_S)
         with suppress(AgentloadError):  # the old key may still do; if not, calls say so
             wire.renew(await asyncio.to_thread(lambda: tuple(job.targets())))
+
+
+@contextmanager
+def swept_rarely() -> Iterator[None]:
+    """Sweep now, look at nothing again that is there already, and sweep by itself only where garbage piles up."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(RARELY, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

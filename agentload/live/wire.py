@@ -10,17 +10,15 @@ from functools import partial
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
+from agentload.live.alarm import Timetable
 from agentload.live.channel import Link
-from agentload.live.clock import Clock
-from agentload.live.connections import Connections
-from agentload.live.dial import RefusedError
+from agentload.live.connections import Connections, RefusedError
 from agentload.live.exchange import SECOND, Exchange
 from agentload.live.hub import Hub
 from agentload.live.pump import Pump
 from agentload.live.raw import RawLog
-from agentload.live.stamps import Vigil
+from agentload.live.stamps import Clock, Vigil
 from agentload.live.target import Target, head
-from agentload.live.timetable import Timetable
 from agentload.model.commands import Halt, Limits, Outcome, StampSource
 from agentload.replay.call import Asked, CallMachine
 from agentload.replay.fault import retry_after_ns

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.read import read_file
 from agentload.matrix.arms import chosen
 from agentload.matrix.described import Matrix
 from agentload.matrix.parts import document

@@ -17,10 +17,10 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import COMMANDED, LASTING
 from agentload.endpoints.identity import Identity, kind_of
 from agentload.errors import LaunchError, alone
-from agentload.live.callers import calling
 from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
 from agentload.live.station import Job, Raw
+from agentload.live.workers.pool import calling
 from agentload.model.commands import Open
 from agentload.model.controls import copied
 from agentload.model.plan import Plan

@@ -1,22 +1,33 @@
 """Serve one arm for a parent: orders come on standard input, the address goes to standard output, the log to standard error.
 
 The parent keeps its end of standard input open for as long as it wants the server: when that closes, because the parent says so or because
-it died, the server ends by itself.
+it died, the server ends by itself. The log begins as a real server's does, for whoever reads pool size, dtype and backend there.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
 from agentload.errors import AgentloadError
 from agentload.model.profile import ArmProfile
 from agentload.serve.server import Options, Running, run
-from agentload.serve.startup import write_log
+
+
+def write_log(running: Running, file: TextIO) -> None:
+    """Write vLLM's lines about a server that is ready."""
+    process = os.getpid()
+    now = time.strftime("%m-%d %H:%M:%S")
+    lines = running.facts.log_lines(running.url.removesuffix("/v1"))
+    file.writelines(f"({name} pid={process}) INFO {now} [{place}] {message}\n" for name, place, message in lines)
+    file.write(f"INFO:     Started server process [{process}]\nINFO:     Application startup complete.\n")
+    file.flush()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,10 @@
-"""Deliver one answer, whole or as a stream, as far as faults let it."""
+"""Turn the bytes of a request into an order for the engine, and deliver its answer, whole or as a stream, as far as faults let it."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import dataclass
 from itertools import count
 from typing import Final, assert_never
 
@@ -10,19 +12,66 @@ from aiohttp import HttpVersion11, web
 
 from agentload.emulator.calls import Rejected, Request
 from agentload.emulator.faults import Crash, Cut, InBand, OfRequest, Stall
-from agentload.serve import refusal
-from agentload.serve.heads import EVENTS, JSON, headers
+from agentload.serve import refusal, wanted
+from agentload.serve.faces import DONE, ChatFace, CompletionsFace, Exchange
+from agentload.serve.faces import Face as Speaker
+from agentload.serve.facts import Facts
 from agentload.serve.mishaps import Breaking, Mishaps, breaking, byte_s
-from agentload.serve.orders import Order
 from agentload.serve.pacing import Flight, Pacer
-from agentload.serve.refusal import RefusedError
+from agentload.serve.refusal import EVENTS, JSON, RefusedError, headers
+from agentload.serve.script import script
 from agentload.serve.stream import Outlet, Stream, taken
 from agentload.serve.tally import Tally
-from agentload.serve.trickle import Trickle
 from agentload.serve.truth import Log
-from agentload.serve.wire import DONE
+from agentload.serve.wanted import Face, Runs, content, token_ids
 
+_PREFIX: Final[dict[Face, str]] = {"chat": "chatcmpl", "completions": "cmpl"}
 _NUMBERS: Final = count(1)
+# The event loop cannot wait for less; several bytes leave together where they are due more often.
+_TICK_S = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Hold a request that can be served."""
+
+    exchange: Exchange
+    speaker: Speaker
+    content: Runs
+
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens will be generated."""
+        return len(self.exchange.script.pieces)
+
+
+def order(body: bytes, *, face: Face, content_type: str, request_id: str, facts: Facts, seed: int) -> Order:
+    """Read a request and decide what it will be answered; raise RefusedError if it cannot be served."""
+    if content_type != "application/json":
+        raise RefusedError(refusal.unsupported_media())
+    server = facts.arm.server
+    asked = (wanted.chat if face == "chat" else wanted.completion)(body, max_model_len=server.max_model_len)
+    if asked.model is not None and asked.model != facts.model:
+        raise RefusedError(refusal.unknown_model(asked.model, served=(facts.model,)))
+    prompt = content(asked, block=facts.pool.layout.block_tokens)
+    if not prompt.tokens:
+        raise RefusedError(refusal.empty_prompt())
+    output = asked.max_tokens or 0
+    if no := refusal.too_long(prompt_tokens=prompt.tokens, output_tokens=output, max_model_len=server.max_model_len):
+        raise RefusedError(no)
+    if prompt.tokens == server.max_model_len:
+        raise RefusedError(refusal.bad_parameter("max_tokens must be at least 1, got 0.", param="max_tokens", value=0))
+    exchange = Exchange(
+        id=f"{_PREFIX[face]}-{request_id}",
+        created=int(time.time()),
+        model=asked.model or facts.model,
+        fingerprint=facts.fingerprint,
+        wanted=asked,
+        script=script(asked, arm=facts.arm, prompt_tokens=prompt.tokens, seed=seed),
+        prompt_tokens=prompt.tokens,
+        prompt_ids=tuple(token_ids(asked)) if asked.token_ids else None,
+    )
+    return Order(exchange=exchange, speaker=ChatFace(exchange) if face == "chat" else CompletionsFace(exchange), content=prompt.runs)
 
 
 class BrokenError(Exception):
@@ -141,3 +190,42 @@ class Delivery:
 
     def _note(self, error: RefusedError) -> None:
         self._log.end = "broken" if error.refusal.status == refusal.internal().status else "refused"
+
+
+class Trickle:
+    """Stand between a stream and its transport."""
+
+    def __init__(self, transport: Outlet, *, byte_s: float) -> None:
+        self._transport = transport
+        self._byte_s = byte_s
+        self._waiting = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._due_s = 0.0
+        """When the next byte may leave."""
+
+    def write(self, data: bytes, /) -> None:
+        """Queue bytes."""
+        if not self._waiting:
+            self._due_s = self._loop.time() + self._byte_s
+            self._loop.call_at(self._due_s, self._drip)
+        self._waiting += data
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes have not left."""
+        return len(self._waiting) + self._transport.get_write_buffer_size()
+
+    def is_closing(self) -> bool:
+        """Tell whether nobody reads any more."""
+        return self._transport.is_closing()
+
+    def _drip(self) -> None:
+        if self._transport.is_closing():
+            self._waiting.clear()
+            return
+        late_s = max(0.0, self._loop.time() - self._due_s)
+        count = 1 + int(late_s / self._byte_s) if self._byte_s else len(self._waiting)
+        self._transport.write(bytes(self._waiting[:count]))
+        del self._waiting[:count]
+        if self._waiting:
+            self._due_s += count * self._byte_s
+            self._loop.call_at(max(self._due_s, self._loop.time() + _TICK_S), self._drip)

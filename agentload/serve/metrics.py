@@ -1,4 +1,4 @@
-"""Show the engine's state at `/metrics` under the names, types and labels of vLLM 0.32.
+"""Show the state of the engine and of its web server at `/metrics` under the names, types and labels of vLLM 0.32.
 
 What an emulated engine does not have (external caches, a multi-modal cache, flops accounting) is shown as zero, as vLLM does while it
 is off; what it would have to guess is left out.
@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, PlatformCollector, ProcessCollector, Summary
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -45,6 +47,11 @@ _BY_TIER: Final = (
     "sums to vllm:prefix_cache_hits + vllm:external_prefix_cache_hits."
 )
 _ENDS: Final = ("stop", "length", "abort", "error", "repetition")
+_FINE_S: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60)
+_COARSE_S: Final = (0.1, 0.5, 1)
+_SIZE: Final = "by handler. Only value of header is respected. Otherwise ignored. No percentile calculated. "
+# vLLM leaves what only looks at the server out of its figures.
+_UNCOUNTED: Final = frozenset({"/metrics", "/health", "/ping", "/version", "/server_info"})
 
 
 class EngineMetrics(Collector):
@@ -135,3 +142,51 @@ def registry(engine: EngineMetrics) -> CollectorRegistry:
     ProcessCollector(registry=out)
     out.register(engine)
     return out
+
+
+class HttpMetrics:
+    """Hold the counters of one server."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "http_requests_total",
+            "Total number of requests by method, status and handler.",
+            ["method", "status", "handler"],
+            registry=registry,
+        )
+        self._request_bytes = Summary(
+            "http_request_size_bytes", f"Content length of incoming requests {_SIZE}", ["handler"], registry=registry
+        )
+        self._response_bytes = Summary(
+            "http_response_size_bytes", f"Content length of outgoing responses {_SIZE}", ["handler"], registry=registry
+        )
+        self._fine = Histogram(
+            "http_request_duration_highr_seconds",
+            "Latency with many buckets but no API specific labels. Made for more accurate percentile calculations. ",
+            buckets=_FINE_S,
+            registry=registry,
+        )
+        self._coarse = Histogram(
+            "http_request_duration_seconds",
+            "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important. ",
+            ["handler", "method"],
+            buckets=_COARSE_S,
+            registry=registry,
+        )
+
+    @web.middleware
+    async def count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Handle a request and count it, its sizes as the headers give them: a stream has none."""
+        if request.path in _UNCOUNTED:
+            return await handler(request)
+        start = time.monotonic()
+        response = await handler(request)
+        took = time.monotonic() - start
+        route = request.match_info.route.resource
+        name = "none" if route is None else route.canonical
+        self._requests.labels(request.method, f"{response.status // 100}xx", name).inc()
+        self._request_bytes.labels(name).observe(request.content_length or 0)
+        self._response_bytes.labels(name).observe(response.content_length or 0)
+        self._fine.observe(took)
+        self._coarse.labels(name, request.method).observe(took)
+        return response

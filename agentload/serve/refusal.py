@@ -1,4 +1,4 @@
-"""Say no as vLLM does: status, error body, and the same body inside a stream.
+"""Say no as vLLM does: status, headers, error body, and the same body inside a stream.
 
 Texts follow answers recorded from vLLM 0.32.0 and its sources (`entrypoints/serve/exception_handling`, `renderers/params.py`).
 """
@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
+
+from aiohttp import web
 
 _BUSY = "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance."
 _DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +123,17 @@ def _summary(value: object) -> object:
     if isinstance(value, dict | list | tuple):
         return f"<{type(value).__name__} of {len(value)} items>"
     return value if isinstance(value, str) else str(value)
+
+
+def refused(request: web.Request, no: Refusal) -> web.Response:
+    """Return the error answer of a refusal."""
+    more = {} if no.retry_after_s is None else {"retry-after": f"{no.retry_after_s:g}"}
+    return web.Response(status=no.status, body=no.body(), headers=headers(request, JSON, **more))
+
+
+def headers(request: web.Request, content_type: str, **more: str) -> dict[str, str]:
+    """Return the headers of an answer; a request's id is echoed."""
+    out = {"date": formatdate(usegmt=True), "server": "uvicorn", "content-type": content_type, "vary": "Origin", **more}
+    if (request_id := request.headers.get("X-Request-Id")) is not None:
+        out["x-request-id"] = request_id
+    return out

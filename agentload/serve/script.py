@@ -1,18 +1,35 @@
-"""Hold what an answer will say: its tokens in order, what each belongs to, and how the answer ends."""
+"""Write what an answer will say: its tokens in order, what each belongs to, cut and ended as the request's parameters want.
+
+A tool is called where a request insists on it, or where its question names one: with arguments that are read from the prompt.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import zlib
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from itertools import accumulate
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from agentload.serve.content import token_id
+from agentload.emulator.answers import answer
+from agentload.model.profile import ArmProfile
+from agentload.prompts import count, words
+from agentload.serve.wanted import Json, Wanted, token_id
 
 Kind: TypeAlias = Literal["reasoning", "content", "call"]
 Finish: TypeAlias = Literal["stop", "length", "tool_calls"]
+_QUESTION_CHARS: Final = 2_000
+_LONGEST: Final = 1 << 20
+_ANY: Final[Mapping[str, object]] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}, "null": None}
+"""What an argument is that the prompt says nothing of."""
+_THOUGHTS: Final = "thoughts"
+"""Key of the text that is thought; only its length matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +101,115 @@ def alternative(script: Script, index: int, *, rank: int) -> str:
     """Return a token that might have stood here: a neighbour in the answer, so that it is a real word."""
     pieces = script.pieces
     return pieces[index] if rank == 0 else pieces[(index + rank) % len(pieces)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Hold the call of a tool; its tokens spell the arguments."""
+
+    name: str
+    pieces: tuple[str, ...]
+
+
+def call(asked: Wanted, texts: Sequence[str], *, arm: ArmProfile, prompt_tokens: int, seed: int) -> Call | None:
+    """Return the call that a right answer makes, a wrong one as often as the arm errs, or None where nothing is to be called."""
+    tools = [function for tool in asked.tools if isinstance(function := tool.get("function"), Mapping)]
+    tool = _chosen(tools, asked.tool_choice, texts[-1][-_QUESTION_CHARS:] if texts else "")
+    if tool is None:
+        return None
+    arguments = _defaults(tool)
+    if arguments:
+        question = f"Answer as JSON with keys {' and '.join(arguments)}."
+        said = answer(arm, (*texts, question), context_tokens=prompt_tokens, seed=seed, limit=_LONGEST)
+        if said.is_right is not None:
+            return Call(name=str(tool.get("name")), pieces=said.pieces)
+    spelled = json.dumps(arguments).split(" ")
+    return Call(name=str(tool.get("name")), pieces=(spelled[0], *(f" {word}" for word in spelled[1:])))
+
+
+def _chosen(tools: Sequence[Json], choice: str | None, question: str) -> Json | None:
+    if not tools or choice in (None, "none"):
+        return None
+    if choice not in ("auto", "required"):
+        return next((tool for tool in tools if tool.get("name") == choice), None)
+    named = next((tool for tool in tools if _is_named(str(tool.get("name")), question)), None)
+    return tools[0] if named is None and choice == "required" else named
+
+
+def _is_named(name: str, question: str) -> bool:
+    """Tell whether a question speaks of a tool by name: in quotes, or beside the word tool or function. Names are common words."""
+    word = re.escape(name)
+    return re.search(rf"[`'\"]{word}[`'\"]|\b(?:tool|function) {word}\b|\b{word} (?:tool|function)\b", question) is not None
+
+
+def _defaults(tool: Json) -> dict[str, object]:
+    parameters = tool.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+    if not isinstance(properties, Mapping):
+        return {}
+    return {name: _ANY.get(str(schema.get("type"))) if isinstance(schema, Mapping) else None for name, schema in properties.items()}
+
+
+def script(asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int) -> Script:
+    """Return what the arm's model says. It thinks for exactly as many tokens as the request's budget for thinking allows."""
+    room = arm.server.max_model_len - prompt_tokens
+    limit = min(asked.max_tokens or room, room)
+    thinking = _thoughts(asked, limit, seed)
+    texts = _texts(asked)
+    calling = None if asked.ignore_eos else call(asked, texts, arm=arm, prompt_tokens=prompt_tokens, seed=seed)
+    if calling is not None:
+        said = calling.pieces[: limit - len(thinking)]
+        part = Part(kind="call", pieces=said, name=calling.name)
+        return _with_thoughts(thinking, part, finish="tool_calls" if said == calling.pieces else "length")
+    told = answer(arm, texts, context_tokens=prompt_tokens, seed=seed, limit=limit - len(thinking), is_forced=asked.ignore_eos)
+    least = asked.min_tokens - len(thinking)
+    if len(told.pieces) < least:
+        told = answer(arm, texts, context_tokens=prompt_tokens, seed=seed, limit=least, is_forced=True)
+    finish: Finish = "length" if len(thinking) + len(told.pieces) >= limit else "stop"
+    pieces, stop = _stopped(told.pieces, asked.stop, least)
+    return _with_thoughts(thinking, Part(kind="content", pieces=pieces), finish="stop" if stop else finish, stop_reason=stop)
+
+
+def _texts(asked: Wanted) -> list[str]:
+    if isinstance(asked.prompt, tuple):
+        return [" ".join(map(str, asked.prompt))]
+    if asked.face == "completions":
+        return [asked.prompt]
+    return [piece for piece in count.pieces(asked.messages, asked.tools) if isinstance(piece, str)]
+
+
+def _thoughts(asked: Wanted, limit: int, seed: int) -> tuple[str, ...]:
+    # One token is left for the answer.
+    return _spaced(words.text(seed, _THOUGHTS, min(asked.thinking_tokens, limit - 1)))
+
+
+def _spaced(text: str) -> tuple[str, ...]:
+    said = text.split()
+    return (*said[:1], *(f" {word}" for word in said[1:]))
+
+
+def _with_thoughts(thinking: tuple[str, ...], part: Part, *, finish: Finish, stop_reason: str | None = None) -> Script:
+    parts = (Part(kind="reasoning", pieces=thinking), part) if thinking else (part,)
+    return Script(parts=parts, finish=finish, stop_reason=stop_reason)
+
+
+def _stopped(pieces: tuple[str, ...], stops: tuple[str, ...], least: int) -> tuple[tuple[str, ...], str | None]:
+    """Cut an answer before the first stop text that ends within or after the *least*-th token; its last tokens may be left without text."""
+    if not stops:
+        return pieces, None
+    text = "".join(pieces)
+    ends = list(accumulate(map(len, pieces)))
+    before = ends[least - 2] if 2 <= least <= len(ends) + 1 else 0
+    found = [(at + len(stop), at, stop) for stop in stops if (at := text.find(stop, max(0, before - len(stop) + 1))) >= 0]
+    if not found:
+        return pieces, None
+    end, at, stop = min(found)
+    return _cut(pieces[: bisect_left(ends, end) + 1], at), stop
+
+
+def _cut(pieces: tuple[str, ...], characters: int) -> tuple[str, ...]:
+    kept = []
+    for piece in pieces:
+        kept.append(piece[:characters])
+        characters -= len(kept[-1])
+    return tuple(kept)

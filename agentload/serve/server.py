@@ -18,13 +18,12 @@ from agentload.emulator.faults import parse, suffered
 from agentload.emulator.noise import off
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
-from agentload.serve.app import application
+from agentload.serve.app import Service, application
 from agentload.serve.door import Door
 from agentload.serve.facts import Facts
 from agentload.serve.metrics import EngineMetrics, registry
 from agentload.serve.mishaps import Mishaps, most_tokens
 from agentload.serve.pacing import Pacer
-from agentload.serve.service import Service
 from agentload.serve.tally import Tally
 from agentload.serve.truth import Truth
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Protocol
 
+from agentload.serve.faces import Face, chunk
 from agentload.serve.truth import Log
-from agentload.serve.wire import Face, chunk
 
 # How often the end of a stream looks whether its lagging reader has caught up.
 _RETRY_S = 0.005

@@ -1,19 +1,108 @@
-"""Say what a request asks for: the parameters of both faces, checked as vLLM checks them."""
+"""Say what a request asks for: the parameters of both faces, checked and refused as vLLM does, and its prompt as the engine sees it.
+
+Prompts are named block by block, so that the engine's prefix cache finds behind HTTP what it finds in virtual time. The engine compares
+runs of (identity, tokens). Text arrives without keys, so its words are cut at the engine's block boundaries and each block's words are
+their own identity: equal prefixes give equal runs, in whole blocks, and no two texts ever collide.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
-from agentload.serve.fields import Json, integer, invalid, objects, options, parsed, stop_texts
+import msgspec
+
+from agentload.model.trace import image_tokens
+from agentload.prompts import count
 from agentload.serve.refusal import RefusedError, bad_parameter, unreadable
 
+Json: TypeAlias = Mapping[str, Any]
+"""An object as the client sent it."""
 Face: TypeAlias = Literal["chat", "completions"]
-
 # vLLM's default when a completion names no length.
 _COMPLETION_TOKENS: Final = 16
 # `--max-logprobs` of vLLM.
 _MAX_LOGPROBS: Final = 20
+Runs: TypeAlias = tuple[tuple[str, int], ...]
+# As many ids as Llama 3 has; the emulated vocabulary is a hash of the word.
+_VOCABULARY = 128_000
+
+
+def parsed(body: bytes) -> Json:
+    """Return the object that a body holds."""
+    try:
+        fields = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        fields = _parsed_slowly(body)
+    if not isinstance(fields, dict):
+        message = "Input should be a valid dictionary or object to extract fields from"
+        raise RefusedError(unreadable("model_attributes_type", message, where="body", value=fields))
+    return fields
+
+
+def _parsed_slowly(body: bytes) -> object:
+    # The standard library says where and why in the very words that vLLM's web framework passes on.
+    try:
+        return json.loads(body)
+    except json.JSONDecodeError as error:
+        where = f"body.{error.pos}"
+        raise RefusedError(unreadable("json_invalid", "JSON decode error", where=where, value={}, cause=error.msg)) from error
+    except UnicodeDecodeError as error:
+        raise RefusedError(unreadable("json_invalid", "JSON decode error", where="body.0", value={}, cause=str(error))) from error
+
+
+def integer(fields: Json, name: str) -> int | None:
+    """Return an optional whole number."""
+    value = fields.get(name)
+    if value is None or type(value) is int:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        message = "Input should be a valid integer, unable to parse string as an integer"
+        raise RefusedError(unreadable("int_parsing", message, where=f"body.{name}", value=value))
+    raise RefusedError(unreadable("int_type", "Input should be a valid integer", where=f"body.{name}", value=value))
+
+
+def objects(fields: Json, name: str) -> tuple[Json, ...]:
+    """Return a list of objects, empty when the field is absent."""
+    value = fields.get(name) or []
+    if not isinstance(value, list):
+        raise RefusedError(unreadable("list_type", "Input should be a valid list", where=f"body.{name}", value=value))
+    for index, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise RefusedError(unreadable("dict_type", "Input should be a valid dictionary", where=f"body.{name}.{index}", value=item))
+    return tuple(value)
+
+
+def options(fields: Json, name: str) -> Json:
+    """Return an object, empty when the field is absent."""
+    value = fields.get(name) or {}
+    if not isinstance(value, dict):
+        message = "Input should be a valid dictionary or object to extract fields from"
+        raise RefusedError(unreadable("model_attributes_type", message, where=f"body.{name}", value=value))
+    return value
+
+
+def stop_texts(fields: Json) -> tuple[str, ...]:
+    """Return the texts at which the answer ends."""
+    value = fields.get("stop") or []
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise RefusedError(unreadable("string_type", "Input should be a valid string", where="body.stop", value=value))
+    if "" in texts:
+        raise RefusedError(bad_parameter("stop cannot contain an empty string.", param="stop", value=value))
+    return tuple(texts)
+
+
+def invalid(text: str, fields: Json, *, param: str) -> RefusedError:
+    """Refuse fields that contradict each other, as a validator over the whole body does."""
+    refusal = unreadable("value_error", f"Value error, {text}", where="body", value=fields, cause=text)
+    return RefusedError(replace(refusal, param=param))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,3 +248,66 @@ def _prompt(fields: Json) -> str | tuple[int, ...]:
     if isinstance(prompt, list) and all(isinstance(item, str | list) for item in prompt):
         raise RefusedError(bad_parameter("the emulated model takes one prompt a request", param="prompt", value=len(prompt)))
     raise RefusedError(unreadable("string_type", "Input should be a valid string", where="body.prompt", value=prompt))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """Hold a prompt as the engine sees it."""
+
+    runs: Runs
+    tokens: int
+
+
+def content(wanted: Wanted, *, block: int) -> Content:
+    """Cut the prompt of a request into runs of at most one block."""
+    if wanted.face == "chat":
+        return _cut(count.pieces(wanted.messages, wanted.tools), block)
+    if isinstance(wanted.prompt, str):
+        return _cut((wanted.prompt,), block)
+    return _cut((" ".join(map(str, wanted.prompt)),), block)
+
+
+def token_ids(wanted: Wanted) -> list[int]:
+    """Return the ids of a prompt's tokens; those of an image are all the same."""
+    if isinstance(wanted.prompt, tuple):
+        return list(wanted.prompt)
+    pieces = count.pieces(wanted.messages, wanted.tools) if wanted.face == "chat" else (wanted.prompt,)
+    ids: list[int] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            ids += map(token_id, piece.split())
+        else:
+            ids += [_VOCABULARY] * image_tokens(piece.size)
+    return ids
+
+
+def token_id(word: str) -> int:
+    """Return the id of a word in the emulated vocabulary."""
+    return zlib.crc32(word.encode()) % _VOCABULARY
+
+
+def _cut(pieces: Iterable[str | count.Image], block: int) -> Content:
+    runs: list[tuple[str, int]] = []
+    tokens = 0
+    text: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            text += piece.split()
+            continue
+        tokens = _cut_words(text, tokens, block, runs)
+        text = []
+        size = image_tokens(piece.size)
+        runs.append((blake2b(piece.url.encode(), digest_size=16).hexdigest(), size))
+        tokens += size
+    return Content(tokens=_cut_words(text, tokens, block, runs), runs=tuple(runs))
+
+
+def _cut_words(text: list[str], offset: int, block: int, runs: list[tuple[str, int]]) -> int:
+    # After an image the text resumes inside a block: its first run ends where that block does.
+    start = 0
+    stop = min(len(text), -offset % block)
+    while start < len(text):
+        if stop > start:
+            runs.append((" ".join(text[start:stop]), stop - start))
+        start, stop = stop, min(len(text), stop + block)
+    return offset + len(text)

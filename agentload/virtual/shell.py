@@ -17,7 +17,7 @@ import numpy as np
 
 from agentload.emulator.calls import Finished, FirstToken, Gauges, Rejected, Request
 from agentload.emulator.engine import Engine
-from agentload.emulator.slower import slowed
+from agentload.emulator.noise import slowed
 from agentload.model.commands import (
     Cancel,
     Chunks,

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentload.emulator.answers import answer, success_rate
-from agentload.emulator.reading import Found, altered, read
+from agentload.emulator.answers import Found, altered, answer, read, success_rate
 from agentload.model.profile import Accuracy, ArmProfile
 from agentload.replay.garbage import garbage
 from tests.emulator.arms import shipped, small

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from agentload.builtin import find, names
-from agentload.emulator.profile import arm, parse, step_time
-from agentload.emulator.write import text
+from agentload.emulator.profile import arm, parse, step_time, text
 from agentload.errors import ProfileError
 from agentload.model.profile import (
     Accuracy,

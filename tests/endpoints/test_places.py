@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.places import beginnings, on
+from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError
 from agentload.layout.plan import plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn

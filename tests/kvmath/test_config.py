@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agentload.errors import ProfileError
-from agentload.kvmath.config import model_shape
+from agentload.kvmath.config import model_shape, shape_of
 from agentload.model.profile import Experts, LayerGroup, ModelShape
 
 PLAIN: dict[str, object] = {
@@ -19,6 +19,30 @@ GATED_DELTA: dict[str, object] = {
     "linear_key_head_dim": 128,
     "linear_value_head_dim": 128,
     "linear_conv_kernel_dim": 4,
+}
+LLAMA_8B: dict[str, object] = {
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
+GPT_OSS_20B: dict[str, object] = {
+    "model_type": "gpt_oss",
+    "hidden_act": "silu",
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "max_position_embeddings": 131072,
+    "quantization_config": {"quant_method": "mxfp4"},
 }
 
 
@@ -111,3 +135,70 @@ def test_a_family_with_states_may_have_a_member_without() -> None:
 def test_a_config_that_cannot_be_read_is_refused(config: dict[str, object], message: str) -> None:
     with pytest.raises(ProfileError, match=message):
         model_shape(config, name="m")
+
+
+def test_the_active_weights_of_published_models_are_theirs() -> None:
+    """Llama 3.1 8B has 8.03 B with 2 x 0.525 B of embeddings; gpt-oss-20b 3.6 B active with 0.58 B of its output head."""
+    assert model_shape(LLAMA_8B, name="l").active_parameters == pytest.approx(6.98e9, rel=1e-3)
+    assert model_shape(GPT_OSS_20B, name="g").active_parameters == pytest.approx(3.03e9, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("more", "bits"),
+    [
+        ({}, 16),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, 4),
+        ({"quantization_config": {"quant_method": "fp8"}}, 8),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, 4),
+        ({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8}}}}}, 8),
+        ({"quantization_config": {"quant_method": "new"}}, None),
+    ],
+)
+def test_the_width_of_weights_is_what_the_config_says(more: dict[str, object], bits: int | None) -> None:
+    assert model_shape(LLAMA_8B | more, name="l").weight_bits == bits
+
+
+def test_no_floor_is_claimed_for_weights_that_are_multiplied_in_fp4_or_layers_of_unknown_size() -> None:
+    assert model_shape(LLAMA_8B | {"quantization_config": {"quant_algo": "NVFP4"}}, name="l").active_parameters is None
+    assert model_shape({**LLAMA_8B, "intermediate_size": None}, name="l").active_parameters is None
+
+
+def test_a_feed_forward_layer_without_a_gate_has_two_matrices() -> None:
+    plain = model_shape(LLAMA_8B | {"hidden_act": "gelu_new", "model_type": "phi"}, name="p").active_parameters
+    gated = model_shape(LLAMA_8B, name="l").active_parameters
+    assert plain is not None
+    assert gated is not None
+    assert gated - plain == 32 * 4096 * 14336
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("layers=32,kv_heads=8,head_dim=128", (LayerGroup(kind="full", layers=32, kv_heads=8, head_dim=128),)),
+        (
+            "layers=24, kv_heads=8, head_dim=64, window=128, windowed=12",
+            (
+                LayerGroup(kind="sliding", layers=12, kv_heads=8, head_dim=64, window=128),
+                LayerGroup(kind="full", layers=12, kv_heads=8, head_dim=64),
+            ),
+        ),
+        ("layers=61,latent=576", (LayerGroup(kind="mla", layers=61, head_dim=576),)),
+    ],
+)
+def test_figures_become_groups_of_layers(text: str, groups: tuple[LayerGroup, ...]) -> None:
+    assert shape_of(text, max_len=8192).groups == groups
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("layers=32,kv_heads=8", "has no 'head_dim'"),
+        ("layers=32,heads=8", "'heads' is no figure of a model"),
+        ("layers=x", "'layers' must be a whole number"),
+        ("layers=4,kv_heads=1,head_dim=64,windowed=2", "of 'window' tokens"),
+        ("layers=4,kv_heads=1,head_dim=64,window=128,windowed=4", "fewer than all"),
+    ],
+)
+def test_figures_that_say_no_model_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        shape_of(text, max_len=8192)

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from agentload.kvmath.applied import Subject
 from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.gpus import gpu_named
-from agentload.kvmath.practice import RULES, Advice, advice
+from agentload.kvmath.practice import RULES, Advice, Subject, advice
 
 PLAIN: dict[str, Any] = {
     "num_hidden_layers": 32,

@@ -8,7 +8,7 @@ import pytest
 
 from agentload.live import stamps
 from agentload.live.channel import Channel
-from agentload.live.clock import Clock
+from agentload.live.stamps import Clock
 
 pytestmark = [pytest.mark.loopback, pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps")]
 

@@ -7,12 +7,11 @@ from functools import partial
 import pytest
 
 from agentload.live.caller import Speech
-from agentload.live.callers import calling
 from agentload.live.health import Health
-from agentload.live.recorder import Called
 from agentload.live.runner import Runner
-from agentload.live.station import Job
+from agentload.live.station import Called, Job
 from agentload.live.target import Target
+from agentload.live.workers.pool import calling
 from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send, Settle
 from agentload.model.rows import Row
 from agentload.model.trace import Session, Turn

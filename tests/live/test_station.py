@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 
 import pytest
 
 from agentload.live import station as module
 from agentload.live.caller import Speech
-from agentload.live.station import Job, station
+from agentload.live.station import RARELY, Job, station, swept_rarely
 from agentload.live.target import Target
 from agentload.live.wire import Wire
 from agentload.prompts.tokenizer import WORD_TOKENS
@@ -51,3 +52,10 @@ async def test_keys_that_expire_are_asked_for_again_while_connections_stay(monke
             await wire.call(request(2))
         assert [each.headers["authorization"] for each in server.requests] == ["Bearer first", "Bearer second"]
         assert server.connections == 1
+
+
+def test_garbage_is_left_alone_meanwhile_and_swept_as_before_afterwards() -> None:
+    before = gc.get_threshold()
+    with swept_rarely():
+        assert (gc.get_threshold()[0], gc.get_freeze_count() > 0) == (RARELY, True)
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)

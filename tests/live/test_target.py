@@ -2,8 +2,7 @@ import pytest
 
 from agentload import __version__
 from agentload.errors import EndpointError
-from agentload.live.address import Address, address
-from agentload.live.target import Target, head
+from agentload.live.target import Address, Target, address, head
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
+from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError
 from agentload.layout.plan import plan
 from agentload.model.plan import ClosedLoop, Load

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from agentload.endpoints.arms_file import read_file
+from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError
 from agentload.layout.plan import plan
 from agentload.model.plan import ClosedLoop, Load

@@ -9,10 +9,8 @@ from agentload.emulator.calls import Finished, Gauges
 from agentload.exposition.scrape import parse
 from agentload.kvmath.pool import pool_of
 from agentload.serve.facts import Facts
-from agentload.serve.histogram import Histogram, token_bounds
-from agentload.serve.http_metrics import HttpMetrics
-from agentload.serve.metrics import EngineMetrics, registry
-from agentload.serve.tally import Tally
+from agentload.serve.metrics import EngineMetrics, HttpMetrics, registry
+from agentload.serve.tally import Histogram, Tally, token_bounds
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import lines
 

@@ -8,8 +8,7 @@ import pytest
 from agentload.emulator.calls import Finished, Rejected, Request
 from agentload.emulator.engine import Engine
 from agentload.model.profile import ArmProfile, Speculation
-from agentload.serve.chat_face import ChatFace
-from agentload.serve.exchange import Exchange
+from agentload.serve.faces import ChatFace, Exchange
 from agentload.serve.pacing import Flight, Pacer
 from agentload.serve.stream import Stream
 from agentload.serve.truth import Log

@@ -1,7 +1,6 @@
 import asyncio
 
-from agentload.serve.chat_face import ChatFace
-from agentload.serve.exchange import Exchange
+from agentload.serve.faces import ChatFace, Exchange
 from agentload.serve.stream import Stream
 from agentload.serve.truth import Log
 from agentload.serve.wanted import Wanted

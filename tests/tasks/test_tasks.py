@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentload.emulator.reading import read
+from agentload.emulator.answers import read
 from agentload.errors import UsageError
 from agentload.prompts.count import count
 from agentload.prompts.measured import MeasuredTokens

@@ -17,8 +17,8 @@ import pytest
 import yaml
 import zstandard
 
-from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.read import read_file
 from agentload.prompts.words import WORDS
 
 VARIABLE: Final = "AGENTLOAD_VLLM"

@@ -29,7 +29,7 @@ from agentload.kvmath.compare import sizes
 from agentload.kvmath.config import model_shape
 from agentload.layout.plan import plan
 from agentload.layout.traces import sweep as swept
-from agentload.live.body import Sampling, chat
+from agentload.live.caller import Sampling, chat
 from agentload.live.raw import RawLog
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest

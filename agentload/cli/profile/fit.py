@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from agentload.cli._output import print_json
-from agentload.emulator.write import text
+from agentload.emulator.profile import text
 from agentload.run.fit import fitted
 from agentload.store.runs import run_named
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agentload.builtin import find
 from agentload.emulator.profile import arm as arm_of
 from agentload.emulator.profile import parse
-from agentload.kvmath.layers import bytes_per_token
+from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace

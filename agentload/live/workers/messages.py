@@ -1,14 +1,28 @@
-"""What a dispatcher and its workers say to each other."""
+"""What a dispatcher and its workers say to each other: pickles behind their length, over a socket pair that nobody else has.
+
+A context grows by a few segments a turn and may have hundreds, so only what is new in it is sent. Both ends keep the last context of each
+session that is being played on an arm; what is left of it is sent as a number of leading segments.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import pickle
+import socket
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from agentload.live.health import Health
 from agentload.live.station import Job
 from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send
+from agentload.model.trace import Segment
+
+Key = tuple[str, str]
+"""Arm and session."""
+_LENGTH: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +93,105 @@ class Broken:
 
 
 Report: TypeAlias = Ready | Alive | Streamed | Done | Synced | Broken
+
+
+class Contexts:
+    """One end's memory of what was told or heard last."""
+
+    def __init__(self) -> None:
+        self._last: dict[Key, tuple[Segment, ...]] = {}
+
+    def new(self, key: Key, context: tuple[Segment, ...]) -> tuple[int, tuple[Segment, ...]]:
+        """Return how many leading segments the other end has, and those behind them."""
+        last = self._last.get(key, ())
+        self._last[key] = context
+        if last is context:
+            return len(context), ()
+        kept = 0
+        for mine, told in zip(context, last, strict=False):
+            if mine is not told:  # as good as equal, and compared at once: a context shares its segments with the one before
+                break
+            kept += 1
+        return kept, context[kept:]
+
+    def whole(self, key: Key, kept: int, new: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        """Return the context that the other end means."""
+        context = self._last.get(key, ())
+        if kept < len(context) or new:
+            context = context[:kept] + new
+            self._last[key] = context
+        return context
+
+    def forget(self, key: Key) -> None:
+        """Drop a session whose play is over."""
+        self._last.pop(key, None)
+
+
+class Pipe(asyncio.Protocol):
+    """One end. What comes is told as soon as it is whole; what goes never waits for the reader."""
+
+    def __init__(self, heard: Callable[[Any], None], closed: Callable[[], None]) -> None:
+        self._heard = heard
+        self._closed = closed
+        self._got = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def say(self, message: object) -> None:
+        """Send a message; one to an end that is gone is lost, and `closed` is about to say so."""
+        assert self._transport is not None
+        content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self._transport.write(_LENGTH.pack(len(content)) + content)
+
+    def close(self) -> None:
+        """Say nothing more; the other end notices when it has heard all."""
+        assert self._transport is not None
+        self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Tell every message that is whole."""
+        self._got += data
+        at = 0
+        while (end := _end(self._got, at)) is not None:
+            message = pickle.loads(self._got[at + _LENGTH.size : end])  # noqa: S301  # the other end is this program
+            at = end
+            self._heard(message)
+        del self._got[:at]
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the protocol's signature
+        """Tell that the other end is gone."""
+        self._closed()
+
+
+async def opened(sock: socket.socket, heard: Callable[[Any], None], closed: Callable[[], None]) -> Pipe:
+    """Speak over one end of a socket pair."""
+    _, pipe = await asyncio.get_running_loop().create_unix_connection(lambda: Pipe(heard, closed), sock=sock)
+    return pipe
+
+
+def first(sock: socket.socket) -> Any:  # noqa: ANN401  # whatever the other end says
+    """Wait for one message, before there is a loop. Raises EOFError when the other end is gone."""
+    (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
+    return pickle.loads(_exactly(sock, length))  # noqa: S301  # the other end is this program
+
+
+def _end(got: bytearray, at: int) -> int | None:
+    """Return where the message at *at* ends; None when it is not whole."""
+    if len(got) - at < _LENGTH.size:
+        return None
+    end: int = at + _LENGTH.size + _LENGTH.unpack_from(got, at)[0]
+    return end if end <= len(got) else None
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    got = bytearray()
+    while len(got) < size:
+        piece = sock.recv(size - len(got))
+        if not piece:
+            raise EOFError
+        got += piece
+    return bytes(got)

@@ -3,26 +3,123 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from agentload.errors import AgentloadError, LaunchError
 from agentload.live.health import Health
-from agentload.live.recorder import Called
-from agentload.live.station import Job
-from agentload.live.workers.contexts import Key
-from agentload.live.workers.hired import Flight, Worker, hired
-from agentload.live.workers.messages import Alive, Broken, Done, Ready, Report, Streamed, Sync, Synced, Told
+from agentload.live.runner import Caller
+from agentload.live.station import Called, Job, station
+from agentload.live.workers.messages import (
+    Alive,
+    Broken,
+    Contexts,
+    Done,
+    Key,
+    Pipe,
+    Ready,
+    Report,
+    Start,
+    Streamed,
+    Sync,
+    Synced,
+    Told,
+    opened,
+)
 from agentload.model.commands import Cancel, Forget, Prepare, Send
+from agentload.model.rows import Row
 from agentload.replay.row import row
 
+STOP_S: Final = 5.0
 LEAD_NS: Final = 3_000_000  # how long before its instant a worker hears of a call: two wake-ups on a busy machine, with room
 START_S: Final = 30.0
 LOOK_S: Final = 1.0
 SILENT_LOOKS: Final = 30
 """A worker says twice a second that it runs; an overloaded machine, or a disk that a journal waits for, may make that some seconds."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """A call that a worker has in flight."""
+
+    send: Send
+    streamed: Callable[[int], None]
+    over: asyncio.Future[Called]
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process that holds sockets and a journal for us."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    ready: asyncio.Future[None]
+    contexts: Contexts = field(default_factory=Contexts)
+    sessions: set[Key] = field(default_factory=set)
+    flights: dict[str, Flight] = field(default_factory=dict)
+    synced: asyncio.Future[Synced] | None = None
+    pipe: Pipe | None = None
+    silent_looks: int = 0
+    """How often in a row nothing had come from it."""
+
+    def say(self, message: object) -> None:
+        """Send it a message."""
+        assert self.pipe is not None
+        self.pipe.say(message)
+
+    def owed(self) -> Sequence[asyncio.Future[Any]]:
+        """Return what somebody waits for that it was to say."""
+        everything = (self.ready, self.synced, *(flight.over for flight in self.flights.values()))
+        return [future for future in everything if future is not None and not future.done()]
+
+    def end(self) -> str:
+        """Say how it was lost, its pipe being closed."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        code = self.process.returncode
+        return "has closed its pipe" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+
+    def loss(self, how: str, *, run_id: str) -> LaunchError:
+        """Say what its loss means, and what to do."""
+        if not self.ready.done():
+            return LaunchError(f"worker {self.number} {how} before it was ready", hint="play with --workers 1 to go on without")
+        return LaunchError(
+            f"worker {self.number} {how}: the block pair being played is lost, what was finished is kept",
+            hint=f"agentload replay … --resume {run_id}",
+        )
+
+    async def stop(self) -> None:
+        """See to it that it has gone; its pipe was closed before."""
+        try:
+            await asyncio.to_thread(self.process.wait, STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+async def hired(
+    number: int, job: Job, journal: Path, *, heard: Callable[[Worker, Report], None], closed: Callable[[Worker], None]
+) -> Worker:
+    """Start a worker and tell it what to get ready for."""
+    mine, theirs = socket.socketpair()
+    with theirs:
+        # A process group of its own: Ctrl-C in the terminal reaches the dispatcher alone, which lets calls in flight come to their end.
+        process = subprocess.Popen(  # noqa: ASYNC220  # some ms, before anything is timed
+            [sys.executable, "-m", "agentload.live.workers.worker", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            process_group=0,
+        )
+    worker = Worker(number, process, asyncio.get_running_loop().create_future())
+    worker.pipe = await opened(mine, lambda report: heard(worker, report), lambda: closed(worker))
+    worker.say(Start(job=job, journal=journal))
+    return worker
 
 
 class Pool:
@@ -186,3 +283,19 @@ class Pool:
                 worker.pipe.close()
         for worker in self._workers:
             await worker.stop()
+
+
+@asynccontextmanager
+async def calling(job: Job, write: Callable[[Row], None], *, journals: Sequence[Path] = ()) -> AsyncIterator[Caller]:
+    """Give a caller that writes its rows through *write*; with *journals* one worker for each, which writes its rows there.
+
+    Raises LaunchError, within a group, when a worker is lost.
+    """
+    if not journals:
+        async with station(job, write) as recorder:
+            yield recorder
+        return
+    async with Pool(job, journals=journals) as pool, asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(pool.watch())
+        yield pool
+        watching.cancel()

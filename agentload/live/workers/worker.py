@@ -17,12 +17,23 @@ from typing import Final
 
 from agentload.errors import AgentloadError, first_of
 from agentload.live.health import Monitor
-from agentload.live.recorder import Recorder
-from agentload.live.station import station
-from agentload.live.sweeping import swept_rarely
-from agentload.live.workers.contexts import Contexts
-from agentload.live.workers.messages import Alive, Broken, Done, Order, Ready, Start, Streamed, Sync, Synced, Told
-from agentload.live.workers.pipe import Pipe, first, opened
+from agentload.live.station import Recorder, station, swept_rarely
+from agentload.live.workers.messages import (
+    Alive,
+    Broken,
+    Contexts,
+    Done,
+    Order,
+    Pipe,
+    Ready,
+    Start,
+    Streamed,
+    Sync,
+    Synced,
+    Told,
+    first,
+    opened,
+)
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.store import journal
 

@@ -9,7 +9,7 @@ import numpy as np
 from agentload.report import format as say
 from agentload.report.parts import Limit
 from agentload.report.sections.view import View
-from agentload.serve.histogram import FIRST_TOKEN_S
+from agentload.serve.tally import FIRST_TOKEN_S
 
 CANARY: Final = 'job="vllm-canary"'
 STABLE: Final = 'job="vllm-stable"'

@@ -8,9 +8,9 @@ import pytest
 
 from agentload.cli import launch
 from agentload.cli.endpoints import check, init
-from agentload.endpoints.arms_file import read_file
 from agentload.endpoints.commands import Pins, planned
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError, GateError, UsageError
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start

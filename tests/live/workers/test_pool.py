@@ -12,11 +12,10 @@ import pytest
 
 from agentload.errors import AgentloadError, LaunchError
 from agentload.live.caller import Speech
-from agentload.live.callers import calling
 from agentload.live.station import Job
 from agentload.live.target import Target
 from agentload.live.workers import pool as pool_module
-from agentload.live.workers.pool import Pool
+from agentload.live.workers.pool import Pool, calling
 from agentload.model.commands import Call, Cancel, Forget, Limits, Prepare, Send, Watch
 from agentload.model.rows import CallRow
 from agentload.model.trace import Segment

@@ -5,8 +5,8 @@ from hypothesis import given
 
 from agentload.emulator.calls import Finished, Request
 from agentload.emulator.engine import TRIM_STEPS, Engine
-from agentload.emulator.jumps import span, steps_to_reach, steps_within
-from agentload.emulator.steplog import StepLog
+from agentload.emulator.inflight import StepLog
+from agentload.emulator.stepper import span, steps_to_reach, steps_within
 from tests.emulator.arms import small
 
 PARTS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 10**10), st.integers(0, 10**6)), max_size=20)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from agentload.live.timetable import Timetable
+from agentload.live.alarm import Timetable
 
 MS = 1_000_000
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.serve.script import Part, Script
-from agentload.serve.scripting import script
+from agentload.serve.script import Part, Script, script
 from agentload.serve.wanted import Wanted
 from tests.serve.arms import arm
 

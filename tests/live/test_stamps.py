@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterator
 
-from agentload.live.clock import TRIES, Clock
+from agentload.live.stamps import TRIES, Clock
 
 
 def clocks(widths: list[int], offsets: list[int]) -> tuple[Callable[[], int], Callable[[], int]]:

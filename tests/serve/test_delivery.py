@@ -1,8 +1,8 @@
 import asyncio
 import time
 
+from agentload.serve.delivery import Trickle
 from agentload.serve.stream import taken
-from agentload.serve.trickle import Trickle
 from tests.serve.test_stream import Pipe
 
 
