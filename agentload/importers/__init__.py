@@ -9,6 +9,8 @@ A format is a module of this package with
 - `sessions(intake, *, …) -> Iterator[Session]`: the sessions in order of start, each spawned one directly behind its parent. Its
   keyword-only parameters are the format's options; `block` is also the size of a block of the cache in the trace's header.
 
-What a format has in common with others is in `parts`: `Intake` brings the files, and takes what is odd, estimated or left out
-(`notes`), names contents (`identity`) and measures how much of the source a prefix cache could hold (`source`).
+What formats have in common is in `parts`: `intake` brings the files, names contents, and takes what is odd, estimated or left out
+(`notes`); `files` and `fields` read what stands in them; `reuse` measures how much of a source a prefix cache could hold. Then, by what a
+source has: `requests` (lengths, ids of blocks or messages of single requests) over `order` and `blocks`; `transcripts` (entries of agents
+and their sub-agents) over `chat` and `dialogue`.
 """

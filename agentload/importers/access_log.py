@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from agentload.importers.parts import requests, stamps
+from agentload.importers.parts import requests
+from agentload.importers.parts.fields import seconds
 from agentload.importers.parts.files import lines, parsed
-from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.pieces import Piece
 from agentload.importers.parts.requests import Request
 from agentload.model.trace import Session
 from agentload.plugins import Bytes, Count
@@ -55,20 +54,8 @@ def sessions(
     intake: Intake, *, prompt_bytes: Bytes = 4.0, output_bytes: Bytes = 220.0, session: str = "", system: Count = 0
 ) -> Iterator[Session]:
     """Yield a session for each value of the field `session`, or for each request."""
-    origin_s: float | None = None
     found = _requests(intake, prompt_bytes=prompt_bytes, output_bytes=output_bytes, session=session, system=system)
-    for number, group in enumerate(grouped(found, Request)):
-        origin_s = group[0].at_s if origin_s is None else origin_s
-        yield requests.session(
-            intake,
-            group,
-            name=f"s{number}",
-            workload="access_log",
-            start_s=round(group[0].at_s - origin_s, 6),
-            origin_s=origin_s,
-            block=intake.source.block,
-            holds="unknown",
-        )
+    return requests.sessions(intake, found, workload="access_log", holds="unknown")
 
 
 def _requests(intake: Intake, *, prompt_bytes: float, output_bytes: float, session: str, system: int) -> Iterator[Request]:
@@ -90,14 +77,13 @@ def _requests(intake: Intake, *, prompt_bytes: float, output_bytes: float, sessi
             continue
         millis, seconds = _number(_first(fields, _MILLIS)), _number(_first(fields, _SECONDS))
         named = fields.get(session) if session else None
-        shared = min(system, prompt)
         yield Request(
             session=place if named is None else f"+{named}",
             at_s=at_s,
             place=place,
             prompt=prompt,
             output=output,
-            pieces=[Piece(role="system", tokens=shared, key="system")] if shared else None,
+            pieces=requests.leading(system, prompt),
             api_s=seconds if millis is None else millis / 1000,
         )
 
@@ -147,7 +133,7 @@ def _number(found: object) -> float | None:
 
 
 def _time(found: object) -> float | None:
-    at_s = stamps.seconds(found)
+    at_s = seconds(found)
     if at_s is None and isinstance(found, str):
         try:
             return datetime.strptime(found, _LOCAL).timestamp()  # noqa: DTZ007  # the format has a zone

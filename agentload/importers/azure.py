@@ -10,10 +10,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from agentload.importers.parts import stamps
-from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts import fields
+from agentload.importers.parts.fields import rows
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.tables import rows
+from agentload.importers.parts.order import grouped
 from agentload.model.trace import Segment, Session, Turn, image_tokens
 from agentload.plugins import Count
 
@@ -55,7 +55,7 @@ def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Session]:
 def _requests(intake: Intake) -> Iterator[_Request]:
     for path in intake.files:
         for place, row in rows(path, _Row, intake.notes):
-            at_s = stamps.iso(row.stamp)
+            at_s = fields.iso(row.stamp)
             if at_s is None:
                 intake.notes.skip(place, "TIMESTAMP is no date and time")
                 continue

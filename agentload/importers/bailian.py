@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from agentload.importers.parts import requests
-from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.requests import Request
 from agentload.model.trace import Session
 from agentload.plugins import Positive
 
@@ -32,10 +32,6 @@ class _Line(msgspec.Struct):
     hash_ids: list[int] = []
 
 
-class _Request(requests.Request, kw_only=True):
-    kind: str
-
-
 def sniff(head: Head) -> float:
     """Look for the link to the parent."""
     return 1.0 if head.has("chat_id", "parent_chat_id", "input_length") else 0.0
@@ -43,21 +39,10 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
     """Yield a session for each chat without a parent."""
-    origin_s: float | None = None
-    for number, group in enumerate(grouped(_requests(intake, block), _Request)):
-        origin_s = group[0].at_s if origin_s is None else origin_s
-        yield requests.session(
-            intake,
-            group,
-            name=f"s{number}",
-            workload=f"bailian-{group[0].kind}" if group[0].kind else "bailian",
-            start_s=round(group[0].at_s - origin_s, 6),
-            origin_s=origin_s,
-            block=block,
-        )
+    return requests.sessions(intake, _requests(intake, block), workload="bailian", block=block)
 
 
-def _requests(intake: Intake, block: int) -> Iterator[_Request]:
+def _requests(intake: Intake, block: int) -> Iterator[Request]:
     roots: dict[int, int] = {}
     for place, line in intake.records(_Line):
         root = line.chat_id
@@ -68,12 +53,12 @@ def _requests(intake: Intake, block: int) -> Iterator[_Request]:
         roots[line.chat_id] = root
         if len(line.hash_ids) > -(-line.input_length // block):
             intake.notes.meet(place, f"more block ids than a prompt of this length has (block={block})")
-        yield _Request(
+        yield Request(
             session=str(root),
             at_s=line.timestamp,
             place=place,
             prompt=line.input_length,
             output=line.output_length,
             ids=[intake.identity.block(found) for found in line.hash_ids],
-            kind=line.type,
+            workload=f"bailian-{line.type}" if line.type else None,
         )

@@ -12,10 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from agentload.importers.parts import requests
-from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts.fields import rows
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.pieces import Piece
-from agentload.importers.parts.tables import rows
 from agentload.model.trace import Session
 from agentload.plugins import Count
 
@@ -40,23 +38,7 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Session]:
     """Yield a session for each session id, and for each row without one."""
-    origin_s: float | None = None
-    model: str | None = None
-    for number, group in enumerate(grouped(_requests(intake, system), requests.Request)):
-        origin_s = group[0].at_s if origin_s is None else origin_s
-        model = model or group[0].model
-        for request in group:
-            request.model = None if request.model == model else request.model
-        yield requests.session(
-            intake,
-            group,
-            name=f"s{number}",
-            workload="burstgpt",
-            start_s=round(group[0].at_s - origin_s, 6),
-            origin_s=origin_s,
-            block=intake.source.block,
-            holds="unknown",
-        )
+    return requests.sessions(intake, _requests(intake, system), workload="burstgpt", holds="unknown")
 
 
 def _requests(intake: Intake, system: int) -> Iterator[requests.Request]:
@@ -65,14 +47,13 @@ def _requests(intake: Intake, system: int) -> Iterator[requests.Request]:
             if not row.output or not row.prompt:
                 intake.notes.drop("a failed request: no answer")
                 continue
-            shared = min(system, row.prompt)
             yield requests.Request(
                 session=place if row.session is None else f"+{row.session}",
                 at_s=row.stamp,
                 place=place,
                 prompt=row.prompt,
                 output=row.output,
-                pieces=[Piece(role="system", tokens=shared, key="system")] if shared else None,
+                pieces=requests.leading(system, row.prompt),
                 api_s=row.elapsed_s,
                 model=row.model,
             )

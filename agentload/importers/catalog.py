@@ -8,12 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from agentload.errors import TraceError, UsageError
-from agentload.importers.parts.identity import Identity
-from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.notes import Notes, Tolerance
+from agentload.importers.parts.intake import Head, Identity, Intake, Texts
+from agentload.importers.parts.notes import Notes, Summary, Tally, Tolerance
 from agentload.importers.parts.reuse import Reuse
-from agentload.importers.parts.summary import Summary, Tally
-from agentload.importers.parts.texts import Texts
 from agentload.model.trace import Header, Recorded, Session, Trace
 from agentload.plugins import Broken, Option, Plugins, checked, help_of, options
 

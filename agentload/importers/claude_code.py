@@ -8,20 +8,35 @@ follow each other here. The system prompt and tools are what the first prompt ha
 project and version, or a kind of sub-agent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from agentload.importers.parts import families, stamps
-from agentload.importers.parts.claude_lines import Record, by_agent, entries, known
-from agentload.importers.parts.families import Transcript
+import msgspec
+
+from agentload.importers.parts import chat, fields, transcripts
+from agentload.importers.parts.chat import Piece
+from agentload.importers.parts.dialogue import Timing, Usage
 from agentload.importers.parts.files import parsed, records
 from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.reuse import identity
+from agentload.importers.parts.transcripts import Entry, Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = None
+Record = dict[str, Any]
+_SILENT: Final = frozenset(
+    {
+        *("agent-color", "agent-name", "ai-title", "content-replacement", "custom-title", "file-history-snapshot", "last-prompt", "mode"),
+        *("permission-mode", "pr-link", "progress", "queue-operation", "summary", "tag", "worktree-state"),
+    }
+)
+_SPOKEN: Final = frozenset({"assistant", "attachment", "system", "user"})
+_PROMPT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 def sniff(head: Head) -> float:
@@ -34,7 +49,7 @@ def sniff(head: Head) -> float:
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each file with a call, and one for each sub-agent."""
     seen: set[int] = set()
-    return families.sessions(
+    return transcripts.sessions(
         intake, [one for path in intake.files if path.name != "journal.jsonl" for one in _transcripts(intake, path, seen)]
     )
 
@@ -42,14 +57,14 @@ def sessions(intake: Intake) -> Iterator[Session]:
 def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[Transcript]:
     """Return what a file holds: a session or a sub-agent, and the sub-agents inside it, found by a first look at its links alone."""
     agents: dict[str, tuple[float, str]] = {}
-    for agent, _, record in by_agent(known(intake, records(path, Record, intake.notes))):
-        at_s = stamps.seconds(record.get("timestamp"))
+    for agent, _, record in _by_agent(_known(intake, records(path, Record, intake.notes))):
+        at_s = fields.seconds(record.get("timestamp"))
         if agent not in agents and at_s is not None:
             agents[agent] = (at_s, f"{record.get('cwd')} {record.get('version')}")
     is_own = len(agents) == 1 and "" not in agents
     for agent, (began_s, lead) in agents.items():
         yield Transcript(
-            read=partial(entries, intake, path, agent, seen),
+            read=partial(_read, intake, path, agent, seen),
             key=agent or path.stem,
             workload="claude_code-subagent" if agent else "claude_code",
             began_s=began_s,
@@ -69,3 +84,154 @@ def _kind(path: Path) -> str:
     beside = path.with_name(f"{path.stem}.meta.json")
     said = parsed(beside.read_bytes()) if beside.exists() else None
     return str(said.get("agentType")) if isinstance(said, dict) else ""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Node:
+    """An answer and what follows it, or a message."""
+
+    id: str
+    parent: "_Node | None"
+    place: str
+    last_s: float | None
+    """When the latest of its lines was written."""
+    sent_s: float | None = None
+    done_s: float | None = None
+    said: list[Piece] = field(default_factory=list)
+    """The message, or the answer."""
+    more: list[tuple[tuple[Piece, ...], str | None]] = field(default_factory=list)
+    """What follows an answer, each with the sub-agent that it tells of."""
+    usage: dict[str, int] | None = None
+    """Of an answer; the largest count of each kind in its lines."""
+    model: str | None = None
+    name: int = 0
+    """Stands for the message and the request of an answer, which a resumed session repeats."""
+
+    @property
+    def tip(self) -> str:
+        """Return the name of its last entry."""
+        return f"{self.id}/{len(self.more)}" if self.more else self.id
+
+
+def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, Record]]:
+    """Yield (sub-agent or nothing, place, line) of lines that are linked; old logs name no agent, so its first line stands for it."""
+    agents: dict[str, str] = {}
+    for place, record in found:
+        uuid = record.get("uuid")
+        if isinstance(uuid, str):
+            above = agents.get(str(record.get("parentUuid")), "")
+            agents[uuid] = str(record.get("agentId") or above or uuid) if record.get("isSidechain") else ""
+            yield agents[uuid], place, record
+
+
+def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, Record]]:
+    """Pass lines on, and count those of an unknown type."""
+    for place, record in found:
+        if record.get("type") not in _SILENT | _SPOKEN:
+            intake.notes.meet(place, "a line of an unknown type")
+        yield place, record
+
+
+def _read(intake: Intake, path: Path, agent: str, seen: set[int]) -> list[Entry]:
+    """Return the entries of one agent in a file; `seen` are the calls of earlier files."""
+    nodes: list[_Node] = []
+    owners: dict[str, _Node] = {}  # the node that a line belongs to
+    by_call: dict[str, _Node] = {}  # by the id of a tool call
+    by_name: dict[int, _Node] = {}  # by message and request
+    for whose, place, record in _by_agent(records(path, Record, Notes("lenient"))):  # what is wrong was said at the first look
+        if whose != agent:
+            continue
+        uuid, kind = record["uuid"], record.get("type")
+        above = owners.get(str(record.get("parentUuid")))
+        message = record.get("message")
+        if kind == "assistant" and isinstance(message, dict):
+            name = identity(f"{message.get('id') or uuid} {record.get('requestId')}")
+            if name not in by_name:
+                by_name[name] = _begun(record, above, place, name=name)
+                nodes.append(by_name[name])
+            owners[uuid] = node = by_name[name]
+            _answer(intake, node, record, message)
+            by_call.update(dict.fromkeys(_ids(message, "tool_use", "id"), node))
+            continue
+        results = _ids(message, "tool_result", "tool_use_id") if isinstance(message, dict) else []
+        answered = next((by_call[found] for found in results if found in by_call), None) or above
+        if answered is None or (kind == "user" and not results):
+            owners[uuid] = node = _begun(record, above, place)
+            nodes.append(node)
+            node.said += _pieces(intake, record)
+            continue
+        owners[uuid] = answered
+        pieces = tuple(_pieces(intake, record))
+        if pieces:
+            answered.more.append((pieces, _sub_agent(record)))
+            answered.last_s = fields.seconds(record.get("timestamp")) or answered.last_s
+    return [entry for node in nodes for entry in _entries(intake, node, seen)]
+
+
+def _begun(record: Record, above: _Node | None, place: str, *, name: int = 0) -> _Node:
+    at_s = fields.seconds(record.get("timestamp"))
+    sent_s = above.last_s if above is not None and above.last_s is not None else at_s
+    return _Node(id=record["uuid"], parent=above, place=place, last_s=at_s, sent_s=sent_s, name=name)
+
+
+def _answer(intake: Intake, node: _Node, record: Record, message: Record) -> None:
+    node.said += chat.pieces(intake, "assistant", message)
+    node.done_s = node.last_s = fields.seconds(record.get("timestamp")) or node.last_s
+    model, usage = message.get("model"), message.get("usage")
+    node.model = model if isinstance(model, str) else node.model
+    node.usage = node.usage or {}
+    for kind, count in usage.items() if isinstance(usage, dict) else ():
+        if isinstance(count, int) and not isinstance(count, bool):
+            node.usage[kind] = max(count, node.usage.get(kind, 0))
+
+
+def _pieces(intake: Intake, record: Record) -> Iterator[Piece]:
+    message = record.get("message")
+    if isinstance(message, dict):
+        yield from chat.pieces(intake, "user", message)
+    elif record.get("type") == "attachment":
+        text = msgspec.json.encode(record.get("attachment")).decode()
+        yield Piece(role="user", tokens=intake.length(text), key=intake.name("user", text))
+
+
+def _ids(message: Record, kind: str, name: str) -> list[str]:
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    return [str(block.get(name)) for block in blocks if isinstance(block, dict) and block.get("type") == kind]
+
+
+def _sub_agent(record: Record) -> str | None:
+    told = record.get("toolUseResult")
+    return str(told["agentId"]) if isinstance(told, dict) and told.get("agentId") else None
+
+
+def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[Entry]:
+    parent = None if node.parent is None else node.parent.tip
+    common: dict[str, Any] = {"id": node.id, "parent": parent, "place": node.place, "at_s": node.done_s}
+    said = tuple(node.said)
+    if node.usage is None:
+        yield Entry(**common, pieces=said)
+    elif node.model == "<synthetic>":
+        intake.notes.drop("an answer that no model made (an error shown to the user)")
+        yield Entry(**common)
+    elif node.name in seen:
+        intake.notes.drop("a call that an earlier file has too (a session that was resumed)")
+        yield Entry(**common, pieces=said)
+    else:
+        seen.add(node.name)
+        usage = _usage(intake, node, said)
+        yield Entry(**common, pieces=said, timing=Timing(sent_s=node.sent_s, done_s=node.done_s), usage=usage, model=node.model)
+    for number, (pieces, child) in enumerate(node.more):
+        above = node.id if not number else f"{node.id}/{number}"
+        yield Entry(id=f"{node.id}/{number + 1}", parent=above, place=node.place, at_s=node.last_s, pieces=pieces, child=child)
+
+
+def _usage(intake: Intake, node: _Node, said: Sequence[Piece]) -> Usage:
+    usage = node.usage or {}
+    if not usage:
+        intake.notes.meet(node.place, "an answer without usage")
+    output, length = usage.get("output_tokens"), sum(piece.tokens for piece in said)
+    if output is not None and output < length // 2:
+        intake.notes.estimate("output tokens of a call: by the length of its answer, for the log has the stream's start only")
+        output = length
+    return Usage(prompt=sum(usage.get(kind, 0) for kind in _PROMPT) or None, output=output, cached=usage.get("cache_read_input_tokens"))

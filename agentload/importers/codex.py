@@ -15,14 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import chat, families, stamps
+from agentload.importers.parts import chat, fields, transcripts
+from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.entries import Entry
-from agentload.importers.parts.families import Transcript
 from agentload.importers.parts.files import records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.pieces import Piece
+from agentload.importers.parts.transcripts import Entry, Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("rollout-*.jsonl",)
@@ -42,7 +41,7 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each file with a call."""
-    return families.sessions(intake, (_transcript(intake, path) for path in intake.files))
+    return transcripts.sessions(intake, (_transcript(intake, path) for path in intake.files))
 
 
 def _transcript(intake: Intake, path: Path) -> Transcript:
@@ -58,7 +57,7 @@ def _transcript(intake: Intake, path: Path) -> Transcript:
         read=lambda: list(_Rollout(intake=intake).entries(path)),
         key=str(meta.get("id") or path.stem),
         workload="codex-subagent" if spawned_by else "codex",
-        began_s=stamps.seconds(meta.get("timestamp")) or stamps.seconds(first.get("timestamp")) or 0.0,
+        began_s=fields.seconds(meta.get("timestamp")) or fields.seconds(first.get("timestamp")) or 0.0,
         lead=f"codex {meta.get('cli_version')}",
         spawned_by=spawned_by,
     )
@@ -94,7 +93,7 @@ class _Rollout:
             if not isinstance(payload, dict) or record.get("type") not in _KINDS:
                 self.intake.notes.meet(place, "a line of an unknown type")
                 continue
-            at_s = stamps.seconds(record.get("timestamp"))
+            at_s = fields.seconds(record.get("timestamp"))
             match record["type"]:
                 case "session_meta":
                     yield from self._instructions(payload, place)

@@ -9,13 +9,12 @@ chats, and hits of LiteLLM's own cache never were a chat on a server, and are le
 from collections.abc import Iterator
 from typing import Any, Final
 
-from agentload.importers.parts import chat, logged, stamps
+from agentload.importers.parts import chat, fields, requests
 from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.files import parsed
+from agentload.importers.parts.fields import every_row, usage
+from agentload.importers.parts.files import list_in, object_in
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.logged import Continuations, Logged
-from agentload.importers.parts.tables import every_row
-from agentload.importers.parts.usage import usage
+from agentload.importers.parts.requests import Continuations, Logged
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.json", "*.csv")
@@ -35,7 +34,7 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each session id or trace id, and for each request without one."""
-    return logged.sessions(intake, _logged(intake), workload="litellm")
+    return requests.conversations(intake, _logged(intake), workload="litellm")
 
 
 def _logged(intake: Intake) -> Iterator[Logged]:
@@ -49,21 +48,21 @@ def _logged(intake: Intake) -> Iterator[Logged]:
             intake.notes.meet(place, "a request that was there before: left out")
             continue
         seen.add(hash(own))
-        sent_s = stamps.seconds(record.get("startTime"))
+        sent_s = fields.seconds(record.get("startTime"))
         if sent_s is None:
             intake.notes.skip(place, "no startTime")
             continue
-        context = list(chat.messages(intake, _list(record.get("messages"))))
+        context = list(chat.messages(intake, list_in(record.get("messages"))))
         named = record.get("session_id") or record.get("trace_id")
         model = record.get("model_group") or record.get("model")
         yield Logged(
             session=f"+{named}" if named else continuations.session(context) if context else place,
             at_s=sent_s,
             place=place,
-            timing=Timing(sent_s=sent_s, first_s=_first(record), done_s=stamps.seconds(record.get("endTime"))),
+            timing=Timing(sent_s=sent_s, first_s=_first(record), done_s=fields.seconds(record.get("endTime"))),
             usage=_usage(record),
             context=context,
-            answer=list(chat.messages(intake, _answer(record))),
+            answer=list(chat.messages(intake, chat.answers(object_in(record.get("response"))))),
             model=model if isinstance(model, str) else None,
         )
 
@@ -91,28 +90,13 @@ def _is_left_out(intake: Intake, record: Record) -> bool:
 
 
 def _usage(record: Record) -> Usage:
-    metadata = _object(record.get("metadata"))
-    inner = usage(_object(metadata.get("usage_object")) or _object(_object(record.get("response")).get("usage")))
+    metadata, response = object_in(record.get("metadata")), object_in(record.get("response"))
+    inner = usage(object_in(metadata.get("usage_object")) or object_in(response.get("usage")))
     told = usage({name: record.get(name) for name in ("prompt_tokens", "completion_tokens")})
     return Usage(prompt=told.prompt or inner.prompt, output=told.output or inner.output, cached=inner.cached, thinking=inner.thinking)
 
 
 def _first(record: Record) -> float | None:
     """Return when the first token came; calls that did not stream repeat their end there."""
-    first_s, done_s = stamps.seconds(record.get("completionStartTime")), stamps.seconds(record.get("endTime"))
+    first_s, done_s = fields.seconds(record.get("completionStartTime")), fields.seconds(record.get("endTime"))
     return None if first_s == done_s else first_s
-
-
-def _answer(record: Record) -> list[Any]:
-    choices = _object(record.get("response")).get("choices")
-    return [choice["message"] for choice in _list(choices)[:1] if isinstance(choice, dict) and isinstance(choice.get("message"), dict)]
-
-
-def _list(found: object) -> list[Any]:
-    found = parsed(found) if isinstance(found, str) else found
-    return found if isinstance(found, list) else []
-
-
-def _object(found: object) -> Record:
-    found = parsed(found) if isinstance(found, str) else found
-    return found if isinstance(found, dict) else {}

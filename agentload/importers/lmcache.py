@@ -10,10 +10,9 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import requests, stamps
-from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts import fields, requests
+from agentload.importers.parts.blocks import Numbering
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.numbering import Numbering
 from agentload.importers.parts.requests import Request
 from agentload.model.trace import Session
 from agentload.plugins import Positive
@@ -36,17 +35,13 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
     """Yield a session for each `session_id`."""
-    origin_s: float | None = None
-    for number, group in enumerate(grouped(_requests(intake, block), Request)):
-        origin_s = group[0].at_s if origin_s is None else origin_s
-        start_s = round(group[0].at_s - origin_s, 6)
-        yield requests.session(intake, group, name=f"s{number}", workload="lmcache", start_s=start_s, origin_s=origin_s, block=block)
+    return requests.sessions(intake, _requests(intake, block), workload="lmcache", block=block)
 
 
 def _requests(intake: Intake, block: int) -> Iterator[Request]:
     numbering = Numbering(block)
     for place, line in intake.records(_Line):
-        at_s = stamps.seconds(line.timestamp)
+        at_s = fields.seconds(line.timestamp)
         prompt = intake.length(line.input)
         if at_s is None or not prompt:
             intake.notes.skip(place, "no time" if at_s is None else "an empty prompt")

@@ -16,11 +16,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from agentload.importers.parts import chat, requests
+from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
-from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.pieces import Piece
-from agentload.importers.parts.spread import as_stamped, spread
+from agentload.importers.parts.order import Grid, grouped, started
 from agentload.model.trace import Session
 from agentload.plugins import Positive
 
@@ -59,13 +58,11 @@ def sniff(head: Head) -> float:
     return 0.8 if head.has("output_length") and any(map(head.has, ("text_input", "messages", "payload"))) else 0.0
 
 
-def sessions(
-    intake: Intake, *, block: Positive = 512, history: History = "delta", grid: Literal["keep", "spread"] = "keep"
-) -> Iterator[Session]:
+def sessions(intake: Intake, *, block: Positive = 512, history: History = "delta", grid: Grid = "keep") -> Iterator[Session]:
     """Yield a session for each `session_id`, and for each line without one."""
     found = grouped(_requests(intake, block, history), _Request)
     origin_s: float | None = None
-    for number, (group, start_s) in enumerate(spread(found) if grid == "spread" else as_stamped(found)):
+    for number, (group, start_s) in enumerate(started(found, grid)):
         origin_s = start_s if origin_s is None else origin_s
         if any(request.pieces is not None for request in group):
             session = _spoken(intake, group, f"s{number}", origin_s)

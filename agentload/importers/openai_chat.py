@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from agentload.importers.parts import chat, logged, stamps
+from agentload.importers.parts import chat, requests
+from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Timing, Usage
+from agentload.importers.parts.fields import first_time, usage
+from agentload.importers.parts.files import object_in
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.logged import Continuations, Logged
-from agentload.importers.parts.pieces import Piece
-from agentload.importers.parts.usage import usage
+from agentload.importers.parts.requests import Continuations, Logged
 from agentload.model.trace import Session
 from agentload.plugins import Bytes, Seconds
 
@@ -40,7 +41,7 @@ def sniff(head: Head) -> float:
 def sessions(intake: Intake, *, every_s: Seconds = 0.0, bytes_per_token: Bytes = 4.0) -> Iterator[Session]:
     """Yield a session for each conversation."""
     measured = replace(intake, bytes_per_token=bytes_per_token)
-    return logged.sessions(measured, _logged(measured), workload="openai_chat", every_s=every_s)
+    return requests.conversations(measured, _logged(measured), workload="openai_chat", every_s=every_s)
 
 
 def _logged(intake: Intake) -> Iterator[Logged]:
@@ -64,7 +65,7 @@ def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], plac
     """Yield a call for each answer of a conversation, with what is new since the one before."""
     tools, new, before_s = opening, list[Piece](), None
     for message in found:
-        at_s = _time(message, _SENT) if isinstance(message, dict) else None
+        at_s = first_time(message, *_SENT) if isinstance(message, dict) else None
         pieces = list(chat.messages(intake, [message]))
         if _role(message) == "assistant":
             timing = Timing(sent_s=before_s, done_s=at_s) if before_s is not None else Timing()
@@ -79,16 +80,15 @@ def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], plac
 
 
 def _one(intake: Intake, record: Record, context: list[Piece], *, place: str, continuations: Continuations) -> Logged:
-    request = _request(record)
-    response = _inner(record, "response")
-    response = _inner(response, "body") or response
+    request, response = _request(record), object_in(record.get("response"))
+    response = object_in(response.get("body")) or response
     counted = usage(response.get("usage") or record.get("usage"))
-    answer = list(_answer(intake, response))
+    answer = [piece for message in chat.answers(response) for piece in chat.pieces(intake, "assistant", message)]
     limit = request.get("max_completion_tokens") or request.get("max_tokens")
     if counted.output is None and not answer and isinstance(limit, int):
         intake.notes.estimate("output tokens of a call: its limit, for its answer is not in the source")
         counted = Usage(prompt=counted.prompt, output=limit, cached=counted.cached)
-    sent_s = _time(record, _SENT)
+    sent_s = first_time(record, *_SENT)
     if sent_s is None:
         intake.notes.estimate("time of a request: it has none")
     named = next((str(record[name]) for name in _SESSIONS if record.get(name)), None)
@@ -97,7 +97,7 @@ def _one(intake: Intake, record: Record, context: list[Piece], *, place: str, co
         session=f"+{named}" if named else continuations.session(context),
         at_s=sent_s or 0.0,
         place=place,
-        timing=Timing(sent_s=sent_s, done_s=_time(record, _DONE)),
+        timing=Timing(sent_s=sent_s, done_s=first_time(record, *_DONE)),
         usage=counted,
         context=context,
         answer=answer,
@@ -105,15 +105,8 @@ def _one(intake: Intake, record: Record, context: list[Piece], *, place: str, co
     )
 
 
-def _answer(intake: Intake, response: Record) -> Iterator[Piece]:
-    choices = response.get("choices")
-    for choice in choices[:1] if isinstance(choices, list) else ():
-        if isinstance(choice, dict) and isinstance(choice.get("message"), dict):
-            yield from chat.pieces(intake, "assistant", choice["message"])
-
-
 def _request(record: Record) -> Record:
-    return _inner(record, "request") or _inner(record, "body") or record
+    return object_in(record.get("request")) or object_in(record.get("body")) or record
 
 
 def _messages(request: Record) -> list[Any]:
@@ -121,16 +114,7 @@ def _messages(request: Record) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _inner(record: Record, name: str) -> Record:
-    found = record.get(name)
-    return found if isinstance(found, dict) else {}
-
-
 def _role(message: object) -> str:
     if not isinstance(message, dict):
         return "user"
     return chat.role_of(message.get("role") or message.get("from"))
-
-
-def _time(record: Record, names: tuple[str, ...]) -> float | None:
-    return next((at_s for name in names if (at_s := stamps.seconds(record.get(name))) is not None), None)

@@ -9,27 +9,28 @@ taken to be one for an agent's sessions of a kind. Heartbeats and cron runs wait
 Session keys hold names and numbers of people and groups: only their kind is kept, as the workload (openclaw-main, -group, -cron, …).
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 
-from agentload.importers.parts import chat, entries, families, sqlite, stamps
-from agentload.importers.parts.entries import Entry
-from agentload.importers.parts.families import Transcript
+from agentload.errors import TraceError
+from agentload.importers.parts import chat, fields, transcripts
+from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.files import head, parsed, records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.pieces import Piece
+from agentload.importers.parts.transcripts import Entry, Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.jsonl.reset.*", "*.jsonl.deleted.*", "*.sqlite", "session-branch.json")
 LICENCE: Final = None
 Opening: TypeAlias = Callable[[], Sequence[Piece]]
-
 _HOMES: Final = (".openclaw", ".clawdbot", ".moltbot")
 _BUNDLE: Final = "session-branch.json"
 _BESIDE: Final = (".trajectory.jsonl", "cache-trace.jsonl", "events.jsonl")
@@ -41,6 +42,8 @@ _KINDS: Final = (
     ("group", "group"),
     ("channel", "group"),
 )
+_DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # a damaged schema is reported in bytes that are no text
+_MAGIC: Final = b"SQLite format 3\0"
 
 
 class _Branch(msgspec.Struct):
@@ -52,7 +55,7 @@ class _Branch(msgspec.Struct):
 
 def sniff(head: Head) -> float:
     """Look for the store, for an exported bundle, or for a session in one of OpenClaw's folders."""
-    if sqlite.has_table(head.path, "transcript_events"):
+    if _has_table(head.path, "transcript_events"):
         return 1.0
     if head.path.name.startswith(_BUNDLE):
         return 1.0 if b'"entries"' in head.bytes else 0.0
@@ -63,12 +66,12 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each transcript with a call, each sub-agent behind the one that started it."""
-    return families.sessions(intake, _transcripts(intake))
+    return transcripts.sessions(intake, _transcripts(intake))
 
 
 def _transcripts(intake: Intake) -> Iterator[Transcript]:
     for path in intake.files:
-        if head(path, 16).startswith(sqlite.MAGIC):
+        if head(path, 16).startswith(_MAGIC):
             yield from _stored(intake, path)
         elif path.name.startswith(_BUNDLE):
             yield _bundled(intake, path)
@@ -83,10 +86,10 @@ def _filed(intake: Intake, path: Path) -> Transcript:
     known = told.items() if isinstance(told, dict) else ()
     key, said = next(((key, said) for key, said in known if isinstance(said, dict) and said.get("sessionId") == own), (own, {}))
     trajectory = path.with_name(f"{own}.trajectory.jsonl")
-    first = zip(records(path, entries.Record, Notes("lenient")), range(3), strict=False)
-    times = [at_s for (_, record), _ in first if (at_s := stamps.seconds(record.get("timestamp"))) is not None]
+    first = zip(records(path, transcripts.Record, Notes("lenient")), range(3), strict=False)
+    times = [at_s for (_, record), _ in first if (at_s := fields.seconds(record.get("timestamp"))) is not None]
     return _transcript(
-        read=lambda: list(entries.entries(intake, records(path, entries.Record, intake.notes))),
+        read=lambda: list(transcripts.entries(intake, records(path, transcripts.Record, intake.notes))),
         key=key,
         agent=path.parent.parent.name,
         began_s=min(times, default=0.0),
@@ -103,38 +106,38 @@ def _bundled(intake: Intake, path: Path) -> Transcript:
     events = path.with_name("events.jsonl")
     branch = [entry for _, found in records(path, _Branch, Notes("lenient")) for entry in (found.header or {}, *found.entries)]
     return _transcript(
-        read=lambda: list(entries.entries(intake, _branch(intake, path))),
+        read=lambda: list(transcripts.entries(intake, _branch(intake, path))),
         key=key,
         agent=agent,
-        began_s=next((at_s for entry in branch if (at_s := stamps.seconds(entry.get("timestamp"))) is not None), 0.0),
+        began_s=next((at_s for entry in branch if (at_s := fields.seconds(entry.get("timestamp"))) is not None), 0.0),
         spawned_by=None,
         opening=lambda: tuple(_opening(intake, events)) if events.exists() else (),
     )
 
 
-def _branch(intake: Intake, path: Path) -> Iterator[tuple[str, entries.Record]]:
+def _branch(intake: Intake, path: Path) -> Iterator[tuple[str, transcripts.Record]]:
     for place, found in records(path, _Branch, intake.notes):
         yield from ((f"{place}, entry {number}", entry) for number, entry in enumerate(found.entries))
 
 
 def _stored(intake: Intake, path: Path) -> Iterator[Transcript]:
-    with closing(sqlite.opened(path)) as database:
-        windows = {row.get("session_id"): row for row in sqlite.rows(database, "session_windows")}
-        nodes = {row.get("session_key"): row for row in sqlite.rows(database, "session_nodes")}
-        found = sqlite.began(database)
+    with closing(_opened(path)) as database:
+        windows = {row.get("session_id"): row for row in _rows(database, "session_windows")}
+        nodes = {row.get("session_key"): row for row in _rows(database, "session_nodes")}
+        found = _began(database)
     for session, began in found:
         key = str(windows.get(session, {}).get("session_key") or session)
         yield _transcript(
             read=partial(_events, intake, path, session),
             key=key,
             agent=path.parent.parent.name,
-            began_s=stamps.seconds(began) or 0.0,
+            began_s=fields.seconds(began) or 0.0,
             spawned_by=windows.get(session, {}).get("spawned_by") or nodes.get(key, {}).get("spawned_by"),
         )
 
 
 def _events(intake: Intake, path: Path, session: str) -> list[Entry]:
-    return list(entries.entries(intake, sqlite.events(path, session, intake.notes)))
+    return list(transcripts.entries(intake, _recorded(path, session, intake.notes)))
 
 
 def _transcript(
@@ -163,3 +166,73 @@ def _opening(intake: Intake, trajectory: Path) -> Iterator[Piece]:
             tools = compiled.get("tools")
             yield from chat.schemas(intake, tools if isinstance(tools, list) else ())
             return
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Open read-only; a database whose folder cannot be written to is read as it lies there."""
+    for mode in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            database = sqlite3.connect(f"file:{quote(str(path.resolve()))}?{mode}", uri=True)
+            database.text_factory = _text
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            continue
+        except _DAMAGED as error:
+            raise TraceError(f"{path}: no readable SQLite database: {error}", hint="copy it with `sqlite3 FILE .backup`") from error
+        return database
+    raise TraceError(f"{path}: the database cannot be opened", hint="copy it with `sqlite3 FILE .backup`, and import the copy")
+
+
+def _has_table(path: Path, name: str) -> bool:
+    """Tell whether a file is a database with this table."""
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            return False
+    try:
+        with closing(_opened(path)) as database:
+            return _exists(database, name)
+    except (TraceError, *_DAMAGED):
+        return False
+
+
+def _rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
+    """Yield a table's rows by column, whatever columns this version has; none if there is no such table."""
+    try:
+        if _exists(database, table):
+            cursor = database.execute(f"SELECT * FROM {table}")  # noqa: S608  # the names are ours
+            names = [column[0] for column in cursor.description]
+            yield from (dict(zip(names, row, strict=True)) for row in cursor)
+    except _DAMAGED as error:
+        raise TraceError(f"the table {table} is damaged: {error}", hint="sqlite3 FILE .recover") from error
+
+
+def _began(database: sqlite3.Connection) -> list[tuple[str, int]]:
+    """Return each session of a transcript and when its first event was written, in milliseconds since 1970."""
+    try:
+        query = "SELECT session_id, min(created_at) FROM transcript_events GROUP BY session_id ORDER BY 2, 1"
+        return database.execute(query).fetchall()
+    except _DAMAGED as error:
+        raise TraceError(f"the database is damaged: {error}", hint="sqlite3 FILE .recover") from error
+
+
+def _recorded(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, event) of one session's transcript, in order."""
+    with closing(_opened(path)) as database:
+        try:
+            found = database.execute("SELECT seq, event_json FROM transcript_events WHERE session_id = ? ORDER BY seq", (session,))
+            for seq, text in found:
+                event = parsed(text) if isinstance(text, str | bytes) else None
+                if isinstance(event, dict):
+                    yield f"{path}: event {seq}", event
+                else:
+                    notes.skip(f"{path}: event {seq}", "no JSON object")
+        except _DAMAGED as error:
+            notes.skip(str(path), f"the database is damaged ({type(error).__name__})")
+
+
+def _exists(database: sqlite3.Connection, table: str) -> bool:
+    return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
+
+
+def _text(found: bytes) -> str:
+    return found.decode("utf-8", "replace")

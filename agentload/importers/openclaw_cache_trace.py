@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import chat, logged, stamps
+from agentload.importers.parts import chat, fields, requests
 from agentload.importers.parts.dialogue import Timing, Usage
+from agentload.importers.parts.fields import agents_usage
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.logged import Logged
+from agentload.importers.parts.requests import Logged
 from agentload.model.trace import Session
 
 FILES: Final = ("cache-trace*.jsonl",)
@@ -44,7 +45,7 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each `sessionId`."""
-    return logged.sessions(intake, _calls(intake), workload="openclaw")
+    return requests.conversations(intake, _calls(intake), workload="openclaw")
 
 
 def _calls(intake: Intake) -> Iterator[Logged]:
@@ -60,7 +61,7 @@ def _calls(intake: Intake) -> Iterator[Logged]:
             continue
         if name in waiting:
             yield waiting.pop(name).call
-        at_s = stamps.seconds(event.ts)
+        at_s = fields.seconds(event.ts)
         if at_s is None:
             intake.notes.skip(place, "no time")
             continue
@@ -77,9 +78,6 @@ def _answered(intake: Intake, call: Logged, message: object) -> Logged:
     """Add the answer, where the next message is one."""
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return call
-    said = message.get("usage")
-    counts = {name: value for name, value in said.items() if isinstance(value, int)} if isinstance(said, dict) else {}
-    prompt = sum(counts.get(name, 0) for name in ("input", "cacheRead", "cacheWrite"))
     call.answer = list(chat.pieces(intake, "assistant", message))
-    call.usage = Usage(prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead"))
+    call.usage = agents_usage(message.get("usage"))
     return call

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from agentload.importers.parts import stamps
+from agentload.importers.parts import fields
 from agentload.importers.parts.intake import Head, Intake
 from agentload.model.trace import Segment, Session, Turn
 from agentload.plugins import Count, Positive
@@ -88,7 +88,7 @@ def _firings(intake: Intake, job: _Job, place: str, span_s: tuple[float, float],
     plan, (from_s, until_s) = job.schedule, span_s
     match plan.kind:
         case "at":
-            at_s = stamps.seconds(plan.at)
+            at_s = fields.seconds(plan.at)
             times = iter(() if at_s is None else (at_s,))
         case "every" if plan.every_ms is not None and plan.every_ms >= 1000:
             times = _every(plan.every_ms / 1000, (plan.anchor_ms or job.created_ms) / 1000, from_s)

@@ -8,28 +8,25 @@ enough for that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
 
-from agentload.importers.parts import chat, families
+from agentload.importers.parts import chat, transcripts
+from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Timing, Usage
-from agentload.importers.parts.entries import Entry
-from agentload.importers.parts.families import Transcript
-from agentload.importers.parts.files import parsed, records
-from agentload.importers.parts.grouped import grouped
+from agentload.importers.parts.fields import first, seconds, usage
+from agentload.importers.parts.files import list_in, records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.order import in_order
-from agentload.importers.parts.pieces import Piece
-from agentload.importers.parts.spans import Attributes, Span, spans
-from agentload.importers.parts.usage import usage
+from agentload.importers.parts.order import grouped, in_order
+from agentload.importers.parts.transcripts import Entry, Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.json")
 LICENCE: Final = None
-
 _CHATS: Final = frozenset({"chat", "text_completion", "generate_content"})
 _CONVERSATION: Final = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _COUNTS: Final = (
@@ -38,6 +35,20 @@ _COUNTS: Final = (
     ("cached_tokens", ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")),
 )
 Kind = Literal["chat", "agent", "tool", "other"]
+Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One span, its attributes as plain values."""
+
+    trace: str
+    id: str
+    parent: str | None
+    start_s: float
+    end_s: float
+    attributes: Attributes
+    events: tuple[tuple[str, float | None], ...] = ()
 
 
 class _Row(msgspec.Struct, kw_only=True):
@@ -76,7 +87,7 @@ def _conversations(intake: Intake) -> dict[str, str]:
     for path in intake.files:
         for _, record in records(path, dict[str, Any], Notes("lenient")):
             for span in spans(record):
-                name = None if span is None else _first(span.attributes, *_CONVERSATION)
+                name = None if span is None else first(span.attributes, *_CONVERSATION)
                 if span is not None and name is not None:
                     found[span.trace] = str(name)
     return found
@@ -103,27 +114,27 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
 
 
 def _kind(attributes: Attributes) -> Kind:
-    operation = _first(attributes, "gen_ai.operation.name", "llm.request.type")
+    operation = first(attributes, "gen_ai.operation.name", "llm.request.type")
     if operation in _CHATS:
         return "chat"
     if operation in {"invoke_agent", "create_agent"}:
         return "agent"
     if operation == "execute_tool":
         return "tool"
-    is_counted = operation is None and _first(attributes, *_COUNTS[0][1]) is not None
+    is_counted = operation is None and first(attributes, *_COUNTS[0][1]) is not None
     return "chat" if is_counted else "other"
 
 
 def _call(intake: Intake, row: _Row, span: Span) -> None:
     said = span.attributes
-    row.usage = usage({name: _first(said, *names) for name, names in _COUNTS})
-    row.model = _text(_first(said, "gen_ai.request.model", "gen_ai.response.model"))
+    row.usage = usage({name: first(said, *names) for name, names in _COUNTS})
+    row.model = _text(first(said, "gen_ai.request.model", "gen_ai.response.model"))
     row.first_s = next((at_s for name, at_s in span.events if "first_token" in name.replace(" ", "_").lower()), None)
     system = said.get("gen_ai.system_instructions")
-    told = [*chat.pieces(intake, "system", {"content": _json(system) or system})] if system else []
-    told += chat.messages(intake, _json(said.get("gen_ai.input.messages")) or _numbered(said, "gen_ai.prompt"))
-    row.context += chat.behind_system(chat.schemas(intake, _json(said.get("gen_ai.tool.definitions"))), told)
-    row.answer += chat.messages(intake, _json(said.get("gen_ai.output.messages")) or _numbered(said, "gen_ai.completion"))
+    told = [*chat.pieces(intake, "system", {"content": list_in(system) or system})] if system else []
+    told += chat.messages(intake, list_in(said.get("gen_ai.input.messages")) or _numbered(said, "gen_ai.prompt"))
+    row.context += chat.behind_system(chat.schemas(intake, list_in(said.get("gen_ai.tool.definitions"))), told)
+    row.answer += chat.messages(intake, list_in(said.get("gen_ai.output.messages")) or _numbered(said, "gen_ai.completion"))
 
 
 def _families(intake: Intake, groups: Iterator[list[_Row]]) -> Iterator[tuple[float, list[Session]]]:
@@ -133,7 +144,7 @@ def _families(intake: Intake, groups: Iterator[list[_Row]]) -> Iterator[tuple[fl
         found = list(_transcripts(rows))
         if not found:
             intake.notes.drop("a trace without a chat")
-        yield from families.grown(intake, found, name=f"s{number}.", origin_s=origin_s)
+        yield from transcripts.grown(intake, found, name=f"s{number}.", origin_s=origin_s)
 
 
 def _transcripts(rows: Sequence[_Row]) -> Iterator[Transcript]:
@@ -212,14 +223,64 @@ def _numbered(said: Attributes, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _json(found: object) -> list[Any]:
-    found = parsed(found) if isinstance(found, str) else found
-    return found if isinstance(found, list) else []
-
-
 def _text(found: object) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _first(said: Attributes, *names: str) -> Any:  # noqa: ANN401  # an attribute is of any JSON type
-    return next((said[name] for name in names if said.get(name) is not None), None)
+def spans(record: dict[str, Any]) -> Iterator[Span | None]:
+    """Yield a record's spans; None for one that has no name of its own or no time."""
+    for resource in _list(record.get("resourceSpans", record.get("resource_spans"))):
+        for scope in _list(resource.get("scopeSpans", resource.get("scope_spans", resource.get("instrumentationLibrarySpans")))):
+            yield from (_span(span, None) for span in _list(scope.get("spans")))
+    yield from (_span(span, record.get("trace_id")) for span in _list(record.get("spans")))
+    if not {"resourceSpans", "resource_spans", "spans"} & record.keys():
+        yield _span(record, None)
+
+
+def _span(found: dict[str, Any], trace: object) -> Span | None:
+    context = found.get("context")
+    context = context if isinstance(context, dict) else {}
+    own = first(found, "spanId", "span_id") or first(context, "span_id")
+    trace = first(found, "traceId", "trace_id") or first(context, "trace_id") or trace
+    start_s = seconds(first(found, "startTimeUnixNano", "start_time_unix_nano", "start_time"))
+    end_s = seconds(first(found, "endTimeUnixNano", "end_time_unix_nano", "end_time"))
+    if own is None or start_s is None or end_s is None:
+        return None
+    parent = first(found, "parentSpanId", "parent_span_id", "parent_id")
+    return Span(
+        trace=str(trace),
+        id=str(own),
+        parent=str(parent) if parent else None,
+        start_s=start_s,
+        end_s=max(start_s, end_s),
+        attributes=_attributes(found.get("attributes")),
+        events=tuple(_event(event) for event in _list(found.get("events"))),
+    )
+
+
+def _event(event: dict[str, Any]) -> tuple[str, float | None]:
+    return str(event.get("name")), seconds(first(event, "timeUnixNano", "time_unix_nano", "timestamp"))
+
+
+def _attributes(found: object) -> Attributes:
+    if isinstance(found, dict):
+        return found
+    return {str(each.get("key")): _value(each.get("value")) for each in _list(found)}
+
+
+def _value(found: object) -> Any:  # noqa: ANN401  # an attribute is of any JSON type
+    match found:
+        case {"stringValue": value} | {"doubleValue": value} | {"boolValue": value}:
+            return value
+        case {"intValue": value}:
+            return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
+        case {"arrayValue": {"values": list(values)}}:
+            return [_value(value) for value in values]
+        case {"kvlistValue": {"values": list(values)}}:
+            return _attributes(values)
+        case _:
+            return found
+
+
+def _list(found: object) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

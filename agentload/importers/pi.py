@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agentload.importers.parts import entries, families, stamps
-from agentload.importers.parts.families import Transcript
+from agentload.importers.parts import fields, transcripts
 from agentload.importers.parts.files import records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import Notes
+from agentload.importers.parts.transcripts import Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
@@ -30,12 +30,12 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each file with a call."""
-    return families.sessions(intake, (_transcript(intake, path) for path in intake.files))
+    return transcripts.sessions(intake, (_transcript(intake, path) for path in intake.files))
 
 
 def _transcript(intake: Intake, path: Path) -> Transcript:
     return Transcript(
-        read=lambda: list(entries.entries(intake, records(path, entries.Record, intake.notes))),
+        read=lambda: list(transcripts.entries(intake, records(path, transcripts.Record, intake.notes))),
         key=str(path),
         workload="pi",
         began_s=_first(path),
@@ -46,9 +46,9 @@ def _transcript(intake: Intake, path: Path) -> Transcript:
 def _first(path: Path) -> float:
     """Return the earliest time of a file's first entries; a branched session's own line is younger than what it begins with."""
     times = []
-    for (_, record), _ in zip(records(path, entries.Record, Notes("lenient")), range(50), strict=False):
+    for (_, record), _ in zip(records(path, transcripts.Record, Notes("lenient")), range(50), strict=False):
         message = record.get("message")
-        sent_s = stamps.seconds(message.get("timestamp")) if isinstance(message, dict) else None
-        at_s = stamps.seconds(record.get("timestamp")) if sent_s is None else sent_s
+        sent_s = fields.seconds(message.get("timestamp")) if isinstance(message, dict) else None
+        at_s = fields.seconds(record.get("timestamp")) if sent_s is None else sent_s
         times += [] if at_s is None else [at_s]
     return min(times, default=0.0)

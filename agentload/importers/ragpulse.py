@@ -8,18 +8,17 @@ found in the same folder. Contexts are put together in this order: system prompt
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from agentload.errors import TraceError
 from agentload.importers.parts import requests
+from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.files import records
-from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.pieces import Piece
-from agentload.importers.parts.spread import as_stamped, spread
+from agentload.importers.parts.order import Grid
 from agentload.model.trace import Role, Session
 
 FILES: Final = ("*.jsonl",)
@@ -48,25 +47,14 @@ def sniff(head: Head) -> float:
     return 0.7 if head.has("token_length") and len(head.record) == 2 else 0.0
 
 
-def sessions(intake: Intake, *, grid: Literal["keep", "spread"] = "keep") -> Iterator[Session]:
+def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:
     """Yield a session for each `session_id`; grid=spread spreads starts that share a second over it."""
     tables = [path for path in _beside(intake.files) if _is_table(path)]
     lengths = dict(chain.from_iterable(_lengths(intake, path) for path in tables))
     if not lengths:
         raise TraceError(f"{intake.files[0]}: no table of lengths beside it", hint="give the folder that holds the trace and its tables")
-    found = grouped(_requests(intake, [path for path in intake.files if path not in tables], lengths), requests.Request)
-    origin_s: float | None = None
-    for number, (group, start_s) in enumerate(spread(found) if grid == "spread" else as_stamped(found)):
-        origin_s = start_s if origin_s is None else origin_s
-        yield requests.session(
-            intake,
-            group,
-            name=f"s{number}",
-            workload="ragpulse",
-            start_s=round(start_s - origin_s, 6),
-            origin_s=origin_s,
-            block=intake.source.block,
-        )
+    found = _requests(intake, [path for path in intake.files if path not in tables], lengths)
+    return requests.sessions(intake, found, workload="ragpulse", grid=grid)
 
 
 def _beside(files: tuple[Path, ...]) -> list[Path]:

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from agentload.importers.parts import chat
+from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.pieces import Piece
 from agentload.model.trace import Session
 from agentload.plugins import Seconds
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from agentload.importers.openai_chat import conversation
-from agentload.importers.parts import logged
+from agentload.importers.parts import requests
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.logged import Logged
+from agentload.importers.parts.requests import Logged
 from agentload.model.trace import Session
 from agentload.plugins import Seconds
 
@@ -31,7 +31,7 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
     """Yield a session for each trajectory."""
-    return logged.sessions(intake, _logged(intake), workload="tau_bench", every_s=every_s)
+    return requests.conversations(intake, _logged(intake), workload="tau_bench", every_s=every_s)
 
 
 def _logged(intake: Intake) -> Iterator[Logged]:

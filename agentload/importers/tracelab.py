@@ -13,11 +13,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from agentload.importers.parts import stamps
+from agentload.importers.parts import fields
+from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
-from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.pieces import Piece
+from agentload.importers.parts.order import grouped
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
@@ -122,7 +122,7 @@ def _calls(intake: Intake) -> Iterator[_Call]:
 
 
 def _times(events: list[_Event]) -> list[float]:
-    return [at for event in events if event.timestamp is not None and (at := stamps.iso(event.timestamp)) is not None]
+    return [at for event in events if event.timestamp is not None and (at := fields.iso(event.timestamp)) is not None]
 
 
 def _new(event: _Event, names: dict[str, str]) -> tuple[str, int, str | None]:

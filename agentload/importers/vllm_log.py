@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agentload.importers.parts import requests
+from agentload.importers.parts.blocks import Numbering
 from agentload.importers.parts.files import lines
-from agentload.importers.parts.grouped import grouped
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.numbering import Numbering
 from agentload.importers.parts.requests import Request
 from agentload.model.trace import Session
 from agentload.plugins import Positive
@@ -42,11 +41,7 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
     """Yield a session for each request whose prompt the log holds."""
-    origin_s: float | None = None
-    for number, group in enumerate(grouped(_requests(intake, block), Request)):
-        origin_s = group[0].at_s if origin_s is None else origin_s
-        start_s = group[0].at_s - origin_s
-        yield requests.session(intake, group, name=f"s{number}", workload="vllm", start_s=start_s, origin_s=origin_s, block=block)
+    return requests.sessions(intake, _requests(intake, block), workload="vllm", block=block)
 
 
 def _requests(intake: Intake, block: int) -> Iterator[Request]:

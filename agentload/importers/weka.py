@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts.growth import Growth, Prompt, change
+from agentload.importers.parts.blocks import Growth, Prompt, change
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.order import in_order
 from agentload.importers.parts.reuse import Trail

@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 
 from agentload.importers.catalog import conversion
-from agentload.importers.parts.notes import Tolerance
-from agentload.importers.parts.summary import Summary
+from agentload.importers.parts.notes import Summary, Tolerance
 from agentload.model.trace import Header, Segment, Session
 from agentload.model.walk import contexts
 from agentload.tracefile import lines

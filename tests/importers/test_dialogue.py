@@ -5,11 +5,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.importers.parts.chat import Piece, apportioned
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
-from agentload.importers.parts.identity import Identity
-from agentload.importers.parts.intake import Intake
+from agentload.importers.parts.intake import Identity, Intake
 from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.pieces import Piece, apportioned
 from agentload.importers.parts.reuse import Reuse
 from agentload.model.trace import Recorded, Role, Segment, Turn, TurnRef
 from tests.importers.importing import KEY, ideal_of, lengths

@@ -12,9 +12,8 @@ from agentload.cli.trace._summary import described
 from agentload.errors import AgentloadError
 from agentload.importers import catalog
 from agentload.importers.catalog import conversion
+from agentload.importers.parts.intake import Texts, beside, read_texts
 from agentload.importers.parts.notes import Tolerance
-from agentload.importers.parts.texts import Texts, beside
-from agentload.importers.parts.texts import read as read_texts
 from agentload.model.trace import Session
 from agentload.tracefile import lines, read, write
 from agentload.tracefile.check import check

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import TraceError
-from agentload.importers.parts.files import HALF, records
+from agentload.importers.parts.fields import rows
+from agentload.importers.parts.files import HALF, records, values
 from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.tables import rows
-from agentload.importers.parts.values import values
 from tests.importers.importing import written
 
 

@@ -9,7 +9,7 @@ import pytest
 from agentload.errors import TraceError
 from agentload.exposition.scrape import HISTOGRAMS
 from agentload.importers.catalog import conversion
-from agentload.importers.parts.summary import Summary
+from agentload.importers.parts.notes import Summary
 from agentload.model.trace import Session
 from tests.importers.importing import KEY, assert_ordered, imported, lengths, written
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentload.cli.trace._lines import counted
-from agentload.importers.parts.summary import Counted, Summary
+from agentload.importers.parts.notes import Counted, Summary
 
 
 def described(summary: Summary, *, texts: Path | None) -> str:

@@ -20,7 +20,7 @@ from agentload.cli.trace._lines import counted
 from agentload.cli.trace._options import describe, list_all, named
 from agentload.errors import UsageError
 from agentload.exporters import catalog
-from agentload.importers.parts import texts
+from agentload.importers.parts.intake import Kept, read_texts
 from agentload.plugins import checked
 
 
@@ -30,7 +30,7 @@ def run(
     trace: Annotated[str | None, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")] = None,
     given: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the format.")] = None,
     out: Annotated[str, typer.Option("--out", "-o", help="A file, compressed if it ends in .zst, or - for stdout.")] = "-",
-    text: Annotated[Path | None, typer.Option(help="Literal texts that `trace import --with-text` wrote beside the trace.")] = None,
+    text: Annotated[Path | None, typer.Option(help="Literal intake that `trace import --with-text` wrote beside the trace.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
 ) -> None:
     if format is None:
@@ -45,7 +45,7 @@ def run(
     if text is not None:
         if not exporter.speaks:
             raise UsageError(f"--text: '{exporter.name}' holds no words", hint="agentload trace export FORMAT TRACE without --text")
-        kept = options["texts"] = texts.Kept(texts.read(text))
+        kept = options["texts"] = Kept(read_texts(text))
     write_lines(out, exporter.lines(opened(trace), **options))
     if kept is not None:
         print(

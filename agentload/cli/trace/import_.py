@@ -26,8 +26,8 @@ from agentload.cli.trace._summary import described
 from agentload.errors import UsageError
 from agentload.importers import catalog
 from agentload.importers.catalog import conversion
+from agentload.importers.parts.intake import Texts, beside
 from agentload.importers.parts.notes import Tolerance
-from agentload.importers.parts.texts import Texts, beside
 from agentload.tracefile import write
 
 

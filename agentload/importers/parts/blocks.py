@@ -1,9 +1,22 @@
-"""Contexts that are known as ids of blocks: as segments, and as turns that keep what they share with the one before."""
+"""Contexts that are known as ids of blocks: as segments, as numbers of what they hold, and as turns that keep what they share.
 
-from collections.abc import Iterable, Sequence
+Where ids mean something within one conversation only (`Growth`), each prompt owns what no earlier prompt had: everything behind the longest
+prefix that it shares with one of them. Its context is that earlier prompt up to there, and its own part. Own parts are cut where a later
+prompt leaves them and where a role ends, so that every context is a whole number of segments, right to the token, and shares exactly
+what the ids share.
+"""
+
+import hashlib
+from array import array
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Final
 
-from agentload.model.trace import Segment
+from agentload.model.trace import Role, Segment
+
+_BYTES_PER_TOKEN: Final = 4
 
 
 def shared(before: Sequence[int], now: Sequence[int]) -> int:
@@ -31,8 +44,8 @@ def segments(ids: Sequence[int], tokens: int, *, block: int, cuts: Iterable[int]
     return tuple(found)
 
 
-def kept(before: Sequence[Segment], now: Sequence[Segment]) -> int:
-    """Count the leading segments that two contexts have in common."""
+def kept(before: Sequence[object], now: Sequence[object]) -> int:
+    """Count the leading pieces, or segments, that two contexts have in common, lengths included."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
 
 
@@ -40,3 +53,122 @@ def fitted(ids: Sequence[int], tokens: int, block: int) -> tuple[Sequence[int], 
     """Return the ids that a prompt of this length can have, and how many of its tokens they cover."""
     fitting = ids[: -(-tokens // block)]
     return fitting, min(tokens, len(fitting) * block)
+
+
+class Numbering:
+    """Blocks of one import."""
+
+    def __init__(self, block: int) -> None:
+        self._block = block
+        self._numbers: dict[bytes, int] = {}
+
+    def text(self, text: str) -> list[int]:
+        """Return the numbers of a text's blocks, a token being four bytes."""
+        return self._numbered(text.encode("utf-8", "surrogatepass"), self._block * _BYTES_PER_TOKEN)
+
+    def tokens(self, ids: Sequence[int]) -> list[int]:
+        """Return the numbers of blocks of tokens."""
+        packed = array("Q", ids)
+        return self._numbered(packed.tobytes(), self._block * packed.itemsize)
+
+    def _numbered(self, content: bytes, size: int) -> list[int]:
+        hashed = hashlib.blake2b(digest_size=12)
+        found = []
+        for start in range(0, len(content), size):
+            hashed.update(content[start : start + size])
+            found.append(self._numbers.setdefault(hashed.digest(), len(self._numbers)))
+        return found
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Prompt:
+    """One prompt: a prefix of an earlier one, of `start` tokens, and its own part up to `end`."""
+
+    parent: "Prompt | None"
+    start: int
+    end: int
+    ids: Sequence[int]
+    """Its full blocks."""
+    key: str = ""
+    roles: tuple[tuple[Role, int], ...] = ()
+    """Roles of the own part, each with the place where it ends; the last one ends with the prompt."""
+    cuts: list[int] = field(default_factory=list)
+    _made: list[tuple[int, Segment]] = field(default_factory=list)
+
+    def cut(self, at: int) -> None:
+        """Let a segment end here."""
+        owner = self
+        while at <= owner.start and owner.parent is not None:
+            owner = owner.parent
+        if owner.start < at < owner.end and at not in owner.cuts:
+            insort(owner.cuts, at)
+
+    def own(self, until: int) -> list[Segment]:
+        """Return the segments of the own part up to a place where one ends, when all prompts are known."""
+        if not self._made:
+            self._made = list(self._segments())
+        return [segment for end, segment in self._made if end <= until]
+
+    def context(self, until: int) -> list[Segment]:
+        """Return all segments up to a place."""
+        owners = [(self, until)]
+        while (owner := owners[-1][0]).parent is not None and owner.start:
+            owners.append((owner.parent, min(owner.start, owners[-1][1])))
+        return [segment for owner, end in reversed(owners) for segment in owner.own(end)]
+
+    def _segments(self) -> Iterator[tuple[int, Segment]]:
+        at = self.start
+        for border in sorted({*self.cuts, *(stop for _, stop in self.roles), self.end}):
+            if at < border:
+                role = next((role for role, end in self.roles if border <= end), self.roles[-1][0])
+                key = self.key if at == self.start else f"{self.key}+{at - self.start}"
+                yield border, Segment(role=role, tokens=border - at, key=key)
+                at = border
+
+
+class Growth:
+    """All prompts of one conversation, in order of time."""
+
+    def __init__(self, block: int) -> None:
+        self._block = block
+        self._first: dict[int, Prompt] = {}  # the prompt that had a block first
+
+    def add(self, ids: Sequence[int], tokens: int, *, after: Prompt | None) -> Prompt:
+        """Add a prompt; `after` is the one that it most likely continues. Its key and roles are set by the caller."""
+        full = ids[: tokens // self._block]
+        parent, common = self._nearest(full, after)
+        start = 0
+        if parent is not None:
+            # What goes on where another prompt ended has all of that, its last and partial block included.
+            goes_on = common == len(parent.ids) and tokens >= parent.end
+            start = parent.end if goes_on else common * self._block
+            parent.cut(start)
+        prompt = Prompt(parent=parent, start=start, end=tokens, ids=full)
+        first, new = self._first, full[common:]
+        if first.keys().isdisjoint(new):  # but for branches that meet again, each block is somebody's first
+            first.update(dict.fromkeys(new, prompt))
+        else:
+            for found in new:
+                first.setdefault(found, prompt)
+        return prompt
+
+    def _nearest(self, full: Sequence[int], after: Prompt | None) -> tuple[Prompt | None, int]:
+        nearest, common = after, 0 if after is None else shared(after.ids, full)
+        # A block that somebody had first leads to a prompt that may share more; each step goes further, or ends.
+        while common < len(full) and (other := self._first.get(full[common])) is not None:
+            longer = shared(other.ids, full)
+            if longer <= common:
+                break
+            nearest, common = other, longer
+        return (nearest if common else None), common
+
+
+def change(before: Prompt | None, now: Prompt) -> tuple[int | None, tuple[Segment, ...]]:
+    """Return what a turn keeps of the context before (None: all) and adds, when all prompts are known."""
+    if before is not None and now.parent is before:
+        keep = None if now.start == before.end else len(before.context(now.start))
+        return keep, tuple(now.own(now.end))
+    held = [] if before is None else before.context(before.end)
+    context = now.context(now.end)
+    keep = kept(held, context)
+    return (None if keep == len(held) else keep), tuple(context[keep:])

@@ -2,17 +2,19 @@
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts.images import size_of
+from agentload.importers.parts.files import list_in
 from agentload.importers.parts.intake import Intake
-from agentload.importers.parts.pieces import Piece
-from agentload.model.trace import Role, image_tokens
+from agentload.model.trace import Role, Segment, image_tokens
 
+_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""JPEG markers that begin a frame (ITU T.81, table B.1)."""
 _ROLES: Final[dict[str, Role]] = {
     "system": "system",
     "developer": "system",
@@ -29,6 +31,92 @@ _ROLES: Final[dict[str, Role]] = {
     "observation": "tool",
 }
 _UNKNOWN_IMAGE: Final = (448, 448)  # judgement: where an image is only a link
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A message, or an image in it; `tokens` is an estimate until a server's count corrects it."""
+
+    role: Role
+    tokens: int
+    key: str
+    size: tuple[int, int] | None = None
+    tool: str | None = None
+    """Name of the tool whose result it is."""
+
+    def segment(self) -> Segment:
+        """Return it as a segment."""
+        extra = () if self.tool is None else (("name", msgspec.json.encode(self.tool).decode()),)
+        return Segment(role=self.role, tokens=self.tokens, key=self.key, size=self.size, extra=extra)
+
+
+def shared(before: Sequence[Piece], now: Sequence[Piece]) -> int:
+    """Count the leading pieces that two contexts have in common, by identity."""
+    pairs = zip(before, now, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: (pair[0].key, pair[0].role) == (pair[1].key, pair[1].role), pairs))
+
+
+def apportioned(weights: Sequence[int], total: int) -> list[int]:
+    """Share a total out by weight; each gets at least 1 where that is possible, and the sum is the total."""
+    if not weights:
+        return []
+    if not sum(weights):
+        weights = [1] * len(weights)
+    whole = sum(weights)
+    shares = [total * weight // whole for weight in weights]
+    by_rest = sorted(range(len(weights)), key=lambda index: (-(total * weights[index] % whole), index))
+    for index in by_rest[: total - sum(shares)]:
+        shares[index] += 1
+    if total >= len(weights):
+        for index, share in enumerate(shares):
+            if share == 0:
+                largest = max(range(len(shares)), key=shares.__getitem__)
+                shares[largest] -= 1
+                shares[index] = 1
+    return shares
+
+
+def size_of(head: bytes) -> tuple[int, int] | None:
+    """Return (width, height) of a PNG, GIF, JPEG or WebP image; None for all else."""
+    found = _size(head)
+    return found if found is not None and min(found) >= 1 else None
+
+
+def _size(head: bytes) -> tuple[int, int] | None:
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
+        width, height = struct.unpack(">II", head[16:24])
+        return width, height
+    if head.startswith((b"GIF87a", b"GIF89a")) and len(head) >= 10:
+        width, height = struct.unpack("<HH", head[6:10])
+        return width, height
+    if head.startswith(b"\xff\xd8"):
+        return _jpeg(head)
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return _webp(head)
+    return None
+
+
+def _jpeg(head: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 9 <= len(head) and head[at] == 0xFF:
+        if head[at + 1] in _FRAMES:
+            height, width = struct.unpack(">HH", head[at + 5 : at + 9])
+            return width, height
+        at += 2 + int.from_bytes(head[at + 2 : at + 4])
+    return None
+
+
+def _webp(head: bytes) -> tuple[int, int] | None:
+    match head[12:16]:
+        case b"VP8 " if len(head) >= 30:
+            width, height = struct.unpack("<HH", head[26:30])
+            return width & 0x3FFF, height & 0x3FFF
+        case b"VP8L" if len(head) >= 25:
+            bits = int.from_bytes(head[21:25], "little")
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8X" if len(head) >= 30:
+            return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
+        case _:
+            return None
 
 
 def role_of(said: object) -> Role:
@@ -70,6 +158,12 @@ def pieces(intake: Intake, role: Role, message: dict[str, Any], *, tool: str | N
         yield Piece(role=role, tokens=intake.length(text), key=intake.name(role, text), tool=named)
     for image in images:
         yield _image(intake, image)
+
+
+def answers(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the message of a completion's first choice, if it has one."""
+    choices = list_in(response.get("choices"))
+    return [choice["message"] for choice in choices[:1] if isinstance(choice, dict) and isinstance(choice.get("message"), dict)]
 
 
 def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[Piece]:

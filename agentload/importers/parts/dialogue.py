@@ -12,8 +12,9 @@ from typing import Final
 
 import msgspec
 
+from agentload.importers.parts.blocks import kept
+from agentload.importers.parts.chat import Piece, apportioned, shared
 from agentload.importers.parts.intake import Intake
-from agentload.importers.parts.pieces import Piece, apportioned, identical, shared
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Session, Turn, TurnRef, Wait
 
@@ -102,7 +103,7 @@ class Dialogue:
         `asked` is what the call waited for, where the roles of what is new do not tell; `joined_s` when all of `after` was complete.
         """
         sized = self._sized(usage, place)
-        keep = identical(self._sent, sized)
+        keep = kept(self._sent, sized)
         output = usage.output
         if output is None:
             self.intake.notes.estimate("output tokens of a call: by the length of its answer")

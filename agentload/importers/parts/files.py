@@ -2,8 +2,9 @@
 
 import gzip
 import io
+import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -12,10 +13,8 @@ import zstandard
 
 from agentload.errors import TraceError
 from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.values import values
 
 T = TypeVar("T")
-
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _GZIP: Final = b"\x1f\x8b"
 _MAX_WINDOW: Final = 1 << 27  # what `zstd --long` writes by default
@@ -24,6 +23,7 @@ _LONGEST: Final = 1 << 28
 """Bytes of one line; what is longer is no log line, and would not fit into memory many times over."""
 _DAMAGED: Final = (zstandard.ZstdError, zlib.error, EOFError, gzip.BadGzipFile)
 HALF: Final = "half-written last line"
+_MARK: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]|"', re.DOTALL)
 
 
 def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
@@ -123,6 +123,18 @@ def parsed(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looked at
         return None
 
 
+def list_in(found: object) -> list[Any]:
+    """Return a list, or that whose JSON text this is; empty for all else."""
+    found = parsed(found) if isinstance(found, str) else found
+    return found if isinstance(found, list) else []
+
+
+def object_in(found: object) -> dict[str, Any]:
+    """Return an object, or that whose JSON text this is; empty for all else."""
+    found = parsed(found) if isinstance(found, str) else found
+    return found if isinstance(found, dict) else {}
+
+
 def head(path: Path, size: int = 1 << 16) -> bytes:
     """Return the first bytes of a file, expanded, as far as they can be read."""
     found = b""
@@ -149,3 +161,58 @@ def _chunks(path: Path, notes: Notes) -> Iterator[bytes]:
 def _is_one_a_line(path: Path) -> bool:
     first = head(path).lstrip().partition(b"\n")[0].rstrip()
     return first.startswith(b"{") and (first.endswith(b"}") or len(first) > 1 << 14) and first != b"{"
+
+
+def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (number, text) for every object or array at the top, or inside one top array; text is None where the end broke it off."""
+    scan = _Scan()
+    number = 0
+    for chunk in chunks:
+        for text in scan.feed(chunk):
+            number += 1
+            yield number, text
+    if scan.is_open:
+        yield number + 1, None
+
+
+class _Scan:
+    """Where the stream stands: what is not consumed yet, and how deep."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._at = 0  # scanned up to here
+        self._start: int | None = None  # where the value being read starts
+        self._depth = 0
+        self._floor: int | None = None  # depth at which values stand: 1 inside a top array, else 0
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether a value was begun and not ended."""
+        return self._start is not None
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Take more bytes; yield the values that they complete."""
+        buffer = self._rest + chunk
+        for found in iter(lambda: _MARK.search(buffer, self._at), None):
+            mark = found.group()
+            if mark == b'"':  # a string that goes on in the next chunk
+                break
+            self._at = found.end()
+            if mark in b"[{":
+                self._open(mark, found.start())
+            elif mark in b"]}":
+                self._depth -= 1
+                if self._start is not None and self._depth == self._floor:
+                    yield buffer[self._start : self._at]
+                    self._start = None
+        kept = self._at if self._start is None else self._start
+        self._rest, self._at = buffer[kept:], self._at - kept
+        if self._start is not None:
+            self._start = 0
+
+    def _open(self, mark: bytes, at: int) -> None:
+        if self._floor is None:
+            self._floor = 1 if mark == b"[" else 0
+        if self._start is None and self._depth == self._floor:
+            self._start = at
+        self._depth += 1

@@ -1,22 +1,114 @@
-"""What an importer works with: the files, and where to put what it learns about them."""
+"""What an importer works with: the files, the names of contents, and where to put what it learns."""
 
+import base64
+import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import msgspec
 
+from agentload.errors import TraceError
 from agentload.importers.parts import files
-from agentload.importers.parts.identity import Identity
+from agentload.importers.parts.files import values
 from agentload.importers.parts.notes import Notes
 from agentload.importers.parts.reuse import Reuse
-from agentload.importers.parts.texts import Texts
-from agentload.importers.parts.values import values
 
+_BYTES: Final = 9  # 12 characters; a collision among a million contents has a chance of 1e-10
+_NUMBERS: Final = 1 << 32
+"""Block ids below this are a numbering; larger ones may be hashes of content and are hashed again."""
+_MASK: Final = (1 << 53) - 1  # what every JSON reader keeps exactly
+SUFFIX: Final = ".text.jsonl"
 T = TypeVar("T")
+
+
+class Identity:
+    """Hash with the secret key of one import, which is kept nowhere."""
+
+    def __init__(self, key: bytes) -> None:
+        self._start = hashlib.blake2b(key=key, digest_size=_BYTES)
+        self._number = hashlib.blake2b(key=key, digest_size=8)
+
+    def of(self, role: str, content: str | bytes) -> str:
+        """Name a content in a role; one content in two roles has two names."""
+        hashed = self._start.copy()
+        hashed.update(role.encode() + b"\0")
+        hashed.update(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+        return base64.urlsafe_b64encode(hashed.digest()).decode()
+
+    def block(self, found: int | str) -> int:
+        """Name a block; small numbers stand for themselves."""
+        if isinstance(found, int) and 0 <= found < _NUMBERS:
+            return found
+        hashed = self._number.copy()
+        hashed.update(str(found).encode("utf-8", "surrogatepass"))
+        return int.from_bytes(hashed.digest()) & _MASK | _NUMBERS
+
+
+class Texts:
+    """Write each content once."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._seen: set[str] = set()
+
+    def keep(self, key: str, role: str, text: str) -> None:
+        """Write a text under its key."""
+        if key not in self._seen:
+            self._seen.add(key)
+            self._file.write(msgspec.json.encode({"key": key, "role": role, "text": text}) + b"\n")
+
+    @property
+    def count(self) -> int:
+        """Count the texts kept."""
+        return len(self._seen)
+
+
+def beside(path: Path) -> Path:
+    """Return where the texts of a trace file lie."""
+    return path.with_name(path.name.removesuffix(".zst").removesuffix(".jsonl") + SUFFIX)
+
+
+class Kept(Mapping[str, str]):
+    """Texts by key, which remember what was found in them."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self.found: set[str] = set()
+
+    def __getitem__(self, key: str) -> str:
+        """Return a text, and remember that it was there."""
+        text = self._texts[key]
+        self.found.add(key)
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys."""
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        """Count the texts."""
+        return len(self._texts)
+
+
+def read_texts(path: Path) -> Mapping[str, str]:
+    """Read the texts of a trace file by key."""
+
+    class _Line(msgspec.Struct):
+        key: str
+        text: str
+
+    decode = msgspec.json.Decoder(_Line).decode
+    try:
+        with path.open("rb") as file:
+            return {line.key: line.text for line in map(decode, file)}
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}", hint="agentload trace import FORMAT PATH... --with-text -o FILE") from error
+    except msgspec.DecodeError as error:
+        raise TraceError(f"{path}: no file of texts: {error}", hint="agentload trace import FORMAT PATH... --with-text -o FILE") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,19 +1,22 @@
-"""Requests that a log knows by length, and perhaps by the ids of their blocks: as the turns of a session."""
+"""Requests that a log knows, by length, by the ids of their blocks, or with their messages: as the turns of sessions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
 import msgspec
 
 from agentload.importers.parts.blocks import kept, segments, shared
+from agentload.importers.parts.chat import Piece
+from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Intake
-from agentload.importers.parts.pieces import Piece
-from agentload.importers.parts.reuse import Trail
+from agentload.importers.parts.order import Grid, grouped, started
+from agentload.importers.parts.reuse import Trail, identity
 from agentload.model.trace import Recorded, Segment, Session, Turn
 
 Holds = Literal["context", "news", "unknown"]
 """What a request's length and ids describe: all of its context; what is new in it; all of it, but not what stays the same."""
+_WORD = (1 << 64) - 1
 
 
 class Request(msgspec.Struct, kw_only=True):
@@ -31,6 +34,38 @@ class Request(msgspec.Struct, kw_only=True):
     """Wait after the answer before, where the log says so."""
     api_s: float | None = None
     model: str | None = None
+    workload: str | None = None
+    """What its session is called, where not all of a log are called one."""
+
+
+def sessions(
+    intake: Intake, found: Iterable[Request], *, workload: str, block: int | None = None, holds: Holds = "context", grid: Grid = "keep"
+) -> Iterator[Session]:
+    """Yield a session for each name; *block* is the size of a block where requests have ids."""
+    groups = grouped(found, Request)
+    origin_s: float | None = None
+    main: str | None = None
+    for number, (group, start_s) in enumerate(started(groups, grid)):
+        origin_s = start_s if origin_s is None else origin_s
+        main = main or group[0].model
+        for request in group:
+            request.model = None if request.model == main else request.model
+        yield session(
+            intake,
+            group,
+            name=f"s{number}",
+            workload=group[0].workload or workload,
+            start_s=round(start_s - origin_s, 6),
+            origin_s=origin_s,
+            block=block or intake.source.block,
+            holds=holds,
+        )
+
+
+def leading(system: int, prompt: int) -> list[Piece] | None:
+    """Return the system prompt that so many first tokens of every prompt are said to be."""
+    shared = min(system, prompt)
+    return [Piece(role="system", tokens=shared, key="system")] if shared else None
 
 
 def session(
@@ -129,3 +164,70 @@ def _pause(intake: Intake, before: Request, now: Request) -> float:
     if before.api_s is None:
         intake.notes.estimate("waits hold the time of the answer before: the source does not say how long that took")
     return round(max(0.0, now.at_s - before.at_s - (before.api_s or 0.0)), 6)
+
+
+class Logged(msgspec.Struct, kw_only=True):
+    """One request and its answer."""
+
+    session: str
+    at_s: float
+    place: str
+    timing: Timing
+    usage: Usage
+    context: list[Piece]
+    """Empty: the log does not show it. Then it is taken to hold the one before and its answer where it is long enough for that."""
+    answer: list[Piece] = []
+    model: str | None = None
+    is_new: bool = False
+    """The context is what is new since the answer before, and not all of it."""
+
+
+class Continuations:
+    """Find the conversation that a request goes on with, where the log does not name it: the one whose last messages it begins with."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, str] = {}  # by all messages of a conversation's latest request
+        self._count = 0
+
+    def session(self, context: Sequence[Piece]) -> str:
+        """Return the name of the conversation, a new one if no earlier request is the beginning of this one."""
+        found: str | None = None
+        chain = 0
+        for number, piece in enumerate(context, start=1):
+            chain = (chain * 0x9E3779B97F4A7C15 + identity(f"{piece.role} {piece.key}")) & _WORD
+            if number < len(context):  # the same request again is another conversation
+                found = self._sessions.pop(chain, None) or found
+        if found is None:
+            found = f"#{self._count}"
+            self._count += 1
+        self._sessions[chain] = found
+        return found
+
+
+def conversations(intake: Intake, found: Iterable[Logged], *, workload: str, every_s: float = 0.0) -> Iterator[Session]:
+    """Yield a session for each name; `every_s` seconds lie between two where the log has no times."""
+    origin_s: float | None = None
+    for number, group in enumerate(grouped(found, Logged)):
+        origin_s = group[0].at_s if origin_s is None else origin_s
+        is_timed = group[0].timing.sent_s is not None
+        dialogue = Dialogue(
+            intake=intake, origin_s=origin_s if is_timed else -number * every_s, began_s=None if is_timed else number * every_s
+        )
+        main = next((logged.model for logged in group if logged.model is not None), None)
+        for position, logged in enumerate(group):
+            answer: list[Piece] = logged.answer
+            if logged.is_new:
+                dialogue.add(logged.context)
+            elif logged.context:
+                dialogue.restart(logged.context)
+            else:
+                dialogue.grow(logged.usage.prompt or 1, f"s{number}.{position}")
+                answer = [Piece(role="assistant", tokens=logged.usage.output or 1, key=f"s{number}.a{position}")]
+            dialogue.call(
+                timing=logged.timing,
+                usage=logged.usage,
+                answer=answer,
+                place=logged.place,
+                model=None if logged.model == main else logged.model,
+            )
+        yield dialogue.session(f"s{number}", workload=workload)

@@ -4,8 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.importers.parts.grouped import grouped
-from agentload.importers.parts.spread import spread
+from agentload.importers.parts.order import grouped, spread
 
 
 class Row(msgspec.Struct):

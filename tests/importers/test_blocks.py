@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.importers.parts.growth import Growth, Prompt, change
+from agentload.importers.parts.blocks import Growth, Prompt, change
 from agentload.importers.parts.reuse import Reuse
 from agentload.model.trace import Segment, Session, Turn
 from tests.importers.importing import ideal_of, lengths

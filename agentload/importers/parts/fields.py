@@ -1,0 +1,155 @@
+"""Read what stands in the fields of logs: time stamps of all kinds, counts of tokens, and tables of comma-separated values."""
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from agentload.errors import TraceError
+from agentload.importers.parts.dialogue import Usage
+from agentload.importers.parts.files import HALF, lines, object_in, what_is_wrong
+from agentload.importers.parts.notes import Notes
+
+# A number larger than these is not in seconds: 5e9 s is the year 2128, 1973 in milliseconds.
+_MILLIS: Final = 5e9
+_MICROS: Final = 5e12
+_NANOS: Final = 5e15
+T = TypeVar("T")
+
+
+def seconds(found: object) -> float | None:
+    """Read ISO 8601 (without a zone: UTC) or a number of s, ms, µs or ns since 1970; None for all else."""
+    if isinstance(found, bool) or found is None:
+        return None
+    if isinstance(found, int | float):
+        return _scaled(float(found))
+    if not isinstance(found, str):
+        return None
+    text = found.strip()
+    try:
+        return _scaled(float(text))
+    except ValueError:
+        return iso(text)
+
+
+def iso(text: str) -> float | None:
+    """Read a date and time; None if it is none."""
+    try:
+        stamp = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    try:
+        return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
+    except (OverflowError, ValueError):
+        return None
+
+
+def _scaled(number: float) -> float | None:
+    if not math.isfinite(number) or number < 0:
+        return None
+    for limit, unit in ((_NANOS, 1e9), (_MICROS, 1e6), (_MILLIS, 1e3)):
+        if number > limit:
+            return number / unit
+    return number
+
+
+def first(found: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401  # a field is of any JSON type
+    """Return the first of these fields that is there; None if none is."""
+    return next((found[name] for name in names if found.get(name) is not None), None)
+
+
+def first_time(found: Mapping[str, Any], *names: str) -> float | None:
+    """Return the first of these fields that is a time."""
+    return next((at_s for name in names if (at_s := seconds(found.get(name))) is not None), None)
+
+
+def agents_usage(found: object) -> Usage:
+    """Read the counts of pi and what is built on it, which are apart for what was cached."""
+    counts = {name: value for name, value in object_in(found).items() if isinstance(value, int)}
+    prompt = sum(counts.get(name, 0) for name in ("input", "cacheRead", "cacheWrite"))
+    return Usage(prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead"))
+
+
+def usage(found: object) -> Usage:
+    """Return prompt, output, cached and thinking tokens, as far as they are told."""
+    said = found if isinstance(found, dict) else {}
+    prompt, output = _count(said, "prompt_tokens", "input_tokens"), _count(said, "completion_tokens", "output_tokens")
+    cached = _count(said, "cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
+    if "cache_read_input_tokens" in said or "cache_creation_input_tokens" in said:
+        # Anthropic counts what was cached apart from the input, OpenAI within it.
+        prompt = (prompt or 0) + (cached or 0) + (_count(said, "cache_creation_input_tokens") or 0)
+    told = _inner(said, "prompt_tokens_details", "input_tokens_details", "input_token_details")
+    cached = _count(told, "cached_tokens", "cache_read") if cached is None else cached
+    thinking = _count(
+        _inner(said, "completion_tokens_details", "output_tokens_details", "output_token_details"), "reasoning_tokens", "reasoning"
+    )
+    return Usage(prompt=prompt or None, output=output, cached=cached, thinking=thinking)
+
+
+def _count(said: Mapping[str, Any], *names: str) -> int | None:
+    for name in names:
+        count = said.get(name)
+        count = int(count) if isinstance(count, str) and count.isdecimal() else count
+        if isinstance(count, int | float) and not isinstance(count, bool) and count >= 0:
+            return int(count)
+    return None
+
+
+def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return next((inner for name in names if isinstance(inner := said.get(name), dict)), {})
+
+
+def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
+    """Yield (place, row) for each line behind the header; columns are matched without regard to case and blanks around them.
+
+    A row that cannot be read as `kind` is skipped (`Notes.skip`); a last line that was cut short is only counted.
+    """
+    for place, found, cut in _table(path, notes, lambda cells: _columns(path, cells, kind)):
+        try:
+            yield place, msgspec.convert(found, kind, strict=False)
+        except msgspec.ValidationError as error:
+            _refuse(notes, place, what_is_wrong(error), cut=cut)
+
+
+def every_row(path: Path, notes: Notes) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield (place, row) with all columns as they are named, as text."""
+    return ((place, found) for place, found, _ in _table(path, notes, list))
+
+
+def _table(path: Path, notes: Notes, columns: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, dict[str, str], bool]]:
+    """Yield (place, row by column, whether it may be cut short)."""
+    header: list[str] | None = None
+    for number, line in lines(path, notes):
+        cells = _cells(line)
+        cut = not line.endswith(b"\n")
+        if header is None:
+            header = columns(cells)
+        elif len(cells) == len(header):
+            yield f"{path}:{number}", {name: cell for name, cell in zip(header, cells, strict=True) if cell}, cut
+        else:
+            _refuse(notes, f"{path}:{number}", f"{len(cells)} cells, the header has {len(header)}", cut=cut)
+
+
+def _cells(line: bytes) -> list[str]:
+    text = line.decode("utf-8-sig", "replace").replace("\r", " ").replace("\n", " ")
+    return [cell.strip() for cell in next(csv.reader([text]), [])]
+
+
+def _refuse(notes: Notes, place: str, what: str, *, cut: bool) -> None:
+    if cut:
+        notes.meet(place, HALF)
+    else:
+        notes.skip(place, what)
+
+
+def _columns(path: Path, cells: list[str], kind: type[object]) -> list[str]:
+    known = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]  # a Struct
+    header = [known.get(cell.lower(), cell) for cell in cells]
+    missing = [field.encode_name for field in msgspec.structs.fields(kind) if field.required and field.encode_name not in header]  # type: ignore[arg-type]  # as above
+    if missing:
+        raise TraceError(f"{path}:1: no column '{missing[0]}'", hint="agentload trace import FORMAT FILE: is it of this format?")
+    return header
