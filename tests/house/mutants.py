@@ -177,6 +177,8 @@ def play(
 ) -> Counter[Outcome]:
     """Draw mutants of a room and print what its tests say of each; raises SystemExit where they fail without one."""
     drawn = [(path, mutant) for path in modules(house, room) for mutant in mutants((house / path).read_text(encoding="utf-8"))]
+    if not drawn:
+        raise SystemExit(f"error: no room or module '{room}' that could be changed")
     drawn = Random(seed).sample(drawn, min(number, len(drawn)))
     outcomes = Counter[Outcome]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
