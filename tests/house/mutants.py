@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from textwrap import shorten
 from typing import Final, Literal
 
 HOUSE: Final = Path(__file__).parents[2]
@@ -29,6 +30,7 @@ PYTEST: Final = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprov
 PATIENCE: Final = 3
 """A mutant that takes so many times as long as the tests without one, and `SPARE_S` more, has made something endless."""
 SPARE_S: Final = 10.0
+WIDTH: Final = 100
 
 Outcome = Literal["killed", "survived", "timed out"]
 
@@ -175,6 +177,8 @@ def play(
 ) -> Counter[Outcome]:
     """Draw mutants of a room and print what its tests say of each; raises SystemExit where they fail without one."""
     drawn = [(path, mutant) for path in modules(house, room) for mutant in mutants((house / path).read_text(encoding="utf-8"))]
+    if not drawn:
+        raise SystemExit(f"error: no room or module '{room}' that could be changed")
     drawn = Random(seed).sample(drawn, min(number, len(drawn)))
     outcomes = Counter[Outcome]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -192,7 +196,7 @@ def play(
             said = outcome(command, there, limit_s)
             _put(there / path, source)
             outcomes[said] += 1
-            write(f"{said:10} {path}:{mutant.line}  {mutant.before}  ->  {mutant.after}\n")
+            write(f"{said:10} {path}:{mutant.line}  {shorten(mutant.before, WIDTH)}  ->  {shorten(mutant.after, WIDTH)}\n")
     write(
         f"{room}: "
         + ", ".join(f"{outcomes[each]} {each}" for each in ("killed", "timed out", "survived"))

@@ -69,5 +69,10 @@ def test_a_mutant_is_killed_by_the_test_that_holds_it_and_the_tree_stays_as_it_w
     assert (room / "sums.py").read_text().endswith("return a < 9\n")
 
 
+def test_a_room_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(SystemExit, match="no room or module 'attic'"):
+        play("attic", number=1, seed=0, write=lambda _: None)
+
+
 def test_what_takes_longer_than_its_limit_is_ended(tmp_path: Path) -> None:
     assert outcome([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, 0.1) == "timed out"

@@ -148,6 +148,24 @@ def test_servers_are_never_started_less_often_than_the_run_began_with() -> None:
     assert whole(wanted, ran(PAST), played=6) == f"{PAST} --launch --restarts 5 --pairs 5"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "played", "more"),
+    [
+        (3, 2, None),  # the run was stopped: it is resumed as it was typed
+        (4, 2, None),
+        (5, 2, 5),
+        (3, 4, 7),
+        (4, 4, 8),
+        (5, 4, 5),
+    ],
+)
+def test_pairs_that_are_wanted_come_on_top_where_the_run_has_as_many(wanted: int, played: int, more: int | None) -> None:
+    command = "agentload replay rag --endpoints arms.yaml --pairs {}"
+    run = replace(made(command.format(4)), options='{"pairs": 4}')
+    asked = f"agentload replay TRACE --endpoints ENDPOINTS --pairs {wanted}"
+    assert whole(asked, run, played=played) == f"{command.format(more or 4)} --resume r"
+
+
 def test_a_class_that_few_pairs_of_a_whole_run_hold_asks_for_pairs_on_top() -> None:
     run = ran(PAST)
     assert whole(steps.MorePairs(pairs=3), run, played=6) == f"{PAST} --pairs 9 --resume r"

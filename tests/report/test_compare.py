@@ -6,17 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pytest
 
-from advisor.evidence import Evidence
+from advisor.evidence import Arm, CapacityPoint, Deployment, Evidence, Sweep
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
 from agentload.model.rows import CallRow
-from agentload.report.compare import IN_TIME, compare, joined
+from agentload.report.compare import IN_TIME, _common_arm, _Side, _versions, compare, joined
 from agentload.report.policy import Setting
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
+from tests.advisor.cases import H100, bare
 from tests.evidence.runs import ARMS, arm, fingerprint, leg, pair_of_blocks, run
 
 OPTIONS = json.loads(run().options)
@@ -99,6 +101,57 @@ def test_the_arm_of_each_run_becomes_an_arm_by_the_runs_name_the_later_one_behin
     # The earlier run's last call began 601 s after its first block: on fp8, in pair 1.
     assert (went_on.start_s - began.start_s).tolist() == pytest.approx([float(began.start_s.max())] * 2)
     assert (went_on.restart - began.restart).tolist() == [1_000_000, 1_000_000]
+
+
+def test_sweeps_and_searches_of_the_arm_alone_are_taken_along(tmp_path: Path) -> None:
+    def with_both(evidence: Evidence) -> Evidence:
+        ones = np.ones(1)
+        return replace(
+            evidence,
+            sweeps=tuple(
+                Sweep(arm=name, pair=np.zeros(1, np.int64), users=np.ones(1, np.int64), context_tokens=ones, itl_ms=ones) for name in ARMS
+            ),
+            capacity=tuple(
+                CapacityPoint(arm=name, agents=place + 1, turns=9, within_slo=9, minutes=1.0) for place, name in enumerate(ARMS)
+            ),
+        )
+
+    earlier, later = both(tmp_path, (0, 1), (0, 1))
+    found = joined(with_both(earlier), with_both(later), "fp8")
+    assert [each.arm for each in found.sweeps] == ["r1", "r2"]
+    assert [(each.arm, each.agents) for each in found.capacity] == [("r1", 2), ("r2", 2)]
+
+
+def side(run: str, *arms: str, version: str | None = None) -> _Side:
+    evidence = bare(
+        run=run, reference=arms[0], arms=tuple(Arm(name=name) for name in arms), deployment=Deployment(gpu=H100, version=version)
+    )
+    return _Side(run=run, settings={}, evidence=evidence)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "wanted", "arm"),
+    [
+        (("a", "b"), ("b", "a"), None, "a"),
+        (("x", "b", "a"), ("a", "b"), None, "b"),
+        (("a", "b"), ("a", "b"), "b", "b"),
+        (("a", "b"), ("a",), "b", "runs r1 and r2 have no arm 'b' in common, both have: a"),
+        (("a",), ("b", "c"), None, "runs r1 and r2 have no arm 'b' in common, compare runs with an arm of the same name"),
+    ],
+)
+def test_the_first_arm_that_both_runs_have_is_compared_unless_another_is_wanted(
+    earlier: Sequence[str], later: Sequence[str], wanted: str | None, arm: str
+) -> None:
+    try:
+        found = _common_arm(side("r1", *earlier), side("r2", *later), wanted)
+    except EvidenceError as error:
+        found = f"{error.message}, {error.hint}"
+    assert found == arm
+
+
+@pytest.mark.parametrize(("before", "after", "said"), [("1", "1", "1"), ("1", "2", "1 and 2"), (None, "2", "2"), ("1", None, None)])
+def test_versions_that_differ_are_both_said(before: str | None, after: str | None, said: str | None) -> None:
+    assert _versions(side("r1", "a", version=before).evidence, side("r2", "a", version=after).evidence) == said
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,11 @@ def test_a_policy_file_moves_thresholds_and_names_load_and_price(tmp_path: Path)
     )
 
 
+def test_what_a_file_does_not_say_is_this(tmp_path: Path) -> None:
+    assert parse({}, at="p") == Setting(policy=Policy(), load=Load(), price=None, name="p")
+    assert (Load().peak_agents, Load().load_growth_per_month, Load().spare_replicas, Load().gpus_per_replica) == (None, None, 0, None)
+
+
 def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("# nothing\n")
     assert read_policy(tmp_path / "p.yaml").policy == Policy()

@@ -49,6 +49,12 @@ def cell(arm: str, length: int, score: float | None) -> Cell:
     return Cell(task="t", context_tokens=length, arm=arm, right=0, answered=1, failed=0, score=score)
 
 
+def test_a_length_that_the_reference_was_not_asked_at_is_measured_against_all_right() -> None:
+    cells = [cell("a", 1000, 0.5), cell("a", 2000, 0.5), cell("b", 1000, 0.4), cell("b", 2000, 0.4), cell("b", 4000, 0.6)]
+    curve = next(each for each in curves(cells, ["a", "b"]) if each.arm == "b")
+    assert (curve.worst_context, curve.worst) == (4000, 0.6)
+
+
 def test_a_curve_tells_its_area_and_its_worst_length_beside_the_reference() -> None:
     scores = {"a": (0.9, 0.5, 0.4), "b": (0.9, 0.25, 0.4)}
     cells = [cell(arm, 1000 * (place + 1), score) for arm, own in scores.items() for place, score in enumerate(own)]

@@ -53,6 +53,11 @@ def test_what_cannot_be_asked_is_refused(wrong: dict[str, object]) -> None:
         asking(**given | wrong)  # type: ignore[arg-type]  # a table of cases
 
 
+def test_depths_are_spread_from_end_to_end_and_told_in_four_decimals() -> None:
+    made = asking(tasks=["needle"], contexts=[4096], depths=4, items=None, repetitions=1, seed=0)
+    assert made.depths == (0.0, 0.3333, 0.6667, 1.0)
+
+
 def test_one_depth_is_the_middle() -> None:
     assert asking(tasks=["needle"], contexts=[4096], depths=1, items=2, repetitions=1, seed=0) == Asking(
         tasks=("needle",), contexts=(4096,), depths=(0.5,), items=2

@@ -42,6 +42,8 @@ def test_another_arm_is_told_how_far_it_agrees_in_tokens_with_the_difference_of_
 def test_without_tokens_words_are_compared() -> None:
     seen = json.loads(signals(said("a b"), said("a c")))
     assert (seen["agreement"], seen["agreement_unit"], seen["agreement_of"]) == (1, "word", 2)
+    for mine, theirs in ((("a", " b"), None), (None, ("a", " c"))):  # tokens of one side alone compare nothing
+        assert json.loads(signals(said("a b", tokens=mine), said("a c", tokens=theirs)))["agreement_unit"] == "word"
 
 
 def test_garbage_and_broken_probabilities_are_noticed() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from advisor.evidence import CapacityPoint
 from agentload.cli import main as cli
 from agentload.evidence.capacity import Held, capacity, held
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.capacity import Found, keep_searches, search
+from agentload.run.capacity import Found, keep_searches, rows, search
 from agentload.run.find import find
 from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
@@ -55,6 +56,45 @@ def test_a_void_trial_is_no_end_of_the_bracket_and_ends_the_search(void_at: int,
 
     found = search("a", attempt, start=8, whole=True)
     assert (found.holds, found.breaks, found.void) == (holds, breaks, Trial(load=void_at, void="other requests"))
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "whole", "tried"),
+    [
+        (8.0, 21.0, True, [8.0, 16.0, 32.0, 24.0, 20.0, 22.0, 21.0]),
+        (8.0, 3.0, True, [8.0, 4.0, 2.0, 3.0]),
+        (8.0, 0.0, True, [8.0, 4.0, 2.0, 1.0]),
+        (5.0, 1.0, True, [5.0, 2.0, 1.0]),
+        (0.5, 0.3, False, [0.5, 0.25, 0.375, 0.3125, 0.28125, 0.296875, 0.3046875]),
+        (100.0, 150.0, True, [100.0, 200.0, 150.0, 175.0, 162.0, 156.0]),  # closer than 5 %
+    ],
+)
+def test_loads_are_tried_in_this_order(start: float, limit: float, tried: list[float], *, whole: bool) -> None:
+    asked: list[float] = []
+
+    def attempt(load: float) -> Trial:
+        asked.append(load)
+        return replace(TRIAL, load=load, trouble=None if load <= limit else "slo")
+
+    search("a", attempt, start=start, whole=whole)
+    assert asked == tried
+
+
+def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
+    trials = (replace(TRIAL, load=4), replace(TRIAL, load=8, trouble="queued"), Trial(load=6, void="other requests"))
+    found = Found(arm="a", holds=4, breaks=8, trials=trials)
+    stored = list(rows(found, run_id="r", at_ns=7, seconds=90.0, slo="ttft=100", classes={"rag", "chat"}))
+    assert [json.loads(row.settings) for row in stored] == [
+        {"agents": agents, "slo": "ttft=100", "classes": ["chat", "rag"]} for agents in (4, 8, 6)
+    ]
+    assert [(row.run_id, row.arm, row.probe, row.at_ns, row.outcome) for row in stored] == [
+        ("r", "a", "capacity", 7, outcome) for outcome in ("ok", "queued", "void")
+    ]
+    details = [json.loads(row.detail or "") for row in stored]
+    assert [(each["held"], each["minutes"]) for each in details] == [(True, 1.5), (False, 1.5), (False, 1.5)]
+    assert details[0] == asdict(trials[0]) | {"held": True, "minutes": 1.5}
+    nothing = list(rows(replace(found, holds=None), run_id="r", at_ns=7, seconds=90.0, slo="", classes=()))
+    assert [json.loads(row.detail or "")["held"] for row in nothing] == [False] * 3
 
 
 def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_stay() -> None:

@@ -43,6 +43,23 @@ def test_a_long_bucket_that_fails_is_no_veto_on_a_class_that_never_gets_there() 
     assert {name: safe_leg(case, "fp8", name).leg.state for name in ("chat", "agents", None)} == {"chat": "yes", "agents": "no", None: "no"}
 
 
+@pytest.mark.parametrize(("lost", "side", "state"), [(12, "p_for", "yes"), (36, "p_against", "no")])
+def test_answers_are_proven_at_half_of_alpha_as_good_or_worse(lost: int, side: str, state: str) -> None:
+    evidence = bare(accuracy=tuple(_bucket(length, lost=lost, won=6) for length in BUCKETS))
+    p = getattr(safe_leg(assess(evidence, Policy()), "fp8", "chat"), side)
+    assert p is not None
+    assert 0 < p < 0.4
+    just, short = (safe_leg(assess(evidence, Policy(alpha=2 * p * share)), "fp8", "chat").leg for share in (1.001, 0.999))
+    assert (just.state, short.state) == (state, "unclear")
+
+
+@pytest.mark.parametrize(("lengths", "where"), [(BUCKETS, "from 8k to 128k"), (BUCKETS[-1:], "at 128k")])
+def test_a_leg_says_at_which_lengths_answers_were_compared(lengths: tuple[float, ...], where: str) -> None:
+    leg = safe_leg(assess(bare(accuracy=tuple(_bucket(length, lost=5, won=5) for length in lengths)), Policy()), "fp8", "chat").leg
+    assert leg.reason.split(" {", maxsplit=1)[0].startswith("accuracy +0.0 pp")
+    assert f"{where}, margin 3 pp" in leg.reason
+
+
 def test_short_buckets_do_not_thin_what_a_long_class_loses() -> None:
     lost = (20, 21, 19, 30, 33, 47)  # Qwen3-30B-A3B: +0.4, +0.2, +0.6, -1.9, -2.6, -5.4 points by length, in 500 items
     buckets = tuple(_bucket(length, lost=each, won=won) for length, each, won in zip(BUCKETS, lost, (22, 22, 22, 20, 20, 20), strict=True))

@@ -62,6 +62,42 @@ def test_the_plan_is_for_the_control_as_well_as_for_the_arm() -> None:
     assert (with_control.pairs or 0) > 2 * (alone.pairs or 0)
 
 
+@pytest.mark.parametrize(("effect", "side", "state"), [(-0.06, "p_for", "yes"), (0.06, "p_against", "no")])
+def test_a_difference_is_proven_at_half_of_alpha_on_its_side(effect: float, side: str, state: LegState) -> None:
+    evidence = compared(effect=effect, pairs=12, noise=Noise())
+    p = getattr(speed_leg(assess(evidence, Policy()), "fp8", None), side)
+    assert p is not None
+    assert 0 < p < 0.4
+    just, short = (_speed(assess(evidence, Policy(alpha=2 * p * share))) for share in (1.001, 0.999))
+    assert (just.state, short.state) == (state, "unclear")
+    assert just.reason == short.reason.split(", but")[0]
+
+
+def test_what_counts_as_a_change_is_the_policys_to_say() -> None:
+    evidence = compared(effect=-0.11, pairs=24, noise=QUIET)
+    leg = _speed(assess(evidence, Policy()))
+    assert (leg.state, leg.margin) == ("yes", 0.03)
+    assert leg.estimate is not None
+    change = -leg.estimate.value
+    assert 0.1 < change < 0.12
+    states = [_speed(assess(evidence, Policy(min_change=least))).state for least in (0.9 * change, change, 1.1 * change)]
+    assert states == ["yes", "unclear", "equal"]
+
+
+def test_a_floor_above_what_the_policy_allows_leaves_nothing_to_find() -> None:
+    evidence = compared(effect=-0.5, pairs=24, noise=QUIET, aa=(_control("chat", WILD, pairs=4),))
+    case = assess(evidence, Policy())
+    speed = case.speed("fp8", None)
+    assert speed is not None
+    floor = speed.change.floor
+    assert floor is not None
+    assert 0.06 < floor < 0.5
+    allowed, barred = (_speed(assess(evidence, Policy(max_floor=floor * share))) for share in (1.001, 0.999))
+    assert (allowed.state, allowed.margin) == ("yes", floor)
+    assert barred.state == "unclear"
+    assert f"but the A/A control of 4 pairs cannot rule out {floor:.1%} between equal sides" in barred.reason
+
+
 def _lasting(calls: Calls, *, from_block: int) -> Calls:
     """Put one call of a minute in each pair, in blocks of its own."""
     pairs = np.unique(calls.pair, return_index=True)[1]

@@ -55,6 +55,8 @@ def _all_down(count: int) -> Evidence:
 
 def test_six_buckets_down_ask_for_calibration_five_do_not_and_calibrated_scales_are_not_asked_again() -> None:
     (found,) = findings(systematic_shift, _all_down(6))
+    largest = 100 * max((each.reference_only - each.arm_only) / 2000 for each in _all_down(6).accuracy)
+    assert f"the largest fall {largest:.1f} pp, with scales of 1.0" in found.message
     assert (found.asks_for, found.screening) == ("calibrate", True)
     assert findings(systematic_shift, _all_down(5)) == []
     assert findings(systematic_shift, replace(_all_down(6), arms=(BF16, replace(FP8, scales="calibrated")))) == []

@@ -31,6 +31,7 @@ def test_priors_of_another_gpu_are_shown_and_decide_nothing() -> None:
     prior = Prior(what="break_even_tokens", arm="fp8", value=7010.0, unit="tokens", gpu="H100-SXM", source="vLLM blog 2026-04-22")
     (found,) = findings(other_gpu, bare(priors=(prior, replace(prior, gpu="B200-SXM"))))
     assert found.message.startswith("1 published figures shown beside yours come from B200-SXM, not from H100-SXM")
+    assert (found.kind, found.prior) == ("informs", True)
     assert findings(other_gpu, bare(priors=(prior,))) == []
 
 
@@ -103,5 +104,12 @@ def test_missing_evidence_is_priced() -> None:
     assert told[0] == "chat has fewer than 3 block pairs on fp8."
     assert told[1].startswith("No paired answers on fp8: about 1,3")
     (open_question,) = findings(missing_evidence, compared(effect=-0.03, pairs=5))
-    assert "is not settled against 3%" in open_question.message
+    need = open_question.need
+    assert need is not None
+    assert need.pairs is not None
+    assert need.minutes is not None
+    assert open_question.message.startswith("Turn time of chat on fp8, ")
+    cost = f"{need.pairs} more pairs, {need.calls:,} calls and {need.minutes:.0f} minutes."
+    assert open_question.message.endswith(f" is not settled against 3%: {cost}")
+    assert (open_question.kind, need.command) == ("opposes", f"agentload replay TRACE --endpoints ENDPOINTS --pairs {need.pairs + 5}")
     assert findings(missing_evidence, compared(effect=-0.2)) == []

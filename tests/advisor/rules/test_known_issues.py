@@ -54,7 +54,7 @@ def test_an_issue_applies_to_the_deployment_it_describes_and_to_no_plain_llama(i
 def test_the_hopper_kernel_before_its_fix_is_a_veto_until_answers_measured_here_are_good() -> None:
     old = Deployment(gpu=H100, version="0.10.2")
     found = findings(known_issues, bare(deployment=old))
-    assert [(each.kind, each.asks_for) for each in found] == [("blocks", "avoid")]
+    assert [(each.kind, each.asks_for, each.prior) for each in found] == [("blocks", "avoid", True)]
     unnamed = bare(deployment=old, arms=(BF16, replace(FP8, kernel="FLASH_ATTN")))  # by a server whose log nobody read
     assert len(findings(known_issues, unnamed)) == 1
     good = findings(known_issues, compared(effect=0.0, deployment=old, items=400, discordance=0.03))

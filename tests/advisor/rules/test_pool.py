@@ -41,6 +41,7 @@ def test_of_two_features_that_exclude_each_other_the_better_is_kept() -> None:
     crash = Probe(arm="fp8", prefix_caching=True, outcome="crash")
     (untried,) = findings(one_of_two, bare(probes=(crash,)))
     assert "ends in: crash" in untried.message
+    assert (untried.kind, untried.next_command) == ("opposes", "agentload replay TRACE --endpoints ENDPOINTS --pairs 12")
     assert findings(one_of_two, compared(effect=-0.2)) == []
 
 

@@ -1,0 +1,148 @@
+"""What an evaluation that goes on, or joins a run, accepts and refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentload.ask.asker import Answered
+from agentload.errors import PlanError
+from agentload.model.rows import AnswerRow, ArmRow, Kind, LegRow, Row, RunRow
+from agentload.run.past import Given, asked_of, check_joined, check_same_questions, given, replies
+from agentload.run.questions import Question
+from agentload.store import journal
+from agentload.store.places import journal_folder
+
+QUESTION = Question(task="needle", context=4096, depth=0.5, number=0, repetition=0, item="s0-d00-0000")
+OTHERS = tuple(
+    replace(QUESTION, **other)
+    for other in ({"task": "json_recall"}, {"context": 8192}, {"depth": None}, {"repetition": 1}, {"item": "s0-d00-0001"})
+)
+RUN = RunRow(
+    run_id="r",
+    kind="measured",
+    name="eval",
+    created_ns=0,
+    trace_name=None,
+    trace_hash=None,
+    model="m",
+    design="interleaved",
+    seed=3,
+    version="",
+    command="agentload eval",
+    options=json.dumps({"tasks": ["needle"], "caveats": ["b is not what the arms file expects"]}),
+)
+
+
+def answer(arm: str, question: Question, *, right: bool | None = True, said: str | None = "x") -> AnswerRow:
+    return AnswerRow(
+        run_id="r",
+        arm=arm,
+        task=question.task,
+        item=question.item,
+        context_tokens=question.context,
+        depth=question.depth,
+        repetition=question.repetition,
+        score=None,
+        right=right,
+        answer=said,
+        request_id="",
+        signals="{}",
+    )
+
+
+def written(folder: Path, *rows: Row) -> Path:
+    database = folder / "x.duckdb"
+    path = journal_folder(database, "r") / "leg001.journal"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with journal.Writer(path) as writer:
+        for row in rows:
+            writer.append(row)
+    return database
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_answered"),
+    [
+        ([answer("a", QUESTION), answer("b", QUESTION)], True),
+        ([answer("a", QUESTION), answer("b", QUESTION, right=False)], True),  # wrong is answered too
+        ([answer("a", QUESTION)], False),
+        ([answer("a", QUESTION), answer("b", QUESTION, right=None)], False),
+        ([answer("a", QUESTION), answer("b", QUESTION, right=None), answer("b", QUESTION)], True),
+        ([answer("a", QUESTION), answer("b", QUESTION), answer("b", QUESTION, right=None)], False),  # taken back
+        ([answer("a", QUESTION), answer("c", QUESTION)], False),  # of an arm that is not asked now
+    ],
+)
+def test_a_question_is_answered_once_every_arm_has_answered_it(tmp_path: Path, rows: Sequence[Row], *, is_answered: bool) -> None:
+    found = given(written(tmp_path, *rows), "r", ("a", "b"))
+    assert found.answered == ({asked_of(QUESTION)} if is_answered else set())
+
+
+def test_questions_differ_by_task_length_place_repetition_and_item(tmp_path: Path) -> None:
+    asked = {asked_of(each) for each in (QUESTION, *OTHERS)}
+    assert len(asked) == 1 + len(OTHERS)
+    assert asked_of(replace(QUESTION, number=9)) == asked_of(QUESTION)
+    found = given(written(tmp_path, *(answer("a", each) for each in OTHERS)), "r", ("a",))
+    assert found.answered == asked - {asked_of(QUESTION)}
+
+
+def test_the_run_its_arms_in_their_order_and_its_legs_are_read(tmp_path: Path) -> None:
+    arms = [ArmRow(run_id="r", arm=name, position=place, url="", model="m") for name, place in (("b", 1), ("a", 0))]
+    legs = [LegRow(run_id="r", leg=number, host="h", boot_id=None, monotonic_ns=0, wall_ns=0) for number in (1, 2)]
+    found = given(written(tmp_path, RUN, *arms, *legs), "r", ("a",))
+    assert (found.run, found.arms, found.legs) == (RUN, ("a", "b"), 2)
+
+
+def test_what_an_arm_said_before_is_compared_with_what_others_say_now(tmp_path: Path) -> None:
+    database = written(tmp_path, answer("a", QUESTION, said="yes"), answer("a", OTHERS[0], said=None), answer("b", QUESTION, said="no"))
+    assert replies(database, "r", "a") == {asked_of(QUESTION): Answered(text="yes", finish_reason=None)}
+
+
+def began(run: RunRow | None = RUN, arms: tuple[str, ...] = ("a", "b")) -> Given:
+    return Given(run=run, arms=arms, legs=1, answered=frozenset())
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "seed", "says"),
+    [
+        (began(), '{"tasks": ["needle"]}', 3, None),
+        (began(), '{"tasks": ["needle"]}', 4, "run r began with other questions"),
+        (began(), '{"tasks": ["needle"], "items": 9}', 3, "run r began with other questions"),
+        (began(None), "{}", 3, "no journal of run r beside x.duckdb"),
+    ],
+)
+def test_an_evaluation_goes_on_only_with_the_questions_that_it_began_with(before: Given, options: str, seed: int, says: str | None) -> None:
+    said = None
+    try:
+        check_same_questions(before, run_id="r", options=options, seed=seed, database=Path("x.duckdb"))
+    except PlanError as error:
+        said = error.message
+    assert said == says
+
+
+@pytest.mark.parametrize(
+    ("before", "arms", "kind", "says"),
+    [
+        (began(), ("a", "b"), "measured", None),
+        (began(), ("b",), "measured", None),
+        (began(), ("a",), None, None),
+        (began(), ("a", "c"), "measured", "run r has no arm 'c'"),
+        (began(), ("a",), "emulated", "run r is measured, these answers are emulated"),
+        (began(replace(RUN, kind="simulated")), ("a",), "measured", "run r is simulated, these answers are measured"),
+        (began(replace(RUN, kind="simulated")), ("a",), "emulated", None),
+        (began(None), ("a",), "measured", "no journal of run r beside x.duckdb"),
+    ],
+)
+def test_answers_join_a_run_of_the_same_arms_and_what_was_measured_mixes_with_nothing_else(
+    before: Given, arms: tuple[str, ...], kind: Kind | None, says: str | None
+) -> None:
+    said = None
+    try:
+        check_joined(before, run_id="r", arms=arms, kind=kind, database=Path("x.duckdb"))
+    except PlanError as error:
+        said = error.message
+    assert said == says

@@ -1,0 +1,152 @@
+"""What an entry of a jobs file means: every field of it, what is meant where it is silent, and what cannot be meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.policy import Policy
+from agentload.errors import AgentloadError
+from agentload.model.plan import Arrivals, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
+from agentload.report.policy import Setting
+from agentload.watch.job import Budget, Job, Notify, job
+from agentload.watch.schedule import Schedule
+
+LEAST: dict[str, object] = {"traces": ["demo-rag"], "endpoints": "a=http://h:1/v1", "schedule": {"cron": "0 3 * * *"}}
+
+
+def test_an_entry_that_says_the_least_means_this(tmp_path: Path) -> None:
+    assert job("nightly", LEAST, at=tmp_path / "jobs.yaml") == Job(
+        name="nightly",
+        traces=("demo-rag",),
+        endpoints="a=http://h:1/v1",
+        schedule=Schedule(cron="0 3 * * *", time_zone="UTC", stagger_s=0.0),
+        model=None,
+        api_key_env=None,
+        pairs=6,
+        load=Load(),
+        seed=0,
+        budget=Budget(calls=None, minutes=60.0, usd=None),
+        setting=Setting(),
+        metrics=("turn_ms",),
+        noise=0.015,
+        reference=None,
+        control=True,
+        keep_runs=None,
+        notify=Notify(digest=None, junit=None, prometheus=None, webhook_env=None, always=False),
+        folder=tmp_path,
+        spec=json.dumps(LEAST, separators=(",", ":")),
+    )
+
+
+def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").touch()
+    entry: dict[str, object] = {
+        "traces": ["mine.jsonl", "demo-chat"],
+        "endpoints": "arms.yaml",
+        "schedule": {"cron": "30 2 * * 1-5", "time_zone": "Europe/Berlin", "stagger_s": 60.0},
+        "model": "m",
+        "api_key_env": "KEY",
+        "pairs": 4,
+        "load": {"sessions": 8, "max_in_flight": 4, "waits": {"user": {"cap_s": 5.0}, "tool": {"scale": 0.5}}},
+        "seed": 7,
+        "budget": {"calls": 900, "minutes": 30.0, "usd": 2.5},
+        "policy": {"min_change": 0.05},
+        "metrics": ["ttft_ms", "tpot_ms"],
+        "noise": 0.02,
+        "reference": "r1",
+        "control": False,
+        "retention": {"runs": 9},
+        "notify": {"digest": "d.md", "junit": "j.xml", "prometheus": "p.prom", "webhook_env": "HOOK", "always": True},
+    }
+    assert job("nightly", entry, at=tmp_path / "jobs.yaml") == Job(
+        name="nightly",
+        traces=(str(tmp_path / "mine.jsonl"), "demo-chat"),
+        endpoints=str(tmp_path / "arms.yaml"),
+        schedule=Schedule(cron="30 2 * * 1-5", time_zone="Europe/Berlin", stagger_s=60.0),
+        model="m",
+        api_key_env="KEY",
+        pairs=4,
+        load=Load(arrivals=ClosedLoop(sessions=8), max_in_flight=4, waits={"user": WaitScale(cap_s=5.0), "tool": WaitScale(scale=0.5)}),
+        seed=7,
+        budget=Budget(calls=900, minutes=30.0, usd=2.5),
+        setting=Setting(policy=Policy(min_change=0.05), name=f"{tmp_path / 'jobs.yaml'}: job 'nightly': policy"),
+        metrics=("ttft_ms", "tpot_ms"),
+        noise=0.02,
+        reference="r1",
+        control=False,
+        keep_runs=9,
+        notify=Notify(digest=tmp_path / "d.md", junit=tmp_path / "j.xml", prometheus=tmp_path / "p.prom", webhook_env="HOOK", always=True),
+        folder=tmp_path,
+        spec=json.dumps(entry, separators=(",", ":")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("load", "arrivals"),
+    [
+        ({}, Recorded(speed=1.0)),
+        ({"speed": 2.0}, Recorded(speed=2.0)),
+        ({"sessions": 3, "speed": 2.0}, ClosedLoop(sessions=3)),
+        ({"rate_per_s": 0.5}, OpenLoop(rate_per_s=0.5)),
+    ],
+)
+def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, object], arrivals: Arrivals) -> None:
+    assert job("nightly", LEAST | {"load": load}, at=tmp_path / "jobs.yaml").load == Load(arrivals=arrivals)
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"pairs": 2}, "pairs must be >= 3: fewer have no interval"),
+        ({"pairs": 3}, None),
+        ({"traces": []}, "traces names at least one"),
+        ({"metrics": []}, "metrics names at least one, each once"),
+        ({"metrics": ["ttft_ms", "ttft_ms"]}, "metrics names at least one, each once"),
+        ({"budget": {"calls": 0}}, "budget.calls must be >= 1"),
+        ({"budget": {"calls": 1}}, None),
+        ({"budget": {"minutes": 0}}, "budget.minutes must be positive"),
+        ({"budget": {"minutes": 0.5}}, None),
+        ({"budget": {"usd": 0}}, "budget.usd must be positive"),
+        ({"budget": {"usd": 0.1}}, None),
+        ({"noise": 0}, "noise must be positive"),
+        ({"retention": {"runs": 1}}, "retention.runs must be >= 2: the reference and the latest"),
+        ({"retention": {"runs": 2}}, None),
+        ({"load": {"speed": 0}}, "load.speed must be positive"),
+        ({"load": {"rate_per_s": 0}}, "load.rate_per_s must be positive"),
+        ({"load": {"sessions": 0}}, "load.sessions and load.max_in_flight must be >= 1"),
+        ({"load": {"max_in_flight": 0}}, "load.sessions and load.max_in_flight must be >= 1"),
+        ({"load": {"sessions": 1, "max_in_flight": 1}}, None),
+        ({"load": {"waits": {"tool": {"scale": -0.1}}}}, "load.waits must not be negative"),
+        ({"load": {"waits": {"tool": {"cap_s": -0.1}}}}, "load.waits must not be negative"),
+        ({"load": {"waits": {"tool": {"scale": 0, "cap_s": 0}}}}, None),
+        ({"load": {"sessions": 1, "rate_per_s": 1}}, "load has sessions or rate_per_s, not both"),
+    ],
+)
+def test_a_number_that_cannot_be_meant_is_refused_at_its_bound(tmp_path: Path, entry: dict[str, object], says: str | None) -> None:
+    said = None
+    try:
+        job("nightly", LEAST | entry, at=tmp_path / "jobs.yaml")
+    except AgentloadError as error:
+        said = error.message
+    assert said == (says and f"{tmp_path / 'jobs.yaml'}: job 'nightly': {says}")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_taken"),
+    [("a", True), ("nightly-rag-2", True), ("a" * 52, True), ("a" * 53, False), ("-a", False), ("a-", False), ("A", False), ("", False)],
+)
+def test_a_name_is_one_that_files_and_schedulers_take(tmp_path: Path, name: str, *, is_taken: bool) -> None:
+    try:
+        taken = job(name, LEAST, at=tmp_path / "jobs.yaml").name
+    except AgentloadError:
+        taken = None
+    assert taken == (name if is_taken else None)
+
+
+def test_a_control_doubles_what_an_execution_may_take(tmp_path: Path) -> None:
+    made = job("nightly", LEAST, at=tmp_path / "jobs.yaml")
+    assert (made.times(is_controlled=True), made.times(is_controlled=False), made.longest_s) == (2, 1, 7200.0)
+    assert job("nightly", LEAST | {"control": False}, at=tmp_path / "jobs.yaml").longest_s == 3600.0
