@@ -12,6 +12,8 @@ from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.matrix.described import LeftOut, Matrix
 from agentload.matrix.estimate import Estimate
 from agentload.matrix.parts import Part
+from agentload.matrix.steps import Step
+from agentload.study.argv import command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +42,30 @@ class Dry:
 
 def dry(parts: Sequence[Part]) -> Dry:
     """Add up what the parts of a matrix take."""
-    steps = [(step, part.estimates[step.name]) for part in parts for step in part.steps]
-    prices = [takes.usd for _, takes in steps if takes.usd is not None]
+    steps = [(part, step, part.estimates[step.name]) for part in parts for step in part.steps]
+    prices = [takes.usd for _, _, takes in steps if takes.usd is not None]
     return Dry(
         cells=tuple(
             (part.name, arm, workload.name) for part in parts for arm in part.planned.arms for workload in part.planned.matrix.workloads
         ),
         left_out=tuple(each for part in parts for each in part.left_out),
         notes=tuple(note for part in parts for note in part.notes),
-        steps=tuple(DryStep(step=step.key, command=shlex.join(["agentload", *step.typed(None)]), takes=takes) for step, takes in steps),
-        calls=sum(takes.calls or 0 for _, takes in steps),
-        starts=sum(takes.starts for _, takes in steps),
-        minutes=sum(takes.minutes for _, takes in steps),
+        steps=tuple(DryStep(step=step.key, command=_command(part, step), takes=takes) for part, step, takes in steps),
+        calls=sum(takes.calls or 0 for _, _, takes in steps),
+        starts=sum(takes.starts for _, _, takes in steps),
+        minutes=sum(takes.minutes for _, _, takes in steps),
         usd=sum(prices) if prices else None,
     )
+
+
+def _command(part: Part, step: Step) -> str:
+    """Return the command line that runs the step by itself."""
+    places = part.planned.places
+    database = str(places.database(part.name))
+    if step.study is not None:
+        return command(step.study, db=database)
+    policy = ("--policy", str(places.policy)) if part.planned.matrix.policy else ()
+    return shlex.join(("agentload", "report", database, "-o", str(places.report(part.name)), *policy))
 
 
 def printed(matrix: Matrix, parts: Sequence[Part]) -> str:

@@ -1,4 +1,4 @@
-"""Run one verb as it is typed, in a process of its own: what it says is passed on and kept, and it can be asked to stop."""
+"""Run one study in a process of its own: what it says is passed on and kept, and it can be asked to stop."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO, Final
+
+from agentload.study.document import yaml_text
+from agentload.study.kinds import Replay, Study
 
 DRAIN_S: Final = 300.0
 """From the first request to stop until the second, and as long again until it is killed: what is in flight may be a long answer."""
@@ -68,13 +71,29 @@ class _Heard:
                 self.told(line.rstrip())
 
 
-def run(arguments: Sequence[str], *, said: Path, until: float, stops: Stops, told: Callable[[str], None], lock: int | None = None) -> Ended:
-    """Run `agentload ARGUMENTS` and return how it ended; from the instant *until* on, or when we are asked, it is asked to stop.
+def run(
+    study: Study,
+    *,
+    database: Path,
+    run: str | None,
+    said: Path,
+    until: float,
+    stops: Stops,
+    told: Callable[[str], None],
+    lock: int | None = None,
+) -> Ended:
+    """Run a study and return how it ended; from the instant *until* on, or when we are asked, it is asked to stop.
+
+    It lies beside what it *said*, goes on with the *run* of a replay, and adds to it what anything else finds.
 
     It has a process group of its own, so that Ctrl-C reaches us alone and is passed on once. It has *lock* open as well:
     should we be killed, what it locks is held until the verb has ended too.
     """
     said.parent.mkdir(parents=True, exist_ok=True)
+    written = said.with_suffix(".yaml")
+    written.write_text(yaml_text(study), encoding="utf-8")
+    joined = () if run is None else ("--resume" if isinstance(study, Replay) else "--into", run)
+    arguments = ("run", str(written), "--db", str(database), *joined)
     with said.open("a", encoding="utf-8") as file, _started(arguments, lock) as process:
         assert process.stdout is not None, "a pipe"
         assert process.stderr is not None, "a pipe"

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from agentload.matrix.measure import Measure
+
 Settings: TypeAlias = Mapping[str, object]
 """Flags of `vllm serve` without their dashes, and their values."""
 
@@ -55,62 +57,6 @@ class Workload:
     options: Mapping[str, object] = field(default_factory=dict)
     scale: float = 1.0
     seed: int = 7
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contexts:
-    """A sweep of lengths, one call at a time."""
-
-    lengths: str
-    pairs: int = 3
-    output: int = 128
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Concurrency:
-    """A search for the sessions that a server carries before trouble."""
-
-    seconds: float = 60.0
-    start: int = 4
-    slo: str | None = None
-    workloads: tuple[str, ...] = ()
-    """Those that are searched, `mix` for all at once; () is each on its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
-    """Questions that every arm is asked."""
-
-    tasks: tuple[str, ...] = ()
-    """() is the verb's own choice."""
-    contexts: str = "4k..32k"
-    items: int | None = None
-    depths: int = 10
-    concurrency: int = 8
-    thinking: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """How much is measured."""
-
-    pairs: int = 6
-    restarts: int | None = 3
-    """Starts of each server in the replay, where we start it."""
-    sessions: int | None = 8
-    """At once; None plays the traces' own starts."""
-    waits: Mapping[str, float] = field(default_factory=dict)
-    """Longest wait in seconds, by its kind."""
-    duration_s: float | None = None
-    max_calls: int | None = None
-    aa: bool = False
-    """Play the first configuration a second time: the noise floor."""
-    seed: int = 0
-    noise: bool = True
-    contexts: Contexts | None = None
-    concurrency: Concurrency | None = None
-    accuracy: Accuracy | None = None
-    isolation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

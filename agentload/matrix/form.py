@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -38,52 +38,6 @@ class Workload(Strict):
     seed: int = 7
 
 
-class Contexts(Strict):
-    """`measure.contexts`."""
-
-    lengths: str | int
-    pairs: Count = 3
-    output: Count = 128
-
-
-class Concurrency(Strict):
-    """`measure.concurrency`."""
-
-    seconds: Positive = 60.0
-    start: Count = 4
-    slo: str | None = None
-    workloads: list[str] = []
-
-
-class Accuracy(Strict):
-    """`measure.accuracy`."""
-
-    tasks: list[str] = []
-    contexts: str | int = "4k..32k"
-    items: Count | None = None
-    depths: Count = 10
-    concurrency: Count = 8
-    thinking: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-
-class Measure(Strict):
-    """`measure`."""
-
-    pairs: Count = 6
-    restarts: Count | None = 3
-    sessions: Count | None = 8
-    waits: dict[Literal["user", "tool", "schedule"], NotNegative] = {}
-    duration_s: Positive | None = None
-    max_calls: Count | None = None
-    aa: bool = False
-    seed: int = 0
-    noise: bool = True
-    contexts: Contexts | str | int | None = None
-    concurrency: Concurrency | None = None
-    accuracy: Accuracy | None = None
-    isolation: bool = False
-
-
 class Server(Strict):
     """`server`."""
 
@@ -106,6 +60,6 @@ class File(Strict):
     name: str = "matrix"
     configs: list[str] | dict[str, dict[str, Any] | None] | None = None
     grid: dict[str, Any] = {}
-    measure: Measure = msgspec.field(default_factory=Measure)
+    measure: dict[str, Any] = {}
     server: Server = msgspec.field(default_factory=Server)
     policy: dict[str, Any] = {}

@@ -22,7 +22,7 @@ def origin(part: Part) -> dict[str, str]:
     traces = {each.name: digest(planned.places.trace(each.name)) for each in planned.matrix.workloads}
     return {
         "reference": planned.arms[0],
-        "load": _digest(replay.asks),
+        "load": _digest(replay.asked),
         **{f"workload {name}": found for name, found in traces.items()},
         **{f"server of {arm}": _digest(server) for arm, server in _servers(planned).items()},
     }

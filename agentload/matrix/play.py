@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeAlias
 
-from agentload.errors import InterruptError
+from agentload.errors import AgentloadError, InterruptError
 from agentload.matrix import child
 from agentload.matrix.child import INTERRUPTED, Ended, Stops
 from agentload.matrix.described import Matrix
@@ -23,6 +24,9 @@ from agentload.matrix.resume import changed, resumed
 from agentload.matrix.state import Done, State, alone_in, write_state
 from agentload.matrix.steps import Step
 from agentload.model.trace import Trace
+from agentload.report.advise import advise
+from agentload.report.policy import Setting, parse
+from agentload.report.write import write
 
 NO_RUN: Final = "the replay has not finished a pair of blocks"
 ANSWERED: Final = "its questions were answered with more or less thinking: another --out asks them anew"
@@ -30,7 +34,9 @@ KILLED: Final = "it was killed in its middle"
 GO_ON: Final = "the same command goes on from there"
 Told: TypeAlias = Callable[[str], None]
 Verb: TypeAlias = Callable[..., Ended]
-"""Runs one verb; as `child.run`."""
+"""Runs one study; as `child.run`."""
+Reporter: TypeAlias = Callable[[Path, str, Path], Ended]
+"""Writes the report of a database's run into a folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +56,25 @@ def play(
     minutes: float | None = None,
     told: Told = lambda _: None,
     verb: Verb = child.run,
+    report: Reporter | None = None,
 ) -> Played:
     """Play what is left of a matrix. Raises InterruptError when we are asked to stop; what was done stays done."""
     found = parts(matrix, places, traces, only=only)
     with alone_in(places.root) as lock, Stops().heard() as stops:
         lay_out(matrix, places, traces)
         held = partial(verb, lock=lock)
-        return _Playing(found, places=places, traces=traces, stops=stops, minutes=minutes, told=told, verb=held).play()
+        reporting = report or partial(reported, parse(matrix.policy, at="policy") if matrix.policy else Setting())
+        return _Playing(found, places=places, traces=traces, stops=stops, minutes=minutes, told=told, verb=held, report=reporting).play()
+
+
+def reported(setting: Setting, database: Path, run: str, folder: Path) -> Ended:
+    """Decide on a run and write its report."""
+    try:
+        write(advise(database, run, setting=setting), folder)
+    except AgentloadError as error:
+        hint = f"; hint: {error.hint}" if error.hint else ""
+        return Ended(code=1, is_timed_out=False, error=f"error: {error.message}{hint}")
+    return Ended(code=0, is_timed_out=False)
 
 
 class _Playing:
@@ -72,12 +90,14 @@ class _Playing:
         minutes: float | None,
         told: Told,
         verb: Verb,
+        report: Reporter,
     ) -> None:
         self._places = places
         self._traces = traces
         self._stops = stops
         self._told = told
         self._verb = verb
+        self._report = report
         standing = [resumed(part, traces) for part in found]
         self._parts = [part for part, _ in standing]
         self._states = {part.name: state for part, state in standing}
@@ -132,19 +152,28 @@ class _Playing:
         self._announce(step)
         self._keep(step.model, self._states[step.model].with_step(step.name, replace(made, outcome="stopped", said=KILLED)))
         began = time.monotonic()
-        ended = self._verb(
-            step.typed(run, pairs=left),
-            said=self._places.said(step.model, step.name),
-            until=self._pace.until(self._parts, step),
-            stops=self._stops,
-            told=lambda line: self._told(f"  {line}"),
-        )
+        ended = self._ended(step, run, left)
         seconds = time.monotonic() - began
         if ended.code == 0 and (run is None if step.kind == "replay" else last is None):  # it was played whole
             self._pace.spent(seconds, expected_minutes=self._parts[place].estimates[step.name].minutes)
         self._note(step, _done(replace(made, seconds=round(seconds, 1), code=ended.code), ended))
         self._heed(step.key)
         return ended.code in {0, INTERRUPTED}
+
+    def _ended(self, step: Step, run: str | None, left: int | None) -> Ended:
+        study, database = step.left(left), self._places.database(step.model)
+        if study is None:
+            assert run is not None, "a report is of a run"
+            return self._report(database, run, self._places.report(step.model))
+        return self._verb(
+            study,
+            database=database,
+            run=run,
+            said=self._places.said(step.model, step.name),
+            until=self._pace.until(self._parts, step),
+            stops=self._stops,
+            told=lambda line: self._told(f"  {line}"),
+        )
 
     def _asked(self, step: Step, before: Begun | None, last: Done | None) -> tuple[Done, int | None]:
         """Return what is written down of a step that is done, and the pairs that are left of a sweep."""

@@ -18,14 +18,12 @@ from agentload.endpoints.urls import without_user
 from agentload.errors import AgentloadError, UsageError
 from agentload.matrix import form, known
 from agentload.matrix import settings as said
-from agentload.matrix.described import Accuracy, Concurrency, Config, Contexts, Matrix, Measure, Model, Server, Workload
-from agentload.matrix.steps import MIX
+from agentload.matrix.described import Config, Matrix, Model, Server, Workload
+from agentload.matrix.measure import MIX, SHOWN, measure
 from agentload.report.policy import parse as parse_policy
 from agentload.workloads import catalog
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
-SLO: Final = re.compile(r"(?:ttft|tpot|turn)=[\d.]+(?:, *(?:ttft|tpot|turn)=[\d.]+)*")
-SHOWN: Final = "agentload matrix --preset mini-lab prints a whole one"
 DEFAULT_CONFIGS: Final = ("bf16", "fp8", "fp8-skip-sw")
 
 
@@ -56,14 +54,14 @@ def parse(text: str, *, at: str) -> Matrix:
     for kind, found in (("models", models), ("workloads", workloads)):
         if not found:
             raise UsageError(f"{at}: '{kind}' names none", hint=SHOWN)
-    measure = _measure(file.measure, at, workloads)
+    measured = measure(file.measure, f"{at}: measure", workloads=tuple(each.name for each in workloads))
     parse_policy(file.policy, at=f"{at}: policy")
     return Matrix(
         name=file.name,
         models=models,
         configs=configs,
         workloads=workloads,
-        measure=measure,
+        measure=measured,
         server=_server(file.server, at),
         policy=file.policy,
     )
@@ -155,55 +153,6 @@ def _workload(name: str, given: str | form.Workload, where: str) -> Workload:
         except AgentloadError as error:
             raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
     return Workload(name=name, generate=each.generate, trace=each.trace, options=each.options, scale=each.scale, seed=each.seed)
-
-
-def _measure(given: form.Measure, at: str, workloads: tuple[Workload, ...]) -> Measure:
-    search, names = given.concurrency, (*(each.name for each in workloads), MIX)
-    if search is not None and search.slo is not None and not SLO.fullmatch(search.slo):
-        raise UsageError(f"{at}: measure.concurrency.slo is such as ttft=3000,tpot=50", hint=SHOWN)
-    if search is not None and (unknown := [name for name in search.workloads if name not in names]):
-        raise UsageError(f"{at}: measure.concurrency: no workload '{unknown[0]}'", hint=f"any of: {', '.join(names)}")
-    return Measure(
-        pairs=given.pairs,
-        restarts=None if given.restarts is None else min(given.restarts, given.pairs),
-        sessions=given.sessions,
-        waits={str(kind): seconds for kind, seconds in given.waits.items()},
-        duration_s=given.duration_s,
-        max_calls=given.max_calls,
-        aa=given.aa,
-        seed=given.seed,
-        noise=given.noise,
-        contexts=_contexts(given.contexts),
-        concurrency=_concurrency(search),
-        accuracy=_accuracy(given.accuracy),
-        isolation=given.isolation,
-    )
-
-
-def _contexts(given: form.Contexts | str | int | None) -> Contexts | None:
-    if given is None:
-        return None
-    each = given if isinstance(given, form.Contexts) else form.Contexts(lengths=given)
-    return Contexts(lengths=str(each.lengths), pairs=each.pairs, output=each.output)
-
-
-def _concurrency(given: form.Concurrency | None) -> Concurrency | None:
-    if given is None:
-        return None
-    return Concurrency(seconds=given.seconds, start=given.start, slo=given.slo, workloads=tuple(given.workloads))
-
-
-def _accuracy(given: form.Accuracy | None) -> Accuracy | None:
-    if given is None:
-        return None
-    return Accuracy(
-        tasks=tuple(given.tasks),
-        contexts=str(given.contexts),
-        items=given.items,
-        depths=given.depths,
-        concurrency=given.concurrency,
-        thinking=given.thinking,
-    )
 
 
 def _server(given: form.Server, at: str) -> Server:

@@ -1,36 +1,33 @@
-"""What is run for one model, in order: each step is one verb, as it would be typed."""
+"""What is run for one model, in order: each step is a study, handed to a process of its own; the last one is the report."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
 
 from agentload.endpoints.read import EMULATED
 from agentload.matrix.described import Matrix, Model
+from agentload.matrix.measure import MIX
 from agentload.matrix.places import Places
+from agentload.study.change import essence, extended
+from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.parts import TraceRef
 
 Kind: TypeAlias = Literal["replay", "context", "concurrency", "accuracy", "isolation", "report"]
-MIX = "mix"
+S = TypeVar("S", Replay, Sweep, Search, Ask, Probe)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One verb for one model."""
+    """One study for one model; None: its report."""
 
     model: str
     name: str
     kind: Kind
     arms: tuple[str, ...]
-    asks: tuple[str, ...]
-    """The verb and what it measures."""
-    where: tuple[str, ...] = ()
-    """Files, patience and helpers: with others it is the same step still."""
-    pairs: int | None = None
-    """Of a replay or a sweep of lengths, which may be gone on with."""
-    settled: str = ""
-    """What of it may not change once it has measured something."""
+    study: Study | None
 
     @property
     def key(self) -> str:
@@ -40,13 +37,21 @@ class Step:
     @property
     def asked(self) -> str:
         """Return what tells it from a step that measures something else, wherever the matrix lies."""
-        return shlex.join(self.asks)
+        return self.kind if self.study is None else essence(self.study)
 
-    def typed(self, run: str | None, *, pairs: int | None = None) -> tuple[str, ...]:
-        """Return its arguments for the model's run; *run* is None before there is one. *pairs*: those of a sweep that are left."""
-        joined = {"replay": "--resume", "report": "--run"}.get(self.kind, "--into")
-        wanted = pairs or self.pairs
-        return (*self.asks, *self.where, *(() if wanted is None else ("--pairs", str(wanted))), *(() if run is None else (joined, run)))
+    @property
+    def pairs(self) -> int | None:
+        """Return the pairs of a replay or a sweep of lengths, which can be resumed."""
+        return self.study.pairs if isinstance(self.study, Replay | Sweep) else None
+
+    @property
+    def settled(self) -> str:
+        """Return what of it may not change once it has measured something."""
+        return f"thinking {self.study.thinking_tokens}" if isinstance(self.study, Ask) else ""
+
+    def left(self, pairs: int | None) -> Study | None:
+        """Return its study with so many pairs, those of a sweep that are left; None: with all."""
+        return self.study if pairs is None or self.study is None else extended(self.study, pairs=pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,10 @@ class Planned:
         return (self.model.endpoints or "").startswith(EMULATED)
 
     def endpoints(self, *arms: str) -> str:
-        """Return what `--endpoints` is given for some of the arms, or for all."""
+        """Return what names the endpoints of some of the arms, or of all."""
         if self.is_emulated:
             return f"{(self.model.endpoints or '').partition('/')[0]}/{'+'.join(arms or self.arms)}"
-        return str(self.places.endpoints(self.model.name, arms[0] if arms else None))
+        return str(self.places.endpoints(self.model.name, arms[0] if arms else None).resolve())
 
 
 def steps(planned: Planned) -> tuple[Step, ...]:
@@ -85,118 +90,38 @@ def steps(planned: Planned) -> tuple[Step, ...]:
 def _steps(planned: Planned) -> Iterator[Step]:
     measure = planned.matrix.measure
     names = [each.name for each in planned.matrix.workloads]
-    yield _replay(planned, names)
-    if measure.contexts is not None:
-        yield _context(planned)
-    if measure.concurrency is not None:
-        for workload in measure.concurrency.workloads or names:
-            for arm in planned.arms:
-                yield _concurrency(planned, workload, names if workload == MIX else [workload], arm)
-    if measure.accuracy is not None:
-        yield _accuracy(planned)
-    if measure.isolation and planned.is_launched:
-        logs = ("--logs", str(planned.places.logs(planned.model.name, "isolation")))
-        yield _step(planned, "isolation", asks=("probe", "--matrix"), where=(*_common(planned), *logs))
-    yield _report(planned)
-
-
-def _step(planned: Planned, kind: Kind, *, asks: Sequence[str], where: Sequence[str], pairs: int | None = None, settled: str = "") -> Step:
-    """Return a step of all arms, which is called what it is."""
-    return Step(
-        model=planned.model.name,
-        name=kind,
-        kind=kind,
-        arms=planned.arms,
-        asks=tuple(asks),
-        where=tuple(where),
-        pairs=pairs,
-        settled=settled,
-    )
-
-
-def _replay(planned: Planned, names: Sequence[str]) -> Step:
-    measure = planned.matrix.measure
-    played = {"--sessions": measure.sessions, "--duration": measure.duration_s, "--max-calls": measure.max_calls}
-    control = ("--aa", planned.arms[0]) if measure.aa else ()
-    traces = tuple(str(planned.places.trace(name)) for name in names)
+    control = planned.arms[0] if measure.has_control else None
     # Which start a pair was played on is seen, not planned: more pairs may bring more starts.
-    restarts = ("--restarts", str(measure.restarts)) if planned.is_launched and measure.restarts is not None else ()
-    asks = ("replay", *_options(played), *_waits(planned), *control, *_seeded(planned))
-    return _step(
-        planned, "replay", asks=asks, where=(*traces, *_common(planned), *_launch(planned, "replay"), *restarts), pairs=measure.pairs
-    )
+    yield _step(planned, "replay", extended(measure.replay, traces=_traces(planned, names), aa=control))
+    if measure.contexts is not None:
+        yield _step(planned, "context", measure.contexts)
+    if measure.concurrency is not None:
+        for workload in measure.searched or names:
+            study = extended(measure.concurrency, traces=_traces(planned, names if workload == MIX else [workload]))
+            for arm in planned.arms:
+                yield _step(planned, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm)
+    if measure.accuracy is not None:
+        # Found once a server has downloaded the model: the questions are as long with it as without.
+        yield _step(planned, "accuracy", extended(measure.accuracy, tokenizer=planned.tokenizer))
+    if measure.isolation is not None and planned.is_launched:
+        yield _step(planned, "isolation", measure.isolation)
+    yield Step(model=planned.model.name, name="report", kind="report", arms=planned.arms, study=None)
 
 
-def _context(planned: Planned) -> Step:
-    wanted = planned.matrix.measure.contexts
-    assert wanted is not None, "asked for"
-    asks = ("sweep", "--contexts", wanted.lengths, "--output", str(wanted.output), *_seeded(planned))
-    return _step(planned, "context", asks=asks, where=(*_common(planned), *_launch(planned, "context")), pairs=wanted.pairs)
-
-
-def _concurrency(planned: Planned, workload: str, traces: Sequence[str], arm: str) -> Step:
-    wanted = planned.matrix.measure.concurrency
-    assert wanted is not None, "asked for"
-    name = f"concurrency/{workload}/{arm}"
-    tried = {"--start": wanted.start, "--seconds": wanted.seconds, "--slo": wanted.slo}
-    paths = ",".join(str(planned.places.trace(each)) for each in traces)
-    return Step(
-        model=planned.model.name,
-        name=name,
-        kind="concurrency",
-        arms=(arm,),
-        asks=("sweep", "--concurrency", *_options(tried), *_waits(planned), *_seeded(planned)),
-        where=("--trace", paths, *_common(planned, arm), *_launch(planned, name)),
-    )
-
-
-def _accuracy(planned: Planned) -> Step:
-    wanted = planned.matrix.measure.accuracy
-    assert wanted is not None, "asked for"
-    asked = {
-        "--tasks": ",".join(wanted.tasks) or None,
-        "--contexts": wanted.contexts,
-        "--items": wanted.items,
-        "--depths": wanted.depths,
-        "--thinking": wanted.thinking or None,
-        "--seed": planned.matrix.measure.seed,
+def _step(planned: Planned, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None) -> Step:
+    """Return a step of all arms, or of one, which asks the model's servers."""
+    called, server = name or kind, planned.matrix.server
+    whom = {
+        "endpoints": planned.endpoints(*(() if arm is None else (arm,))),
+        "logs": str(planned.places.logs(planned.model.name, called).resolve()),
+        "launch": planned.is_launched and kind != "isolation",
+        "start_timeout_s": server.start_timeout_s,
     }
-    # Found once a server has downloaded the model: the questions are as long with it as without.
-    how = {"--concurrency": wanted.concurrency, "--tokenizer": planned.tokenizer}
-    return _step(
-        planned,
-        "accuracy",
-        asks=("eval", *_options(asked)),
-        where=(*_common(planned), *_options(how), *_launch(planned, "accuracy")),
-        settled=f"thinking {wanted.thinking}",
-    )
-
-
-def _report(planned: Planned) -> Step:
-    places, model = planned.places, planned.model.name
-    policy = ("--policy", str(places.policy)) if planned.matrix.policy else ()
-    return _step(planned, "report", asks=("report",), where=(str(places.database(model)), "-o", str(places.report(model)), *policy))
-
-
-def _common(planned: Planned, *arms: str) -> tuple[str, ...]:
-    return ("--endpoints", planned.endpoints(*arms), "--db", str(planned.places.database(planned.model.name)))
-
-
-def _launch(planned: Planned, step: str) -> tuple[str, ...]:
     if not planned.is_launched:
-        return ()
-    timeout = f"{planned.matrix.server.start_timeout_s:g}"
-    return ("--launch", "--logs", str(planned.places.logs(planned.model.name, step)), "--start-timeout", timeout)
+        whom["restarts"] = None
+    study = extended(template, **whom)
+    return Step(model=planned.model.name, name=called, kind=kind, arms=planned.arms if arm is None else (arm,), study=study)
 
 
-def _waits(planned: Planned) -> tuple[str, ...]:
-    return tuple(word for kind, seconds in planned.matrix.measure.waits.items() for word in ("--wait-cap", f"{kind}={seconds:g}"))
-
-
-def _seeded(planned: Planned) -> tuple[str, ...]:
-    measure = planned.matrix.measure
-    return ("--seed", str(measure.seed), *(() if measure.noise else ("--no-noise",)))
-
-
-def _options(values: Mapping[str, object]) -> tuple[str, ...]:
-    return tuple(word for name, value in values.items() if value is not None for word in (name, str(value)))
+def _traces(planned: Planned, names: Sequence[str]) -> tuple[TraceRef, ...]:
+    return tuple(TraceRef(path=str(Path(planned.places.trace(name)).resolve())) for name in names)

@@ -57,7 +57,7 @@ class Form:
 _LIVE_ONLY: Final = frozenset({"tokenizer", "timeouts", "warmup", "aa", "on_dead", "workers", "keep_raw", "lenient"})
 _TRACE: Final = {
     "option": "--trace",
-    "text": WORDS,
+    "text": replace(WORDS, write=lambda refs: ",".join(each.path for each in refs)),
     "default": (TraceRef(path="chat"),),
     "help": "--concurrency: whose sessions run; several, separated by commas, as one mix.",
 }

@@ -10,7 +10,7 @@ import msgspec
 
 from agentload.study.document import fields_of, tag
 from agentload.study.fields import Role
-from agentload.study.kinds import Replay, Study
+from agentload.study.kinds import Ask, Replay, Study
 
 S = TypeVar("S", bound=Study)
 
@@ -63,3 +63,10 @@ def resumed(began: S, now: S) -> S:
     if isinstance(began, Replay) and isinstance(now, Replay) and now.capacity is not None and now.load.duration_s is None:
         return extended(now, duration_s=began.load.duration_s)
     return now
+
+
+def essence(study: Study) -> str:
+    """Return what tells a study from those that measure something else, wherever its files lie; of questions, their number too."""
+    roles = ("what", "amount") if isinstance(study, Ask) else ("what",)
+    said = {".".join(path): msgspec.to_builtins(_compared(flag.value(study))) for path, flag in fields_of(study) if flag.said.role in roles}
+    return msgspec.json.encode({"kind": tag(type(study)), **said}).decode()

@@ -87,7 +87,7 @@ def is_whole(study: Study) -> bool:
 
 def _by_options(options: Mapping[str, Any], design: str, seed: int) -> Study | None:
     """Return a replay whose command is not one of `replay`, such as that of a job: by the conditions that older versions wrote down."""
-    if "load" not in options:
+    if not options.get("load"):
         return None
     servers: Servers = Virtual(profile=options["profile"]) if "profile" in options else Live(endpoints="")
     capacity = options.get("capacity") or {}

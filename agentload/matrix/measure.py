@@ -1,0 +1,110 @@
+"""What a matrix measures on every model: studies that lack only whom they ask and what they play.
+
+Each key of `measure` is a field of the replay; `contexts`, `concurrency` and `accuracy` hold those of a sweep, a search and of questions.
+The names that they had in older files are read as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from agentload.errors import UsageError
+from agentload.study.document import study
+from agentload.study.fields import Part
+from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
+from agentload.study.parts import Live
+
+NOBODY: Final = "nobody"
+"""Whom a template asks."""
+MIX: Final = "mix"
+"""In place of a workload: all of them at once."""
+PAIRS: Final = 3
+SHOWN: Final = "agentload matrix --preset mini-lab prints a whole one"
+_OLD_LOAD: Final = {"sessions": "sessions", "waits": "wait_cap_s", "duration_s": "duration_s", "max_calls": "max_calls"}
+_OLD: Final[Mapping[str, Mapping[str, str]]] = {
+    "contexts": {"lengths": "contexts", "output": "output_tokens"},
+    "concurrency": {"seconds": "trial_s"},
+    "accuracy": {"thinking": "thinking_tokens"},
+}
+_OWN: Final = ("contexts", "concurrency", "accuracy", "isolation")
+_SERVERS: Final = frozenset({"model", "api_key_env", "noise", "force", "restarts"})
+P = TypeVar("P", bound=Part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """Templates of the studies; None is not measured."""
+
+    replay: Replay
+    has_control: bool = False
+    """Play the first configuration a second time: the noise floor."""
+    contexts: Sweep | None = None
+    concurrency: Search | None = None
+    searched: tuple[str, ...] = ()
+    """Workloads that are searched, `mix` for all at once; () is each on its own."""
+    accuracy: Ask | None = None
+    isolation: Probe | None = None
+
+
+def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> Measure:
+    """Read what is measured. Raises UsageError that names the field."""
+    given = dict(said)
+    parts = {name: given.pop(name, None) for name in _OWN}
+    has_control = given.pop("aa", False)
+    if not isinstance(has_control, bool) or not isinstance(parts["isolation"] or False, bool):
+        raise UsageError(f"{at}: 'aa' and 'isolation' are true or false", hint=SHOWN)
+    replay = _replay(given, at)
+    servers = msgspec.structs.replace(cast(Live, replay.servers), restarts=None)
+    search, sweep, ask = (_part(parts[name], name, at) for name in ("concurrency", "contexts", "accuracy"))
+    searched = tuple(search.pop("workloads", ())) if search is not None else ()
+    if unknown := [name for name in searched if name not in (*workloads, MIX)]:
+        raise UsageError(f"{at}.concurrency: no workload '{unknown[0]}'", hint=f"any of: {', '.join((*workloads, MIX))}")
+    waits = {"wait_cap_s": dict(replay.load.wait_cap_s)}
+    return Measure(
+        replay=replay,
+        has_control=has_control,
+        contexts=_template(sweep, Sweep, f"{at}.contexts", servers, pairs=PAIRS, seed=replay.seed),
+        concurrency=_template(search, Search, f"{at}.concurrency", servers, traces=["-"], seed=replay.seed, load=waits),
+        searched=searched,
+        accuracy=_template(ask, Ask, f"{at}.accuracy", servers, seed=replay.seed),
+        isolation=Probe(servers=servers, matrix=True) if parts["isolation"] else None,
+    )
+
+
+def _replay(given: Mapping[str, Any], at: str) -> Replay:
+    fields = dict(given)
+    load = fields.pop("load", None)
+    if load is None:  # eight sessions at once, unless it says otherwise
+        load = {"sessions": 8}
+    old = {_OLD_LOAD[name]: fields.pop(name) for name in _OLD_LOAD if name in fields}
+    servers = {"endpoints": NOBODY, "restarts": 3, **{name: fields.pop(name) for name in _SERVERS if name in fields}}
+    fields |= {"traces": ["-"], "load": {**load, **old} if isinstance(load, dict) else load, "servers": servers}
+    made = cast(Replay, study(fields, Replay, at=at))
+    asked = cast(Live, made.servers)
+    if asked.restarts is not None:  # no more starts than pairs
+        asked = msgspec.structs.replace(asked, restarts=min(asked.restarts, made.pairs))
+    return msgspec.structs.replace(made, servers=asked)
+
+
+def _part(said: object, name: str, at: str) -> dict[str, Any] | None:
+    """Return the fields of a part by the names that they have in a study."""
+    if said is None:
+        return None
+    given = {"contexts": said} if name == "contexts" and isinstance(said, str | int) else said
+    if not isinstance(given, dict):
+        raise UsageError(f"{at}.{name}: expected a mapping, got {type(said).__name__}", hint=SHOWN)
+    return {_OLD[name].get(field, field): value for field, value in given.items()}
+
+
+def _template(said: Mapping[str, Any] | None, kind: type[P], at: str, servers: Live, **defaults: Any) -> P | None:  # fields of a study
+    if said is None:
+        return None
+    fields = {**defaults, **said}
+    if fields.get("tasks") == []:
+        del fields["tasks"]
+    made = study({**fields, "servers": {"endpoints": NOBODY}}, kind, at=at)
+    return cast(P, msgspec.structs.replace(made, servers=servers))
