@@ -7,7 +7,7 @@ words; `argv` writes a study as the words that make it again, those of its field
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -133,13 +133,20 @@ def argv(made: Study) -> tuple[str, ...]:
         word for flag in own if flag.said.positional and not flag.option.startswith("--") for word in _written(flag, flag.value(made))
     )
     switch = (form.switch,) if form.switch is not None and all(flag.option != form.switch for flag in own) else ()
+    idle = frozenset(flag.option for flag in own if flag.value(made) in _IDLE)
     options = (
         word
         for flag in own
-        if flag.option.startswith("--") and (flag.option == form.switch or flag.value(made) != flag.default)
+        if flag.option.startswith("--") and (flag.option == form.switch or (flag.value(made) != flag.default and _counts(flag, own, idle)))
         for word in _written(flag, flag.value(made))
     )
     return (verb, *positional, *switch, *options)
+
+
+def _counts(flag: Flag, own: Sequence[Flag], idle: Collection[str]) -> bool:
+    """Tell whether an option does anything beside the others: one that does not would be refused."""
+    there = [each.option for each in own if each.option in flag.said.needs]
+    return not there or any(option not in idle for option in there)
 
 
 def command(made: Study, *, db: str | None = None, resume: str | None = None, into: str | None = None) -> str:

@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from agentload.cli._playing import concluded, warned
 
 from agentload.cli import eval as eval_verb
 from agentload.cli import replay
-from agentload.cli._playing import concluded, warned
 from agentload.errors import InterruptError, StoreError
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts

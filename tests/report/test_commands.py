@@ -14,10 +14,10 @@ from advisor import steps
 from advisor.policy import Slo
 from agentload.report.commands import measured, suggested
 from agentload.report.facts import Made, RunFacts
-from agentload.report.read import study
 from agentload.study.argv import built, split
 from agentload.study.kinds import Probe, Study
 from agentload.study.parts import Live
+from agentload.study.stored import stored
 from tests.study.studies import studies
 
 MORE = steps.MorePairs(pairs=8)
@@ -41,7 +41,10 @@ ASKED: dict[type, st.SearchStrategy[steps.Step]] = {
 
 
 def ran(command: str, database: str | None = None) -> RunFacts:
-    return RunFacts(made=Made(run="r", tool_version="1", traces=("rag",), command=command, database=database), study=study(command))
+    return RunFacts(
+        made=Made(run="r", tool_version="1", traces=("rag",), command=command, database=database),
+        study=stored(None, command=command, options="{}"),
+    )
 
 
 def whole(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False) -> str:
@@ -160,10 +163,8 @@ def test_servers_are_never_started_less_often_than_the_run_began_with() -> None:
     ],
 )
 def test_pairs_that_are_wanted_come_on_top_where_the_run_has_as_many(wanted: int, played: int, more: int | None) -> None:
-    command = "agentload replay rag --endpoints arms.yaml --pairs {}"
-    run = replace(made(command.format(4)), options='{"pairs": 4}')
-    asked = f"agentload replay TRACE --endpoints ENDPOINTS --pairs {wanted}"
-    assert whole(asked, run, played=played) == f"{command.format(more or 4)} --resume r"
+    step = steps.MorePairs(pairs=wanted)
+    assert whole(step, ran(f"{PAST} --pairs 4"), played=played) == f"{PAST} --pairs {more or 4} --resume r"
 
 
 def test_a_class_that_few_pairs_of_a_whole_run_hold_asks_for_pairs_on_top() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +15,18 @@ from agentload.run.past import Given, asked_of, check_joined, check_same_questio
 from agentload.run.questions import Question
 from agentload.store import journal
 from agentload.store.places import journal_folder
+from agentload.study.change import extended
+from agentload.study.document import json_text
+from agentload.study.kinds import Ask, Replay
+from agentload.study.parts import Live, TraceRef
+from agentload.study.stored import Notes
 
 QUESTION = Question(task="needle", context=4096, depth=0.5, number=0, repetition=0, item="s0-d00-0000")
 OTHERS = tuple(
     replace(QUESTION, **other)
     for other in ({"task": "json_recall"}, {"context": 8192}, {"depth": None}, {"repetition": 1}, {"item": "s0-d00-0001"})
 )
+STUDY = Ask(servers=Live(endpoints="e"), tasks=("needle",), seed=3)
 RUN = RunRow(
     run_id="r",
     kind="measured",
@@ -34,8 +39,13 @@ RUN = RunRow(
     seed=3,
     version="",
     command="agentload eval",
-    options=json.dumps({"tasks": ["needle"], "caveats": ["b is not what the arms file expects"]}),
+    options=Notes(caveats=("b is not what the arms file expects",), digest="d").text(),
+    study=json_text(STUDY),
 )
+
+
+PLAYED = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"))
+DID_NOT_ASK = "run r did not begin with questions, or an older version did not write them down"
 
 
 def answer(arm: str, question: Question, *, right: bool | None = True, said: str | None = "x") -> AnswerRow:
@@ -107,18 +117,21 @@ def began(run: RunRow | None = RUN, arms: tuple[str, ...] = ("a", "b")) -> Given
 
 
 @pytest.mark.parametrize(
-    ("before", "options", "seed", "says"),
+    ("before", "study", "digest", "says"),
     [
-        (began(), '{"tasks": ["needle"]}', 3, None),
-        (began(), '{"tasks": ["needle"]}', 4, "run r began with other questions"),
-        (began(), '{"tasks": ["needle"], "items": 9}', 3, "run r began with other questions"),
-        (began(None), "{}", 3, "no journal of run r beside x.duckdb"),
+        (began(), STUDY, "d", None),
+        (began(), extended(STUDY, endpoints="elsewhere", concurrency=2), "d", None),
+        (began(), extended(STUDY, seed=4), "d", "run r began with other seed"),
+        (began(), extended(STUDY, items=9), "d", "run r began with other items"),
+        (began(), STUDY, "other", "run r began with other questions"),
+        (began(replace(RUN, study=json_text(PLAYED))), STUDY, "d", DID_NOT_ASK),
+        (began(None), STUDY, "d", "no journal of run r beside x.duckdb"),
     ],
 )
-def test_an_evaluation_goes_on_only_with_the_questions_that_it_began_with(before: Given, options: str, seed: int, says: str | None) -> None:
+def test_an_evaluation_goes_on_only_with_the_questions_that_it_began_with(before: Given, study: Ask, digest: str, says: str | None) -> None:
     said = None
     try:
-        check_same_questions(before, run_id="r", options=options, seed=seed, database=Path("x.duckdb"))
+        check_same_questions(before, run_id="r", study=study, found=Notes(digest=digest), database=Path("x.duckdb"))
     except PlanError as error:
         said = error.message
     assert said == says

@@ -83,7 +83,8 @@ def test_loads_are_tried_in_this_order(start: float, limit: float, tried: list[f
 def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
     trials = (replace(TRIAL, load=4), replace(TRIAL, load=8, trouble="queued"), Trial(load=6, void="other requests"))
     found = Found(arm="a", holds=4, breaks=8, trials=trials)
-    stored = list(rows(found, run_id="r", at_ns=7, seconds=90.0, slo="ttft=100", classes={"rag", "chat"}))
+    study = extended(STUDY, trial_s=90.0, slo=Slo(ttft_ms=100.0))
+    stored = list(rows(found, run_id="r", at_ns=7, study=study, classes={"rag", "chat"}))
     assert [json.loads(row.settings) for row in stored] == [
         {"agents": agents, "slo": "ttft=100", "classes": ["chat", "rag"]} for agents in (4, 8, 6)
     ]
@@ -93,7 +94,7 @@ def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
     details = [json.loads(row.detail or "") for row in stored]
     assert [(each["held"], each["minutes"]) for each in details] == [(True, 1.5), (False, 1.5), (False, 1.5)]
     assert details[0] == asdict(trials[0]) | {"held": True, "minutes": 1.5}
-    nothing = list(rows(replace(found, holds=None), run_id="r", at_ns=7, seconds=90.0, slo="", classes=()))
+    nothing = list(rows(replace(found, holds=None), run_id="r", at_ns=7, study=STUDY, classes=()))
     assert [json.loads(row.detail or "")["held"] for row in nothing] == [False] * 3
 
 

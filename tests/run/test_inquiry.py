@@ -8,9 +8,13 @@ import pytest
 from agentload.ask.asker import Answered, Failed
 from agentload.run.inquiry import FAILURES, Eval, Inquiry
 from agentload.run.questions import Generated, asking
+from agentload.study.kinds import Ask
+from agentload.study.parts import Live
+from agentload.study.stored import Notes
 
 ASKED = Generated(asking=asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
-EVALUATION = Eval(run="r", asked=ASKED, endpoints=(), database=Path("x.duckdb"), seed=0, command="", options={})
+STUDY = Ask(servers=Live(endpoints="e"))
+EVALUATION = Eval(run="r", study=STUDY, asked=ASKED, endpoints=(), database=Path("x.duckdb"), notes=Notes())
 FAILED, ANSWERED = Failed(error="x"), Answered(text="x", finish_reason=None)
 
 

@@ -6,31 +6,46 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentload.errors import PlanError
 from agentload.layout.plan import plan, with_starts
-from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop, Plan, WaitScale
+from agentload.model.plan import Plan
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
-from agentload.run.past import Past, blocks_of, check_resumed, lasted_s, needless, past
+from agentload.run.past import Past, began, check_resumed, needless, past, study_of
 from agentload.run.record import run_row
 from agentload.store import journal
 from agentload.store.places import journal_folder, journals, worker_journals
+from agentload.study.change import extended
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, Load, TraceRef
+from agentload.study.stored import Notes
 from tests.layout.test_swap import swapped
 
 SESSIONS = tuple(Session(session=f"s{i}", workload="chat", start_s=float(i), turns=(Turn(add=(), output=4),)) for i in range(8))
 TRACE = Trace(header=Header(name="t", seed=1), sessions=SESSIONS)
-LOAD = Load(arrivals=ClosedLoop(sessions=2), waits={"user": WaitScale(cap_s=2.0)})
+STUDY = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), pairs=2, load=Load(sessions=2, wait_cap_s={"user": 2.0}))
 
 
-def planned(arms: Sequence[str] = ("a", "b"), *, pairs: int = 2, load: Load = LOAD, seed: int = 0, run: str = "r") -> Plan:
-    return plan(TRACE, arms, run=run, pairs=pairs, load=load, seed=seed)
+def planned(arms: Sequence[str] = ("a", "b"), *, pairs: int = 2, study: Replay = STUDY) -> Plan:
+    return plan(TRACE, arms, run="r", pairs=pairs, load=study.load.planned(), seed=study.seed, design=study.design, cache=study.cache)
 
 
-def described(made: Plan) -> RunRow:
-    return run_row(made, kind="measured", name="t", trace_hash="h", model="m", created_ns=1, command="agentload replay t", settings={})
+def described(made: Plan, study: Replay = STUDY) -> RunRow:
+    return run_row(
+        made,
+        study,
+        kind="measured",
+        name="t",
+        trace_hash="h",
+        model="m",
+        created_ns=1,
+        command="agentload replay t",
+        notes=Notes(),
+    )
 
 
 def leg(number: int) -> LegRow:
@@ -137,35 +152,52 @@ def test_pages_that_a_power_cut_lost_cost_the_pair_that_was_being_played_and_no_
 @pytest.mark.parametrize(
     ("now", "says"),
     [
-        (planned(pairs=1), "run r began with other pairs"),
-        (planned(load=replace(LOAD, arrivals=OpenLoop(rate_per_s=1.0))), "run r began with other load"),
-        (planned(load=replace(LOAD, waits={})), "run r began with other load"),
-        (replace(planned(pairs=3, load=Load()), cache="warm"), "run r began with other load and cache"),
-        (planned(("a", "c")), "run r began with the arms a, b, not a, c"),
-        (planned(seed=1), "run r began with seed 0, not 1"),
-        (replace(planned(), design="parallel"), "run r began with design interleaved, not parallel"),
-        (planned(("b", "a")), "run r began with the arms a, b, not b, a"),
-        (planned(load=replace(LOAD, retries=1)), "run r began with other load"),
-        (replace(planned(), cache="warm"), "run r began with other cache"),
+        ({"pairs": 1}, "run r began with other pairs"),
+        ({"sessions": None, "rate_per_s": 1.0}, "run r began with other sessions and rate"),
+        ({"wait_cap_s": {}}, "run r began with other wait-cap"),
+        ({"pairs": 3, "sessions": None, "cache": "warm"}, "run r began with other cache setting and sessions"),
+        ({"seed": 1}, "run r began with seed 0, not 1"),
+        ({"design": "parallel"}, "run r began with design interleaved, not parallel"),
+        ({"retries": 1}, "run r began with other retries"),
+        ({"cache": "warm"}, "run r began with other cache setting"),
     ],
 )
-def test_a_run_goes_on_only_as_it_began(tmp_path: Path, now: Plan, says: str) -> None:
-    assert refused(tmp_path, began := planned(), began) is None
-    assert refused(tmp_path, began, now) == (says, "resume with what it began with: agentload replay t")
+def test_a_run_goes_on_only_as_it_began(now: dict[str, Any], says: str) -> None:
+    study = extended(STUDY, **now)
+    assert refused(planned(), planned()) is None
+    assert refused(planned(), planned(pairs=study.pairs, study=study), study=study) == (says, HINT)
+
+
+@pytest.mark.parametrize(
+    ("arms", "says"),
+    [(("a", "c"), "run r began with the arms a, b, not a, c"), (("b", "a"), "run r began with the arms a, b, not b, a")],
+)
+def test_a_run_goes_on_only_with_its_arms_in_their_order(arms: Sequence[str], says: str) -> None:
+    assert refused(planned(), planned(arms)) == (says, HINT)
 
 
 def test_a_run_goes_on_with_its_own_trace_and_where_its_journals_are(tmp_path: Path) -> None:
-    database, began = tmp_path / "x.duckdb", planned()
+    database, made = tmp_path / "x.duckdb", planned()
     with pytest.raises(PlanError, match="run r began with trace h, not other"):
-        check_resumed(Past(lost={}, run=described(began), arms=began.arms), began, trace_hash="other", database=database)
+        check_resumed(Past(lost={}, run=described(made), arms=made.arms), made, STUDY, trace_hash="other", database=database)
     with pytest.raises(PlanError, match="no journal of run r beside"):
-        check_resumed(past(database, began), began, trace_hash="h", database=database)
+        check_resumed(past(database, made), made, STUDY, trace_hash="h", database=database)
 
 
-def test_a_run_tells_into_how_many_blocks_it_cut_its_trace(tmp_path: Path) -> None:
-    assert blocks_of(tmp_path / "x.duckdb", "r") is None
-    kept(tmp_path, [replace(described(planned()), options='{"pairs": 5}')])
-    assert blocks_of(tmp_path / "x.duckdb", "r") == 5
+def test_a_run_that_did_not_write_down_how_it_was_played_is_not_gone_on_with(tmp_path: Path) -> None:
+    made = planned()
+    before = Past(lost={}, run=replace(described(made), study=None, command="agentload watch run x"), arms=made.arms)
+    with pytest.raises(PlanError, match="run r is of an older version, which did not write down how it was played"):
+        check_resumed(before, made, STUDY, trace_hash="h", database=tmp_path / "x.duckdb")
+
+
+def test_a_run_tells_into_how_many_blocks_it_cut_its_trace_and_how_long_they_may_last(tmp_path: Path) -> None:
+    database, study = tmp_path / "x.duckdb", extended(STUDY, pairs=5, duration_s=4800.0)
+    assert began(database, "r") is None
+    kept(tmp_path, [described(planned(pairs=5, study=study), study)])
+    row = began(database, "r")
+    assert row is not None
+    assert study_of(row) == study
 
 
 @pytest.mark.parametrize(
@@ -192,40 +224,68 @@ def test_what_each_server_said_last_and_first_is_taken_over(tmp_path: Path) -> N
     assert before.began_as["a"]["version"] == "1"
 
 
-def test_a_run_tells_how_long_its_blocks_may_last_for_those_who_go_on_with_it(tmp_path: Path) -> None:
-    assert lasted_s(tmp_path / "x.duckdb", "r") is None
-    kept(tmp_path, [described(planned(load=replace(LOAD, budget=Budget(seconds=4800.0))))])
-    assert lasted_s(tmp_path / "x.duckdb", "r") == 4800.0
+HINT = "resume with what it began with: agentload replay t"
 
 
-def refused(folder: Path, began: Plan, now: Plan) -> tuple[str, str | None] | None:
-    """Return what is said of a run that goes on with another plan."""
-    before = Past(lost={}, run=described(began), arms=began.arms)
+def refused(before: Plan, now: Plan, *, began_as: Replay = STUDY, study: Replay = STUDY) -> tuple[str, str | None] | None:
+    """Return what is said of a run that goes on with another plan, or as another study."""
+    run = Past(lost={}, run=described(before, began_as), arms=before.arms)
     try:
-        check_resumed(before, now, trace_hash="h", database=folder / "x.duckdb")
+        check_resumed(run, now, study, trace_hash="h", database=Path("x.duckdb"))
     except PlanError as error:
         return error.message, error.hint
     return None
 
 
-STARTED, SWAPPED = with_starts(planned(pairs=4), 2), swapped("interleaved", pairs=4)
+PLAYED = extended(STUDY, pairs=4)
+MORE = extended(STUDY, pairs=8)
 
 
 @pytest.mark.parametrize(
-    ("began", "now", "says"),
+    ("began_as", "goes_on", "says"),
     [
-        (STARTED, with_starts(planned(pairs=8), 4), None),
-        (STARTED, with_starts(planned(pairs=8), 2), None),
-        (STARTED, with_starts(planned(pairs=8)), None),
-        (STARTED, with_starts(planned(pairs=4)), "starts"),
-        (STARTED, planned(pairs=8), "starts"),
-        (planned(pairs=4), with_starts(planned(pairs=8)), "starts"),
-        (SWAPPED, swapped("interleaved", pairs=8, began=4), None),
-        (SWAPPED, planned(pairs=4, load=SWAPPED.load), "machines"),
-        (planned(pairs=4, load=SWAPPED.load), swapped("interleaved", pairs=8), "machines"),
+        ({"launch": True, "restarts": 2}, {"launch": True, "restarts": 4, "pairs": 8}, None),
+        ({"launch": True, "restarts": 2}, {"launch": True, "restarts": 2, "pairs": 8}, None),
+        ({"launch": True, "restarts": 2}, {"launch": True, "pairs": 8}, None),
+        ({"launch": True, "restarts": 2}, {"launch": True}, "restarts"),
+        ({"launch": True, "restarts": 2}, {"launch": True, "restarts": 1, "pairs": 8}, "restarts"),
+        ({"launch": True, "restarts": 2}, {"pairs": 8}, "launch"),
+        ({}, {"launch": True, "pairs": 8}, "launch"),
     ],
 )
-def test_a_run_grows_on_new_starts_and_changes_of_machines_after_those_that_it_had(
-    tmp_path: Path, began: Plan, now: Plan, says: str | None
+def test_a_run_grows_on_new_starts_after_those_that_it_had(began_as: dict[str, Any], goes_on: dict[str, Any], says: str | None) -> None:
+    first, then = extended(PLAYED, **began_as), extended(PLAYED, **goes_on)
+    assert (refused(started(first), started(then), began_as=first, study=then) or (None,))[0] == (says and f"run r began with other {says}")
+
+
+def started(study: Replay) -> Plan:
+    made = planned(pairs=study.pairs)
+    assert isinstance(study.servers, Live)
+    return with_starts(made, study.servers.restarts) if study.servers.launch else made
+
+
+def elsewhere(made: Plan) -> Plan:
+    """Return a plan whose arms begin on each other's machine."""
+    other = {"m1": "m2", "m2": "m1"}
+    rounds = (replace(each, plays=tuple(replace(play, machine=other[play.machine or ""]) for play in each.plays)) for each in made.rounds)
+    return replace(made, rounds=tuple(rounds))
+
+
+SWAPPED, SWAPS = swapped("interleaved", pairs=4), extended(PLAYED, swap=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "began_as", "now", "study", "says"),
+    [
+        (SWAPPED, SWAPS, swapped("interleaved", pairs=8, began=4), extended(SWAPS, pairs=8), None),
+        (SWAPPED, SWAPS, planned(pairs=4), PLAYED, "swap and machines"),
+        (planned(pairs=4), PLAYED, swapped("interleaved", pairs=8), extended(SWAPS, pairs=8), "swap"),
+        # Which machines they are says the arms file.
+        (SWAPPED, SWAPS, elsewhere(SWAPPED), SWAPS, "machines"),
+    ],
+)
+def test_a_run_grows_on_changes_of_machines_after_those_that_it_had(
+    before: Plan, began_as: Replay, now: Plan, study: Replay, says: str | None
 ) -> None:
-    assert (refused(tmp_path, began, now) or (None,))[0] == (says and f"run r began with other {says}")
+    found = refused(before, now, began_as=began_as, study=study)
+    assert (found or (None,))[0] == (says and f"run r began with other {says}")

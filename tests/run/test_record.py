@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
-
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity
-from agentload.layout.plan import plan, with_starts
-from agentload.model.plan import Budget, Burst, ClosedLoop, Load, OpenLoop, Plan, WaitScale
+from agentload.layout.plan import plan
+from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.record import arm_row, conditions, fingerprint, run_row, scraped
+from agentload.run.past import study_of
+from agentload.run.record import arm_row, fingerprint, run_row, scraped
+from agentload.study.change import extended
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
+from agentload.study.stored import Notes
 from tests.layout.test_swap import swapped
 
 TURNS = (
@@ -24,91 +27,28 @@ TRACE = Trace(
     header=Header(name="t", seed=1, source=(("workload", '"chat"'),)),
     sessions=(Session(session="s", workload="w", start_s=0.0, turns=TURNS),),
 )
-UNBOUND = {"calls": None, "tokens": None, "seconds": None}
-AS_RECORDED = {
-    "arrivals": {"kind": "Recorded", "speed": 1.0},
-    "waits": {},
-    "max_in_flight": None,
-    "budget": UNBOUND,
-    "cancel_share": 0.0,
-    "history": "fixed",
-    "retries": 0,
-}
+NOTES = Notes(calls={"a": 4}, caveats=("c",))
+STUDY = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="a=http://me:secret@h/v1,b=http://h:2/v1"), pairs=2, seed=5)
 
 
-def planned(load: Load | None = None, *, pairs: int = 2, cache: str = "cold") -> Plan:
-    made = plan(TRACE, ("a", "b"), run="r", seed=5, pairs=pairs, load=load)
-    return replace(made, cache="warm") if cache == "warm" else made
-
-
-@pytest.mark.parametrize(
-    ("made", "expected"),
-    [
-        (planned(), {"load": AS_RECORDED, "cache": "cold", "rounds": 4}),
-        (planned(pairs=3, cache="warm"), {"load": AS_RECORDED, "cache": "warm", "rounds": 6}),
-        (with_starts(planned()), {"load": AS_RECORDED, "cache": "cold", "rounds": 4, "starts": 4}),
-        (
-            swapped(pairs=2),
-            {"load": AS_RECORDED, "cache": "cold", "rounds": 2, "machines": [{"a": "m1", "b": "m2"}, {"a": "m2", "b": "m1"}]},
-        ),
-        (
-            planned(
-                Load(
-                    arrivals=OpenLoop(
-                        rate_per_s=2.0, cv=0.5, ramp_s=3.0, ramp_from_per_s=0.1, burst=Burst(factor=4.0, seconds=5.0, every_s=60.0)
-                    ),
-                    waits={"tool": WaitScale(scale=0.5, cap_s=9.0)},
-                    max_in_flight=8,
-                    budget=Budget(calls=7, tokens=8, seconds=9.0),
-                    cancel_share=0.1,
-                    history="live",
-                    retries=2,
-                )
-            ),
-            {
-                "load": {
-                    "arrivals": {
-                        "kind": "OpenLoop",
-                        "rate_per_s": 2.0,
-                        "cv": 0.5,
-                        "ramp_s": 3.0,
-                        "ramp_from_per_s": 0.1,
-                        "burst": {"factor": 4.0, "seconds": 5.0, "every_s": 60.0},
-                    },
-                    "waits": {"tool": {"scale": 0.5, "cap_s": 9.0}},
-                    "max_in_flight": 8,
-                    "budget": {"calls": 7, "tokens": 8, "seconds": 9.0},
-                    "cancel_share": 0.1,
-                    "history": "live",
-                    "retries": 2,
-                },
-                "cache": "cold",
-                "rounds": 4,
-            },
-        ),
-        (
-            planned(Load(arrivals=ClosedLoop(sessions=3, ramp_s=1.0))),
-            {"load": {**AS_RECORDED, "arrivals": {"kind": "ClosedLoop", "sessions": 3, "ramp_s": 1.0}}, "cache": "cold", "rounds": 4},
-        ),
-    ],
-)
-def test_what_each_leg_of_a_run_has_in_common_is_stored_by_these_names(made: Plan, expected: dict[str, object]) -> None:
-    assert conditions(made) == expected
-
-
-def test_a_run_is_described_once_with_its_plan_its_settings_and_where_its_trace_came_from() -> None:
-    found = run_row(
-        planned(),
+def described(made: Plan, *, notes: Notes = NOTES) -> RunRow:
+    return run_row(
+        made,
+        STUDY,
         kind="measured",
         name="n",
         trace_hash="h",
         model="m",
         created_ns=7,
         command="agentload replay t",
-        settings={"pairs": 2},
+        notes=notes,
         cache_block=64,
     )
-    assert replace(found, version="", options="") == RunRow(
+
+
+def test_a_run_is_described_once_with_its_study_what_was_found_out_and_where_its_trace_came_from() -> None:
+    found = described(plan(TRACE, ("a", "b"), run="r", seed=5, pairs=2))
+    assert replace(found, version="", options="", study=None) == RunRow(
         run_id="r",
         kind="measured",
         name="n",
@@ -124,13 +64,17 @@ def test_a_run_is_described_once_with_its_plan_its_settings_and_where_its_trace_
     )
     # The second context has 192 tokens, of which an empty cache finds 128 (and of the first none): 128 of 320.
     assert json.loads(found.options) == {
-        "pairs": 2,
-        "load": AS_RECORDED,
-        "cache": "cold",
+        "calls": {"a": 4},
+        "caveats": ["c"],
         "rounds": 4,
         "ideal_hit_rates": {"w": 0.4},
         "source": {"workload": "chat"},
     }
+    assert study_of(found) == extended(STUDY, endpoints="a=http://***@h/v1,b=http://h:2/v1")
+
+
+def test_where_each_arm_ran_is_kept_of_a_run_whose_arms_changed_machines() -> None:
+    assert json.loads(described(swapped(pairs=2)).options)["machines"] == [{"a": "m1", "b": "m2"}, {"a": "m2", "b": "m1"}]
 
 
 def test_an_arm_is_described_without_its_headers_and_its_key() -> None:

@@ -13,19 +13,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentload.model import metrics
-from agentload.model.rows import CallRow, Row
+from agentload.model.rows import CallRow
 from agentload.model.stamps import stamps
 from agentload.store.database import reading, writing
 from agentload.store.journal import Writer
 from agentload.store.loader import load
+from agentload.study.document import json_text
+from agentload.study.kinds import Ask, Replay, Study, Sweep
+from agentload.study.parts import Live, Load, TraceRef
+from agentload.study.stored import clock_start_of, stored
 from tests.store.rows import MS, S, call, run_row
 
-LOADS: tuple[Any, ...] = (
+LIVE, RAG = Live(endpoints="e"), (TraceRef(path="rag"),)
+STUDIES: tuple[Study, ...] = (
+    Replay(traces=RAG, servers=LIVE),
+    Replay(traces=RAG, servers=LIVE, load=Load(rate_per_s=1.0)),
+    Replay(traces=RAG, servers=LIVE, load=Load(rate_per_s=1.0, max_in_flight=3)),
+    Replay(traces=RAG, servers=LIVE, load=Load(sessions=2)),
+    Replay(traces=RAG, servers=LIVE, capacity=2),
+    Sweep(servers=LIVE, contexts=(1024,)),
+    Ask(servers=LIVE),
+)
+OLD: tuple[Any, ...] = (
     {},
     {"load": None},
     {"load": {"arrivals": {"kind": "Recorded"}, "max_in_flight": None}},
-    {"load": {"arrivals": {"kind": "OpenLoop"}, "max_in_flight": 3}},
-    {"load": {"arrivals": {"kind": "ClosedLoop"}, "max_in_flight": None}},
+    {"load": {"arrivals": {"kind": "OpenLoop", "rate_per_s": 1.0}, "max_in_flight": 3}},
+    {"load": {"arrivals": {"kind": "ClosedLoop", "sessions": 2}, "max_in_flight": None}},
+)
+"""Options of runs that older versions stored, whose command says no study."""
+ROWS = tuple(
+    replace(run_row(f"r{place}"), command="agentload watch run x", study=study, options=options)
+    for place, (study, options) in enumerate([(json_text(made), "{}") for made in STUDIES] + [(None, json.dumps(said)) for said in OLD])
 )
 ns = st.integers(0, 100 * S)
 counts = st.integers(0, 40)
@@ -33,8 +52,8 @@ counts = st.integers(0, 40)
 
 @st.composite
 def turns(draw: st.DrawFn, number: int) -> list[CallRow]:
-    """Draw the attempts of one turn, of a run with one of `LOADS`."""
-    run = draw(st.integers(0, len(LOADS)))  # the last is of no run that the database knows
+    """Draw the attempts of one turn, of one of the runs."""
+    run = draw(st.integers(0, len(ROWS)))  # the last is of no run that the database knows
     attempts: list[CallRow] = []
     for attempt in range(draw(st.integers(1, 3))):
         changed: dict[str, Any] = {name: draw(st.none() | ns) for name in ("opened_ns", "sent_ns", "first_ns", "last_ns", "done_ns")}
@@ -61,9 +80,8 @@ def turns(draw: st.DrawFn, number: int) -> list[CallRow]:
 @given(st.data())
 def test_the_view_says_of_every_row_what_the_functions_say(data: st.DataObject) -> None:
     rows = [row for number in range(data.draw(st.integers(1, 12))) for row in data.draw(turns(number))]
-    runs: list[Row] = [replace(run_row(f"r{place}"), options=json.dumps(options)) for place, options in enumerate(LOADS)]
-    clocks = {f"r{place}": metrics.Clock(metrics.stored_clock_start(options)) for place, options in enumerate(LOADS)}
-    clocks[f"r{len(LOADS)}"] = metrics.Clock()
+    clocks = {row.run_id: metrics.Clock(clock_start_of(stored(row.study, command=row.command, options=row.options))) for row in ROWS}
+    clocks[f"r{len(ROWS)}"] = metrics.Clock()
     expected = {}
     for row in rows:
         since_ns = clocks[row.run_id].since_ns(row)
@@ -71,7 +89,7 @@ def test_the_view_says_of_every_row_what_the_functions_say(data: st.DataObject) 
         expected[row.request_id] = (since_ns, *latencies, metrics.lag_ms(row), metrics.hit_rate(row))
     with tempfile.TemporaryDirectory() as folder:
         with Writer(Path(folder, "a.journal")) as journal:
-            for each in [*runs, *rows]:
+            for each in [*ROWS, *rows]:
                 journal.append(each)
         load([Path(folder, "a.journal")], Path(folder, "x.duckdb"))
         with reading(Path(folder, "x.duckdb")) as connection:

@@ -97,3 +97,8 @@ def test_what_cannot_be_meant_is_refused_by_the_option_that_is_wrong(line: str, 
     with pytest.raises(UsageError) as error:
         read(line)
     assert error.value.message == message
+
+
+def test_what_does_nothing_is_not_written() -> None:
+    study = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="e", logs="elsewhere", restarts=3), slo=Slo(tpot_ms=3.0))
+    assert argv(study) == ("replay", "rag", "--endpoints", "e")

@@ -9,8 +9,11 @@ import pytest
 
 from advisor.policy import Policy
 from agentload.errors import AgentloadError
-from agentload.model.plan import Arrivals, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
+from agentload.model.plan import Arrivals, ClosedLoop, Load, OpenLoop, Recorded
 from agentload.report.policy import Setting
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
+from agentload.study.parts import Load as StudiedLoad
 from agentload.watch.job import Budget, Job, Notify, job
 from agentload.watch.schedule import Schedule
 
@@ -20,14 +23,15 @@ LEAST: dict[str, object] = {"traces": ["demo-rag"], "endpoints": "a=http://h:1/v
 def test_an_entry_that_says_the_least_means_this(tmp_path: Path) -> None:
     assert job("nightly", LEAST, at=tmp_path / "jobs.yaml") == Job(
         name="nightly",
-        traces=("demo-rag",),
-        endpoints="a=http://h:1/v1",
+        study=Replay(
+            traces=(TraceRef(path="demo-rag"),),
+            servers=Live(endpoints="a=http://h:1/v1", model=None, api_key_env=None, force=True),
+            pairs=6,
+            load=StudiedLoad(),
+            seed=0,
+            on_dead="stop",
+        ),
         schedule=Schedule(cron="0 3 * * *", time_zone="UTC", stagger_s=0.0),
-        model=None,
-        api_key_env=None,
-        pairs=6,
-        load=Load(),
-        seed=0,
         budget=Budget(calls=None, minutes=60.0, usd=None),
         setting=Setting(),
         metrics=("turn_ms",),
@@ -63,14 +67,15 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
     }
     assert job("nightly", entry, at=tmp_path / "jobs.yaml") == Job(
         name="nightly",
-        traces=(str(tmp_path / "mine.jsonl"), "demo-chat"),
-        endpoints=str(tmp_path / "arms.yaml"),
+        study=Replay(
+            traces=(TraceRef(path=str(tmp_path / "mine.jsonl")), TraceRef(path="demo-chat")),
+            servers=Live(endpoints=str(tmp_path / "arms.yaml"), model="m", api_key_env="KEY", force=True),
+            pairs=4,
+            load=StudiedLoad(sessions=8, max_in_flight=4, wait_cap_s={"user": 5.0}, wait_scale={"tool": 0.5}),
+            seed=7,
+            on_dead="stop",
+        ),
         schedule=Schedule(cron="30 2 * * 1-5", time_zone="Europe/Berlin", stagger_s=60.0),
-        model="m",
-        api_key_env="KEY",
-        pairs=4,
-        load=Load(arrivals=ClosedLoop(sessions=8), max_in_flight=4, waits={"user": WaitScale(cap_s=5.0), "tool": WaitScale(scale=0.5)}),
-        seed=7,
         budget=Budget(calls=900, minutes=30.0, usd=2.5),
         setting=Setting(policy=Policy(min_change=0.05), name=f"{tmp_path / 'jobs.yaml'}: job 'nightly': policy"),
         metrics=("ttft_ms", "tpot_ms"),
@@ -89,12 +94,12 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
     [
         ({}, Recorded(speed=1.0)),
         ({"speed": 2.0}, Recorded(speed=2.0)),
-        ({"sessions": 3, "speed": 2.0}, ClosedLoop(sessions=3)),
+        ({"sessions": 3}, ClosedLoop(sessions=3)),
         ({"rate_per_s": 0.5}, OpenLoop(rate_per_s=0.5)),
     ],
 )
 def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, object], arrivals: Arrivals) -> None:
-    assert job("nightly", LEAST | {"load": load}, at=tmp_path / "jobs.yaml").load == Load(arrivals=arrivals)
+    assert job("nightly", LEAST | {"load": load}, at=tmp_path / "jobs.yaml").study.load.planned() == Load(arrivals=arrivals)
 
 
 @pytest.mark.parametrize(
@@ -114,15 +119,14 @@ def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, objec
         ({"noise": 0}, "noise must be positive"),
         ({"retention": {"runs": 1}}, "retention.runs must be >= 2: the reference and the latest"),
         ({"retention": {"runs": 2}}, None),
-        ({"load": {"speed": 0}}, "load.speed must be positive"),
-        ({"load": {"rate_per_s": 0}}, "load.rate_per_s must be positive"),
-        ({"load": {"sessions": 0}}, "load.sessions and load.max_in_flight must be >= 1"),
-        ({"load": {"max_in_flight": 0}}, "load.sessions and load.max_in_flight must be >= 1"),
+        ({"load": {"speed": 0}}, "load.speed must be positive, got 0"),
+        ({"load": {"rate_per_s": 0}}, "load.rate_per_s must be positive, got 0"),
+        ({"load": {"sessions": 0}}, "load.sessions must be >= 1, got 0"),
+        ({"load": {"max_in_flight": 0}}, "load.max_in_flight must be >= 1, got 0"),
         ({"load": {"sessions": 1, "max_in_flight": 1}}, None),
-        ({"load": {"waits": {"tool": {"scale": -0.1}}}}, "load.waits must not be negative"),
-        ({"load": {"waits": {"tool": {"cap_s": -0.1}}}}, "load.waits must not be negative"),
+        ({"load": {"waits": {"tool": {"scale": -0.1}}}}, "load.wait_scale must be zero or more, got -0.1"),
+        ({"load": {"waits": {"tool": {"cap_s": -0.1}}}}, "load.wait_cap_s must be zero or more, got -0.1"),
         ({"load": {"waits": {"tool": {"scale": 0, "cap_s": 0}}}}, None),
-        ({"load": {"sessions": 1, "rate_per_s": 1}}, "load has sessions or rate_per_s, not both"),
     ],
 )
 def test_a_number_that_cannot_be_meant_is_refused_at_its_bound(tmp_path: Path, entry: dict[str, object], says: str | None) -> None:
@@ -132,6 +136,20 @@ def test_a_number_that_cannot_be_meant_is_refused_at_its_bound(tmp_path: Path, e
     except AgentloadError as error:
         said = error.message
     assert said == (says and f"{tmp_path / 'jobs.yaml'}: job 'nightly': {says}")
+
+
+@pytest.mark.parametrize(
+    ("load", "says"),
+    [
+        ({"sessions": 1, "rate_per_s": 1}, "--sessions (closed loop) and --rate (open loop) exclude each other"),
+        ({"sessions": 3, "speed": 2.0}, "--speed changes the trace's own starts, which --sessions and --rate replace"),
+        ({"ramp_s": 5.0}, "--ramp needs a load to rise to"),
+    ],
+)
+def test_a_load_that_contradicts_itself_is_refused(tmp_path: Path, load: dict[str, object], says: str) -> None:
+    with pytest.raises(AgentloadError) as caught:
+        job("nightly", LEAST | {"load": load}, at=tmp_path / "jobs.yaml")
+    assert caught.value.message.endswith(says)
 
 
 @pytest.mark.parametrize(

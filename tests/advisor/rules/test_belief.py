@@ -111,5 +111,5 @@ def test_missing_evidence_is_priced() -> None:
     assert open_question.message.startswith("Turn time of chat on fp8, ")
     cost = f"{need.pairs} more pairs, {need.calls:,} calls and {need.minutes:.0f} minutes."
     assert open_question.message.endswith(f" is not settled against 3%: {cost}")
-    assert (open_question.kind, need.command) == ("opposes", f"agentload replay TRACE --endpoints ENDPOINTS --pairs {need.pairs + 5}")
+    assert (open_question.kind, need.step) == ("opposes", MorePairs(pairs=need.pairs + 5))
     assert findings(missing_evidence, compared(effect=-0.2)) == []

@@ -13,6 +13,7 @@ from advisor.rules import (
     one_of_two,
     pool_never_filled,
 )
+from advisor.steps import MorePairs
 from tests.advisor.cases import BF16, FP8, bare, compared
 from tests.advisor.rules.asking import chat_class, findings, with_telemetry
 
@@ -41,7 +42,7 @@ def test_of_two_features_that_exclude_each_other_the_better_is_kept() -> None:
     crash = Probe(arm="fp8", prefix_caching=True, outcome="crash")
     (untried,) = findings(one_of_two, bare(probes=(crash,)))
     assert "ends in: crash" in untried.message
-    assert (untried.kind, untried.next_command) == ("opposes", "agentload replay TRACE --endpoints ENDPOINTS --pairs 12")
+    assert (untried.kind, untried.next_step) == ("opposes", MorePairs(pairs=12))
     assert findings(one_of_two, compared(effect=-0.2)) == []
 
 

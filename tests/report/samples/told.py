@@ -7,7 +7,7 @@ import numpy as np
 from agentload.exposition.histogram import Histogram
 from agentload.exposition.scrape import Scrape
 from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
-from agentload.report.read import study
+from agentload.study.stored import stored
 from tests.report.samples.measured import ARMS, LENGTHS
 
 COMMAND = "agentload replay traces/mix.jsonl --endpoints arms.yaml --model acme/hybrid-30b --db run.duckdb"
@@ -35,7 +35,7 @@ def facts() -> RunFacts:
                 Served(arm=arm, machine="node-a, node-b", fingerprint=f"{index}b7e41", steady=True) for index, arm in enumerate(ARMS)
             ),
         ),
-        study=study(COMMAND),
+        study=stored(None, command=COMMAND, options="{}"),
         timelines=tuple(
             Timeline(
                 arm=arm,

@@ -6,7 +6,7 @@ from advisor.steps import Questions
 from advisor.verdict import Need
 from agentload.report.facts import Made, RunFacts
 from agentload.report.parts import Step
-from agentload.report.read import study
+from agentload.study.stored import stored
 from tests.report import sample
 from tests.report.telling import CHOICE, chosen, made
 
@@ -67,11 +67,13 @@ def test_questions_are_asked_at_the_lengths_at_which_each_class_needs_them() -> 
 
 def test_a_command_keeps_its_blanks_where_the_run_does_not_fill_them() -> None:
     command = "agentload simulate rag --profile 'broken"
-    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", command=command), study=study(command))
+    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", command=command), study=stored(None, command=command, options="{}"))
     assert made(facts=facts).do_now[1].command == "agentload replay TRACE --endpoints ENDPOINTS --pairs 30"
 
 
 def test_an_endpoint_list_is_quoted_as_it_must_be_typed() -> None:
     command = "agentload replay 'a b' '--endpoints=x=http://h/v1?k=1&l=2'"
-    facts = RunFacts(made=Made(run="r", tool_version="0.1.0", traces=("a b",), command=command), study=study(command))
+    facts = RunFacts(
+        made=Made(run="r", tool_version="0.1.0", traces=("a b",), command=command), study=stored(None, command=command, options="{}")
+    )
     assert made(facts=facts).do_now[1].command == "agentload replay 'a b' --endpoints 'x=http://h/v1?k=1&l=2' --pairs 30 --resume r"
