@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.urls import checked_url, masked, socket_of, without_credentials, without_user
+from agentload.endpoints.endpoint import Endpoint, checked_url, masked, socket_of, without_credentials, without_user
 from agentload.errors import EndpointError
+from agentload.live.target import address
 from agentload.run.record import again, shown
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
-from agentload.live.target import address
 
 
 @pytest.mark.parametrize(
