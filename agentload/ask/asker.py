@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.endpoint import Endpoint, masked, socket_of
 from agentload.endpoints.reach import proxy, trusted
-from agentload.endpoints.urls import masked, socket_of
 from agentload.replay.fault import fault
 from agentload.replay.fault import masked as cut
 from agentload.tasks import Json

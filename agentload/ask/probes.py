@@ -18,7 +18,7 @@ from agentload.ask.plain import Agreement, Plain, Streamed, agreement, tokens_of
 from agentload.endpoints.agreement import agreement as identities_agree
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.expectations import checks
+from agentload.endpoints.facts import checks
 from agentload.endpoints.identity import Identity, identify, identify_all, served_model
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.expectations import checks, is_same_configuration
-from agentload.endpoints.facts import Facts
+from agentload.endpoints.endpoint import Endpoint, without_credentials
+from agentload.endpoints.facts import Facts, checks, is_same_configuration
 from agentload.endpoints.identity import Identity
-from agentload.endpoints.urls import without_credentials
 from agentload.errors import EndpointError
 from agentload.model.controls import is_control
 

@@ -1,21 +1,58 @@
-"""One endpoint of a comparison: where it is, how to speak to it, what it is expected to be."""
+"""One endpoint of a comparison: where it is, how to speak to it, what it is expected to be.
+
+Texts are shown without the credentials that some of its URLs hold.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit
 
-from agentload.endpoints.urls import masked, without_credentials
 from agentload.errors import EndpointError
 from agentload.replay.counting import Counting
+from agentload.replay.fault import without
 
+SCHEMES: Final = frozenset({"http", "https", "http+unix"})
+_USER: Final = re.compile(r"(?<=://)[^/\s?#'\"]+@")
+_QUERY: Final = re.compile(r"(://[^\s?#'\"]*)\?[^\s'\"]+")
 KEY_COMMAND_S: Final = 30.0
 SECRET_CHARS: Final = 6  # a shorter header value is no secret, and would be found in any text
 Connections: TypeAlias = Literal["session", "pool", "call"]
+
+
+def checked_url(url: object, where: str) -> str:
+    """Return a URL without the slash at its end. Raises EndpointError unless its scheme is http, https or http+unix."""
+    parts = urlsplit(str(url))
+    if parts.scheme not in SCHEMES or not (parts.netloc or parts.path):
+        raise EndpointError(f"{where}: '{without_credentials(str(url))}' is not an http(s) URL", hint="url: http://127.0.0.1:8000/v1")
+    return str(url).rstrip("/")
+
+
+def without_user(text: str) -> str:
+    """Return a text, such as a command line, whose URLs show no name and password."""
+    return _USER.sub("***@", text)
+
+
+def without_credentials(text: str) -> str:
+    """Return a text whose URLs show no name and password, and no query: some servers take their token there."""
+    return _QUERY.sub(r"\1?***", without_user(text))
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without these secrets and without what URLs hold of them: servers echo what they were sent."""
+    return without_credentials(without(text, secrets))
+
+
+def socket_of(url: str) -> str | None:
+    """Return the path of the Unix socket that a `http+unix://%2Frun%2Fserver.sock/v1` names; None for other URLs."""
+    parts = urlsplit(url)
+    return unquote(parts.netloc) if parts.scheme == "http+unix" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""Ask a server what it is: version, served models, KV cache configuration. Facts only; a missing one stays missing."""
+"""Ask a server what it is: version, served models, KV cache configuration. Facts only; a missing one stays missing.
+
+Settings come from /server_info, which is open with VLLM_SERVER_DEV_MODE=1 alone. The exporter that an arm names for its GPUs is asked
+before anything is measured: its silence must not come out after hours.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,80 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import aiohttp
 
 from agentload.endpoints.arguments import arguments
-from agentload.endpoints.endpoint import Endpoint, Launch
-from agentload.endpoints.gpus import silence
-from agentload.endpoints.reach import reach
-from agentload.endpoints.settings import settings
-from agentload.endpoints.urls import without_credentials
+from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
+from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import Scrape, joined, parse
 from agentload.replay.gateway import gateway
+from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import plain
 
+EXPORTER_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
+
+
+# our name: the section and field of `vllm_config`
+_WANTED: Final[Mapping[str, tuple[str, str]]] = {
+    "attention_backend": ("attention_config", "backend"),
+    "flash_attention": ("attention_config", "flash_attn_version"),
+    "weights": ("model_config", "model"),
+    "quantization": ("model_config", "quantization"),
+    "eager": ("model_config", "enforce_eager"),
+    "max_num_batched_tokens": ("scheduler_config", "max_num_batched_tokens"),
+    "max_num_seqs": ("scheduler_config", "max_num_seqs"),
+    "chunked_prefill": ("scheduler_config", "enable_chunked_prefill"),
+    "kv_cache_memory_bytes": ("cache_config", "kv_cache_memory_bytes"),
+    "tensor_parallel": ("parallel_config", "tensor_parallel_size"),
+    "data_parallel": ("parallel_config", "data_parallel_size"),
+    "speculative": ("speculative_config", "method"),
+}
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 HOPE = aiohttp.ClientTimeout(total=60)  # a server asks its drivers before it answers /server_info for the first time
 UNLISTED = frozenset({405, 500, 501})  # of servers that answer questions all the same; others mean a wrong URL, or a server that is down
 BASE_URL = "is this the base URL of an OpenAI-compatible API, with its /v1?"
+
+
+async def silence(endpoint: Endpoint) -> str | None:
+    """Say why nothing will be known of the arm's GPUs; None where its exporter tells of them, or none is named."""
+    if endpoint.gpu_metrics is None:
+        return None
+    reached = await asyncio.to_thread(exporter, endpoint)
+    try:
+        async with reached.session(EXPORTER_TIMEOUT) as session, session.get(plain(endpoint.gpu_metrics)) as response:
+            why = _silence(await response.text(), endpoint.own_gpus) if response.status == 200 else f"answers {response.status}"
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        why = type(error).__name__
+    except ValueError:
+        why = "is no metrics text"
+    return None if why is None else f"{without_credentials(endpoint.gpu_metrics)} {why}"
+
+
+def _silence(page: str, own: frozenset[str]) -> str | None:
+    told = list(of_page(page))
+    if not told:
+        return "names no GPU"
+    if not any(each.is_of(own) for each in told):
+        return f"names GPU {', '.join(sorted({each.gpu for each in told}))}, and gpu_ids says {', '.join(sorted(own))}"
+    return None
+
+
+def settings(document: Mapping[str, object]) -> dict[str, object]:
+    """Return what the answer says; a setting that it leaves open is left out."""
+    config = document.get("vllm_config")
+    if not isinstance(config, Mapping):
+        return {}
+    found = {name: _field(config, *where) for name, where in _WANTED.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _field(config: Mapping[str, object], section: str, name: str) -> object:
+    part = config.get(section)
+    return part.get(name) if isinstance(part, Mapping) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

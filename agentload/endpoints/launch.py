@@ -4,6 +4,8 @@ A serving engine runs in processes of its own, which outlive an API server that 
 leads a process group, and its processes carry a mark in their environment: whoever is of the group, carries the mark or descends from
 such a process is ended by its id. Neither sign alone is enough: vLLM's engines write their title over their environment, and an engine may
 lead a session of its own.
+
+Servers that would each take the whole memory of one GPU are not started side by side; one that died may be kept up, by starting it again.
 """
 
 from __future__ import annotations
@@ -19,15 +21,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
+from itertools import combinations
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.endpoint import Endpoint, Launch, masked
 from agentload.endpoints.reach import opener
-from agentload.endpoints.sharing import check_apart
-from agentload.errors import LaunchError
+from agentload.errors import EndpointError, LaunchError
 from agentload.telemetry.reach import plain
 
+DEVICES: Final = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
+"""Of which a machine with GPUs has one: NVIDIA's driver, AMD's, that of a Linux beside Windows."""
+VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_BOUNDED: Final = frozenset({"--gpu-memory-utilization", "--kv-cache-memory-bytes"})
+_ELSEWHERE: Final = frozenset({"ssh", "srun", "docker", "podman", "kubectl"})
+"""Programs that start it where the GPUs are others, or are given in words of their own."""
 START_S: Final = 1800.0  # a large checkpoint takes its time
 STOP_S: Final = 20.0
 GONE_S: Final = 10.0  # for the kernel to take back what was killed
@@ -35,6 +43,41 @@ LOOK_S: Final = 0.5
 LOG_TAIL: Final = 2000
 MARK: Final = "AGENTLOAD_LAUNCHED"
 PROCESSES: Final = Path("/proc")
+TELLING: Final = ("out of memory", "outofmemory", "error", "fatal", "killed")
+"""What the line of a log that says why a server died may hold, the surest first."""
+END_BYTES: Final = 64 * 1024
+DYING_S: Final = 10.0  # an API server outlives its engine by some seconds
+
+
+def check_apart(arms: Sequence[Endpoint]) -> None:
+    """Raise LaunchError where two vLLM servers have the same GPU and neither bounds its memory: the second dies after a minute."""
+    if not any(device.exists() for device in DEVICES):
+        return
+    takers = [(arm.name, gpus(arm.launch)) for arm in arms if arm.launch is not None and _takes_all(arm.launch)]
+    for (one, first), (other, second) in combinations(takers, 2):
+        if first & second or not first | second:
+            raise LaunchError(
+                f"'{one}' and '{other}' would each take the memory of {_shown(first & second)}",
+                hint="in turn: agentload replay TRACE --endpoints FILE --launch; side by side: launch: {command: …, "
+                "env: {CUDA_VISIBLE_DEVICES: …}}, or --gpu-memory-utilization",
+            )
+
+
+def gpus(launch: Launch) -> frozenset[str]:
+    """Return the GPUs that a server is shown; empty: whatever is first."""
+    said = dict(word.split("=", 1) for word in launch.command if word.startswith(VISIBLE) and "=" in word) | dict(launch.env)
+    given = next((said[name] for name in VISIBLE if name in said), "")
+    return frozenset(filter(None, (each.strip() for each in given.split(","))))
+
+
+def _takes_all(launch: Launch) -> bool:
+    flags = {word.partition("=")[0].replace("_", "-") for word in launch.command}
+    is_vllm = any(Path(word).name == "vllm" or word.startswith("vllm.entrypoints") for word in launch.command)
+    return is_vllm and Path(launch.command[0]).name not in _ELSEWHERE and not flags & _BOUNDED
+
+
+def _shown(shared: frozenset[str]) -> str:
+    return f"GPU {', '.join(sorted(shared))}" if shared else "the first GPU"
 
 
 class EndedError(LaunchError):
@@ -231,3 +274,63 @@ def _is_marked(pid: int, mark: str) -> bool:
 
 def _tail(log: Path, endpoint: Endpoint) -> str:
     return endpoint.masked(log.read_bytes()[-LOG_TAIL:].decode(errors="replace").strip())
+
+
+class Kept:
+    """A server of ours; `kept` ends it for certain."""
+
+    def __init__(self, endpoint: Endpoint, *, logs: Path, start_s: float) -> None:
+        self._endpoint = endpoint
+        self._logs = logs
+        self._start_s = start_s
+        self._running: Running | None = None
+        self._starts = 0
+
+    def up(self) -> None:
+        """Have the server run: one that died is started again."""
+        if self._running is not None and self._lives(self._running):
+            return
+        self.stop()  # an API server may outlive its engines, and they it
+        self._starts += 1
+        self._running = start(self._endpoint, logs=self._logs / f"start-{self._starts:03}", start_s=self._start_s)
+
+    def last_words(self) -> str | None:
+        """Return how the server died and what its log says of that; None while it lives."""
+        if self._running is None or self._lives(self._running):
+            return None
+        code = None
+        with suppress(subprocess.TimeoutExpired):
+            code = self._running.process.wait(DYING_S)
+        ended = "not healthy any more" if code is None else f"ended with code {code}"
+        with self._running.log.open("rb") as log:
+            log.seek(max(0, self._running.log.stat().st_size - END_BYTES))
+            text = log.read().decode(errors="replace")
+        with suppress(EndpointError):  # no key to be had is another error than this
+            text = masked(text, self._endpoint.secrets())
+        said = telling(text)
+        return f"{ended}: {said}" if said else ended
+
+    def stop(self) -> None:
+        """End the server, if there is one."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def _lives(self, running: Running) -> bool:
+        return running.process.poll() is None and is_healthy(self._endpoint)
+
+
+@contextmanager
+def kept(endpoint: Endpoint, *, logs: Path, start_s: float) -> Iterator[Kept]:
+    """Yield what keeps the server up. Leaving ends it for certain."""
+    server = Kept(endpoint, logs=logs, start_s=start_s)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def telling(log: str) -> str:
+    """Return the line at the end of a log that says best why a server died; empty where none does."""
+    lines = [line.strip() for line in reversed(log.splitlines())]
+    return next((line for word in TELLING for line in lines if word in line.lower()), "")[:200]

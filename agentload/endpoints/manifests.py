@@ -1,18 +1,27 @@
-"""The arms of a comparison as a compose file or as Kubernetes manifests, for people who launch by other means."""
+"""The arms of a comparison as containers: a compose file or Kubernetes manifests, for people who launch by other means."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import yaml
 
-from agentload.endpoints.container import CACHE, WEIGHTS, Container, container
-from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.arguments import served
+from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.launch import VISIBLE
 from agentload.errors import LaunchError
 from agentload.kvmath.vllm import TRIED
 
+IMAGE: Final = "vllm/vllm-openai:v{version}"
+CACHE: Final = "/cache"
+"""Where the container has the hub's files."""
+WEIGHTS: Final = "/weights"
+"""Where it has a folder of this machine that is served."""
 STORAGE: Final = "200Gi"
 HUB: Final = "agentload-hub"
 START_S: Final = 1800
@@ -28,6 +37,71 @@ COMPOSE: Final = f"""\
 KUBERNETES: Final = f"""\
 {_IMAGES}# Models that ask for a token: kubectl create secret generic {HUB} --from-literal=HF_TOKEN=...
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One arm's server, as something that starts containers must know it."""
+
+    image: str
+    program: tuple[str, ...]
+    """In place of the image's own, which is `vllm serve`; () leaves that."""
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    port: int
+    gpus: int
+    gpu_ids: tuple[str, ...]
+    """() where the arm names none, or a part of one."""
+    folder: str | None
+    """Of this machine, to be served."""
+
+
+def container(arm: Endpoint, launch: Launch) -> Container:
+    """Turn the launch of an arm into what a container runs."""
+    own = () if any("/" in each for each in arm.own_gpus) else tuple(sorted(arm.own_gpus))  # Docker numbers parts in its own way
+    words = served(launch.command)
+    folder = _folder(words[0]) if words else None
+    program, arguments = (_program(launch.command), ()) if words is None else ((), _arguments(words, folder))
+    return Container(
+        image=_image(arm),
+        program=program,
+        arguments=arguments,
+        # It sees the GPUs that it was given, and counts them from 0.
+        environment={"HF_HOME": CACHE} | {name: value for name, value in launch.env.items() if name not in VISIBLE},
+        port=urlsplit(arm.url).port or 8000,
+        gpus=arm.gpus or len(own) or (arm.tensor_parallel or 1) * (arm.data_parallel or 1),
+        gpu_ids=own,
+        folder=folder,
+    )
+
+
+def _program(words: Sequence[str]) -> tuple[str, ...]:
+    # The image's Python has one name.
+    return ("python3" if re.fullmatch(r"python[\d.]*", Path(words[0]).name) else words[0], *words[1:])
+
+
+def _arguments(words: tuple[str, ...], folder: str | None) -> tuple[str, ...]:
+    model, *rest = words
+    if "--host" in rest:  # the container's own address is another
+        at = rest.index("--host")
+        rest = rest[:at] + rest[at + 2 :]
+    if folder is None:
+        return (model, *rest)
+    return (WEIGHTS, *(() if "--served-model-name" in rest else ("--served-model-name", model)), *rest)
+
+
+def _folder(model: str) -> str | None:
+    """Return the folder that is served, where it is one: it is spelled as a path, or is there."""
+    path = Path(model).expanduser()
+    return str(path.absolute()) if model.startswith((".", "/", "~")) or path.is_dir() else None
+
+
+def _image(arm: Endpoint) -> str:
+    """Name the image of the release that the arm expects; where it expects none, of the one that was tried."""
+    found = re.match(r"\d+\.\d+(\.\d+)?(?=$|\+)", str(arm.expect.get("version", "")).removeprefix("v"))
+    if found is None or f"{TRIED}.".startswith(f"{found[0]}."):
+        return IMAGE.format(version=TRIED)
+    return IMAGE.format(version=found[0] if found[1] else f"{found[0]}.0")
 
 
 def compose(arms: Sequence[Endpoint]) -> str:

@@ -9,8 +9,7 @@ import ssl
 import urllib.request
 from typing import Any
 
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.urls import socket_of
+from agentload.endpoints.endpoint import Endpoint, socket_of
 from agentload.errors import EndpointError
 from agentload.telemetry.reach import Reach
 

@@ -16,10 +16,9 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from agentload.endpoints.endpoint import Connections, Endpoint, Launch
-from agentload.endpoints.expectations import EXPECTABLE
+from agentload.endpoints.endpoint import Connections, Endpoint, Launch, checked_url, without_credentials, without_user
+from agentload.endpoints.facts import EXPECTABLE
 from agentload.endpoints.keys import holds_key, keys_in_body, keys_in_environment, keys_in_headers
-from agentload.endpoints.urls import checked_url, without_credentials, without_user
 from agentload.errors import EndpointError
 from agentload.replay.counting import Counting
 

@@ -2,7 +2,7 @@
 
 Keys of `fingerprints.facts` that are read (all optional): version, models, max_model_len, kv_cache_dtype, skip_layers, prefix_caching,
 pool_tokens, pool_blocks, block_size, engines, max_concurrency, attention_backend, flash_version, process_start_s, replicas, warnings,
-arguments (each option with its values), settings (see `endpoints.settings`). Numbers and truth values may be text, as in a metric's labels.
+arguments (each option with its values), settings (see `identity.settings`). Numbers and truth values may be text, as in a metric's labels.
 Keys of `arms.expected`: kv_cache_dtype, skip_layers, prefix_caching, backend, version, max_model_len.
 """
 
@@ -86,7 +86,7 @@ class Server:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Return what the server says of itself in development mode or in its log, by the names of `endpoints.settings`."""
+        """Return what the server says of itself in development mode or in its log, by the names of `identity.settings`."""
         found = self.facts.get("settings")
         return found if isinstance(found, Mapping) else {}
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from agentload.exposition.histogram import Histogram
-from agentload.exposition.scrape import Scrape
+from agentload.exposition.scrape import Histogram, Scrape
 
 _ALIKE: Final = 1.25
 """Judgement: what lies within a quarter of production's is alike. Its quantiles are known to a bucket, often of a factor of 2."""

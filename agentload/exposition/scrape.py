@@ -9,12 +9,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import pairwise
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
-
-from agentload.exposition.histogram import Histogram, of_cumulative
 
 VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "running": ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing", "tgi_batch_current_size"),
@@ -68,6 +67,57 @@ EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
 """Labels that tell of one engine alone, …"""
 TOGETHER: Final = ("num_gpu_blocks",)
 """… and of all engines of a server: vLLM adds them up when it starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """Counts of values up to each bound, in order of the bounds; the last bound is infinite."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[float, ...]
+    """Of each bucket alone."""
+    total: float
+    """Of all values."""
+
+    @property
+    def count(self) -> float:
+        """Return how many values there are."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        """Return the mean of the values."""
+        return self.total / self.count if self.count else None
+
+    def bucket(self, share: float) -> tuple[float, float]:
+        """Return the bounds between which this quantile lies."""
+        wanted, seen = share * self.count, 0.0
+        for low, high, count in zip((0.0, *self.bounds), self.bounds, self.counts, strict=False):
+            seen += count
+            if seen >= wanted and count:
+                return low, high
+        return (self.bounds[-2] if len(self.bounds) > 1 else 0.0), math.inf
+
+    def minus(self, earlier: Histogram) -> Histogram:
+        """Return what was added since an earlier reading of the same histogram."""
+        if earlier.bounds != self.bounds:
+            return self
+        counts = tuple(max(0.0, now - before) for now, before in zip(self.counts, earlier.counts, strict=True))
+        return Histogram(bounds=self.bounds, counts=counts, total=max(0.0, self.total - earlier.total))
+
+    def plus(self, other: Histogram) -> Histogram:
+        """Return both as one; of buckets that differ only how many values there are, and their sum."""
+        total = self.total + other.total
+        if other.bounds != self.bounds:
+            return Histogram(bounds=(math.inf,), counts=(self.count + other.count,), total=total)
+        return Histogram(bounds=self.bounds, counts=tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)), total=total)
+
+
+def of_cumulative(upto: Mapping[float, float], total: float) -> Histogram:
+    """Make a histogram of how many values lie at or below each bound."""
+    bounds = tuple(sorted(upto))
+    counts = tuple(max(0.0, upto[high] - upto[low]) for low, high in pairwise(bounds))
+    return Histogram(bounds=bounds, counts=(max(0.0, upto[bounds[0]]), *counts), total=total)
 
 
 def is_level(name: str) -> bool:

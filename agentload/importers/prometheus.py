@@ -18,8 +18,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from agentload.errors import TraceError
-from agentload.exposition.histogram import Histogram
-from agentload.exposition.scrape import HISTOGRAMS, Scrape, parse
+from agentload.exposition.scrape import HISTOGRAMS, Histogram, Scrape, parse
 from agentload.importers.parts.files import head
 from agentload.importers.parts.intake import Head, Intake
 from agentload.model.trace import Segment, Session, Turn

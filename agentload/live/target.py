@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from agentload import __version__
-from agentload.endpoints.urls import without_credentials
+from agentload.endpoints.endpoint import without_credentials
 from agentload.errors import EndpointError
 from agentload.replay.fault import without
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from agentload.endpoints.endpoint import without_user
 from agentload.endpoints.keys import holds_key, keys_in_environment
 from agentload.endpoints.read import EMULATED, FIELDS, value_of
-from agentload.endpoints.urls import without_user
 from agentload.errors import AgentloadError, UsageError
 from agentload.matrix import form, known
 from agentload.matrix import settings as said

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.kept import Kept
+from agentload.endpoints.launch import Kept
 from agentload.errors import EndpointError, LaunchError
 from agentload.layout.long_run import Primed, Repeated
 from agentload.layout.plan import plan

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from agentload.endpoints.kept import kept
+from agentload.endpoints.launch import kept
 from agentload.errors import EndpointError, InterruptError, StoreError
 from agentload.layout.cost import Cost, cost
 from agentload.live.runner import Listener

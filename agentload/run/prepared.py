@@ -14,7 +14,7 @@ import msgspec
 from agentload.builtin import HERE
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all
-from agentload.endpoints.kept import kept
+from agentload.endpoints.launch import kept
 from agentload.endpoints.places import beginnings
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import PlanError, UsageError

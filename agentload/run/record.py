@@ -14,9 +14,8 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from agentload import __version__
-from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.endpoint import Endpoint, without_credentials
 from agentload.endpoints.identity import Identity, kind_of, served_model
-from agentload.endpoints.urls import without_credentials
 from agentload.endpoints.weights import config_file
 from agentload.errors import ProfileError
 from agentload.exposition.scrape import is_level

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from agentload.errors import StoreError
+from agentload.store.journal import Reader
+
 RAW: Final = ".raw.jsonl.zst"
 
 
@@ -19,8 +22,8 @@ def worker_journals(leg: Path, workers: int) -> tuple[Path, ...]:
 
 
 def journals(database: Path, run_id: str) -> tuple[Path, ...]:
-    """List a run's journals in order of their legs; none if nothing was written."""
-    return tuple(sorted(journal_folder(database, run_id).glob("*.journal")))
+    """List a run's journals in order of their legs; one whose writer was killed before its first row is none."""
+    return tuple(path for path in sorted(journal_folder(database, run_id).glob("*.journal")) if _is_begun(path))
 
 
 def raw_files(database: Path, run_id: str) -> tuple[Path, ...]:
@@ -32,3 +35,11 @@ def journalled_runs(database: Path) -> tuple[str, ...]:
     """List the runs that have journals beside this database, loaded or not."""
     root = database.with_suffix(".journal")
     return tuple(sorted(folder.name for folder in root.iterdir() if journals(database, folder.name))) if root.is_dir() else ()
+
+
+def _is_begun(journal: Path) -> bool:
+    """Tell whether a journal holds more than its head."""
+    try:
+        return next(Reader(journal, followed=True).frames(), None) is not None
+    except StoreError:  # damaged, or of another version: whoever reads it says so
+        return True

@@ -78,7 +78,7 @@ class StartUp:
     arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
     """What its command line said, by the names of vLLM; keys are among them."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What the engine was started with, by the names of `endpoints.settings`; beside them `kv_cache_dtype` and `prefix_caching`."""
+    """What the engine was started with, by the names of `identity.settings`; beside them `kv_cache_dtype` and `prefix_caching`."""
     warnings: tuple[str, ...] = field(default=())
     """Lines on scales and kernels that bear on accuracy or on what is compared, each once."""
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from agentload.endpoints.urls import without_user
+from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
 from agentload.report.charts.filters import FILTERS
 from agentload.report.charts.svg import element, path

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from agentload.builtin import HERE, find
+from agentload.endpoints.endpoint import without_user
 from agentload.endpoints.read import is_arms_file
-from agentload.endpoints.urls import without_user
 from agentload.errors import AgentloadError, UsageError
 from agentload.report.policy import Setting, check_finite, parse, read_policy
 from agentload.study.change import extended

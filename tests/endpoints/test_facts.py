@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from agentload.endpoints.facts import COMMANDED, FACTS, LASTING, OF_A_START, changed
-from agentload.endpoints.identity import Identity
+from agentload.endpoints.agreement import Agreement, agreement
+from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.facts import COMMANDED, FACTS, LASTING, OF_A_START, changed, checks
+from agentload.endpoints.identity import Identity, settings
+from agentload.errors import EndpointError
+
+FP8 = {
+    "cache_dtype": "fp8",
+    "kv_cache_dtype_skip_layers": "['sliding_window']",
+    "enable_prefix_caching": "True",
+    "kv_cache_size_tokens": "900",
+}
 
 
 def test_every_fact_that_a_server_tells_has_its_place_in_the_table() -> None:
@@ -37,3 +50,127 @@ def test_another_server_is_one_that_tells_another_fact_which_lasts(
     before: dict[str, object], now: dict[str, object], told: tuple[str, ...]
 ) -> None:
     assert changed(before, now) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "agrees"),
+    [
+        ("kv_cache_dtype", "fp8_e4m3", True),
+        ("kv_cache_dtype", "fp8_e5m2", False),
+        ("kv_cache_dtype", "bf16", False),
+        ("skip_layers", ["sliding_window"], True),
+        ("skip_layers", "sliding_window", True),
+        ("skip_layers", [], False),
+        ("prefix_caching", True, True),
+        ("prefix_caching", False, False),
+        ("version", "0.32", True),
+        ("version", "0.3", False),
+        ("max_model_len", 8192, True),
+        ("max_model_len", 4096, False),
+        ("backend", "FLASHINFER", None),
+    ],
+)
+def test_an_expectation_agrees_disagrees_or_is_not_answered(name: str, wanted: object, agrees: object) -> None:
+    facts = Identity(models=("m",), version="0.32.0+cpu", max_model_len=8192, cache_config=FP8).facts()
+    assert [check.agrees for check in checks({name: wanted}, facts)] == [agrees]
+
+
+def test_a_dtype_that_nobody_set_is_that_of_the_weights() -> None:
+    assert [check.agrees for check in checks({"kv_cache_dtype": "bfloat16", "skip_layers": []}, {"kv_cache_dtype": "auto"})] == [True, True]
+
+
+def test_a_wrong_label_on_a_url_stops_the_run_and_names_arm_and_fact() -> None:
+    arm = Endpoint(name="fp8", url="http://x/v1", expect={"kv_cache_dtype": "fp8", "backend": "FLASHINFER"})
+    found = agreement([arm], {"fp8": Identity(models=("m",), cache_config={"cache_dtype": "auto"})})
+    assert found == Agreement(
+        mismatches=("fp8: kv_cache_dtype: expected fp8, the server says auto",),
+        unknown=("fp8: backend: expected FLASHINFER, the server does not say",),
+        unseen=("fp8: no metrics at http://x/metrics: KV usage, preemptions and requests of others are not seen",),
+    )
+    with pytest.raises(EndpointError, match="expected fp8, the server says auto") as caught:
+        found.require()
+    assert "--force" in str(caught.value.hint)
+
+
+LAUNCHED = Launch(command=("vllm", "serve", "m", "--kv-cache-dtype", "fp8"))
+HERE = Endpoint(name="a", url="http://x/v1")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "theirs", "is_same"),
+    [
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"counters": {"process_start_s": 2.0}}, True),
+        # Started in turn on one port, typed twice, and spelt in two ways.
+        (replace(HERE, launch=LAUNCHED), replace(HERE, name="b", launch=Launch(command=("vllm", "serve", "m"))), {}, True),
+        (HERE, replace(HERE, name="b"), {}, True),
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "cache_dtype": "fp8_e4m3"}}, True),
+        # A start finds some blocks more or fewer; another budget is another configuration.
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "kv_cache_size_tokens": "905"}}, True),
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "kv_cache_size_tokens": "800"}}, False),
+        (HERE, Endpoint(name="b", url="http://y/v1"), {"cache_config": {**FP8, "cache_dtype": "auto"}}, False),
+        (replace(HERE, model="m"), Endpoint(name="b", url="http://x/v1", model="n"), {}, False),
+        (HERE, replace(HERE, name="a@aa"), {}, False),
+    ],
+)
+def test_two_arms_that_nothing_tells_apart_are_an_a_a_test(
+    one: Endpoint, other: Endpoint, theirs: dict[str, Any], *, is_same: bool
+) -> None:
+    said = Identity(models=("m",), cache_config=FP8, counters={"process_start_s": 1.0})
+    found = agreement([one, other], {one.name: said, other.name: replace(said, **theirs)})
+    assert found.equal == ((("a", "b"),) if is_same else ())
+
+
+def test_servers_that_say_nothing_are_not_called_equal_but_one_url_without_a_launch_is_one_server() -> None:
+    silent = dict.fromkeys(("a", "b"), Identity(models=("m",)))
+    assert agreement([HERE, Endpoint(name="b", url="http://y/v1")], silent).equal == ()
+    started = [replace(HERE, launch=LAUNCHED), replace(HERE, name="b", launch=Launch(command=("vllm", "serve", "m")))]
+    assert agreement(started, silent).equal == ()
+    assert agreement([HERE, replace(HERE, name="b")], silent).equal == (("a", "b"),)
+
+
+def test_what_differs_beside_what_is_compared_is_a_caveat_unless_the_arms_file_means_it() -> None:
+    arms = [HERE, Endpoint(name="b", url="http://y/v1")]
+    said = {
+        "a": Identity(
+            models=("m",), version="0.32.0", max_model_len=8192, settings={"max_num_batched_tokens": 2048}, counters={"requests_done": 0.0}
+        ),
+        "b": Identity(
+            models=("m",), version="0.33.0", max_model_len=4096, settings={"max_num_batched_tokens": 8192}, counters={"requests_done": 0.0}
+        ),
+    }
+    assert agreement(arms, said).caveats() == (
+        "arms differ in version (a 0.32.0, b 0.33.0): a difference between them may be that",
+        "arms differ in max_model_len (a 8192, b 4096): a difference between them may be that",
+        "arms differ in max_num_batched_tokens (a 2048, b 8192): a difference between them may be that",
+    )
+    meant = [replace(arm, expect={"version": said[arm.name].version, "max_model_len": said[arm.name].max_model_len}) for arm in arms]
+    meant[1] = replace(meant[1], launch=Launch(command=("vllm", "serve", "m", "--max-num-batched-tokens=8192")))
+    assert agreement(meant, said) == Agreement()
+
+
+def test_what_cannot_be_seen_is_a_caveat_that_names_the_arm_and_what_stands_in() -> None:
+    arms = [Endpoint(name="a", url="http://me:secret@x/v1"), Endpoint(name="b", url="http://y/v1", log="b.log")]
+    behind = Identity(models=("m",), counters={"requests_done": 0.0}, gateway="LiteLLM")
+    assert agreement(arms[:1], {"a": behind}).caveats() == (
+        "a: LiteLLM stands between us and the server: its time is in every latency, and what it does to calls voids blocks",
+    )
+    uncounted = Identity(models=("m",), counters={"running": 0.0})
+    assert agreement(arms[:1], {"a": uncounted}).caveats() == (
+        "a: no count of finished requests at http://***@x/metrics: requests of others are not seen",
+    )
+    assert agreement(arms, dict.fromkeys(("a", "b"), Identity(models=("m",)))).caveats() == (
+        "a: no metrics at http://***@x/metrics: KV usage, preemptions and requests of others are not seen",
+        "b: no metrics at http://y/metrics: its log stands in for load and KV usage, requests of others are not seen",
+    )
+
+
+def test_settings_come_from_the_open_part_of_a_development_server() -> None:
+    document = {
+        "vllm_config": {
+            "attention_config": {"backend": "FLASHINFER"},
+            "scheduler_config": {"max_num_seqs": 128},
+            "speculative_config": None,
+        }
+    }
+    assert settings(document) == {"attention_backend": "FLASHINFER", "max_num_seqs": 128}
+    assert settings({"detail": "Not Found"}) == {}

@@ -5,15 +5,24 @@ from typing import Final
 
 import pytest
 
-from agentload.endpoints.identity import Identity
+from agentload.endpoints.agreement import agreement
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import Identity, identify, silence
 from agentload.exposition.scrape import joined, parse
 from agentload.telemetry.log_lines import start_up
+from tests.live.scripted import serving
+from tests.run.playing import answering
 
 RECORDED: Final = Path(__file__).parent.parent / "serve" / "recorded"
 OLD: Final = """vllm:cache_config_info{block_size="16",cache_dtype="auto",calculate_kv_scales="False",cpu_offload_gb="0",\
 enable_prefix_caching="True",gpu_memory_utilization="0.9",is_attention_free="False",num_cpu_blocks="2048",num_gpu_blocks="27174",num_gpu_blocks_override="None",\
 sliding_window="None",swap_space="4"} 1.0
 """
+PAGES = {
+    "/gpus": 'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 70\nDCGM_FI_DEV_POWER_USAGE{gpu="1"} 70\n',
+    "/login": "<html><body>log in</body></html>",
+    "/other": "vllm:num_requests_running 0\n",
+}
 
 
 def identity(*pages: str) -> Identity:
@@ -64,3 +73,24 @@ def test_a_log_and_sglangs_metrics_stand_in_for_the_pool() -> None:
 @pytest.mark.parametrize(("said", "tokens"), [({"block_size": "128"}, 128), ({"block_size": "None"}, None), ({}, None)])
 def test_a_cache_block_has_the_tokens_that_the_server_says(said: dict[str, str], tokens: int | None) -> None:
     assert Identity(models=("m",), cache_config=said).cache_block == tokens
+
+
+@pytest.mark.loopback
+async def test_why_an_exporter_says_nothing_of_the_arms_gpus() -> None:
+    async with serving(answering(pages=lambda path, _: PAGES.get(path.partition("?")[0]))) as server:
+        host = server.url.removesuffix("/v1")
+
+        async def said(path: str, *own: str) -> str | None:
+            why = await silence(Endpoint(name="a", url=server.url, gpu_metrics=f"{host}{path}", gpu_ids=own))
+            return None if why is None else why.removeprefix(host)
+
+        found = [await said("/gpus"), await said("/gpus", "1"), await said("/gpus", "7"), await said("/login?token=secret")]
+        assert found == [None, None, "/gpus names GPU 0, 1, and gpu_ids says 7", "/login?*** is no metrics text"]
+        assert (await said("/other"), await said("/nowhere")) == ("/other names no GPU", "/nowhere answers 404")
+        assert await silence(Endpoint(name="a", url=server.url)) is None
+        closed = Endpoint(name="a", url=server.url, gpu_metrics="http://127.0.0.1:9/metrics")
+        met = await identify(closed)
+    assert met.gpus_unseen == "http://127.0.0.1:9/metrics ClientConnectorError"
+    caveat = f"a: {met.gpus_unseen}: what its GPUs draw, and whether they are slowed, is not seen"
+    assert caveat in agreement([closed], {"a": met}).unseen
+    assert caveat not in agreement([closed], {"a": Identity(models=("m",))}).unseen

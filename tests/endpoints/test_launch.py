@@ -12,11 +12,8 @@ import pytest
 
 from agentload.endpoints import launch
 from agentload.endpoints.endpoint import Endpoint, Launch
-from agentload.endpoints.kept import kept, telling
-from agentload.endpoints.launch import Running, is_healthy, launched, start
+from agentload.endpoints.launch import Running, check_apart, is_healthy, kept, launched, start, telling
 from agentload.errors import LaunchError
-
-pytestmark = pytest.mark.loopback
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +47,7 @@ def arm(kind: str = "plain", *, name: str = "a") -> Endpoint:
     return Endpoint(name=name, url=f"http://127.0.0.1:{port}/v1", launch=Launch(command=(sys.executable, "-c", SERVER, str(port), kind)))
 
 
+@pytest.mark.loopback
 @pytest.mark.parametrize("kind", ["plain", "stubborn", "titled"])
 def test_a_stopped_server_takes_its_orphaned_engine_along(tmp_path: Path, kind: str) -> None:
     running = start(arm(kind), logs=tmp_path)
@@ -60,6 +58,7 @@ def test_a_stopped_server_takes_its_orphaned_engine_along(tmp_path: Path, kind: 
     assert (tmp_path / "a.log").read_text().startswith("engine ")
 
 
+@pytest.mark.loopback
 def test_servers_run_for_as_long_as_the_block_and_end_with_an_error_in_it_too(tmp_path: Path) -> None:
     said: list[str] = []
     servers: dict[str, Running] = {}
@@ -82,6 +81,7 @@ def stat(pid: int) -> list[str]:
     return path.read_text().rpartition(")")[2].split() if path.exists() else ["Z"]
 
 
+@pytest.mark.loopback
 def test_a_server_that_is_kept_is_started_again_when_it_has_died_and_only_then(tmp_path: Path) -> None:
     with kept(arm(), logs=tmp_path, start_s=30) as server:
         server.up()
@@ -96,6 +96,7 @@ def test_a_server_that_is_kept_is_started_again_when_it_has_died_and_only_then(t
     assert sorted(each.name for each in tmp_path.iterdir()) == ["start-001", "start-002"]
 
 
+@pytest.mark.loopback
 @pytest.mark.parametrize(
     ("log", "told"),
     [
@@ -112,6 +113,7 @@ def test_the_line_that_says_best_why_a_server_died_is_told(log: str, told: str) 
     assert telling(log) == told
 
 
+@pytest.mark.loopback
 def test_a_server_that_dies_at_its_start_is_told_with_its_log(tmp_path: Path) -> None:
     dies = Endpoint(
         name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=(sys.executable, "-c", "raise SystemExit('no such model')"))
@@ -120,6 +122,7 @@ def test_a_server_that_dies_at_its_start_is_told_with_its_log(tmp_path: Path) ->
         start(dies, logs=tmp_path)
 
 
+@pytest.mark.loopback
 def test_a_key_in_the_end_of_a_log_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "plainkeyword")
     launch = Launch(command=("sh", "-c", "echo got $KEY for http://me:secret@h/v1?token=secret; exit 1"))
@@ -129,6 +132,7 @@ def test_a_key_in_the_end_of_a_log_is_not_told(tmp_path: Path, monkeypatch: pyte
     assert caught.value.message == "a: the server ended with code 1:\ngot *** for http://***@h/v1?***"
 
 
+@pytest.mark.loopback
 def test_a_server_that_is_never_healthy_is_stopped(tmp_path: Path) -> None:
     sleeps = Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("sh", "-c", "echo $$; exec sleep 60")))
     with pytest.raises(LaunchError, match="not healthy in time"):
@@ -136,6 +140,7 @@ def test_a_server_that_is_never_healthy_is_stopped(tmp_path: Path) -> None:
     assert stat(int((tmp_path / "a.log").read_text()))[0] == "Z"
 
 
+@pytest.mark.loopback
 def test_a_second_ctrl_c_while_a_server_takes_its_time_to_end_kills_it(tmp_path: Path) -> None:
     running = start(arm("stubborn"), logs=tmp_path)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -151,6 +156,7 @@ def test_a_second_ctrl_c_while_a_server_takes_its_time_to_end_kills_it(tmp_path:
     assert running.survivors() == ()
 
 
+@pytest.mark.loopback
 @pytest.mark.parametrize("said", [b"SSH-2.0-other\r\n", b""], ids=["another protocol", "nothing"])
 def test_a_port_that_speaks_no_http_is_taken_and_never_healthy(tmp_path: Path, said: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
@@ -171,12 +177,14 @@ def test_a_port_that_speaks_no_http_is_taken_and_never_healthy(tmp_path: Path, s
         greeting.join()
 
 
+@pytest.mark.loopback
 def test_a_log_that_cannot_be_written_is_not_blamed_on_the_command(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file")
     with pytest.raises(LaunchError, match="a: cannot write its log"):
         start(Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("true",))), logs=tmp_path / "logs")
 
 
+@pytest.mark.loopback
 def test_a_port_that_is_taken_and_a_command_that_is_missing_are_told_before_anything_starts(tmp_path: Path) -> None:
     running = start(first := arm(), logs=tmp_path)
     try:
@@ -188,3 +196,51 @@ def test_a_port_that_is_taken_and_a_command_that_is_missing_are_told_before_anyt
         start(Endpoint(name="a", url="http://127.0.0.1:9/v1", launch=Launch(command=("no-such-server",))), logs=tmp_path)
     with pytest.raises(LaunchError, match="has no 'launch'"):
         start(Endpoint(name="a", url="http://127.0.0.1:9/v1"), logs=tmp_path)
+
+
+def serving(name: str, *flags: str, gpus: str | None = None, before: tuple[str, ...] = ("vllm",)) -> Endpoint:
+    env = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
+    return Endpoint(name=name, url="http://127.0.0.1:9/v1", launch=Launch(command=(*before, "serve", "M", *flags), env=env))
+
+
+@pytest.fixture(autouse=True)
+def machine_with_gpus(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "DEVICES", (tmp_path_factory.getbasetemp(),))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        (serving("a"), serving("b"), "the first GPU"),
+        (serving("a", gpus="0,1"), serving("b", gpus="1, 2"), "GPU 1"),
+        (serving("a", gpus="0"), serving("b", before=("env", "CUDA_VISIBLE_DEVICES=0", "/opt/bin/vllm")), "GPU 0"),
+    ],
+)
+def test_servers_that_would_take_the_same_memory_are_refused_before_one_starts(
+    one: Endpoint, other: Endpoint, shared: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with (
+        pytest.raises(LaunchError, match=f"'a' and 'b' would each take the memory of {shared}$"),
+        launched([one, other], logs=tmp_path_factory.getbasetemp()),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "arms",
+    [
+        [serving("a", gpus="0"), serving("b", gpus="1")],
+        [serving("a"), serving("b", "--gpu-memory-utilization=0.4")],
+        [serving("a", "--kv_cache_memory_bytes", "4G"), serving("b")],
+        [serving("a"), serving("b", before=("transformers",))],
+        [serving("a", before=("ssh", "left", "vllm")), serving("b", before=("ssh", "right", "vllm"))],
+        [serving("a"), Endpoint(name="b", url="http://127.0.0.1:9/v1")],
+    ],
+)
+def test_servers_that_are_apart_bounded_or_of_another_kind_are_left_alone(arms: list[Endpoint]) -> None:
+    check_apart(arms)
+
+
+def test_without_gpus_nothing_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "DEVICES", ())
+    check_apart([serving("a"), serving("b")])

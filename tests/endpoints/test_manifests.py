@@ -7,9 +7,8 @@ import pytest
 import yaml
 
 from agentload.endpoints.commands import planned
-from agentload.endpoints.container import container
 from agentload.endpoints.endpoint import Endpoint, Launch
-from agentload.endpoints.manifests import compose, kubernetes
+from agentload.endpoints.manifests import compose, container, kubernetes
 from agentload.errors import LaunchError
 from agentload.kvmath.vllm import TRIED
 

@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from agentload.exposition.histogram import Histogram
-from agentload.exposition.scrape import Scrape, joined, parse
+from agentload.exposition.scrape import Histogram, Scrape, joined, parse
 from tests.importers.test_prometheus import CHAT, text
 
 PAGES: Final = Path(__file__).parent / "pages"

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.urls import checked_url, masked, socket_of, without_credentials, without_user
+from agentload.endpoints.endpoint import Endpoint, checked_url, masked, socket_of, without_credentials, without_user
 from agentload.errors import EndpointError
 from agentload.live.target import address
 from agentload.run.record import again, shown
