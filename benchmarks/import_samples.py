@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from agentload.exporters import mooncake
-from agentload.exporters.parts.blocks import Blocks
+from agentload.exporters.mooncake import Blocks
 from agentload.model.walk import contexts
 from agentload.workloads import catalog
 

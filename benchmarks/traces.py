@@ -19,7 +19,7 @@ from agentload.tracefile import read, write
 from agentload.tracefile.check import check
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
-from agentload.workloads.parts.judge import Held, held
+from agentload.workloads.parts.targets import Held, held
 
 SESSIONS = 2_000
 TURNS = 1_000_000

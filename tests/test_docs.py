@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentload.tracefile.check import check
-from agentload.tracefile.reader import read
+from agentload.tracefile.files import read
 from tests.cli.test_help import understood
 
 HOUSE = Path(__file__).parents[1]

@@ -29,7 +29,7 @@ from agentload.model.stamps import stamps
 from agentload.run.summary import summarise
 from agentload.run.trial import Limits, Tally
 from agentload.store.database import reading
-from agentload.tracefile.writer import write
+from agentload.tracefile.files import write
 from agentload.ui.asked import Asked
 from agentload.ui.pages import run as run_page
 from agentload.ui.progress import Fold

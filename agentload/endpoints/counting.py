@@ -19,7 +19,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.reach import opener
 from agentload.errors import UsageError
 from agentload.prompts.calibrate import Message, calibrate
-from agentload.prompts.measured import MeasuredTokens
+from agentload.prompts.tokenizer import MeasuredTokens
 from agentload.telemetry.reach import plain
 
 TIMEOUT_S = 30.0

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agentload.degrade.split import split
+from agentload.degrade import split
 from agentload.errors import UsageError
 from agentload.layout.cost import fill_s, seconds_of
 from agentload.model.plan import ClosedLoop, Load, Recorded

@@ -9,7 +9,7 @@ from itertools import islice
 from agentload.builtin import find
 from agentload.matrix.described import Workload
 from agentload.model.trace import Session, Trace
-from agentload.tracefile.reader import read
+from agentload.tracefile.files import read
 from agentload.workloads import catalog
 
 

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from agentload.model.trace import Role, Segment
-from agentload.prompts.measured import MeasuredTokens
 from agentload.prompts.renderer import Renderer
-from agentload.prompts.tokenizer import Part
+from agentload.prompts.tokenizer import MeasuredTokens, Part
 from agentload.prompts.words import WORDS
 
 Message: TypeAlias = Mapping[str, object]

@@ -13,7 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agentload.errors import UsageError
 from agentload.prompts.calibrate import Message, calibrate
-from agentload.prompts.measured import MeasuredTokens
+from agentload.prompts.tokenizer import MeasuredTokens
 
 _TEMPLATE: Final = "chat_template.jinja"
 _CONFIG: Final = "tokenizer_config.json"

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from agentload.model.trace import Segment, image_tokens
-from agentload.prompts import images, tools
-from agentload.prompts.bodies import Bodies, Slot
-from agentload.prompts.cache import Cache, Piece
-from agentload.prompts.messages import Message, messages
+from agentload.prompts import images
+from agentload.prompts.bodies import Bodies, Cache, Piece, Slot
+from agentload.prompts.messages import Message, call_id, messages, schema_count, schemas, tool_call
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer, WordTokens
 from agentload.prompts.words import WIDTH
 
@@ -83,7 +82,7 @@ class Renderer:
                 said = [*map(self._text, before), body]
                 return _joined(b'{"role":"assistant","content":"', said, b'","tool_calls":[%b]}' % calls, b"")
             case "tool":
-                identity = tools.call_id(message.segments[0].key, seed=self._seed, position=message.position)
+                identity = call_id(message.segments[0].key, seed=self._seed, position=message.position)
                 return _joined(b'{"role":"tool","tool_call_id":"%b","content":"' % identity, map(self._text, slots), b'"}', b"")
             case role if any(segment.role == "image" for segment in message.segments):
                 runs = groupby(slots, lambda slot: slot.segment.role == "image")
@@ -140,7 +139,7 @@ class Renderer:
         count = len(words) // WIDTH
         cuts = [WIDTH * (count * index // len(results)) for index in range(len(results) + 1)]
         calls = (
-            tools.call(result.key, words[cuts[index] : cuts[index + 1]], seed=self._seed, position=index)
+            tool_call(result.key, words[cuts[index] : cuts[index + 1]], seed=self._seed, position=index)
             for index, result in enumerate(results)
         )
         return b",".join(calls)
@@ -149,11 +148,11 @@ class Renderer:
         """Write the schemas of a segment; their descriptions hold its words."""
 
         def written() -> Piece:
-            count = tools.schema_count(slot.segment.tokens)
+            count = schema_count(slot.segment.tokens)
             frame = self._tokenizer.frame("schema") * count + (0 if position else self._tokenizer.frame("tools"))
             framed = slot._replace(frame=slot.frame + frame)
             words = self._bodies.words(framed)
-            return self._bodies.piece(tools.schemas(words, count, position=position), self._bodies.cost(words), framed)
+            return self._bodies.piece(schemas(words, count, position=position), self._bodies.cost(words), framed)
 
         return self._cache.piece(("tools", slot.segment.key, slot.segment.tokens, position, slot[1:]), written)
 

@@ -13,7 +13,7 @@ from agentload.model.trace import Trace
 from agentload.study.change import extended
 from agentload.study.kinds import Replay, Search, Study
 from agentload.study.parts import TraceRef
-from agentload.tracefile.reader import digest, read
+from agentload.tracefile.files import digest, read
 
 
 def load_traces(names: Sequence[str], *, lenient: bool = False, within: Path = HERE) -> tuple[Trace, str]:

@@ -7,8 +7,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item
+from agentload.tasks import NOTHING, Grade, Item, prompt
 from agentload.tasks.parts import draw
+from agentload.tasks.parts.draw import fitting, place, room
 from agentload.tasks.parts.grading import is_echo
 
 OUTPUT_TOKENS: Final = 256  # steps may be written down
@@ -24,19 +25,13 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
     """Write stories and ask about the one at a depth."""
     name, thing = draw.pairs(rng, 1)[0], draw.chosen(rng, _THINGS)
     asked, count = _story(rng, name, thing)
+    before, after = _BEFORE, _AFTER.format(thing=thing, name=name)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
     sample = Random(0)
-    return draw.hidden(
-        [asked],
-        wanted=str(count),
-        before=_BEFORE,
-        after=_AFTER.format(thing=thing, name=name),
-        others=lambda fits: [_story(rng, each, draw.chosen(rng, _THINGS))[0] for each in draw.pairs(rng, fits) if each != name],
-        sample=[_story(sample, each, "marbles")[0] for each in draw.pairs(sample, 128)],
-        context=context,
-        depth=depth,
-        output=OUTPUT_TOKENS,
-        tokenizer=tokenizer,
-    )
+    fits = fitting(tokenizer, left, [_story(sample, each, "marbles")[0] for each in draw.pairs(sample, 128)])
+    others = [_story(rng, each, draw.chosen(rng, _THINGS))[0] for each in draw.pairs(rng, fits) if each != name]
+    others.insert(place(depth, len(others)), asked)
+    return Item(messages=prompt(before + "\n".join(others) + after), wanted=(str(count),), output_tokens=OUTPUT_TOKENS)
 
 
 def grade(answer: str, item: Item) -> Grade:

@@ -8,8 +8,9 @@ from typing import Final
 
 from agentload.prompts import words
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item
+from agentload.tasks import NOTHING, Grade, Item, prompt
 from agentload.tasks.parts import draw
+from agentload.tasks.parts.draw import fitting, place, room
 from agentload.tasks.parts.grading import is_echo
 
 PASSAGE_WORDS: Final = 200
@@ -21,18 +22,12 @@ _AFTER: Final = "\nWhat is the text of passage {name}? Repeat it word by word, w
 def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
     """Write passages of equal length and ask for the one at a depth."""
     name, wanted = draw.pairs(rng, 1)[0], _passage(rng)
-    return draw.hidden(
-        [_line(name, wanted)],
-        wanted=wanted,
-        before=_BEFORE,
-        after=_AFTER.format(name=name),
-        others=lambda count: [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name],
-        sample=[_line("also-area", _passage(Random(0)))] * 2,
-        context=context,
-        depth=depth,
-        output=OUTPUT_TOKENS,
-        tokenizer=tokenizer,
-    )
+    before, after, asked = _BEFORE, _AFTER.format(name=name), _line(name, wanted)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    count = fitting(tokenizer, left, [_line("also-area", _passage(Random(0)))] * 2)
+    others = [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name]
+    others.insert(place(depth, len(others)), asked)
+    return Item(messages=prompt(before + "\n".join(others) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS)
 
 
 def grade(answer: str, item: Item) -> Grade:

@@ -7,8 +7,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item
+from agentload.tasks import NOTHING, Grade, Item, prompt
 from agentload.tasks.parts import draw
+from agentload.tasks.parts.draw import fitting, place, room
 from agentload.tasks.parts.grading import is_echo, json_in
 
 OUTPUT_TOKENS: Final = 128
@@ -22,19 +23,15 @@ _AFTER: Final = (
 def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
     """Write settings and ask for three neighbours at a depth."""
     asked = _drawn(rng, KEYS)
+    lines = [_line(*each) for each in asked]
+    before, after = _BEFORE, _AFTER.format(keys=f"{', '.join(key for key, _ in asked[:-1])} and {asked[-1][0]}")
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, *lines))
+    count = fitting(tokenizer, left, [_line(*each) for each in _drawn(Random(0), 32)])
     keys = [key for key, _ in asked]
-    return draw.hidden(
-        [_line(*each) for each in asked],
-        wanted=json.dumps(dict(asked)),
-        before=_BEFORE,
-        after=_AFTER.format(keys=f"{', '.join(keys[:-1])} and {keys[-1]}"),
-        others=lambda count: [_line(key, value) for key, value in _drawn(rng, count) if key not in keys],
-        sample=[_line(*each) for each in _drawn(Random(0), 32)],
-        context=context,
-        depth=depth,
-        output=OUTPUT_TOKENS,
-        tokenizer=tokenizer,
-    )
+    others = [_line(key, value) for key, value in _drawn(rng, count) if key not in keys]
+    at = place(depth, len(others))
+    text = "\n".join((*others[:at], *lines, *others[at:]))
+    return Item(messages=prompt(before + text + after), wanted=(json.dumps(dict(asked)),), output_tokens=OUTPUT_TOKENS)
 
 
 def grade(answer: str, item: Item) -> Grade:

@@ -8,8 +8,9 @@ from random import Random
 from typing import Final, Literal
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import Grade, Item
+from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
+from agentload.tasks.parts.draw import fitting, noise, place, room
 from agentload.tasks.parts.grading import matched
 
 OUTPUT_TOKENS: Final = 128  # as RULER asks for
@@ -40,25 +41,17 @@ def generate(
     is_uuid = kind == "multikey_3"
     sort = "uuid" if is_uuid else "number"
     key, value = _drawn(rng, 1, is_uuid=is_uuid)[0]
-
-    def others(count: int) -> list[str]:
-        if kind == "single":
-            return draw.noise(count)
-        return [text for text in _needles(rng, count, sort, is_uuid=is_uuid) if f" {key} " not in text and value not in text]
-
-    return draw.hidden(
-        [_NEEDLE.format(kind=sort, key=key, value=value)],
-        wanted=value,
-        before=_BEFORE.format(kind=sort),
-        after=_AFTER.format(kind=sort, key=key),
-        others=others,
-        sample=draw.SENTENCES * 8 if kind == "single" else _needles(Random(0), 32, sort, is_uuid=is_uuid),
-        joint=" " if kind == "single" else "\n",
-        context=context,
-        depth=depth,
-        output=OUTPUT_TOKENS,
-        tokenizer=tokenizer,
-    )
+    needle = _NEEDLE.format(kind=sort, key=key, value=value)
+    before, after = _BEFORE.format(kind=sort), _AFTER.format(kind=sort, key=key)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, needle))
+    if kind == "single":
+        hay, joint = noise(tokenizer, left), " "
+    else:
+        joint = "\n"
+        count = fitting(tokenizer, left, _needles(Random(0), 32, sort, is_uuid=is_uuid), joint=joint)
+        hay = [text for text in _needles(rng, count, sort, is_uuid=is_uuid) if f" {key} " not in text and value not in text]
+    hay.insert(place(depth, len(hay)), needle)
+    return Item(messages=prompt(before + joint.join(hay) + after), wanted=(value,), output_tokens=OUTPUT_TOKENS)
 
 
 def grade(answer: str, item: Item) -> Grade:
@@ -69,7 +62,7 @@ def grade(answer: str, item: Item) -> Grade:
 
 
 def _needles(rng: Random, count: int, sort: str, *, is_uuid: bool) -> list[str]:
-    return [_NEEDLE.format(kind=sort, key=key, value=value) for key, value in _drawn(rng, count, is_uuid=is_uuid)]
+    return [f"One of the special magic {sort}s for {key} is: {value}." for key, value in _drawn(rng, count, is_uuid=is_uuid)]
 
 
 def _drawn(rng: Random, count: int, *, is_uuid: bool) -> list[tuple[str, str]]:

@@ -6,8 +6,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item
+from agentload.tasks import NOTHING, Grade, Item, prompt
 from agentload.tasks.parts import draw
+from agentload.tasks.parts.draw import fitting, place, room
 from agentload.tasks.parts.grading import is_echo
 
 OUTPUT_TOKENS: Final = 64
@@ -19,18 +20,12 @@ _CALLS: Final = ("round", "parse", "clamp", "merge", "lookup", "hash_of", "weigh
 def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
     """Write hunks and ask for the line that the one at a depth adds."""
     hunk, wanted = _hunks(rng, 1)[0]
-    return draw.hidden(
-        [_text(hunk, wanted)],
-        wanted=wanted,
-        before=_BEFORE,
-        after=_AFTER.format(hunk=hunk),
-        others=lambda count: [_text(*each) for each in _hunks(rng, count) if each[0] != hunk],
-        sample=[_text(*each) for each in _hunks(Random(0), 32)],
-        context=context,
-        depth=depth,
-        output=OUTPUT_TOKENS,
-        tokenizer=tokenizer,
-    )
+    asked, before, after = _text(hunk, wanted), _BEFORE, _AFTER.format(hunk=hunk)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    count = fitting(tokenizer, left, [_text(*each) for each in _hunks(Random(0), 32)])
+    hunks = [_text(*each) for each in _hunks(rng, count) if each[0] != hunk]
+    hunks.insert(place(depth, len(hunks)), asked)
+    return Item(messages=prompt(before + "\n".join(hunks) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS)
 
 
 def grade(answer: str, item: Item) -> Grade:

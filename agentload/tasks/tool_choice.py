@@ -7,8 +7,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import NOTHING, Grade, Item, Json
+from agentload.tasks import NOTHING, Grade, Item, Json, prompt
 from agentload.tasks.parts import draw
+from agentload.tasks.parts.draw import fitting, place, room
 from agentload.tasks.parts.grading import json_in
 
 TOOLS: Final = 12
@@ -24,22 +25,16 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
     names = [f"{draw.chosen(rng, _VERBS)}_{service}" for service in services]
     arguments = dict(zip(_keys(services[0]), draw.numbers(rng, 2, digits=6), strict=True))
     tools = tuple(_tool(name, service) for name, service in draw.shuffled(rng, list(zip(names, services, strict=True))))
+    noted, after = _notes(arguments), _AFTER.format(name=names[0])
     described = json.dumps(tools)  # servers write schemas into the prompt in their own ways, none much longer than this
+    frame = tokenizer.frame("tools") + TOOLS * tokenizer.frame("schema")
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, noted, described)) - frame
     sample = Random(0)
-    return draw.hidden(
-        [_notes(arguments)],
-        wanted=json.dumps({"name": names[0], "arguments": arguments}),
-        before=_BEFORE,
-        after=_AFTER.format(name=names[0]),
-        others=lambda count: _others(rng, draw.different(draw.pairs(rng, count, joint="_"), services)),
-        sample=_others(sample, draw.pairs(sample, 32, joint="_")),
-        context=context,
-        depth=depth,
-        output=OUTPUT_TOKENS,
-        tokenizer=tokenizer,
-        tools=tools,
-        besides=tokenizer.count(described) + tokenizer.frame("tools") + TOOLS * tokenizer.frame("schema"),
-    )
+    count = fitting(tokenizer, left, _others(sample, draw.pairs(sample, 32, joint="_")))
+    notes = _others(rng, draw.different(draw.pairs(rng, count, joint="_"), services))
+    notes.insert(place(depth, len(notes)), noted)
+    wanted = json.dumps({"name": names[0], "arguments": arguments})
+    return Item(messages=prompt(_BEFORE + "\n".join(notes) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS, tools=tools)
 
 
 def grade(answer: str, item: Item) -> Grade:

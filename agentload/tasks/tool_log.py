@@ -7,8 +7,9 @@ from random import Random
 from typing import Final
 
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.tasks import Grade, Item
+from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
+from agentload.tasks.parts.draw import fitting, place, room
 from agentload.tasks.parts.grading import matched
 
 OUTPUT_TOKENS: Final = 64
@@ -21,19 +22,13 @@ _SHAPE: Final = re.compile(r"\br-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE)
 def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
     """Write a log and ask for the call at a depth."""
     call, wanted = _drawn(rng, 1)[0]
-    sample = Random(0)
-    return draw.hidden(
-        [_line(rng, call, wanted)],
-        wanted=wanted,
-        before=_BEFORE,
-        after=_AFTER.format(call=call),
-        others=lambda count: [_line(rng, *each) for each in _drawn(rng, count) if each[0] != call and each[1] != wanted],
-        sample=[_line(sample, *each) for each in _drawn(sample, 32)],
-        context=context,
-        depth=depth,
-        output=OUTPUT_TOKENS,
-        tokenizer=tokenizer,
-    )
+    asked, before, after = _line(rng, call, wanted), _BEFORE, _AFTER.format(call=call)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    sample_rng = Random(0)
+    count = fitting(tokenizer, left, [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)])
+    log = [_line(rng, *each) for each in _drawn(rng, count) if each[0] != call and each[1] != wanted]
+    log.insert(place(depth, len(log)), asked)
+    return Item(messages=prompt(before + "\n".join(log) + after), wanted=(wanted,), output_tokens=OUTPUT_TOKENS)
 
 
 def grade(answer: str, item: Item) -> Grade:

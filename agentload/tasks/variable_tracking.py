@@ -9,7 +9,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import room
+from agentload.tasks.parts.draw import SENTENCES, noise, room
 from agentload.tasks.parts.grading import matched
 
 HAS_DEPTH: Final = False
@@ -24,12 +24,13 @@ _NAME: Final = re.compile(r"\b[A-Z]{5}\b")
 def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:  # noqa: ARG001  # no depth
     """Spread a chain of assignments over the context, after one worked example."""
     shown = _chain(rng)
-    spread = " ".join(_spread(rng, list(draw.SENTENCES), shown))
-    example = _BEFORE + spread + _AFTER.format(value=shown[0]) + _SHOWN.format(names=" ".join(shown[1:]))
+    example = (
+        _BEFORE + " ".join(_spread(rng, list(SENTENCES), shown)) + _AFTER.format(value=shown[0]) + _SHOWN.format(names=" ".join(shown[1:]))
+    )
     value, *names = chain = _chain(rng)
     after = _AFTER.format(value=value)
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(example, _BEFORE, after, *_assignments(chain)))
-    text = " ".join(_spread(rng, draw.noise(draw.fitting(tokenizer, left, draw.SENTENCES * 8, joint=" ")), chain))
+    text = " ".join(_spread(rng, noise(tokenizer, left), chain))
     return Item(messages=prompt(example + _BEFORE + text + after), wanted=tuple(names), output_tokens=OUTPUT_TOKENS)
 
 

@@ -1,6 +1,5 @@
 """Read and write trace files."""
 
-from agentload.tracefile.reader import digest, read
-from agentload.tracefile.writer import lines, write
+from agentload.tracefile.files import digest, lines, read, write
 
 __all__ = ["digest", "lines", "read", "write"]

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from agentload.model.check import Matches
 from agentload.model.trace import Header, Role, Segment, Session, Trace, Turn
-from agentload.tracefile.problem import Problem
-from agentload.tracefile.references import References
+from agentload.tracefile.references import Problem, References
 
 MOST_PROBLEMS: Final = 100
 CONTEXT_TOLERANCE: Final = 0.02

@@ -6,13 +6,26 @@ forward reference, so whole sessions are kept only from the first open reference
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, NamedTuple
 
 from agentload.model.trace import Session, TurnRef
-from agentload.tracefile.problem import Problem
 
 REACH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Say what is wrong and where; the turn is None where it is the session."""
+
+    session: str
+    turn: int | None = None
+    what: str
+
+    def __str__(self) -> str:
+        place = f"session {self.session}" if self.turn is None else f"session {self.session}, turn {self.turn}"
+        return f"{place}: {self.what}"
 
 
 class _Place(NamedTuple):

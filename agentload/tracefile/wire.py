@@ -1,10 +1,14 @@
 """The lines of a trace file as types: what msgspec reads, and what the JSON Schema is made from.
 
+`python -m agentload.tracefile.wire > docs/trace.schema.json` writes that.
+
 A field that is absent is None, or empty; unknown fields are allowed in objects and kept by `decode`.
 """
 
+import sys
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import Meta, Struct
 
 KIND: Final = "agentload-trace"
@@ -102,3 +106,20 @@ class Header(Struct, omit_defaults=True):
     tokenizer: str | None = None
     prefixes: dict[str, tuple[Segment, ...]] = {}
     source: Annotated[dict[str, Any], Meta(description="Where the trace comes from.")] = {}
+
+
+def schema() -> bytes:
+    """Return the schema of a line, made from the types that read it."""
+    (header, session), parts = msgspec.json.schema_components((Header, Session), ref_template="#/$defs/{name}")
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"{KIND}/{VERSION}",
+        "description": "A line of a trace file: the first is a Header, every other one a Session. Unknown fields are kept.",
+        "oneOf": [header, session],
+        "$defs": parts,
+    }
+    return msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(schema())

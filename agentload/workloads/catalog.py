@@ -10,7 +10,7 @@ import msgspec
 from agentload.errors import UsageError
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, image_tokens
 from agentload.plugins import Broken, Option, Plugins, checked, help_of, options, seeded
-from agentload.workloads.parts.target import Range, Target
+from agentload.workloads.parts.targets import Range, Target
 
 PLUGINS: Final = Plugins(room="agentload.workloads", kind="workload", needs=("generate",))
 _ARRIVALS: Final = frozenset({"sessions", "rate_per_s", "cv", "peak"})
@@ -25,7 +25,7 @@ class Workload:
     options: tuple[Option, ...]
     prefixes: Mapping[str, tuple[Segment, ...]]
     targets: Mapping[str, Target | Range]
-    """What its lengths and waits were measured to be, by the names of `tracefile.fields`."""
+    """What its lengths and waits were measured to be, by the names of `tracefile.overview`."""
     variants: tuple[Mapping[str, object], ...]
     """Options under which all of the targets show."""
     generate: Callable[..., Iterator[Session]]

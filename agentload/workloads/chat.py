@@ -13,11 +13,10 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Distribution, Geometric, Lognormal, Uniform, happens, inverse_gaussian, seconds, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
-from agentload.workloads.parts.target import Target
-from agentload.workloads.parts.waits import OPENCLAW_TOOL, PI_USER
+from agentload.workloads.parts.targets import Target
+from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
 
 # First prompts of OpenClaw: 10.2-10.7k tokens in measured sessions (chus-chus/blogpost_agentic_workloads), 17.6k in OpenClaw's
 # docs/concepts/context.md, 18.4k in openclaw#81056, 28k in LobsterAI#1978; 45 % of it system prompt, 55 % tool schemas (context.md).

@@ -13,11 +13,10 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session, TurnRef
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Choice, Distribution, Lognormal, Mixture, Quantiles, Uniform, happens, seconds, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk, recent
-from agentload.workloads.parts.target import Range, Target
-from agentload.workloads.parts.waits import CODE_TOOL, CODE_USER
+from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.times import CODE_TOOL, CODE_USER, starts
 
 # 710 Claude Code sessions (callanjfox/kv-cache-tester), tables at q10/25/50/75/90/95/99: the prefix is 14.9k tokens (11.9k-15.9k),
 # 12.3k of it tool schemas; fresh starts are 13.2k/19.0k/24.3k at q10/50/90, which leaves LN(4,000, 0.8) for notes and task.

@@ -13,11 +13,10 @@ from typing import Final, Literal, NamedTuple
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Positive, Rate, Seconds, Spread
-from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Lognormal, LogUniform, Quantiles, Uniform, happens, seconds, shuffled, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
-from agentload.workloads.parts.target import Range, Target
-from agentload.workloads.parts.waits import OPENCLAW_TOOL
+from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.times import OPENCLAW_TOOL, starts
 
 _HEARTBEAT_S: Final = 1_800.0  # OpenClaw docs/gateway/heartbeat.md
 _HEARTBEAT_SHARE: Final = 0.5  # of all runs: judgement

@@ -14,7 +14,7 @@ from agentload.model.trace import Session
 from agentload.model.walk import families
 from agentload.plugins import Positive, Rate, Weight
 from agentload.workloads import catalog
-from agentload.workloads.parts.target import Range, Target
+from agentload.workloads.parts.targets import Range, Target
 
 _OTHERS: Final = catalog.ours(without="mix")
 _WITHOUT_END: Final = 10**12

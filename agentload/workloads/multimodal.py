@@ -15,11 +15,10 @@ from agentload.model.check import Has
 from agentload.model.trace import Segment, Session, TurnRef, image_tokens
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
 from agentload.prompts.images import digits
-from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Choice, Geometric, Lognormal, Quantiles, Uniform, happens, seconds, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
-from agentload.workloads.parts.target import Target
-from agentload.workloads.parts.waits import PI_USER
+from agentload.workloads.parts.targets import Target
+from agentload.workloads.parts.times import PI_USER, starts
 
 # ServeGen mm-image (alibaba/ServeGen, complete), at q10/25/50/75/90/95/99: tokens of an image, and text beside it 41/75/106 below the
 # median; one image in 85 % of requests; answers of 87/254 at q50/90, which OpenClaw cuts at 500 characters.

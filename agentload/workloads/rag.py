@@ -14,7 +14,6 @@ from msgspec import Meta
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import (
     Choice,
     Geometric,
@@ -29,7 +28,8 @@ from agentload.workloads.parts.distributions import (
     tokens,
 )
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
-from agentload.workloads.parts.target import Range, Target
+from agentload.workloads.parts.targets import Range, Target
+from agentload.workloads.parts.times import starts
 
 # RAGPulse (flashserve/RAGPulse, one week of a university's assistant): two system blocks of 512 tokens that all requests share and
 # one of 437 of the request's own; three variants of it; six passages of 1,521 tokens; questions and answers as below.

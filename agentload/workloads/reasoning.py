@@ -8,11 +8,10 @@ from typing import Final, Literal
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Spread
-from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Choice, Distribution, Exponential, Quantiles, seconds, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
-from agentload.workloads.parts.target import Target
-from agentload.workloads.parts.waits import PI_USER
+from agentload.workloads.parts.targets import Target
+from agentload.workloads.parts.times import PI_USER, starts
 
 # ServeGen deepseek-r1 (alibaba/ServeGen, complete): lengths at q10/25/50/75/90/95/99, and the share of thinking in an answer.
 _R1_QUESTION: Final = Quantiles(

@@ -7,10 +7,10 @@ from typing import Final
 
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Peak, Positive, Rate, Spread
-from agentload.workloads.parts.arrivals import starts
 from agentload.workloads.parts.distributions import Geometric, Lognormal, Quantiles, seconds, tokens
 from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
-from agentload.workloads.parts.target import Target
+from agentload.workloads.parts.targets import Target
+from agentload.workloads.parts.times import starts
 
 # Azure 2023 conversation trace (Azure/AzurePublicDataset): contexts q50 1,020 and q90 2,735, answers q50 129, q90 424, q99 601.
 _SYSTEM: Final = 300  # judgement

@@ -13,7 +13,7 @@ from agentload.cli import replay, sweep
 from agentload.errors import UsageError
 from agentload.evidence.gather import gather
 from agentload.store.database import reading
-from agentload.tracefile.writer import write
+from agentload.tracefile.files import write
 from tests.layout.test_plan import session, trace
 
 

@@ -21,7 +21,7 @@ from agentload.serve.processes import Servers, start
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.places import journalled_runs, journals
-from agentload.tracefile.writer import write
+from agentload.tracefile.files import write
 from tests.conftest import Spawn
 
 pytestmark = pytest.mark.loopback

@@ -20,7 +20,7 @@ from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
 from agentload.serve.processes import Servers, start
 from agentload.store.database import reading
-from agentload.tracefile.writer import write
+from agentload.tracefile.files import write
 from tests.conftest import Spawn
 
 pytestmark = [pytest.mark.loopback, pytest.mark.slow]

@@ -10,7 +10,7 @@ from agentload.evidence.gather import gather
 from agentload.layout import traces as contexts
 from agentload.live import health
 from agentload.store.database import reading
-from agentload.tracefile.writer import write
+from agentload.tracefile.files import write
 from tests.layout.test_plan import session, trace
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentload.errors import TraceError, UsageError
 from agentload.exporters import aiperf_dag, catalog, openai_batch, vllm_multi_turn
-from agentload.exporters.parts.schedule import sent
+from agentload.exporters.mooncake import sent
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 from tests.importers.importing import imported, lengths
 

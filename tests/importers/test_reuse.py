@@ -1,5 +1,7 @@
 """The ideal hit ratio is what a cache without bounds would do, token by token."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +31,13 @@ def test_hits_are_the_full_blocks_that_an_earlier_call_had(sessions: list[Sessio
     total = sum(segment.tokens for each in sessions for context in sent(each) for segment in context)
     assert found.prompt_tokens == total
     assert found.ratio == (ideal_of(sessions, BLOCK) if total else None)
+
+
+def test_the_length_of_a_partial_block_is_not_the_id_of_another() -> None:
+    run = Segment(role="user", tokens=8, key=(3, 3))
+    first = Turn(add=(replace(run, tokens=6), replace(run, tokens=2)), output=1)
+    second = Turn(add=(run, replace(run, key=(2, 3))), output=1, keep=0)
+    assert measured([Session(session="s", workload="w", turns=(first, second))]).hit_tokens == BLOCK
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=6), st.integers(1, BLOCK)), min_size=1, max_size=6))

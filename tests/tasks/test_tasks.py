@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentload.emulator.answers import read
 from agentload.errors import UsageError
 from agentload.prompts.count import count
-from agentload.prompts.measured import MeasuredTokens
+from agentload.prompts.tokenizer import MeasuredTokens
 from agentload.prompts.words import WORDS
 from agentload.tasks import NOTHING, Grade, Item, catalog, texts
 

@@ -1,5 +1,5 @@
 from agentload.model.trace import Header, Role, Segment, Session, Turn, TurnRef
-from agentload.tracefile.fields import fields
+from agentload.tracefile.overview import fields
 from agentload.tracefile.reuse import IdealCache
 
 HEADER = Header(name="x", prefixes={"p": (Segment(role="system", tokens=100, key="sys"),)})

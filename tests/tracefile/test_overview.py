@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 
 from agentload.model.trace import Header, Role, Segment, Session, Trace, Turn, TurnRef
-from agentload.tracefile.load import load
+from agentload.tracefile.load import load, played
 from agentload.tracefile.overview import Growth, Reuse, Summary, overview
-from agentload.tracefile.places import Chain
-from agentload.tracefile.playback import played
-from agentload.tracefile.reuse import PoolCache
+from agentload.tracefile.reuse import Chain, PoolCache
 
 HEADER = Header(name="x", prefixes={"p": (Segment(role="system", tokens=1_000, key="sys"),)})
 

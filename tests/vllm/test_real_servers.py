@@ -44,7 +44,7 @@ from agentload.store.database import reading
 from agentload.store.places import journals
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
-from agentload.tracefile.writer import write as write_trace
+from agentload.tracefile.files import write as write_trace
 from agentload.workloads import catalog
 from tests.vllm.serving import IDLE_S, KEPT, LENGTH, arms, fates, kept_bytes, launched_by_the_verb, missing, model, typed
 

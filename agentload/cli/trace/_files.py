@@ -3,15 +3,12 @@
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import zstandard
 
 from agentload.builtin import find
 from agentload.cli.trace._lines import counted
 from agentload.model.trace import Session, Trace
 from agentload.tracefile import read, write
-from agentload.tracefile.source import STDIN
+from agentload.tracefile.files import STDIN
 
 
 def opened(trace: str, *, lenient: bool = False) -> Trace:
@@ -38,24 +35,3 @@ class _Counted:
             self.sessions += 1
             self.turns += len(session.turns)
             yield session
-
-
-def write_lines(out: str, lines: Iterable[bytes]) -> None:
-    """Write to `out`; `-` is stdout, a name that ends in .zst is compressed."""
-    if out == STDIN:
-        sys.stdout.buffer.writelines(lines)
-        sys.stdout.buffer.flush()
-        return
-    path = Path(out)
-    partial = path.with_name(path.name + ".part")
-    try:
-        with partial.open("wb") as file:
-            if path.suffix == ".zst":
-                with zstandard.ZstdCompressor().stream_writer(file, closefd=False) as packed:
-                    for line in lines:
-                        packed.write(line)
-            else:
-                file.writelines(lines)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -8,9 +8,8 @@ from typing import Final
 from agentload.cli._table import table
 from agentload.cli.trace._seen import Seen
 from agentload.report.format import number
-from agentload.tracefile.load import Load
+from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, Load
 from agentload.tracefile.overview import SHARES, Overview, Summary
-from agentload.tracefile.playback import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 

@@ -13,9 +13,8 @@ from agentload.report.charts.filters import FILTERS
 from agentload.report.charts.spec import Axis, Mark, Plot, Series
 from agentload.report.format import number
 from agentload.report.formats import html
-from agentload.tracefile.load import Load
+from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, Load
 from agentload.tracefile.overview import BINS, SHARES, Overview
-from agentload.tracefile.playback import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S
 
 _LENGTHS: Final = ("context", "user", "tool", "output.reply", "output.step", "image")
 """Fields whose spread is drawn, where the trace has them."""

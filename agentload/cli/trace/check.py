@@ -25,7 +25,7 @@ from agentload.report.format import number, significant
 from agentload.tracefile.check import Report, check
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
-from agentload.workloads.parts.judge import Held, held
+from agentload.workloads.parts.targets import Held, held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,8 @@ import msgspec
 import typer
 
 from agentload.cli.trace._files import opened, write_trace
-from agentload.degrade import breaks, sample, split, waits
+from agentload.degrade import broken, capped, sampled, scaled
+from agentload.degrade import split as split_up
 from agentload.errors import UsageError
 from agentload.model.trace import Session, Trace
 
@@ -64,13 +65,13 @@ class _Degraded:
         for name, value in self.given.items():
             match name:
                 case "sample":
-                    sessions = sample.sampled(sessions, share=value, seed=self.seed)
+                    sessions = sampled(sessions, share=value, seed=self.seed)
                 case "split":
-                    sessions = split.split(self.found.header, sessions, share=value, seed=self.seed)
+                    sessions = split_up(self.found.header, sessions, share=value, seed=self.seed)
                 case "break":
-                    sessions = breaks.broken(self.found.header, sessions, share=value, keep=self.behind, seed=self.seed)
+                    sessions = broken(self.found.header, sessions, share=value, keep=self.behind, seed=self.seed)
                 case "cap":
-                    sessions = waits.capped(sessions, cap_s=value)
+                    sessions = capped(sessions, cap_s=value)
                 case _:
-                    sessions = waits.scaled(sessions, scale=value)
+                    sessions = scaled(sessions, scale=value)
         return sessions

@@ -15,13 +15,14 @@ from typing import Annotated
 
 import typer
 
-from agentload.cli.trace._files import opened, write_lines
+from agentload.cli.trace._files import opened
 from agentload.cli.trace._lines import counted
 from agentload.cli.trace._options import describe, list_all, named
 from agentload.errors import UsageError
 from agentload.exporters import catalog
 from agentload.importers.parts.intake import Kept, read_texts
 from agentload.plugins import checked
+from agentload.tracefile.files import write_lines
 
 
 def run(

@@ -111,7 +111,8 @@ class Trail:
         block, before = self._reuse.block, self._ends[-1]
         name = hash((self._names[-1], ident))
         self._reuse.meet(name, (before + tokens) // block - before // block)
-        self._names.append(name if tokens == block else hash((name, tokens)))
+        # Three numbers, so that a length is never taken for the block that follows another time.
+        self._names.append(name if tokens == block else hash((name, 0, tokens)))
         self._ends.append(before + tokens)
 
     def _run_of_blocks(self, found: Sequence[int], tokens: int) -> None:

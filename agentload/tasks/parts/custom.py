@@ -10,11 +10,11 @@ import msgspec
 
 from agentload.errors import UsageError
 from agentload.model.check import Check
-from agentload.prompts.measured import CHARACTERS_A_TOKEN
+from agentload.prompts.tokenizer import CHARACTERS_A_TOKEN
 from agentload.tasks import Item, texts
 from agentload.tasks.parts.grading import problem
 from agentload.tracefile import wire
-from agentload.tracefile.decode import check as decoded
+from agentload.tracefile.codec import check as decoded
 
 EXAMPLE: Final = '{"id": "q1", "messages": [{"role": "user", "content": "Which build failed?"}], "grader": {"has": "ZX-4417"}}'
 _SHORTEST: Final = 1024

@@ -1,8 +1,8 @@
-"""Draw what tasks ask for, equal for equal seeds on every Python, and hide it in a context that is as long as it should be."""
+"""Draw what tasks ask for, equal for equal seeds on every Python, and fill a context up to its length with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import shake_256
 from itertools import cycle, islice
 from random import Random
@@ -13,7 +13,6 @@ import numpy as np
 from agentload.errors import UsageError
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.prompts.words import WORDS
-from agentload.tasks import Item, Json, prompt
 
 T = TypeVar("T")
 
@@ -97,33 +96,6 @@ def place(depth: float | None, count: int) -> int:
     return round((0.5 if depth is None else depth) * count)
 
 
-def noise(count: int) -> list[str]:
-    """Return so many sentences of RULER's haystack."""
-    return list(islice(cycle(SENTENCES), count))
-
-
-def hidden(
-    asked: Sequence[str],
-    *,
-    wanted: str,
-    before: str,
-    after: str,
-    others: Callable[[int], list[str]],
-    sample: Sequence[str],
-    context: int,
-    depth: float | None,
-    output: int,
-    tokenizer: Tokenizer,
-    joint: str = "\n",
-    tools: tuple[Json, ...] = (),
-    besides: int = 0,
-) -> Item:
-    """Put what is asked for at its depth among as many *others* as fit; *sample* says how long those are.
-
-    *besides* are tokens that something else takes, such as tools.
-    """
-    left = room(tokenizer, context, output=output, around=(before, after, *asked)) - besides
-    pieces = others(fitting(tokenizer, left, sample, joint=joint))
-    at = place(depth, len(pieces))
-    pieces[at:at] = asked
-    return Item(messages=prompt(before + joint.join(pieces) + after), wanted=(wanted,), output_tokens=output, tools=tools)
+def noise(tokenizer: Tokenizer, tokens: int) -> list[str]:
+    """Return as many sentences of RULER's haystack as fit into this many tokens."""
+    return list(islice(cycle(SENTENCES), fitting(tokenizer, tokens, SENTENCES * 8, joint=" ")))

@@ -1,7 +1,6 @@
 from agentload.tracefile.overview import overview
 from agentload.workloads import catalog
-from agentload.workloads.parts.judge import Held, held
-from agentload.workloads.parts.target import Range, Target
+from agentload.workloads.parts.targets import Held, Range, Target, held
 
 FOUND = overview(catalog.trace("short_chat", seed=7, options={"sessions": 1_600}))
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.degrade import breaks, sample, split, waits
-from agentload.degrade.draw import uniform
+from agentload import degrade
 from agentload.importers.parts.reuse import Reuse
 from agentload.model.trace import Header, Recorded, Segment, Session, Turn, TurnRef
 from agentload.model.walk import contexts
@@ -49,7 +48,7 @@ def ideal(sessions: Iterable[Session]) -> float:
 
 @given(sets, st.floats(0, 1), st.integers(0, 5))
 def test_a_break_changes_names_and_nothing_else(found: list[Session], share: float, keep: int) -> None:
-    broken = list(breaks.broken(HEADER, found, share=share, keep=keep, seed=1))
+    broken = list(degrade.broken(HEADER, found, share=share, keep=keep, seed=1))
     assert lengths(broken) == lengths(found)
     for before, after in zip(found, broken, strict=True):
         assert [turn.output for turn in before.turns] == [turn.output for turn in after.turns]
@@ -59,19 +58,19 @@ def test_a_break_changes_names_and_nothing_else(found: list[Session], share: flo
 
 
 def test_all_calls_broken_share_only_what_stands_in_front() -> None:
-    broken = list(breaks.broken(HEADER, SESSIONS, share=1.0, keep=1, seed=1))
+    broken = list(degrade.broken(HEADER, SESSIONS, share=1.0, keep=1, seed=1))
     first = [list(contexts(HEADER, session)) for session in broken]
     assert all(
         {segment.key for segment in one[1:]}.isdisjoint(segment.key for segment in two[1:])
         for one, two in zip(first[0], first[0][1:], strict=False)
     )
     assert ideal(broken) < ideal(SESSIONS) / 2
-    assert list(breaks.broken(HEADER, SESSIONS, share=0.0, keep=2, seed=1)) == list(SESSIONS)
+    assert list(degrade.broken(HEADER, SESSIONS, share=0.0, keep=2, seed=1)) == list(SESSIONS)
 
 
 def test_a_tenth_of_the_calls_is_broken_when_a_tenth_is_asked_for() -> None:
     many = [made(f"s{number}", 21, start_s=float(number)) for number in range(100)]
-    broken = list(breaks.broken(HEADER, many, share=0.1, keep=2, seed=1))
+    broken = list(degrade.broken(HEADER, many, share=0.1, keep=2, seed=1))
     changed = sum(
         before != after for one, two in zip(many, broken, strict=True) for before, after in zip(one.turns, two.turns, strict=True)
     )
@@ -79,13 +78,13 @@ def test_a_tenth_of_the_calls_is_broken_when_a_tenth_is_asked_for() -> None:
 
 
 def test_waits_are_capped_and_their_recorded_times_go() -> None:
-    (only,) = waits.capped([made("a", 2)], cap_s=30.0)
+    (only,) = degrade.capped([made("a", 2)], cap_s=30.0)
     assert (only.turns[1].wait_s, only.turns[1].recorded) == (30.0, Recorded(api_s=2.0))
     assert only.turns[0] == made("a", 2).turns[0]
 
 
 def test_time_is_scaled_but_not_what_servers_took() -> None:
-    (only,) = waits.scaled([made("a", 2, start_s=8.0)], scale=0.25)
+    (only,) = degrade.scaled([made("a", 2, start_s=8.0)], scale=0.25)
     assert (only.start_s, only.turns[1].wait_s, only.turns[1].recorded) == (2.0, 25.0, Recorded(start_s=2.5, api_s=2.0))
 
 
@@ -97,19 +96,19 @@ def test_a_sample_keeps_families_together_and_drops_waits_for_others() -> None:
     every = (*SESSIONS, waiting)
     seen = set()
     for seed in range(40):
-        kept = list(sample.sampled(every, share=0.5, seed=seed))
+        kept = list(degrade.sampled(every, share=0.5, seed=seed))
         assert_ordered(kept)
         names = tuple(session.session for session in kept)
         assert ("a" in names) == ("b" in names)
         seen.add(names)
     assert len(seen) > 10
-    assert list(sample.sampled(every, share=1.0, seed=1)) == list(every)
-    assert list(sample.sampled(every, share=0.0, seed=1)) == []
+    assert list(degrade.sampled(every, share=1.0, seed=1)) == list(every)
+    assert list(degrade.sampled(every, share=0.0, seed=1)) == []
 
 
 @given(st.integers(0, 200))
 def test_a_split_session_sends_what_the_whole_one_sent_from_there_on(seed: int) -> None:
-    found = list(split.split(HEADER, SESSIONS, share=1.0, seed=seed))
+    found = list(degrade.split(HEADER, SESSIONS, share=1.0, seed=seed))
     assert_ordered(found)
     whole = {session.session: list(contexts(HEADER, session)) for session in SESSIONS}
     for session in found:
@@ -129,7 +128,7 @@ def test_what_is_quoted_of_a_told_turn_stands_as_text_and_what_is_left_goes_by_i
     reader = replace(parent, turns=(*parent.turns[:3], replace(parent.turns[3], add=(reads,)), *parent.turns[4:]))
     other = made("z", 2, start_s=9.0)
     late = replace(other, turns=(replace(other.turns[0], after=(TurnRef(session="a", turn=5),)), other.turns[1]))
-    found = {session.session: session for session in split.split(HEADER, (reader, child, late), share=1.0, seed=seed)}
+    found = {session.session: session for session in degrade.split(HEADER, (reader, child, late), share=1.0, seed=seed)}
     sources = [segment.source for turn in found["a"].turns for segment in turn.add]
     # A child is told with the turn that spawned it, and then nobody can answer for it.
     assert sources.count(quoted) == ("b" in found)
@@ -138,15 +137,15 @@ def test_what_is_quoted_of_a_told_turn_stands_as_text_and_what_is_left_goes_by_i
 
 
 def test_only_the_first_sessions_are_split_where_so_many_are_asked_for() -> None:
-    found = list(split.split(HEADER, [made(name, 5) for name in "abcd"], share=1.0, seed=1, first=2))
+    found = list(degrade.split(HEADER, [made(name, 5) for name in "abcd"], share=1.0, seed=1, first=2))
     assert [session.turns[0].event for session in found] == ["prime", "prime", None, None]
 
 
 def test_sessions_are_left_whole_where_no_split_is_asked_for() -> None:
-    assert list(split.split(HEADER, SESSIONS, share=0.0, seed=1)) == list(SESSIONS)
+    assert list(degrade.split(HEADER, SESSIONS, share=0.0, seed=1)) == list(SESSIONS)
 
 
 @pytest.mark.parametrize("purpose", ["break", "split"])
 def test_draws_depend_on_the_seed_the_purpose_and_the_name_alone(purpose: str) -> None:
-    assert next(uniform(1, purpose, "a")) == next(uniform(1, purpose, "a"))
-    assert len({next(uniform(seed, purpose, name)) for seed in (1, 2) for name in "ab"}) == 4
+    assert degrade._drawn(1, purpose, made("a", 1)).random() == degrade._drawn(1, purpose, made("a", 1)).random()
+    assert len({degrade._drawn(seed, purpose, made(name, 1)).random() for seed in (1, 2) for name in "ab"}) == 4

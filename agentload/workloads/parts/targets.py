@@ -1,18 +1,33 @@
-"""Hold what a trace has of each field against the targets of the workload that made it."""
+"""What a generated trace is held against: measured quantiles and shares, by the names of `tracefile.overview`'s fields."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from agentload.tracefile.overview import SHARES, Overview
-from agentload.workloads.parts.target import Q50_TOLERANCE, Q90_TOLERANCE, Range, Target
+if TYPE_CHECKING:  # generators declare targets and run without numpy
+    from agentload.tracefile.overview import Overview
 
+Q50_TOLERANCE: Final = 0.10
+Q90_TOLERANCE: Final = 0.20
 FEWEST: Final = 1_500
 """Fewer values say nothing of the generator: with 1,500, the median of a lognormal of sigma 1.5 scatters by 5 %."""
-
 Figure: TypeAlias = Literal["q50", "q90", "share"]
-_Q50: Final = SHARES.index(0.50)
-_Q90: Final = SHARES.index(0.90)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The measured quantiles of a field."""
+
+    q50: float
+    q90: float
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where a share of the whole trace must lie."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +44,17 @@ class Held:
     holds: bool
 
 
-def held(targets: Mapping[str, Target | Range], found: Overview) -> Iterator[Held]:
+def held(targets: Mapping[str, Target | Range], found: "Overview") -> Iterator[Held]:
     """Compare the fields that a trace has enough values of."""
+    from agentload.tracefile.overview import SHARES
+
     for field, target in targets.items():
         match target:
             case Target(q50=q50, q90=q90):
                 summary = found.fields.get(field)
                 if summary is not None and summary.count >= FEWEST:
-                    yield _held(field, "q50", summary.quantiles[_Q50], _around(q50, Q50_TOLERANCE), summary.count)
-                    yield _held(field, "q90", summary.quantiles[_Q90], _around(q90, Q90_TOLERANCE), summary.count)
+                    yield _held(field, "q50", summary.quantiles[SHARES.index(0.50)], _around(q50, Q50_TOLERANCE), summary.count)
+                    yield _held(field, "q90", summary.quantiles[SHARES.index(0.90)], _around(q90, Q90_TOLERANCE), summary.count)
             case Range(low=low, high=high):
                 share, count = _share(field, found)
                 if count >= FEWEST:
@@ -53,7 +70,7 @@ def _held(field: str, figure: Figure, seen: float, bounds: tuple[float, float], 
     return Held(field=field, figure=figure, seen=seen, low=low, high=high, count=count, holds=low <= seen <= high)
 
 
-def _share(field: str, found: Overview) -> tuple[float, int]:
+def _share(field: str, found: "Overview") -> tuple[float, int]:
     """Return a share of the whole trace, and how many calls or sessions it is of."""
     if field == "compacted":
         sessions = found.sessions - found.spawned

@@ -1,10 +1,11 @@
-"""Turn one line of a trace file into the model; what cannot be read raises `LineError`.
+"""Turn lines of a trace file into the model, and the model into lines; what cannot be read raises `LineError`.
 
-Unknown fields are kept as JSON text, so that a file of a newer minor version survives reading and writing.
+Unknown fields are kept as JSON text, so that a file of a newer minor version survives reading and writing. The bytes written depend on the
+values alone, and what is absent is left out.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, assert_never
 
 import msgspec
 
@@ -13,6 +14,13 @@ from agentload.model.trace import Extra, Header, Recorded, Segment, Session, Tur
 from agentload.tracefile import wire
 
 T = TypeVar("T")
+_FORMAT: Final = "docs/trace.schema.json describes every field"
+_IMPORT: Final = "if another program wrote it: agentload trace import FORMAT FILE"
+_HEADER: Final = frozenset(wire.Header.__struct_fields__)
+_SESSION: Final = frozenset(wire.Session.__struct_fields__)
+_TURN: Final = frozenset(wire.Turn.__struct_fields__)
+_OPTIONS: Final = frozenset(wire.Options.__struct_encode_fields__)
+_encode = msgspec.json.Encoder().encode
 
 
 class LineError(ValueError):
@@ -21,14 +29,6 @@ class LineError(ValueError):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
-
-
-_FORMAT: Final = "docs/trace.schema.json describes every field"
-_IMPORT: Final = "if another program wrote it: agentload trace import FORMAT FILE"
-_HEADER: Final = frozenset(wire.Header.__struct_fields__)
-_SESSION: Final = frozenset(wire.Session.__struct_fields__)
-_TURN: Final = frozenset(wire.Turn.__struct_fields__)
-_OPTIONS: Final = frozenset(wire.Options.__struct_encode_fields__)
 
 
 def header(line: bytes) -> Header:
@@ -169,3 +169,91 @@ def _extra(raw: Mapping[str, Any], known: frozenset[str]) -> Extra:
 
 def _text(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def header_line(said: Header) -> bytes:
+    """Write the first line of a file."""
+    line: dict[str, Any] = {"kind": wire.KIND, "version": wire.VERSION, "name": said.name, "seed": said.seed, "block": said.block}
+    line["tokenizer"] = said.tokenizer
+    if said.prefixes:
+        line["prefixes"] = {name: [_segment_line(segment) for segment in segments] for name, segments in said.prefixes.items()}
+    if said.source:
+        line["source"] = _values(said.source)
+    return _encode(line | _values(said.extra)) + b"\n"
+
+
+def session_line(said: Session) -> bytes:
+    """Write a session."""
+    line: dict[str, Any] = {"session": said.session, "workload": said.workload}
+    if said.start_s is not None:
+        line["start_s"] = said.start_s
+    if said.prefix is not None:
+        line["prefix"] = said.prefix
+    line["turns"] = [_turn_line(turn) for turn in said.turns]
+    return _encode(line | _values(said.extra) if said.extra else line) + b"\n"
+
+
+def _turn_line(said: Turn) -> dict[str, Any]:
+    turn: dict[str, Any] = {}
+    if said.wait is not None:
+        turn["wait"] = said.wait
+    if said.wait_s:
+        turn["wait_s"] = said.wait_s
+    if said.after:
+        turn["after"] = [_ref(ref) for ref in said.after]
+    if said.keep is not None:
+        turn["keep"] = said.keep
+    turn["add"] = [_segment_line(segment) for segment in said.add]
+    turn["output"] = said.output
+    if said.spawn:
+        turn["spawn"] = said.spawn
+    if said.check:
+        turn["check"] = [_check_line(check) for check in said.check]
+    if said.recorded is not None:
+        turn["recorded"] = _present(said.recorded, "ttft_s", "api_s", "output", "cached", "start_s")
+    turn |= _present(said, "thinking", "event", "model", "deadline_s", "context")
+    return turn | _values(said.extra) if said.extra else turn
+
+
+def _segment_line(said: Segment) -> list[Any]:
+    segment: list[Any] = [said.role, said.tokens if said.size is None else said.size, said.key]
+    if said.source is not None or said.plant is not None or said.text is not None or said.at is not None or said.extra:
+        options = {} if said.source is None else {"from": _ref(said.source)}
+        segment.append(options | _present(said, "plant", "at", "text") | _values(said.extra))
+    return segment
+
+
+def _check_line(said: checks.Check) -> dict[str, Any]:
+    match said:
+        case checks.Has(text=text):
+            return {"has": text}
+        case checks.Matches(pattern=pattern):
+            return {"matches": pattern}
+        case checks.Number(value=value, tolerance=tolerance):
+            return {"number": value, "tolerance": tolerance} if tolerance else {"number": value}
+        case checks.JsonSchema(schema=schema):
+            return {"json": _raw(schema)}
+        case checks.ToolCall(name=name, arguments=arguments):
+            return {"tool": name} if arguments == "{}" else {"tool": name, "arguments": _raw(arguments)}
+        case checks.Equals(text=text):
+            return {"equals": text}
+        case checks.Length(at_least=at_least, at_most=at_most):
+            return {"length": (at_least, at_most)}
+        case _:
+            assert_never(said)
+
+
+def _ref(said: TurnRef) -> tuple[str, int]:
+    return said.session, said.turn
+
+
+def _present(said: Turn | Segment | Recorded, *names: str) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(said, name)) is not None}
+
+
+def _values(extra: Extra) -> dict[str, Any]:
+    return {name: _raw(text) for name, text in extra}
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text.encode())

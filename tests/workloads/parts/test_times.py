@@ -4,7 +4,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from agentload.workloads.parts.arrivals import DAY_S, starts
+from agentload.workloads.parts.times import DAY_S, starts
 
 
 @pytest.mark.parametrize("cv", [0.0, 0.5, 1.0, 4.0])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentload.model import check as checks
 from agentload.model.trace import Header, Recorded, Segment, Session, Turn, TurnRef, image_tokens
-from agentload.tracefile import decode, digest, encode, lines, read, write
+from agentload.tracefile import codec, digest, lines, read, write
 
 EXAMPLE = b"""\
 {"kind":"agentload-trace","version":1,"name":"code","seed":7,"block":64,"tokenizer":null,"prefixes":{"P0":[["system",2800,"sys"],\
@@ -105,12 +105,12 @@ headers = st.builds(
 
 @given(sessions)
 def test_a_session_is_read_as_it_was_written(session: Session) -> None:
-    assert decode.session(encode.session(session)) == session
+    assert codec.session(codec.session_line(session)) == session
 
 
 @given(headers)
 def test_a_header_is_read_as_it_was_written(header: Header) -> None:
-    assert decode.header(encode.header(header)) == header
+    assert codec.header(codec.header_line(header)) == header
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.zst"])

@@ -1,0 +1,177 @@
+"""Make a trace less kind: pure functions from sessions to sessions, which depend on a seed and their arguments alone.
+
+Recorded traces are often better than what a server will meet: nearly every call hits the prefix cache, nobody pauses over lunch. These
+functions say by how much a result depends on that.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from agentload.model.trace import PRIME, Header, Recorded, Segment, Session, Turn, TurnRef
+from agentload.model.walk import contexts
+from agentload.plugins import seeded
+
+
+def sampled(sessions: Iterable[Session], *, share: float, seed: int) -> Iterator[Session]:
+    """Keep each session that starts by itself with this probability, and what it spawned with it.
+
+    A wait for a session that is left out is left out too.
+    """
+    kept: set[str] = set()
+    is_kept = False
+    for session in sessions:
+        if session.start_s is not None:
+            is_kept = _drawn(seed, "sample", session).random() < share
+        if is_kept:
+            kept.add(session.session)
+            yield _without(session, kept)
+
+
+def _without(session: Session, kept: set[str]) -> Session:
+    """Drop waits for sessions that are neither kept nor this one's own children, which follow."""
+    known = kept | {child for turn in session.turns for child in turn.spawn}
+    if all(ref.session in known for turn in session.turns for ref in turn.after):
+        return session
+    turns = (replace(turn, after=tuple(ref for ref in turn.after if ref.session in known)) for turn in session.turns)
+    return replace(session, turns=tuple(turns))
+
+
+def split(header: Header, sessions: Iterable[Session], *, share: float, seed: int, first: int | None = None) -> Iterator[Session]:
+    """Split each session of three turns or more with this probability, at a turn drawn from all but its first and last.
+
+    A trace of long sessions takes hours before its contexts are long. A split session begins where it was after a part of its turns, with
+    one call that sends the whole context and is answered by one token: it fills the cache, and is marked `prime`.
+    A spawned session begins when it is spawned: it is never split. What the told turns had spawned is left out, and so are waits for it;
+    what others quoted of it stands as text. With *first*, only so many sessions that start by themselves are meant.
+    """
+    cuts = _Cuts()
+    roots = 0
+    for session in sessions:
+        if session.session in cuts.dropped:
+            cuts.dropped |= {child for turn in session.turns for child in turn.spawn}
+            continue
+        roots += session.start_s is not None
+        is_meant = session.start_s is not None and len(session.turns) >= 3 and (first is None or roots <= first)
+        at = _told(session, share=share, seed=seed) if is_meant else 0
+        if at:
+            cuts.told[session.session] = at
+            cuts.dropped |= {child for turn in session.turns[:at] for child in turn.spawn}
+        yield _from(header, session, at, cuts)
+
+
+def _told(session: Session, *, share: float, seed: int) -> int:
+    """Draw how many turns are told; 0: the session stays whole."""
+    rng = _drawn(seed, "split", session)
+    return 1 + int(rng.random() * (len(session.turns) - 2)) if rng.random() < share else 0
+
+
+@dataclass(slots=True)
+class _Cuts:
+    told: dict[str, int] = field(default_factory=dict)
+    """How many turns of a session are told instead of played; they are its turn 0 now."""
+    dropped: set[str] = field(default_factory=set)
+
+    def heard(self, turn: Turn) -> Turn:
+        """Return a turn that refers to what is still there, under its new number."""
+        if not turn.after and all(segment.source is None for segment in turn.add):
+            return turn
+        after = tuple(self._moved(ref) for ref in turn.after if ref.session not in self.dropped)
+        return replace(turn, after=after, add=tuple(map(self._quoted, turn.add)))
+
+    def _quoted(self, segment: Segment) -> Segment:
+        source = segment.source
+        if source is None:
+            return segment
+        is_gone = source.session in self.dropped or 0 <= source.turn < self.told.get(source.session, 0)
+        return replace(segment, source=None if is_gone else self._moved(source))
+
+    def _moved(self, ref: TurnRef) -> TurnRef:
+        at = self.told.get(ref.session, 0)
+        return replace(ref, turn=max(0, ref.turn - at + 1)) if at and ref.turn >= 0 else ref
+
+
+def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
+    turns = [cuts.heard(turn) for turn in session.turns]
+    if not at:
+        return session if all(new is old for new, old in zip(turns, session.turns, strict=True)) else replace(session, turns=tuple(turns))
+    *_, told = (context for _, context in zip(range(at), contexts(header, session), strict=False))
+    lead = len(header.prefixes[session.prefix]) if session.prefix is not None else 0
+    shared = lead if lead and told[:lead] == header.prefixes[session.prefix or ""] else 0
+    add = tuple(replace(segment, source=None) for segment in told[shared:])
+    prime = Turn(add=add, output=1, keep=None if shared == lead else 0, event=PRIME, model=turns[at - 1].model)
+    begin = replace(turns[at], wait=None, wait_s=0.0, recorded=None)
+    return replace(session, turns=(prime, begin, *turns[at + 1 :]))
+
+
+def broken(header: Header, sessions: Iterable[Session], *, share: float, keep: int, seed: int) -> Iterator[Session]:
+    """Break the prefix of each call behind a session's first with this probability, behind its first `keep` segments.
+
+    A broken call sends the rest of its context under new names, as if a tool's schema or a date in front of the history had changed: same
+    lengths, no hits behind the break. What follows in the session goes on from the new names.
+    """
+    for session in sessions:
+        if session.prefix is None or keep >= len(header.prefixes[session.prefix]):
+            yield _broken(header, session, share=share, keep=keep, seed=seed)
+        else:
+            yield _broken(header, _inlined(header, session), share=share, keep=keep, seed=seed)
+
+
+def _inlined(header: Header, session: Session) -> Session:
+    """Write a shared prefix into the first turn, so that it can be broken."""
+    assert session.prefix is not None
+    first, *others = session.turns
+    return replace(session, prefix=None, turns=(replace(first, add=header.prefixes[session.prefix] + first.add), *others))
+
+
+def _broken(header: Header, session: Session, *, share: float, keep: int, seed: int) -> Session:
+    rng = _drawn(seed, "break", session)
+    turns: list[Turn] = []
+    before = len(header.prefixes[session.prefix]) if session.prefix is not None else 0
+    for number, (turn, context) in enumerate(zip(session.turns, contexts(header, session), strict=True)):
+        if number and rng.random() < share and len(context) > keep:
+            kept = min(keep, before if turn.keep is None else min(turn.keep, before))
+            renamed = tuple(_renamed(segment, number) for segment in context[keep:])
+            turns.append(replace(turn, keep=kept if kept < before else None, add=context[kept:keep] + renamed))
+        else:
+            turns.append(turn)
+        before = len(context)
+    return replace(session, turns=tuple(turns))
+
+
+def _renamed(segment: Segment, number: int) -> Segment:
+    name = segment.key if isinstance(segment.key, str) else f"#{segment.key[0]}+{segment.key[1]}"
+    return replace(segment, key=f"{name}~{number}")
+
+
+def capped(sessions: Iterable[Session], *, cap_s: float) -> Iterator[Session]:
+    """Let no wait be longer than this; starts of sessions stay, and recorded times, which are no longer those of the trace, go."""
+    return (_mapped(session, lambda turn: _capped(turn, cap_s)) for session in sessions)
+
+
+def scaled(sessions: Iterable[Session], *, scale: float) -> Iterator[Session]:
+    """Multiply starts, waits and recorded starts; how long servers took stays."""
+    for session in sessions:
+        start_s = None if session.start_s is None else round(session.start_s * scale, 6)
+        yield replace(_mapped(session, lambda turn: _scaled(turn, scale)), start_s=start_s)
+
+
+def _mapped(session: Session, change: Callable[[Turn], Turn]) -> Session:
+    return replace(session, turns=tuple(map(change, session.turns)))
+
+
+def _capped(turn: Turn, cap_s: float) -> Turn:
+    recorded = None if turn.recorded is None else replace(turn.recorded, start_s=None)
+    return replace(turn, wait_s=min(turn.wait_s, cap_s), recorded=None if recorded == Recorded() else recorded)
+
+
+def _scaled(turn: Turn, scale: float) -> Turn:
+    recorded = turn.recorded
+    if recorded is not None and recorded.start_s is not None:
+        recorded = replace(recorded, start_s=round(recorded.start_s * scale, 6))
+    return replace(turn, wait_s=round(turn.wait_s * scale, 6), recorded=recorded)
+
+
+def _drawn(seed: int, purpose: str, session: Session) -> Random:
+    """Return a generator of its own for each session, so that they can be changed in any order."""
+    return seeded(f"{seed}\0{purpose}\0{session.session}")

@@ -1,0 +1,149 @@
+"""Read and write trace files: the header at once, a session when it is asked for; plain, compressed, or standard input and output."""
+
+import hashlib
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import NamedTemporaryFile
+from typing import Final, Literal
+
+import zstandard
+
+from agentload.errors import TraceError
+from agentload.model.trace import Session, Trace
+from agentload.tracefile import codec
+from agentload.tracefile.codec import LineError
+
+STDIN: Final = "-"
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_MAX_WINDOW: Final = 1 << 27  # what `zstd --long` writes by default
+_LEVEL: Final = 9  # twice as slow as the default and a fifth smaller; writing is bound by making sessions anyway
+
+
+class Source:
+    """Lines that can be read again and again; standard input is kept in a temporary file for that."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.name = "standard input" if str(path) == STDIN else str(path)
+        self._path = Path(path)
+        if str(path) == STDIN:
+            # Lives as long as this object, whatever happens.
+            self._kept = NamedTemporaryFile(prefix="agentload-")  # noqa: SIM115
+            copyfileobj(sys.stdin.buffer, self._kept)
+            self._kept.flush()
+            self._path = Path(self._kept.name)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield lines with their newline; only the last one may lack it."""
+        try:
+            with self._path.open("rb") as file:
+                yield from self._expanded(file) if file.peek(4).startswith(_ZSTD_MAGIC) else file
+        except OSError as error:
+            raise TraceError(f"{self.name}: {error.strerror}", hint="agentload trace generate WORKLOAD --out FILE") from error
+
+    def _expanded(self, file: io.BufferedReader) -> Iterator[bytes]:
+        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).stream_reader(file, read_across_frames=True)
+        try:
+            yield from io.BufferedReader(reader, 1 << 18)
+        except zstandard.ZstdError as error:
+            raise TraceError(f"{self.name}: not readable as zstd: {error}", hint=f"zstd --test {self.name}") from error
+
+
+class _Sessions:
+    """The sessions of a file, read anew in each iteration."""
+
+    def __init__(self, source: Source, ending: Literal["strict", "lenient"]) -> None:
+        self._source = source
+        self._ending = ending
+
+    def __iter__(self) -> Iterator[Session]:
+        for number, line in enumerate(self._source.lines(), start=1):
+            if number == 1 or line.isspace():
+                continue
+            try:
+                yield codec.session(line)
+            except LineError as error:
+                if line.endswith(b"\n"):
+                    raise _placed(self._source, number, error) from error
+                if self._ending == "strict":
+                    hint = "the file was cut short; --lenient leaves this line out"
+                    raise TraceError(f"{self._source.name}:{number}: the last line is truncated: {error}", hint=hint) from error
+
+
+def read(path: Path | str, *, lenient: bool = False) -> Trace:
+    """Read a trace file, plain or zstd, or standard input for `-`; raise `TraceError` with `path:line` for what is wrong in it.
+
+    `lenient` leaves out a last line that was cut short.
+    """
+    source = Source(path)
+    try:
+        header = codec.header(next(source.lines(), b""))
+    except LineError as error:
+        raise _placed(source, 1, error) from error
+    return Trace(header=header, sessions=_Sessions(source, "lenient" if lenient else "strict"))
+
+
+def digest(path: Path | str) -> str:
+    """Return the SHA-256 of a trace's lines: equal for a file and its compressed copy."""
+    seen = hashlib.sha256()
+    for line in Source(path).lines():
+        seen.update(line)
+    return seen.hexdigest()
+
+
+def _placed(source: Source, number: int, error: LineError) -> TraceError:
+    return TraceError(f"{source.name}:{number}: {error}", hint=error.hint or _look_at(source.name, number))
+
+
+def _look_at(name: str, number: int) -> str:
+    if name.endswith(".zst"):
+        return f"zstdcat {name} | sed -n {number}p shows the line; mend it, or write the trace again"
+    return f"sed -n {number}p {name} shows the line; mend it, or take it out: sed -i {number}d {name}"
+
+
+def lines(trace: Trace) -> Iterator[bytes]:
+    """Yield a trace's lines."""
+    sessions = iter(trace.sessions)
+    first = [codec.session_line(session) for session in islice(sessions, 1)]  # a source that cannot be read leaves no header behind
+    yield codec.header_line(trace.header)
+    yield from first
+    for session in sessions:
+        yield codec.session_line(session)
+
+
+def write(path: Path | str, trace: Trace) -> None:
+    """Write a trace, as `write_lines` does."""
+    write_lines(path, lines(trace))
+
+
+def write_lines(path: Path | str, found: Iterable[bytes]) -> None:
+    """Write lines; `-` is standard output, a name that ends in `.zst` is compressed.
+
+    A file appears under its name only when it is complete.
+    """
+    if str(path) == STDIN:
+        sys.stdout.buffer.writelines(found)
+        sys.stdout.buffer.flush()
+        return
+    path = Path(path)
+    if path.exists() and not path.is_file():  # a device or a named pipe cannot be replaced
+        with path.open("wb") as file:
+            file.writelines(found)
+        return
+    if not path.parent.is_dir():
+        raise TraceError(f"{path}: there is no folder '{path.parent}'", hint=f"mkdir -p {path.parent}")
+    partial = path.with_name(path.name + ".part")
+    try:
+        with partial.open("wb") as file:
+            if path.suffix == ".zst":
+                with zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(file, closefd=False) as packed:
+                    for line in found:
+                        packed.write(line)
+            else:
+                file.writelines(found)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
