@@ -62,11 +62,11 @@ class Load(Part, frozen=True):
     ] = None
     speed: Annotated[float, option("Play the trace's own starts this many times as fast.", gt=0)] = 1.0
     max_in_flight: Annotated[int | None, option("Cap on calls in flight on each arm.", ge=1)] = None
-    wait_scale: Annotated[dict[Kind, float], option("Scale one kind of wait, such as user=0.1 (user, tool, schedule).", repeated=KINDS)] = (
+    wait_scale: Annotated[
+        dict[Kind, float], option("Scale one kind of wait, such as user=0.1 (user, tool, schedule).", repeated=KINDS, ge=0)
+    ] = msgspec.field(default_factory=dict)
+    wait_cap_s: Annotated[dict[Kind, float], option("Cap one kind of wait in seconds, such as user=30.", repeated=KINDS, ge=0)] = (
         msgspec.field(default_factory=dict)
-    )
-    wait_cap_s: Annotated[dict[Kind, float], option("Cap one kind of wait in seconds, such as user=30.", repeated=KINDS)] = msgspec.field(
-        default_factory=dict
     )
     max_calls: Annotated[int | None, option("Budget: calls in each block.", ge=1)] = None
     max_tokens: Annotated[int | None, option("Budget: prompt and output tokens in each block.", ge=1, name="--max-tokens", unit="")] = None
