@@ -82,7 +82,10 @@ def study(fields: Mapping[str, Any], kind: type[Part], *, at: str = "", named: M
         raise UsageError(f"{where}{name + ': ' if name else ''}{_PLACE.sub('', str(error))}", hint=None if named else SHOWN) from error
     for path, flag in fields_of(made):
         flag.check(flag.value(made), f"{where}{names.get(path, '.'.join(path))}")
-    return made.checked()
+    try:
+        return made.checked()
+    except UsageError as error:
+        raise UsageError(f"{where}{error.message}", hint=error.hint) from error
 
 
 def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:

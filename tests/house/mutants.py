@@ -173,9 +173,16 @@ def outcome(command: Sequence[str], house: Path, limit_s: float | None = None) -
 
 
 def play(
-    room: str, *, number: int, seed: int, write: Callable[[str], object], house: Path = HOUSE, runner: Sequence[str] = PYTEST
+    room: str,
+    judging: Path,
+    *,
+    number: int,
+    seed: int,
+    write: Callable[[str], object],
+    house: Path = HOUSE,
+    runner: Sequence[str] = PYTEST,
 ) -> Counter[Outcome]:
-    """Draw mutants of a room and print what its tests say of each; raises SystemExit where they fail without one."""
+    """Draw mutants of a room and print what the tests *judging* say of each; raises SystemExit where they fail without one."""
     drawn = [(path, mutant) for path in modules(house, room) for mutant in mutants((house / path).read_text(encoding="utf-8"))]
     if not drawn:
         raise SystemExit(f"error: no room or module '{room}' that could be changed")
@@ -184,7 +191,6 @@ def play(
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         there = Path(folder) / "house"
         shutil.copytree(house, there, ignore=LEFT_BEHIND)
-        judging = judges(house, room)
         command = (*runner, str(judging))
         began = time.monotonic()
         if outcome(command, there) != "survived":
@@ -216,13 +222,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("room")
     parser.add_argument("--number", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tests", type=Path, help="judge by these instead, such as tests/layout")
     options = parser.parse_args(arguments)
 
     def write(line: str) -> None:
         sys.stdout.write(line)
         sys.stdout.flush()
 
-    play(options.room, number=options.number, seed=options.seed, write=write)
+    play(options.room, options.tests or judges(HOUSE, options.room), number=options.number, seed=options.seed, write=write)
     return 0
 
 

@@ -62,7 +62,10 @@ def test_a_mutant_is_killed_by_the_test_that_holds_it_and_the_tree_stays_as_it_w
     (room / "sums.py").write_text("def double(a):\n    return a * 2\n\n\ndef is_small(a):\n    return a < 9\n")
     (checks / "__main__.py").write_text("from agentload.room.sums import *\nassert double(3) == 6 and is_small(1) and not is_small(20)\n")
     said: list[str] = []
-    assert play("room", number=9, seed=0, write=said.append, house=tmp_path, runner=[sys.executable]) == {"killed": 3, "survived": 2}
+    assert play("room", Path("tests/room"), number=9, seed=0, write=said.append, house=tmp_path, runner=[sys.executable]) == {
+        "killed": 3,
+        "survived": 2,
+    }
     assert "survived   agentload/room/sums.py:6  a < 9  ->  a <= 9\n" in said
     assert "killed     agentload/room/sums.py:2  a * 2  ->  a / 2\n" in said
     assert said[-1] == "room: 3 killed, 0 timed out, 2 survived of 5, by tests/room\n"
@@ -71,7 +74,7 @@ def test_a_mutant_is_killed_by_the_test_that_holds_it_and_the_tree_stays_as_it_w
 
 def test_a_room_that_is_not_there_is_said_so() -> None:
     with pytest.raises(SystemExit, match="no room or module 'attic'"):
-        play("attic", number=1, seed=0, write=lambda _: None)
+        play("attic", Path("tests"), number=1, seed=0, write=lambda _: None)
 
 
 def test_what_takes_longer_than_its_limit_is_ended(tmp_path: Path) -> None:

@@ -56,8 +56,10 @@ def test_all_defaults_are_written_out() -> None:
         (HEAD + "pairs: 0", "a.yaml: pairs must be >= 1, got 0"),
         (HEAD + "pairs: [3]", "a.yaml: pairs: Expected `int`, got `array`"),
         (HEAD + "load: {ramp_s: 5x}", "a.yaml: load.ramp_s takes a time such as 90, 90s or 1.5m, got '5x'"),
-        (HEAD + "load: {sessions: 1, rate_per_s: 3}", "--sessions (closed loop) and --rate (open loop) exclude each other"),
+        (HEAD + "load: {sessions: 1, rate_per_s: 3}", "a.yaml: --sessions (closed loop) and --rate (open loop) exclude each other"),
         (HEAD + "design: zz", "a.yaml: design: Invalid enum value 'zz'"),
+        (HEAD + "load: {wait_scale: {user: -0.1}}", "a.yaml: load.wait_scale must be zero or more, got -0.1"),
+        (HEAD + "load: {wait_cap_s: {user: -3s}}", "a.yaml: load.wait_cap_s must be zero or more, got -3"),
         (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
     ],
 )

@@ -86,9 +86,12 @@ def test_a_path_that_is_relative_to_the_shell_is_refused_with_the_one_to_write(
         ({**ENTRY, "load": {"sessions": 0}}, "load.sessions must be >= 1"),
         ({**ENTRY, "load": {"max_in_flight": 0}}, "load.max_in_flight must be >= 1"),
         ({**ENTRY, "load": {"rate_per_s": 0}}, "load.rate_per_s must be positive"),
-        ({**ENTRY, "load": {"waits": {"user": {"scale": -1}}}}, "load.wait_scale must be zero or more"),
+        ({**ENTRY, "load": {"waits": {"user": {"scale": -1}}}}, "load.wait_scale must be zero or more, got -1"),
         ({**ENTRY, "schedule": {"cron": "0 2"}}, "expected five fields"),
-        ({**ENTRY, "load": {"sessions": 2, "rate_per_s": 1.0}}, "exclude each other"),
+        (
+            {**ENTRY, "load": {"sessions": 2, "rate_per_s": 1.0}},
+            "job 'one': --sessions (closed loop) and --rate (open loop) exclude each other",
+        ),
         ({**ENTRY, "policy": {"min_chnge": 1}}, "min_chnge"),
     ],
 )
