@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from agentload.errors import UsageError
+from agentload.study.document import SHOWN as STUDY_SHOWN
 from agentload.study.document import study
 from agentload.study.fields import Part
 from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
@@ -83,7 +84,7 @@ def _replay(given: Mapping[str, Any], at: str) -> Replay:
     old = {_OLD_LOAD[name]: fields.pop(name) for name in _OLD_LOAD if name in fields}
     servers = {"endpoints": NOBODY, "restarts": 3, **{name: fields.pop(name) for name in _SERVERS if name in fields}}
     fields |= {"traces": ["-"], "load": {**load, **old} if isinstance(load, dict) else load, "servers": servers}
-    made = cast(Replay, study(fields, Replay, at=at))
+    made = _study(fields, Replay, at)
     asked = cast(Live, made.servers)
     if asked.restarts is not None:  # no more starts than pairs
         asked = msgspec.structs.replace(asked, restarts=min(asked.restarts, made.pairs))
@@ -106,5 +107,17 @@ def _template(said: Mapping[str, Any] | None, kind: type[P], at: str, servers: L
     fields = {**defaults, **said}
     if fields.get("tasks") == []:
         del fields["tasks"]
-    made = study({**fields, "servers": {"endpoints": NOBODY}}, kind, at=at)
+    made = _study({**fields, "servers": {"endpoints": NOBODY}}, kind, at)
     return cast(P, msgspec.structs.replace(made, servers=servers))
+
+
+def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:
+    try:
+        return cast(P, study(fields, kind, at=at))
+    except UsageError as error:
+        raise UsageError(error.message, hint=SHOWN if error.hint in (None, STUDY_SHOWN) else error.hint) from error
+
+
+def default() -> Measure:
+    """Return what is measured where a file does not say."""
+    return measure({}, "measure", workloads=())

@@ -35,9 +35,9 @@ class Pace:
         """Return the instant at which a step's share of the time is over; what was measured is always reported."""
         if self._until == FOREVER or step.kind == "report":
             return FOREVER
-        ahead = dict(self._ahead(parts, step))
+        ahead = {each.key: minutes for each, minutes in self._ahead(parts, step)}
         now, whole = time.monotonic(), sum(ahead.values())
-        return now + max(0.0, self._until - now) * (ahead[step] / whole if whole else 1.0)
+        return now + max(0.0, self._until - now) * (ahead[step.key] / whole if whole else 1.0)
 
     def _ahead(self, parts: Sequence[Part], step: Step) -> Iterator[tuple[Step, float]]:
         """Yield this step and those that are to come, with the minutes that each was expected to take."""

@@ -21,6 +21,7 @@ from agentload.store import journal
 from agentload.store.places import journals
 from agentload.study.change import differences
 from agentload.study.kinds import Ask, Replay, Study
+from agentload.study.parts import Live
 from agentload.study.stored import Notes, notes, stored
 
 KEPT: Final = (RunRow, LegRow, ArmRow, BlockRow, CallRow, FingerprintRow)
@@ -119,12 +120,21 @@ def check_resumed(before: Past, plan: Plan, study: Study, *, trace_hash: str, da
 
 def _other(first: Study, study: Study, run: RunRow, plan: Plan) -> Iterator[str]:
     """Name what differs beside the studies; more pairs than a run began with are the same plan, gone on with."""
-    if isinstance(first, Replay) and isinstance(study, Replay) and study.pairs < first.pairs:
-        yield "pairs"
+    if isinstance(first, Replay) and isinstance(study, Replay):
+        if study.pairs < first.pairs:
+            yield "pairs"
+        # Which start a pair was played on is seen, not planned: more pairs may bring more starts.
+        if study.pairs == first.pairs and _starts(study) != _starts(first):
+            yield "restarts"
     machines = [dict(where(stretch)) for stretch in stretches(plan.rounds)]
     then = list(notes(run.options).machines)
     if then and then != machines[: len(then)]:
         yield "machines"
+
+
+def _starts(study: Replay) -> int | None:
+    """Return how often each server is started; None where it runs all the time."""
+    return (study.servers.restarts or study.pairs) if isinstance(study.servers, Live) and study.servers.launch else None
 
 
 Asked: TypeAlias = tuple[str, int, str, float | None, int]

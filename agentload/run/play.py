@@ -83,7 +83,7 @@ class Playing:
     @property
     def goes_on(self) -> str:
         """Return the command line that goes on with it."""
-        return again(self.study, self.database, resume=self.plan.run if self.into is None else None, into=self.into)
+        return again(self.study, self.database, resume=self.plan.run if isinstance(self.study, Replay) else None, into=self.into)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,8 @@ def resumed(began: S, now: S) -> S:
 
 
 def essence(study: Study) -> str:
-    """Return what tells a study from those that measure something else, wherever its files lie; of questions, their number too."""
+    """Return what tells a study from those that measure something else, whatever it plays; of questions, their number too."""
     roles = ("what", "amount") if isinstance(study, Ask) else ("what",)
-    said = {".".join(path): msgspec.to_builtins(_compared(flag.value(study))) for path, flag in fields_of(study) if flag.said.role in roles}
+    counted = ((path, flag) for path, flag in fields_of(study) if flag.said.role in roles and path != ("traces",))
+    said = {".".join(path): msgspec.to_builtins(_compared(flag.value(study))) for path, flag in counted}
     return msgspec.json.encode({"kind": tag(type(study)), **said}).decode()

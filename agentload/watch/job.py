@@ -160,6 +160,9 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
     if isinstance(load, dict) and isinstance(waits := load.get("waits"), dict):
         rest = {name: value for name, value in load.items() if name != "waits"}
         played = {**played, "load": {**rest, **_waits(waits, where)}}
+    if isinstance(load := played.get("load"), dict) and {"sessions", "rate_per_s"} & load.keys():
+        # Older versions took no notice of a speed beside them.
+        played = {**played, "load": {name: value for name, value in load.items() if name != "speed"}}
     made = study(played, Replay, at=where)
     assert isinstance(made, Replay), made
     endpoints = str(servers["endpoints"])

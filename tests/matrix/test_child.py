@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 from agentload.matrix.child import Stops, run
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, Load, TraceRef
 
+CHAT = Replay(traces=(TraceRef(path="demo-chat"),), servers=Live(endpoints="emulated:llama-3.1-8b-h100"), load=Load(sessions=1))
 pytestmark = [pytest.mark.slow, pytest.mark.loopback]
 
 
 def test_what_a_verb_says_is_kept_and_what_was_wrong_is_told(tmp_path: Path) -> None:
     told: list[str] = []
-    ended = run(
-        ("runs", "list", "--db", str(tmp_path / "x")), said=tmp_path / "a/said.txt", until=float("inf"), stops=Stops(), told=told.append
-    )
+    study = Replay(traces=(TraceRef(path="no such trace"),), servers=Live(endpoints="emulated:llama-3.1-8b-h100"))
+    ended = run(study, database=tmp_path / "x", run=None, said=tmp_path / "a/said.txt", until=float("inf"), stops=Stops(), told=told.append)
     assert ended.code == 1
     assert ended.error is not None
     assert ended.error.startswith("error:")
@@ -24,14 +26,22 @@ def test_what_a_verb_says_is_kept_and_what_was_wrong_is_told(tmp_path: Path) -> 
 
 def test_a_verb_is_asked_to_stop_when_its_time_is_over(tmp_path: Path) -> None:
     began = time.monotonic()
-    arguments = ("replay", "demo-chat", "--endpoints", "emulated:llama-3.1-8b-h100", "--db", str(tmp_path / "x.duckdb"), "--sessions", "1")
-    ended = run(arguments, said=tmp_path / "said.txt", until=began + 6, stops=Stops(), told=lambda _: None)
+    ended = run(
+        CHAT, database=tmp_path / "x.duckdb", run=None, said=tmp_path / "said.txt", until=began + 6, stops=Stops(), told=lambda _: None
+    )
     assert (ended.code, ended.is_timed_out) == (130, True)
     assert (ended.error or "").startswith("error: ")
     assert 6 < time.monotonic() - began < 60
 
 
 def test_a_verb_is_asked_to_stop_when_we_are(tmp_path: Path) -> None:
-    arguments = ("replay", "demo-chat", "--endpoints", "emulated:llama-3.1-8b-h100", "--db", str(tmp_path / "x.duckdb"), "--sessions", "1")
-    ended = run(arguments, said=tmp_path / "said.txt", until=float("inf"), stops=Stops(count=2), told=lambda _: None)
+    ended = run(
+        CHAT,
+        database=tmp_path / "x.duckdb",
+        run=None,
+        said=tmp_path / "said.txt",
+        until=float("inf"),
+        stops=Stops(count=2),
+        told=lambda _: None,
+    )
     assert (ended.code, ended.is_timed_out) == (130, False)

@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from agentload.errors import UsageError
 from agentload.matrix.described import LeftOut
 from agentload.matrix.estimate import Estimate
 from agentload.matrix.files import endpoints_of
 from agentload.matrix.parts import document
-from tests.cli.test_help import understood
+from agentload.study.argv import argv, built, split
+from agentload.study.kinds import Sweep
+from agentload.study.parts import Live
 from tests.matrix.files import model_folder, parts_of
 
 ALL = """
@@ -76,12 +79,12 @@ arms:
     )
 
 
-def test_every_step_is_a_command_that_can_be_typed(tmp_path: Path) -> None:
+def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
     (tmp_path / "arms.yaml").write_text("arms: {x: {url: 'http://127.0.0.1:1/v1', launch: sleep 1}, y: {url: 'http://127.0.0.1:2/v1'}}")
     given = f"models: {{a: org/a, b: {{endpoints: 'emulated:llama-3.1-8b-h100'}}, c: {{endpoints: {tmp_path}/arms.yaml}}, d: {{endpoints: 'u=http://h/v1,v=http://i/v1'}}}}\n"
     made = parts_of(given + ALL + "policy: {min_change: 0.1}", tmp_path)
     for step in {(step.kind, part.planned.is_launched): step for part in made for step in part.steps}.values():
-        assert understood(list(step.typed("20261120-074205-1f3a"))), step.key
+        assert step.study is None or argv(built(*split(argv(step.study)))) == argv(step.study), step.key
     *_, part = made
     assert [step.key for step in part.steps] == [
         "d/replay",
@@ -93,14 +96,16 @@ def test_every_step_is_a_command_that_can_be_typed(tmp_path: Path) -> None:
         "d/accuracy",
         "d/report",
     ]
-    assert part.steps[3].typed("R")[-2:] == ("--into", "R")
-    assert str(tmp_path / "d/arms/v.yaml") in part.steps[3].where
+    assert part.steps[3].study is not None
+    assert part.steps[3].study.servers == Live(endpoints=str(tmp_path / "d/arms/v.yaml"), logs=str(tmp_path / "d/logs/concurrency-short-v"))
 
 
 def test_a_sweep_that_was_cut_short_asks_for_what_is_left_of_it(tmp_path: Path) -> None:
     (part,) = parts_of("models: {a: org/a}\n" + ALL, tmp_path)
     sweep = part.steps[1]
-    assert (sweep.typed(None)[-2:], sweep.typed("R", pairs=1)[-4:]) == (("--pairs", "3"), ("--pairs", "1", "--into", "R"))
+    left = sweep.left(1)
+    assert isinstance(sweep.study, Sweep)
+    assert (sweep.study.pairs, left) == (3, replace(sweep.study, pairs=1))
 
 
 def test_what_a_step_takes_is_told_with_the_starts_of_its_servers(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from agentload.matrix.pace import Pace
 from agentload.matrix.play import GO_ON, NO_RUN
 from agentload.matrix.state import alone_in
 from tests.matrix.files import parts_of
-from tests.matrix.verbs import DONE, Verbs, failing, measured, paged, played
+from tests.matrix.verbs import DONE, Verbs, endpoints, failing, measured, paged, played
 
 TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
 FULL = TOY + "measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}\n"
@@ -27,7 +27,7 @@ def test_steps_are_run_in_order_and_all_behind_the_replay_join_its_run(tmp_path:
     verbs = Verbs()
     now = played(FULL, tmp_path, verbs)
     assert verbs.names == ["replay", "eval", "report"]
-    assert [arguments[-2:] for arguments in verbs.typed] == [("--pairs", "2"), ("--into", "r1"), ("--run", "r1")]
+    assert verbs.runs == [None, "r1", "r1"]
     assert {done.outcome for done in now.states["toy"].steps.values()} == {"done"}
     assert (tmp_path / "out/traces/rag.jsonl").exists()
 
@@ -56,7 +56,7 @@ def test_an_arm_that_keeps_a_replay_from_beginning_is_left_out(tmp_path: Path) -
     verbs = Verbs({"replay": failing})
     now = played(NOBODY, tmp_path, verbs, told=told.append)
     arms = tmp_path / "out/m/endpoints.yaml"
-    assert [arguments[arguments.index("--endpoints") + 1] for arguments in verbs.typed] == [str(arms)] * 2
+    assert [endpoints(study) for study in verbs.studies] == [str(arms)] * 2
     assert yaml.safe_load(arms.read_text()) == {"arms": {"b": {"url": "http://127.0.0.1:9/v1"}}}
     assert now.parts[0].planned.arms == ()
     assert "Connection refused" in now.states["m"].faults["a"].said
@@ -81,7 +81,7 @@ def test_a_comparison_without_its_reference_has_failed(tmp_path: Path) -> None:
     verbs = Verbs()
 
     def only_without_x(database: Path) -> Ended:
-        arms = yaml.safe_load(Path(verbs.typed[-1][verbs.typed[-1].index("--endpoints") + 1]).read_text())["arms"]
+        arms = yaml.safe_load(Path(endpoints(verbs.studies[-1])).read_text())["arms"]
         if "x" in arms:
             return failing(database)
         measured(database)

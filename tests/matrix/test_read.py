@@ -6,12 +6,14 @@ import pytest
 
 from agentload import builtin
 from agentload.errors import AgentloadError, UsageError
-from agentload.matrix.described import Concurrency, Config, Contexts, Measure, Model, Server, Workload
+from agentload.matrix.described import Config, Model, Server, Workload
+from agentload.matrix.measure import NOBODY, default
 from agentload.matrix.parts import traces_of
 from agentload.matrix.preset import PLACE, preset_text
 from agentload.matrix.read import parse, read_matrix
 from agentload.model.walk import contexts
-from agentload.study.quantity import lengths
+from agentload.study.kinds import Replay, Search, Sweep
+from agentload.study.parts import Live, Load, Slo, TraceRef
 
 LEAST = "models: {chat: org/model}\nworkloads: {rag: rag}\n"
 
@@ -20,7 +22,7 @@ def test_a_model_and_a_workload_are_enough() -> None:
     found = parse(LEAST, at="x")
     assert (found.models, found.workloads) == ((Model(name="chat", serve="org/model"),), (Workload(name="rag", trace="rag"),))
     assert [config.name for config in found.configs] == ["bf16", "fp8", "fp8-skip-sw"]
-    assert (found.measure, found.server) == (Measure(), Server())
+    assert (found.measure, found.server) == (default(), Server())
 
 
 def test_everything_that_a_file_says_is_read() -> None:
@@ -56,8 +58,14 @@ policy: {min_change: 0.05}
     )
     assert found.workloads == (Workload(name="long", generate="rag", options={"sessions": 4, "passages": 9}, scale=2, seed=3),)
     measure = found.measure
-    assert (measure.restarts, measure.sessions, measure.waits) == (4, None, {"user": 5.0})  # no more starts than pairs
-    assert (measure.contexts, measure.concurrency) == (Contexts(lengths="1k..4k"), Concurrency(slo="tpot=50", workloads=("mix",)))
+    # No more starts than pairs.
+    servers = Live(endpoints=NOBODY, restarts=4)
+    assert measure.replay == Replay(traces=(TraceRef(path="-"),), servers=servers, pairs=4, load=Load(wait_cap_s={"user": 5.0}))
+    assert measure.contexts == Sweep(servers=Live(endpoints=NOBODY), contexts=(1024, 2048, 4096), pairs=3)
+    assert (measure.concurrency, measure.searched) == (
+        Search(traces=(TraceRef(path="-"),), servers=Live(endpoints=NOBODY), slo=Slo(tpot_ms=50.0), load=Load(wait_cap_s={"user": 5.0})),
+        ("mix",),
+    )
     assert (found.server.command, found.server.settings) == (("/opt/bin/vllm",), {"enforce-eager": True})
     assert found.policy == {"min_change": 0.05}
 
@@ -68,12 +76,12 @@ policy: {min_change: 0.05}
         ("models: [", "x: not YAML", "quote"),
         ("models: {}\nworkloads: {rag: rag}", "x: 'models' names none", "preset"),
         (LEAST + "measures: {}", "unknown field `measures`", "preset"),
-        (LEAST + "measure: {pairs: 0}", "`int` >= 1, at `measure.pairs`", "preset"),
+        (LEAST + "measure: {pairs: 0}", "x: measure: pairs must be >= 1, got 0", "preset"),
         (LEAST + "measure: {concurrency: {workloads: [chat]}}", "measure.concurrency: no workload 'chat'", "rag, mix"),
-        (LEAST + "measure: {concurrency: {slo: tptf=50}}", "concurrency.slo is such as ttft=3000,tpot=50", "preset"),
-        (LEAST + "measure: {accuracy: {concurrency: 0}}", "`int` >= 1, at `measure.accuracy.concurrency`", "preset"),
-        (LEAST + "measure: {concurrency: {seconds: 0}}", "`float` > 0.0, at `measure.concurrency.seconds`", "preset"),
-        (LEAST + "measure: {waits: {user: -1}}", "`float` >= 0.0, at `measure.waits[...]`", "preset"),
+        (LEAST + "measure: {concurrency: {slo: tptf=50}}", "measure.concurrency: slo: no limit 'tptf'", "ttft"),
+        (LEAST + "measure: {accuracy: {concurrency: 0}}", "measure.accuracy: concurrency must be >= 1, got 0", "preset"),
+        (LEAST + "measure: {concurrency: {seconds: 0}}", "measure.concurrency: trial_s must be positive, got 0", "preset"),
+        (LEAST + "measure: {waits: {user: -1}}", "measure: load.wait_cap_s must be zero or more, got -1", "preset"),
         (LEAST + "configs: [bf17]", "configs.bf17 has no settings", "did you mean bf16"),
         (LEAST + "configs: {few: {base: fp9}}", "no well-known configuration 'fp9'", "did you mean fp8"),
         (LEAST + "configs: {few: {max-num-seq: 8}}", "configs.few: vLLM has no setting 'max-num-seq'", "max-num-seqs"),
@@ -146,12 +154,12 @@ def test_what_a_shipped_matrix_plays_fits_its_servers(name: str) -> None:
     measure = found.measure
     assert measure.contexts is not None
     assert measure.accuracy is not None
-    swept = max(lengths(measure.contexts.lengths, option="")) + measure.contexts.output
+    swept = max(measure.contexts.contexts) + measure.contexts.output_tokens
     played = (
         sum(segment.tokens for segment in context) + turn.output
         for trace in traces_of(found).values()
         for session in trace.sessions
         for turn, context in zip(session.turns, contexts(trace.header, session), strict=True)
     )
-    assert max(swept, *lengths(measure.accuracy.contexts, option=""), *played) <= window
+    assert max(swept, *measure.accuracy.contexts, *played) <= window
     assert window <= 40960 or name != "mini-lab"  # of Qwen3-8B, which the documentation begins with

@@ -13,9 +13,10 @@ from agentload.matrix.resume import CHANGED, LATE
 from agentload.model.rows import AnswerRow
 from agentload.run.past import FIRST
 from agentload.store.loader import load
+from agentload.study.kinds import Replay
 from tests.evidence import runs
 from tests.matrix.files import SERVED, matrix
-from tests.matrix.verbs import DONE, OPENING, Verbs, failing, loaded, measured, paged, pair, played, written
+from tests.matrix.verbs import DONE, OPENING, Verbs, failing, loaded, measured, paged, pair, pairs_of, played, written
 
 TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
 FULL = TOY + "measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}\n"
@@ -64,7 +65,7 @@ def test_a_folder_that_was_moved_is_known_where_it_is_now(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     for root in (Path("out"), tmp_path / "elsewhere", Path("elsewhere")):
         made, verbs = matrix(SERVED), Verbs()
-        play(made, Places(root), traces_of(made), verb=verbs)
+        play(made, Places(root), traces_of(made), verb=verbs, report=verbs.report)
         assert verbs.names == ["report"]
 
 
@@ -97,7 +98,7 @@ def test_a_replay_that_was_stopped_goes_on_with_its_run(tmp_path: Path) -> None:
     verbs = Verbs()
     played(FULL, tmp_path, verbs)
     assert verbs.names == ["replay", "report"]
-    assert verbs.typed[0][-2:] == ("--resume", "r1")
+    assert (verbs.runs[0], isinstance(verbs.studies[0], Replay)) == ("r1", True)
 
 
 def test_a_sweep_that_was_cut_short_is_asked_for_the_pairs_that_are_left(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_a_sweep_that_was_cut_short_is_asked_for_the_pairs_that_are_left(tmp_pat
     verbs = Verbs()
     played(SWEPT, tmp_path, verbs)
     assert verbs.names == ["sweep", "report"]
-    assert verbs.typed[0][-4:] == ("--pairs", "1", "--into", "r1")
+    assert (pairs_of(verbs.studies[0]), verbs.runs[0]) == (1, "r1")
 
 
 def test_a_sweep_of_other_lengths_is_another_sweep(tmp_path: Path) -> None:
@@ -128,9 +129,9 @@ def test_a_sweep_of_other_lengths_is_another_sweep(tmp_path: Path) -> None:
     played(SWEPT.replace("pairs: 2}", "pairs: 1}"), tmp_path, swept(0))
     with pytest.raises(Killed):
         played(long, tmp_path, verbs := swept(1))
-    assert verbs.typed[0][-4:] == ("--pairs", "2", "--into", "r1")
+    assert (pairs_of(verbs.studies[0]), verbs.runs[0]) == (2, "r1")
     played(long, tmp_path, verbs := swept(2))
-    assert verbs.typed[0][-4:] == ("--pairs", "1", "--into", "r1")
+    assert (pairs_of(verbs.studies[0]), verbs.runs[0]) == (1, "r1")
     assert again(long, tmp_path) == ["report"]
 
 

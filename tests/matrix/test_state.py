@@ -24,11 +24,20 @@ def test_what_was_done_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_verb_that_outlives_its_matrix_keeps_others_out_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds the folder goes with the last process that has it: a matrix that is killed leaves its verb playing."""
-    monkeypatch.setattr(child, "PROGRAM", ("sh", "-c"))
+    monkeypatch.setattr(child, "PROGRAM", ("sh", "-c", "echo up >&2; sleep 0.3"))
     is_up = threading.Event()
     with alone_in(tmp_path) as lock:
-        options = {"said": tmp_path / "said.txt", "until": float("inf"), "stops": Stops(), "told": lambda _: is_up.set(), "lock": lock}
-        verb = threading.Thread(target=child.run, args=(("echo up >&2; sleep 0.3",),), kwargs=options)
+        study = Probe(servers=Live(endpoints="e"))
+        options = {
+            "database": tmp_path / "x.duckdb",
+            "run": None,
+            "said": tmp_path / "said.txt",
+            "until": float("inf"),
+            "stops": Stops(),
+            "told": lambda _: is_up.set(),
+            "lock": lock,
+        }
+        verb = threading.Thread(target=child.run, args=(study,), kwargs=options)
         verb.start()
         assert is_up.wait(10)
     with pytest.raises(UsageError, match="a verb of one that was killed"), alone_in(tmp_path):

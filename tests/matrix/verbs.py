@@ -18,6 +18,8 @@ from agentload.report.matrix.parts import Page
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
+from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.parts import Live
 from tests.evidence import runs
 from tests.matrix.files import matrix
 
@@ -25,25 +27,47 @@ DONE = Ended(code=0, is_timed_out=False)
 OPENING: tuple[Row, ...] = (runs.run(), runs.leg(), *(runs.arm(name, place) for place, name in enumerate(runs.ARMS)))
 
 
+NAMES: dict[type, str] = {Replay: "replay", Sweep: "sweep", Search: "sweep", Ask: "eval", Probe: "probe"}
+
+
 @dataclass
 class Verbs:
-    """Notes what would be run, and does what a verb leaves behind."""
+    """Notes what would be run, and does what it leaves behind."""
 
     does: dict[str, Callable[[Path], Ended]] = field(default_factory=dict)
-    typed: list[tuple[str, ...]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    studies: list[Study] = field(default_factory=list)
+    runs: list[str | None] = field(default_factory=list)
+    """The runs that were gone on with, or joined."""
 
-    def __call__(self, arguments: tuple[str, ...], **_: Any) -> Ended:
-        self.typed.append(arguments)
-        database = Path(arguments[1] if arguments[0] == "report" else arguments[arguments.index("--db") + 1])
-        if arguments[0] in self.does:
-            return self.does[arguments[0]](database)
-        if arguments[0] == "replay":
+    def __call__(self, study: Study, *, database: Path, run: str | None, **_: Any) -> Ended:
+        name = NAMES[type(study)]
+        self.studies.append(study)
+        return self._done(name, database, run)
+
+    def report(self, database: Path, run: str, _folder: Path) -> Ended:
+        return self._done("report", database, run)
+
+    def _done(self, name: str, database: Path, run: str | None) -> Ended:
+        self.names.append(name)
+        self.runs.append(run)
+        if name in self.does:
+            return self.does[name](database)
+        if name == "replay":
             measured(database)
         return DONE
 
-    @property
-    def names(self) -> list[str]:
-        return [arguments[0] for arguments in self.typed]
+
+def endpoints(study: Study) -> str:
+    """Name the servers of a study."""
+    assert isinstance(study.servers, Live)
+    return study.servers.endpoints
+
+
+def pairs_of(study: Study) -> int:
+    """Return the pairs that a sweep is asked for."""
+    assert isinstance(study, Sweep)
+    return study.pairs
 
 
 def written(database: Path, *rows: Row) -> Path:
@@ -81,7 +105,7 @@ def failing(_: Path) -> Ended:
 
 def played(text: str, folder: Path, verbs: Verbs, **options: Any) -> Played:
     made = matrix(text)
-    return play(made, Places(folder / "out"), traces_of(made), verb=verbs, **options)
+    return play(made, Places(folder / "out"), traces_of(made), verb=verbs, report=verbs.report, **options)
 
 
 def paged(text: str, now: Played, folder: Path) -> Page:
