@@ -9,6 +9,8 @@ from agentload.errors import StoreError, UsageError
 from agentload.matrix import child
 from agentload.matrix.child import Stops
 from agentload.matrix.state import Done, Fault, State, alone_in, read_state, write_state
+from agentload.study.kinds import Probe
+from agentload.study.parts import Live
 
 
 def test_what_was_done_is_read_as_it_was_written(tmp_path: Path) -> None:
