@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agentload.cli import replay, sweep
 from agentload.cli._progress import Progress
 from agentload.evidence.gather import gather
 from agentload.layout import traces
@@ -33,6 +32,7 @@ from agentload.tracefile.files import write
 from agentload.ui.asked import Asked
 from agentload.ui.pages import run as run_page
 from agentload.ui.progress import Fold
+from tests.cli.verbs import agentload
 from tests.evidence import runs
 from tests.evidence.runs import ARMS, MS, block, call
 from tests.live.scripted import END, STREAM, Peer, serving, token, usage
@@ -117,8 +117,8 @@ def test_a_replay_and_both_sweeps_print_what_a_token_took(
     database, short = tmp_path / "x.duckdb", tmp_path / "short.jsonl"
     write(short, traces.sweep((256,), pairs=2, output=16, seed=1))
     with bunching(4) as (url, took_ms):
-        sweep.run(endpoints=f"a={url},b={url}", context="256,512", pairs=1, output=16, db=database, model="truth", json=True)
-        replay.run([str(short)], endpoints=f"a={url},b={url}", pairs=1, db=database, model="truth", json=True)
+        agentload("sweep --contexts 256,512 --pairs 1 --output 16 --model truth --json", endpoints=f"a={url},b={url}", db=database)
+        agentload("replay --pairs 1 --model truth --json", short, endpoints=f"a={url},b={url}", db=database)
         printed = capsys.readouterr().out
         said = [json.loads(each) for each in re.split(r"(?<=^})\n", printed, flags=re.MULTILINE) if each.strip()]
         printed_ms = [arm["token_p50_ms"] for summary in said for arm in summary["arms"]]
@@ -129,7 +129,7 @@ def test_a_replay_and_both_sweeps_print_what_a_token_took(
         # This machine's other work holds up both ends by some ms.
         assert len(printed_ms) == 8
         assert 0.9 * min(took_ms) < min(printed_ms) <= max(printed_ms) < 1.1 * max(took_ms)
-        sweep.run(endpoints=f"a={url}", trace=str(short), concurrency=True, start=1, seconds=1.5, slo="tpot=17.5", model="truth")
+        agentload("sweep --concurrency --start 1 --seconds 1.5 --slo tpot=17.5 --model truth", endpoints=f"a={url}", trace=short)
     found = capsys.readouterr()
     assert found.out.splitlines()[1].split()[:4] == ["a", "–", "1", "slo"]
     assert "0% of" in found.err

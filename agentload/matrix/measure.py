@@ -108,7 +108,7 @@ def _template(said: Mapping[str, Any] | None, kind: type[P], at: str, servers: L
     if fields.get("tasks") == []:
         del fields["tasks"]
     made = _study({**fields, "servers": {"endpoints": NOBODY}}, kind, at)
-    return cast(P, msgspec.structs.replace(made, servers=servers))
+    return msgspec.structs.replace(made, servers=servers)
 
 
 def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:

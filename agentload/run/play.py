@@ -209,7 +209,7 @@ class Leg:
             notice=self._notice,
             goes_on=playing.goes_on,
         )
-        speeches = {name: speech(e, met.models[name]) for name, e in endpoints.items()}
+        speeches = {name: speech(e, met.models[name], playing.means.request) for name, e in endpoints.items()}
         job = Job(
             run_id=plan.run,
             leg=leg.leg,

@@ -11,6 +11,7 @@ from agentload.endpoints.reach import exporter, proxy, reach
 from agentload.live.caller import Speech
 from agentload.live.target import Target
 from agentload.live.tls import context
+from agentload.study.parts import Request
 from agentload.telemetry.watch import Source
 
 HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -39,12 +40,12 @@ def targets(endpoints: tuple[Endpoint, ...]) -> tuple[Target, ...]:
     return tuple(target(endpoint) for endpoint in endpoints)
 
 
-def speech(endpoint: Endpoint, model: str) -> Speech:
-    """Return how the endpoint is asked."""
+def speech(endpoint: Endpoint, model: str, request: Request) -> Speech:
+    """Return how the endpoint is asked; what its arms file says of its bodies wins over what the study says of all."""
     return Speech(
         model=model,
         aliases=endpoint.aliases,
-        extra=endpoint.extra_body,
+        extra={**request.body(), **endpoint.extra_body},
         counting=endpoint.counting,
         is_forced=endpoint.force_lengths,
     )

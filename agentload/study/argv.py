@@ -54,7 +54,7 @@ class Form:
                 yield replace(flag, **self.other.get(flag.path[-1], {}))
 
 
-_LIVE_ONLY: Final = frozenset({"tokenizer", "timeouts", "warmup", "aa", "on_dead", "workers", "keep_raw", "lenient"})
+_LIVE_ONLY: Final = frozenset({"tokenizer", "request", "timeouts", "warmup", "aa", "on_dead", "workers", "keep_raw", "lenient"})
 _TRACE: Final = {
     "option": "--trace",
     "text": replace(WORDS, write=lambda refs: ",".join(each.path for each in refs)),

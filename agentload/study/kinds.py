@@ -9,7 +9,7 @@ from agentload.errors import UsageError
 from agentload.model.plan import Cache, Design
 from agentload.study import quantity
 from agentload.study.fields import Part, option
-from agentload.study.parts import Live, Load, Servers, Slo, Timeouts, TraceRef
+from agentload.study.parts import Live, Load, Request, Servers, Slo, Timeouts, TraceRef
 from agentload.study.quantity import LENGTHS, Text
 
 OnDead: TypeAlias = Literal["wait", "skip", "stop"]
@@ -62,6 +62,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
         ),
     ] = SLO
     seed: Annotated[int, option(SEED)] = 0
+    request: Request = Request()
     timeouts: Timeouts = Timeouts()
     warmup: Annotated[bool, option("Play the first block on every arm first, also on --resume; left out.", role="means")] = False
     aa: Annotated[str | None, option("Play this arm, or all, a second time under another name: the noise floor.", role="means")] = None

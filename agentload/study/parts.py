@@ -120,6 +120,16 @@ class Load(Part, frozen=True):
         )
 
 
+class Request(Part, frozen=True):
+    """What every request says beside its prompt, each field by its own name in the body; None is left to the server."""
+
+    temperature: Annotated[float | None, option("Sampling temperature of every request; 0 is greedy.", ge=0)] = None
+
+    def body(self) -> dict[str, object]:
+        """Return the fields of a request's body."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+
+
 class Live(Part, frozen=True, tag_field="kind", tag="endpoints"):
     """Servers that are asked over the network, or emulated behind HTTP."""
 

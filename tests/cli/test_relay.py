@@ -9,11 +9,11 @@ import duckdb
 import pytest
 import yaml
 
-from agentload.cli import replay, sweep
 from agentload.errors import UsageError
 from agentload.evidence.gather import gather
 from agentload.store.database import reading
 from agentload.tracefile.files import write
+from tests.cli.verbs import agentload
 from tests.layout.test_plan import session, trace
 
 
@@ -44,18 +44,15 @@ def short(folder: Path) -> str:
 @pytest.mark.loopback
 def test_arms_that_cannot_run_side_by_side_are_started_in_turn_and_each_pair_carries_its_start(tmp_path: Path) -> None:
     database = tmp_path / "r.duckdb"
-    replay.run(
-        [short(tmp_path)],
+    agentload(
+        "replay --pairs 4 --restarts 2 --launch --sessions 2",
+        short(tmp_path),
         endpoints=arms_file(tmp_path, "bf16", "fp8"),
         db=database,
-        pairs=4,
-        restarts=2,
-        launch=True,
         logs=tmp_path / "logs",
-        sessions=2,
     )
     with reading(database) as connection:
-        ((run, options),) = connection.execute("SELECT run_id, options FROM runs").fetchall()
+        ((run, study),) = connection.execute("SELECT run_id, study FROM runs").fetchall()
         evidence = gather(connection, run)
         assert connection.execute("SELECT count(*), count(void) FROM blocks").fetchall() == [(8, 0)]
     starts = {
@@ -66,7 +63,7 @@ def test_arms_that_cannot_run_side_by_side_are_started_in_turn_and_each_pair_car
     assert [[pair for pair, _ in found] for found in starts.values()] == [[0, 1, 2, 3]] * 2
     assert all(len({start for _, start in found}) == 2 for found in starts.values())
     assert {start for _, start in starts["bf16"]}.isdisjoint(start for _, start in starts["fp8"])
-    assert json.loads(options)["starts"] == 4
+    assert json.loads(study)["servers"]["restarts"] == 2
     assert all(each.calls.ok.all() for each in evidence.observations if each.calls)
     assert len(list((tmp_path / "logs").glob("*/*.log"))) == 5  # one more to see what both are
 
@@ -75,15 +72,12 @@ def test_arms_that_cannot_run_side_by_side_are_started_in_turn_and_each_pair_car
 @pytest.mark.loopback
 def test_a_control_is_a_start_of_its_own_of_the_server_that_it_copies(tmp_path: Path) -> None:
     database = tmp_path / "r.duckdb"
-    replay.run(
-        [short(tmp_path)],
+    agentload(
+        "replay --pairs 1 --aa fp8 --launch --sessions 1",
+        short(tmp_path),
         endpoints=arms_file(tmp_path, "fp8"),
         db=database,
-        pairs=1,
-        aa="fp8",
-        launch=True,
         logs=tmp_path / "logs",
-        sessions=1,
     )
     with duckdb.connect(str(database), read_only=True) as connection:
         rows = connection.execute(
@@ -101,22 +95,22 @@ def test_a_server_that_dies_in_its_block_is_started_anew_and_its_pair_played_aga
     database = tmp_path / "r.duckdb"
     # Three requests prime the server; the block dies of its sixth.
     arms = arms_file(tmp_path, "fp8", first="{kind: crash, after_tokens: 0, only: 9}")
-    replay.run([short(tmp_path)], endpoints=arms, db=database, pairs=1, launch=True, logs=tmp_path / "logs", sessions=1)
+    agentload("replay --pairs 1 --launch --sessions 1", short(tmp_path), endpoints=arms, db=database, logs=tmp_path / "logs")
     with duckdb.connect(str(database), read_only=True) as connection:
         rows = connection.execute("SELECT void, salt FROM blocks ORDER BY round").fetchall()
     assert [(void, salt.endswith("~1")) for void, salt in rows] == [("fp8 died during the block", False), (None, True)]
 
 
 def test_a_dry_run_counts_the_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    replay.run([short(tmp_path)], endpoints=arms_file(tmp_path, "bf16", "fp8"), pairs=4, restarts=2, aa="bf16", launch=True, dry_run=True)
+    agentload("replay --pairs 4 --restarts 2 --aa bf16 --launch --dry-run", short(tmp_path), endpoints=arms_file(tmp_path, "bf16", "fp8"))
     assert "starts    7 of servers, one at a time" in capsys.readouterr().out
 
 
 def test_there_must_be_something_to_start(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a has no launch command"):
-        replay.run(["rag"], endpoints="a=http://127.0.0.1:9/v1", launch=True)
+        agentload("replay rag --endpoints a=http://127.0.0.1:9/v1 --launch")
     with pytest.raises(UsageError, match="emulated ones are started anyway"):
-        replay.run(["rag"], endpoints="emulated:llama-3.1-8b-h100", launch=True)
+        agentload("replay rag --endpoints emulated:llama-3.1-8b-h100 --launch")
 
 
 @pytest.mark.slow
@@ -126,19 +120,15 @@ def test_a_server_that_dies_of_its_load_is_started_again_and_the_steps_are_kept_
 ) -> None:
     database = tmp_path / "r.duckdb"
     arms = arms_file(tmp_path, "fp8", first="{kind: crash, after_tokens: 0, only: 30}")
-    replay.run([short(tmp_path)], endpoints="emulated:llama-3.1-8b-h100/fp8", db=database, pairs=1, sessions=1)
+    agentload("replay --endpoints emulated:llama-3.1-8b-h100/fp8 --pairs 1 --sessions 1", short(tmp_path), db=database)
     with duckdb.connect(str(database), read_only=True) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
-    sweep.run(
+    agentload(
+        "sweep --concurrency --start 2 --seconds 1.5 --slo ttft=1 --launch",
         endpoints=arms,
-        concurrency=True,
         trace=short(tmp_path),
-        start=2,
-        seconds=1.5,
-        slo="ttft=1",
         db=database,
         into=run,
-        launch=True,
         logs=tmp_path / "logs",
     )
     assert "it died: ended with code 0" in capsys.readouterr().err

@@ -4,20 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli import replay, sweep
 from agentload.errors import PlanError, UsageError
 from agentload.evidence.gather import gather
 from agentload.layout import traces as contexts
 from agentload.live import health
 from agentload.store.database import reading
 from agentload.tracefile.files import write
+from tests.cli.verbs import agentload
 from tests.layout.test_plan import session, trace
 
 
 @pytest.mark.loopback
 def test_a_context_sweep_is_a_run_whose_evidence_has_the_lines_of_each_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = tmp_path / "s.duckdb"
-    sweep.run(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8", context="512,1k,2k", pairs=2, output=8, db=database, noise=False)
+    agentload("sweep --endpoints emulated:llama-3.1-8b-h100/bf16+fp8 --contexts 512,1k,2k --pairs 2 --output 8 --no-noise", db=database)
     assert "6       6" in capsys.readouterr().out
     with reading(database) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
@@ -33,12 +33,12 @@ def test_a_context_sweep_beside_a_replay_gives_its_report_lines_and_is_none_of_i
     database, short = tmp_path / "s.duckdb", tmp_path / "short.jsonl"
     write(short, trace(*(session(f"s{number}") for number in range(4))))
     arms = "emulated:llama-3.1-8b-h100/bf16+fp8"
-    replay.run([str(short)], endpoints=arms, db=database, pairs=2, sessions=1, noise=False)
+    agentload("replay --pairs 2 --sessions 1 --no-noise", short, endpoints=arms, db=database)
     with reading(database) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
     with pytest.raises(PlanError, match="has an arm 'bf16' and the endpoints have not"):
-        sweep.run(endpoints="emulated:llama-3.1-8b-h100/fp8", context="512", db=database, into=run)
-    sweep.run(endpoints=arms, context="512,1k", pairs=2, output=4, db=database, noise=False, into=run)
+        agentload("sweep --endpoints emulated:llama-3.1-8b-h100/fp8 --contexts 512", db=database, into=run)
+    agentload("sweep --contexts 512,1k --pairs 2 --output 4 --no-noise", endpoints=arms, db=database, into=run)
     with reading(database) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(1,)]
         assert connection.execute("SELECT leg, count(DISTINCT pair) FROM blocks GROUP BY leg ORDER BY leg").fetchall() == [(1, 2), (2, 2)]
@@ -58,7 +58,7 @@ def test_a_search_for_concurrency_tells_each_trial_and_what_holds(
     short = tmp_path / "short.jsonl"
     write(short, contexts.sweep((256, 512), pairs=2, output=64, seed=1))
     arm = "emulated:llama-3.1-8b-h100/fp8"
-    sweep.run(endpoints=arm, trace=str(short), concurrency=True, start=1, seconds=0.6, slo="tpot=0.1", noise=False)
+    agentload("sweep --concurrency --start 1 --seconds 0.6 --slo tpot=0.1 --no-noise", endpoints=arm, trace=short)
     printed = capsys.readouterr()
     assert printed.out.splitlines()[1].split() == ["fp8", "–", "1", "slo", "1"]
     assert "0% of" in printed.err
@@ -66,8 +66,8 @@ def test_a_search_for_concurrency_tells_each_trial_and_what_holds(
 
 def test_one_kind_of_sweep_has_to_be_named() -> None:
     with pytest.raises(UsageError, match="either"):
-        sweep.run(endpoints="a=http://x/v1")
+        agentload("sweep --endpoints a=http://x/v1")
     with pytest.raises(UsageError, match="either"):
-        sweep.run(endpoints="a=http://x/v1", context="1k", concurrency=True)
-    with pytest.raises(UsageError, match="--start must be at least 1"):
-        sweep.run(endpoints="a=http://x/v1", concurrency=True, start=0)
+        agentload("sweep --endpoints a=http://x/v1 --contexts 1k --concurrency")
+    with pytest.raises(UsageError, match="--start must be >= 1, got 0"):
+        agentload("sweep --endpoints a=http://x/v1 --concurrency --start 0")

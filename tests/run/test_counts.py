@@ -1,4 +1,8 @@
+"""What is counted of a block's calls, and what of that voids it."""
+
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -6,7 +10,8 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.model.commands import Call, Limits, Outcome, Send, Status
 from agentload.model.rows import CallRow
 from agentload.replay.row import row
-from agentload.run.counts import Tally
+from agentload.run.counts import Between, Tally
+from tests.evidence.runs import call as timed
 
 ARM = Endpoint(name="a", url="http://x/v1", aliases={"small": "other"})
 
@@ -69,3 +74,32 @@ def test_what_was_not_read_is_counted_with_the_next_block() -> None:
     assert tally.fault(ARM, {"requests_done": 12.0}) is None
     tally.read(ARM, {"requests_done": 12.0})
     assert tally.fault(ARM, {"requests_done": 13.0}) == "a answered 1 requests that were not ours"
+
+
+def listened(*rows: CallRow) -> Between:
+    between = Between()
+    for each in rows:
+        between.ended(each)
+    return between
+
+
+def test_calls_that_a_gateway_answered_void_the_arms_block_by_name_and_are_then_forgotten() -> None:
+    hit = timed("fp8", 0, 0.0, gateway="response cache (x-litellm-cache-key)")
+    between = listened(hit, hit, timed("fp8", 0, 1.0), timed("bf16", 0, 0.0))
+    assert between.reason("bf16") is None
+    assert between.reason("fp8") == (
+        "fp8: a gateway answered 2 calls in the server's place: response cache (x-litellm-cache-key); "
+        "switch that off, or go to the server itself"
+    )
+    assert between.reason("fp8") is None
+
+
+def test_answers_in_one_piece_void_a_block_only_when_most_long_ones_are() -> None:
+    whole, streamed = (
+        timed("fp8", 0, 0.0, output_tokens=100, coalesced_reads=99),
+        timed("fp8", 0, 0.0, output_tokens=100, coalesced_reads=3),
+    )
+    assert listened(*[whole] * 4).reason("fp8") is None  # too few to judge by
+    assert listened(*[whole] * 5, *[streamed] * 5).reason("fp8") is None
+    told = listened(*[whole] * 6, *[streamed] * 4, replace(whole, status="reset")).reason("fp8")
+    assert told == "fp8: 6 of 10 answers arrived in one piece: a gateway buffers streams, or answers from a cache"

@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from agentload.ask.plain import Streamed
-from agentload.cli import probe, sweep
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.errors import GateError
 from agentload.evidence.gather import gather
 from agentload.run import isolation
 from agentload.run.isolation import Cell, Combination, combinations
 from agentload.store.database import reading
+from tests.cli.verbs import agentload
 
 
 def test_every_arm_is_tried_without_and_with_each_feature_and_the_safest_comes_first() -> None:
@@ -75,22 +75,22 @@ def test_a_combination_that_crashes_is_told_from_one_that_does_not_start(tmp_pat
         port = free.getsockname()[1]
     crash = tmp_path / "crash.yaml"
     crash.write_text("faults: [{kind: crash, after_tokens: 0, only: 2}]")
-    agentload = Path(sys.executable).with_name("agentload")
+    program = Path(sys.executable).with_name("agentload")
     arms = {
         arm: {
             "url": f"http://127.0.0.1:{port}/v1",
-            "launch": ["sh", "-c", SERVER.format(arm=arm, crash=crash, agentload=agentload, port=port), "serve"],
+            "launch": ["sh", "-c", SERVER.format(arm=arm, crash=crash, agentload=program, port=port), "serve"],
         }
         for arm in ("bf16", "fp8", "broken")
     }
     file, database = tmp_path / "endpoints.yaml", tmp_path / "m.duckdb"
     file.write_text(yaml.safe_dump({"arms": arms}, sort_keys=False))
-    sweep.run(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8", context="512,1k", pairs=1, output=4, db=database, noise=False)
+    agentload("sweep --endpoints emulated:llama-3.1-8b-h100/bf16+fp8 --contexts 512,1k --pairs 1 --output 4 --no-noise", db=database)
     with duckdb.connect(str(database), read_only=True) as connection:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
     capsys.readouterr()
     with pytest.raises(GateError, match="3 of 6 combinations"):
-        probe.run(endpoints=str(file), matrix=True, into=run, db=database, logs=tmp_path / "logs", prompts=2, gate=True, json=True)
+        agentload("probe --matrix --prompts 2 --gate --json", endpoints=file, into=run, db=database, logs=tmp_path / "logs")
     found = json.loads(capsys.readouterr().out)
     assert [(each["arm"], each["prefix_caching"], each["outcome"]) for each in found] == [
         ("bf16", False, "ok"),

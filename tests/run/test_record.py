@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity
@@ -11,13 +15,17 @@ from agentload.layout.plan import plan
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
+from agentload.run.inquiry import Eval
 from agentload.run.past import study_of
+from agentload.run.play import Playing
+from agentload.run.questions import Generated, asking
 from agentload.run.record import arm_row, fingerprint, run_row, scraped
+from agentload.study.argv import built, split
 from agentload.study.change import extended
-from agentload.study.kinds import Replay
+from agentload.study.kinds import Ask, Replay, Sweep
 from agentload.study.parts import Live, TraceRef
 from agentload.study.stored import Notes
-from tests.layout.test_swap import swapped
+from tests.layout.test_plan import swapped
 
 TURNS = (
     Turn(add=(Segment(role="system", tokens=128, key="s"),), output=64),
@@ -122,3 +130,31 @@ def test_what_a_server_is_is_kept_for_the_moment_and_the_round_it_was_asked_at()
     found = fingerprint("r", 2, "a", said, moment="after", round_=4)
     assert (found.run_id, found.leg, found.arm, found.moment, found.round) == ("r", 2, "a", "after", 4)
     assert json.loads(found.facts) == json.loads(json.dumps(said.facts()))
+
+
+@pytest.mark.parametrize(
+    ("study", "into", "goes_on"),
+    [
+        (STUDY, None, "replay t --endpoints e --pairs 2 --seed 5 --resume r"),
+        (Sweep(servers=Live(endpoints="e"), contexts=(1024, 2048)), None, "sweep --endpoints e --contexts 1k..2k"),
+        (Sweep(servers=Live(endpoints="e"), contexts=(1024, 2048)), "r", "sweep --endpoints e --contexts 1k..2k --into r"),
+    ],
+)
+def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_again(
+    study: Replay | Sweep, into: str | None, goes_on: str
+) -> None:
+    made = plan(TRACE, ("a", "b"), run="r", seed=5, pairs=2)
+    own = extended(study, endpoints="e")
+    playing = Playing(study=own, plan=made, endpoints=(), database=Path("agentload.duckdb"), trace_hash="h", into=into)
+    assert playing.goes_on == f"agentload {goes_on}"
+    elsewhere = replace(playing, database=Path("d.duckdb")).goes_on
+    assert "--db d.duckdb" in elsewhere
+    assert built(*split(shlex.split(elsewhere)[1:])) == own
+
+
+def test_an_evaluation_is_gone_on_with_and_one_that_joined_a_run_is_typed_again() -> None:
+    asked = Generated(asking=asking(tasks=["needle"], contexts=[4096], depths=1, items=1, repetitions=1, seed=0))
+    study = Ask(servers=Live(endpoints="e"), tasks=("needle",))
+    made = Eval(run="r", study=study, asked=asked, endpoints=(), database=Path("agentload.duckdb"), notes=Notes())
+    assert made.goes_on_by == "agentload eval --endpoints e --tasks needle --resume r"
+    assert replace(made, goes_on="join").goes_on_by == "agentload eval --endpoints e --tasks needle --into r"

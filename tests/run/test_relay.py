@@ -12,13 +12,16 @@ import pytest
 
 from agentload.endpoints import launch
 from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.identity import identify
 from agentload.endpoints.launch import Running
 from agentload.model.rows import BlockRow, FingerprintRow, SampleRow
 from agentload.run import relay
-from agentload.run.relay import Launching, Relay
+from agentload.run.relay import PRIMED, Launching, Relay, prime, primed
 from tests.endpoints.test_launch import arm
 from tests.live.scripted import Peer, serving
 from tests.run.playing import answering, played
+from tests.serve.arms import arm as emulated
+from tests.serve.serving import served
 
 pytestmark = pytest.mark.loopback
 
@@ -114,3 +117,16 @@ async def test_a_server_that_only_its_log_describes_keeps_its_facts_from_block_t
     # It does not say when it was started; we know, for we started it: as often as there are logs.
     assert len({each["process_start_s"] for each in facts}) == len(started)
     assert {row.arm for row in rows if isinstance(row, SampleRow) and row.name == "kv_usage"} == {"a", "b"}
+
+
+async def test_a_server_that_has_just_started_has_answered_before_it_is_measured() -> None:
+    async with served(emulated()) as running:
+        endpoint = Endpoint(name="a", url=running.url)
+        await prime(endpoint)
+        assert (await identify(endpoint)).counters["requests_done"] == len(PRIMED)
+
+
+def test_what_cannot_be_asked_is_said_and_stops_nobody() -> None:
+    said: list[str] = []
+    primed([Endpoint(name="a", url="http://127.0.0.1:9/v1")], notice=said.append)
+    assert [line.partition(": ")[0] for line in said] == ["a"]

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.run.past import Past
-from agentload.run.record import resume_command
 from agentload.run.stages import is_exchanged, is_over, stages
-from tests.layout.test_swap import swapped
+from tests.layout.test_plan import swapped
 
 EXCHANGED = (Endpoint(name="a", url="http://m1:1/v1", machine="m1"), Endpoint(name="b", url="http://m2:1/v1", machine="m2"))
 
@@ -85,22 +82,3 @@ def test_a_resumed_half_warms_up_again_unless_it_has_nothing_left() -> None:
         return [play.pair for round_ in first.left(Past(done=frozenset(done), lost={})) for play in round_.plays]
 
     assert (left(-1, 0), left(-1, 0, 1)) == ([-1, -1, 1, 1], [])
-
-
-@pytest.mark.parametrize(
-    ("typed", "goes_on"),
-    [
-        ("replay rag", "replay rag --resume r1"),
-        ("eval --tasks needle", "eval --tasks needle --resume r1"),
-        ("replay rag --resume r1", "replay rag --resume r1"),
-        ("replay rag --resume=r1", "replay rag --resume=r1"),
-        ("eval --into r1", "eval --into r1"),
-        ("watch run nightly", "watch run nightly"),  # a job has no run of its own to go on with
-        ("sweep --context 1k..8k", "sweep --context 1k..8k"),
-    ],
-)
-def test_a_command_that_can_go_on_with_a_run_says_which_and_others_are_typed_again(
-    monkeypatch: pytest.MonkeyPatch, typed: str, goes_on: str
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/agentload", *typed.split()])
-    assert resume_command("r1") == f"agentload {goes_on}"

@@ -89,8 +89,10 @@ def test_the_view_says_of_every_row_what_the_functions_say(data: st.DataObject) 
         expected[row.request_id] = (since_ns, *latencies, metrics.lag_ms(row), metrics.hit_rate(row))
     with tempfile.TemporaryDirectory() as folder:
         with Writer(Path(folder, "a.journal")) as journal:
-            for each in [*ROWS, *rows]:
-                journal.append(each)
+            for run in ROWS:
+                journal.append(run)
+            for row in rows:
+                journal.append(row)
         load([Path(folder, "a.journal")], Path(folder, "x.duckdb"))
         with reading(Path(folder, "x.duckdb")) as connection:
             query = "SELECT request_id, since_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, hit_rate FROM turns"

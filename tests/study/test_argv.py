@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given
 
 from agentload.errors import UsageError
+from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
+from agentload.model.plan import Load as Planned
 from agentload.study.argv import FORMS, argv, built, command, options, split
 from agentload.study.kinds import Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 from tests.study.studies import studies
+
+BURST = "--burst is FACTORxSECONDS/EVERY with fewer seconds than every, got"
+WAITS = "kinds are user, tool and schedule, numbers are >= 0; got"
 
 
 def read(line: str) -> Study:
@@ -41,6 +46,23 @@ def test_what_is_typed_is_what_is_studied() -> None:
         servers=Live(endpoints="arms.yaml", launch=True, restarts=3, noise=False),
         load=Load(sessions=16, wait_cap_s={"user": 5.0, "tool": 60.0}),
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "arrivals"),
+    [
+        ("", Recorded()),
+        ("--speed 2", Recorded(speed=2.0)),
+        ("--sessions 16 --ramp 60", ClosedLoop(sessions=16, ramp_s=60.0)),
+        ("--rate 0.5 --cv 0", OpenLoop(rate_per_s=0.5, cv=0.0)),
+        ("--rate 0.5 --ramp 2m --ramp-from 0.1", OpenLoop(rate_per_s=0.5, ramp_s=120.0, ramp_from_per_s=0.1)),
+        ("--rate 0.5 --burst 5x10/60", OpenLoop(rate_per_s=0.5, burst=Burst(factor=5.0, seconds=10.0, every_s=60.0))),
+    ],
+)
+def test_options_describe_the_shape_of_a_load(options: str, arrivals: Arrivals) -> None:
+    made = read(f"replay rag --endpoints e {options}")
+    assert isinstance(made, Replay)
+    assert made.load.planned() == Planned(arrivals=arrivals)
 
 
 def test_a_verb_with_two_kinds_of_studies_makes_the_one_that_is_asked_for() -> None:
@@ -80,6 +102,27 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         (
             "replay rag --endpoints e --rate 1 --burst 5x60/10",
             "--burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '5x60/10'",
+        ),
+        ("replay rag --endpoints e --sessions 0", "--sessions must be >= 1, got 0"),
+        ("replay rag --endpoints e --ramp 5", "--ramp needs a load to rise to"),
+        ("replay rag --endpoints e --sessions 2 --ramp-from 1", "--ramp-from does nothing without --ramp"),
+        ("replay rag --endpoints e --sessions 2 --ramp 5 --ramp-from 1", "--burst and --ramp-from shape an open loop"),
+        ("replay rag --endpoints e --burst 5x10/60", "--burst does nothing without --rate"),
+        ("replay rag --endpoints e --rate 1 --burst 5x10", f"{BURST} '5x10'"),
+        (
+            "replay rag --endpoints e --rate 1 --burst 5x90/60",
+            f"{BURST} '5x90/60'",
+        ),
+        ("replay rag --endpoints e --rate 1 --burst 0x1/2", f"{BURST} '0x1/2'"),
+        (
+            "replay rag --endpoints e --rate 1 --burst 1.2.3x1/2",
+            f"{BURST} '1.2.3x1/2'",
+        ),
+        ("replay rag --endpoints e --rate 1 --ramp -1", "--ramp must be zero or more, got -1"),
+        ("replay rag --endpoints e --duration 0", "--duration must be positive, got 0"),
+        (
+            "replay rag --endpoints e --wait-scale user=-1",
+            f"--wait-scale: {WAITS} 'user=-1'",
         ),
         ("replay rag", "--endpoints is missing"),
         ("sweep --endpoints e", "sweep takes either --contexts or --concurrency"),

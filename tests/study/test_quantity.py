@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agentload.errors import UsageError
-from agentload.study.quantity import lengths
+from agentload.study.quantity import factors, lengths
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,10 @@ def test_a_length_may_be_too_short_for_what_it_is_for() -> None:
     assert lengths("1..2k", option="--contexts")[0] == 1
     with pytest.raises(UsageError, match="'1' is no length of 64 to"):
         lengths("1..2k", option="--contexts", least=64)
+
+
+def test_machines_are_named_with_how_slow_they_are() -> None:
+    assert factors("m1,m2=1.08", "--machines") == {"m1": 1.0, "m2": 1.08}
+    for text in ("m1=fast", "=1", "m1=0"):
+        with pytest.raises(UsageError, match="--machines takes NAME=FACTOR"):
+            factors(text, "--machines")

@@ -17,7 +17,6 @@ import duckdb
 import pytest
 
 from agentload.ask.probes import crossed, reuse
-from agentload.cli import probe, replay, sweep
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
@@ -46,6 +45,7 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.tracefile.files import write as write_trace
 from agentload.workloads import catalog
+from tests.cli.verbs import agentload
 from tests.vllm.serving import IDLE_S, KEPT, LENGTH, arms, fates, kept_bytes, launched_by_the_verb, missing, model, typed
 
 pytestmark = [
@@ -237,12 +237,12 @@ def test_arms_take_turns_on_one_machine_and_a_report_has_lines_workloads_and_the
     arms(file, model(weights, "llama"), ("bf16", "fp8"))
     short = tmp_path / "rag.jsonl"
     write_trace(short, catalog.trace("rag", seed=7, options={"sessions": "4", "documents": "0"}, ctx_scale=0.15))
-    replay.run([str(short)], endpoints=str(file), db=database, pairs=1, sessions=1, wait_cap=["user=0.2"], launch=True, logs=logs)
+    agentload("replay --pairs 1 --sessions 1 --wait-cap user=0.2 --launch", short, endpoints=file, db=database, logs=logs)
     with reading(database) as connection:
         ((run, model_name),) = connection.execute("SELECT run_id, model FROM runs").fetchall()
     assert model_name == "tiny"
-    sweep.run(endpoints=str(file), context="256,512,1k", pairs=1, output=8, db=database, into=run, launch=True, logs=logs)
-    probe.run(endpoints=str(file), matrix=True, prompts=2, into=run, db=database, logs=logs)
+    agentload("sweep --contexts 256,512,1k --pairs 1 --output 8 --launch", endpoints=file, db=database, into=run, logs=logs)
+    agentload("probe --matrix --prompts 2", endpoints=file, into=run, db=database, logs=logs)
     with reading(database) as connection:
         evidence = gather(connection, run)
         ((starts,),) = connection.execute("SELECT count(DISTINCT facts ->> 'process_start_s') FROM fingerprints").fetchall()
