@@ -19,7 +19,7 @@ from agentload.report.facts import RunFacts
 from agentload.study.argv import command
 from agentload.study.change import differences, extended
 from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
-from agentload.study.parts import Live, Load, Slo, TraceRef
+from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 
 # What stands for what nobody knows.
 _TRACE: Final = "TRACE"
@@ -70,19 +70,19 @@ def measured(facts: RunFacts, arms: Sequence[str], *, played: int = 0) -> str:
 
 def _servers(facts: RunFacts) -> Live:
     servers = None if facts.study is None else facts.study.servers
-    return servers if isinstance(servers, Live) else Live(endpoints=_ENDPOINTS)
+    return servers if isinstance(servers, Live) and servers.endpoints else Live(endpoints=_ENDPOINTS)
 
 
 def _replay(facts: RunFacts) -> Replay:
     """Return the replay that the run was, or the one that plays its load on live servers."""
+    named = tuple(TraceRef(path=path) for path in facts.made.traces or (_TRACE,))
     match facts.study:
         case Replay() as study:
-            return msgspec.structs.replace(study, servers=_servers(facts))
+            return msgspec.structs.replace(study, servers=_servers(facts), traces=study.traces or named)
         case Search(traces=traces, load=load, seed=seed):
             return Replay(traces=traces, servers=_servers(facts), load=load, seed=seed)
         case _:
-            traces = tuple(TraceRef(path=path) for path in facts.made.traces or (_TRACE,))
-            return Replay(traces=traces, servers=_servers(facts))
+            return Replay(traces=named, servers=_servers(facts))
 
 
 def _grown(study: Replay, played: int) -> Replay:
@@ -92,7 +92,9 @@ def _grown(study: Replay, played: int) -> Replay:
 
 def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
     """Return the command that has so many pairs played in all; *changes* that make another plan of the run start one of its own."""
-    began = facts.study if isinstance(facts.study, Replay) and "launch" not in changes else _replay(facts)
+    began = _replay(facts)
+    if isinstance(facts.study, Replay) and isinstance(facts.study.servers, Virtual) and "launch" not in changes:
+        began = facts.study  # a simulation is given more by a longer one
     wanted = extended(began, pairs=pairs, **changes)
     if began != facts.study or differences(began, wanted):
         return command(wanted, db=facts.made.database)

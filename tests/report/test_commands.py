@@ -15,7 +15,7 @@ from advisor.policy import Slo
 from agentload.report.commands import measured, suggested
 from agentload.report.facts import Made, RunFacts
 from agentload.study.argv import built, split
-from agentload.study.kinds import Probe, Study
+from agentload.study.kinds import Probe, Replay, Study
 from agentload.study.parts import Live
 from agentload.study.stored import stored
 from tests.study.studies import studies
@@ -53,26 +53,13 @@ def whole(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = F
     return found
 
 
-def options(verb: str) -> dict[str, bool]:
-    """Return a verb's long options, and whether each is a flag."""
-    app = typer.Typer(add_completion=False)
-    app.command()(import_module(f"agentload.cli.{verb.replace(' ', '.')}").run)
-    return {
-        name: getattr(param, "is_flag", False)
-        for param in get_command(app).params
-        for name in (*param.opts, *param.secondary_opts)
-        if name.startswith("--")
-    }
-
-
-def refused(command: str) -> list[str]:
-    """List the options of a command line that its verb does not have, or that do nothing without another that is not there."""
+def refused(command: str) -> set[str]:
+    """List the options of a command line that its verb does not have."""
     _, verb, *words = shlex.split(command)
-    verb = f"{verb} {words.pop(0)}" if verb == "endpoints" else verb
-    given = {word for word in words if word.startswith("--")}
-    names = {option.removeprefix("--").replace("-", "_") for option in given}
-    needs = getattr(import_module(f"agentload.cli.{verb.replace(' ', '.')}"), "NEEDS", {})
-    return [*(given - options(verb).keys()), *(name for name in names if name in needs and not names & set(needs[name]))]
+    app = typer.Typer(add_completion=False)
+    app.command()(import_module(f"agentload.cli.{f'{verb}.{words[0]}' if verb == 'endpoints' else verb}").run)
+    known = {name for param in get_command(app).params for name in (*param.opts, *param.secondary_opts)}
+    return {word for word in words if word.startswith("--")} - known
 
 
 def test_every_step_of_the_advisor_is_tried() -> None:
@@ -92,7 +79,7 @@ def test_no_command_line_refuses_what_is_suggested(
     if command is None:
         assert isinstance(step, steps.Features | steps.Restarts)
         return
-    assert refused(command) == []
+    assert not refused(command)
     is_beside = isinstance(step, steps.Search | steps.Lengths | steps.Questions | steps.Features)
     assert ("--into r" in command) == (joins and is_beside)
     if not isinstance(step, steps.Calibrate | steps.ArmsFile):
@@ -102,7 +89,7 @@ def test_no_command_line_refuses_what_is_suggested(
         if run is not None and isinstance(run.servers, Live):
             assert isinstance(again.servers, Live)
             assert again.servers.endpoints == run.servers.endpoints
-    assert refused(measured(facts, ("bf16", "fp8"), played=played)) == []
+    assert not refused(measured(facts, ("bf16", "fp8"), played=played))
 
 
 def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -> None:
@@ -192,6 +179,14 @@ def test_a_run_that_is_no_study_keeps_its_traces_and_has_blanks_for_its_servers(
     assert whole(steps.Calibrate(), run) == "agentload calibrate rag --model MODEL"
     unknown = RunFacts(made=Made(run="r", tool_version="1"))
     assert whole(steps.Again(), unknown) == "agentload replay TRACE --endpoints ENDPOINTS"
+
+
+def test_a_job_has_blanks_for_the_servers_that_its_options_do_not_name_and_keeps_their_load() -> None:
+    command, options = "agentload watch run nightly", '{"traces": ["rag"], "load": {"arrivals": {"kind": "ClosedLoop", "sessions": 4}}}'
+    job = RunFacts(made=Made(run="r", tool_version="1", traces=("rag",)), study=stored(None, command=command, options=options))
+    assert whole(MORE, job, played=6) == "agentload replay rag --endpoints ENDPOINTS --pairs 8 --sessions 4"
+    unnamed = RunFacts(made=Made(run="r", tool_version="1"), study=Replay(traces=(), servers=Live(endpoints="")))
+    assert whole(steps.Again(), unnamed) == "agentload replay TRACE --endpoints ENDPOINTS"
 
 
 def test_answers_that_join_a_run_find_its_database() -> None:
