@@ -125,6 +125,10 @@ class Request(Part, frozen=True):
 
     temperature: Annotated[float | None, option("Sampling temperature of every request; 0 is greedy.", ge=0)] = None
 
+    reasoning_effort: Annotated[
+        Literal["none", "minimal", "low", "medium", "high"] | None, option("How long a model that can think does so before it answers.")
+    ] = None
+
     def body(self) -> dict[str, object]:
         """Return the fields of a request's body."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}

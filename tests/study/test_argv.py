@@ -9,6 +9,7 @@ from agentload.errors import UsageError
 from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
 from agentload.model.plan import Load as Planned
 from agentload.study.argv import FORMS, argv, built, command, options, split
+from agentload.study.change import differences
 from agentload.study.kinds import Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 from tests.study.studies import studies
@@ -145,3 +146,10 @@ def test_what_cannot_be_meant_is_refused_by_the_option_that_is_wrong(line: str, 
 def test_what_does_nothing_is_not_written() -> None:
     study = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="e", logs="elsewhere", restarts=3), slo=Slo(tpot_ms=3.0))
     assert argv(study) == ("replay", "rag", "--endpoints", "e")
+
+
+def test_a_field_of_every_request_is_an_option_and_makes_another_study() -> None:
+    plain, effortful = (read(f"replay rag --endpoints e{more}") for more in ("", " --reasoning-effort low --temperature 0.2"))
+    assert isinstance(effortful, Replay)
+    assert effortful.request.body() == {"temperature": 0.2, "reasoning_effort": "low"}
+    assert differences(plain, effortful) == ("temperature", "reasoning-effort")
