@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from advisor.policy import Policy
 from agentload.errors import StoreError
+from agentload.live import health
+from agentload.report.policy import Setting
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.store.database import reading
@@ -36,6 +39,8 @@ STUDY = Replay(
     load=Load(sessions=1, wait_cap_s={"user": 0.01, "tool": 0.01}),
 )
 JOB = Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"), budget=Budget(calls=12, minutes=2), control=False)
+
+LENIENT = Setting(policy=Policy(max_send_lag_ms=1e6, max_loop_stall_ms=1e6, max_coalesced_share=1.0, max_dropped_share=1.0))
 
 
 def on(endpoints: str) -> Replay:
@@ -110,7 +115,7 @@ def priced(folder: Path, url: str) -> str:
 @pytest.mark.slow
 def test_a_server_that_hangs_in_its_answers_is_given_up_at_the_cost_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play, "PATIENCE_S", 0.5)
-    with start(arms_of("gpt-oss-20b-h100", ["bf16"]), faults="faults: [{kind: stall, only: 4}]") as servers:
+    with start(arms_of("gpt-oss-20b-h100", ["bf16"]), faults="faults: [{kind: stall}]") as servers:
         # 7.2 USD an hour: 3 s are 0.6 cents.
         job = replace(JOB, study=on(priced(tmp_path, servers.urls["bf16"])), budget=Budget(calls=12, minutes=5, usd=0.006))
         before_s = time.monotonic()
@@ -146,9 +151,16 @@ def test_retention_deletes_runs_and_their_files_and_keeps_the_reference_and_the_
 
 
 @pytest.mark.slow
-def test_several_arms_are_each_held_against_their_own_past_and_decided_between(tmp_path: Path) -> None:
+def test_several_arms_are_each_held_against_their_own_past_and_decided_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in (
+        "MAX_SEND_LAG_MS",
+        "MAX_STALL_MS",
+        "MAX_COALESCED_SHARE",
+        "MAX_DROPPED_SHARE",
+    ):  # what a busy machine does is no subject here
+        monkeypatch.setattr(health, limit, 1e6)
     database = tmp_path / "watch.duckdb"
-    job = replace(JOB, study=on("emulated:gpt-oss-20b-h100/bf16+fp8"), budget=Budget(calls=24, minutes=2), control=True)
+    job = replace(JOB, study=on("emulated:gpt-oss-20b-h100/bf16+fp8"), budget=Budget(calls=24, minutes=2), control=True, setting=LENIENT)
     for _ in range(6):  # until a run is quiet enough to be the reference, and another is held against it
         last = execute(job, database, notice=unheard).execution
         assert last.outcome in PLAYED, last.detail.reason

@@ -14,7 +14,7 @@ import pytest
 from agentload.watch.history import Execution
 from agentload.watch.ledger import history
 from agentload.watch.lock import locked
-from tests.cli.watch.jobs import AGENTLOAD, watch, watch_file
+from tests.cli.watch.jobs import AGENTLOAD, LENIENT, PATIENT, watch, watch_file
 
 pytestmark = pytest.mark.loopback
 
@@ -27,9 +27,10 @@ def last(folder: Path) -> Execution:
 
 @pytest.mark.slow
 def test_a_second_run_is_held_against_the_first_turn_by_turn(tmp_path: Path) -> None:
-    file = watch_file(tmp_path, notify={"digest": "out/digest.md", "junit": "out/junit.xml", "prometheus": "out/agentload.prom"})
+    notify = {"digest": "out/digest.md", "junit": "out/junit.xml", "prometheus": "out/agentload.prom"}
+    file = watch_file(tmp_path, notify=notify, policy=LENIENT)
     for _ in range(8):  # until a run is quiet enough to be the reference, and another to be compared
-        done = watch("run", "nightly", file=file)
+        done = watch("run", "nightly", file=file, program=PATIENT)
         assert done.returncode == CODES[last(tmp_path).outcome], done.stdout + done.stderr
         if last(tmp_path).detail.changes:
             break
