@@ -15,8 +15,9 @@ from typing import Annotated
 
 import typer
 
-from agentload.endpoints.commands import CALIBRATED_IN, calibrated_name
+from agentload.endpoints.commands import calibrated_name
 from agentload.errors import UsageError
+from agentload.model.kv import CALIBRATED_IN
 from agentload.run.calibration import Strategy, sampled, script
 from agentload.run.traces import load_traces
 

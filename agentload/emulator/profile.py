@@ -13,11 +13,11 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, ge
 import yaml
 
 from agentload.errors import ProfileError
+from agentload.model.kv import KvDtype
 from agentload.model.profile import (
     Accuracy,
     ArmProfile,
     Gpu,
-    KvDtype,
     LoadTest,
     ModelShape,
     Noise,

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.kvmath.vllm import READ, TRIED
+from agentload.model.kv import CALIBRATED_IN, RECIPES, Recipe
 
 FIRST_PORT: Final = 8000
 COMMON: Final = ("--enable-prompt-tokens-details",)
 """Tells the cached tokens of each call; off by default."""
-CALIBRATED_IN: Final = "calibrate"
-"""Folder that `agentload calibrate` writes into."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """One arm: its flags, what it is for, what the server must then say."""
-
-    arm: str
-    flags: tuple[str, ...]
-    why: str
-    expect: Mapping[str, object] = field(default_factory=dict)
-    needs_windows: bool = False
-    """Only for models with sliding-window layers."""
-    is_calibrated: bool = False
-    """Served from weights with scales, which `agentload calibrate` makes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,44 +35,6 @@ class Pins:
             "--kv-cache-memory-bytes": self.kv_memory,
         }
         return tuple(word for flag, value in said.items() if value is not None for word in (flag, str(value)))
-
-
-RECIPES: Final = (
-    Recipe(
-        arm="bf16",
-        flags=("--kv-cache-dtype", "bfloat16"),
-        why="The reference. Named, because 'auto' becomes FP8 where the checkpoint brings a KV-cache scheme.",
-        expect={"kv_cache_dtype": "bfloat16", "prefix_caching": True},
-    ),
-    Recipe(
-        arm="fp8",
-        flags=("--kv-cache-dtype", "fp8"),
-        why="FP8 (e4m3) for all layers. Scales come from the checkpoint, else they are 1.0: then test accuracy at your own lengths.",
-        expect={"kv_cache_dtype": "fp8", "prefix_caching": True},
-    ),
-    Recipe(
-        arm="fp8-skip-sw",
-        flags=("--kv-cache-dtype", "fp8", "--kv-cache-dtype-skip-layers", "sliding_window"),
-        why="FP8 where the cache grows, two bytes in the windows. Only for models with sliding-window layers.",
-        expect={"kv_cache_dtype": "fp8", "skip_layers": ["sliding_window"], "prefix_caching": True},
-        needs_windows=True,
-    ),
-    Recipe(
-        arm="fp8-calibrated",
-        flags=("--kv-cache-dtype", "fp8"),
-        why="FP8 with scales measured on prompts of your own. Its weights are made first, by llm-compressor: "
-        f"agentload calibrate TRACE --model MODEL && (cd {CALIBRATED_IN} && python calibrate.py)",
-        expect={"kv_cache_dtype": "fp8", "prefix_caching": True},
-        is_calibrated=True,
-    ),
-    Recipe(
-        arm="bf16-same-backend",
-        flags=("--kv-cache-dtype", "bfloat16", "--attention-backend", "FLASHINFER"),
-        why="BF16 on the kernel that FP8 gets where it switches (SM80, 86, 89, 120): tells the dtype's effect from the kernel's. "
-        "Put in the backend of the fp8 server's log.",
-        expect={"kv_cache_dtype": "bfloat16", "backend": "FLASHINFER", "prefix_caching": True},
-    ),
-)
 
 
 def planned(model: str, *, has_windows: bool | None = None, vllm: str = "vllm", pins: Pins | None = None) -> tuple[Endpoint, ...]:

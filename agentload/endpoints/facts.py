@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from agentload.model.kv import FORMATS
+
 Facts: TypeAlias = Mapping[str, Any]
 """By the names of `Identity.facts`, or as JSON gave them back."""
 FACTS: Final[Mapping[str, Literal["command", "place", "start", "note"]]] = {
@@ -61,11 +63,7 @@ EXPECTABLE: Final = frozenset(_FACTS)
 # `fp8` is e4m3 everywhere; a dtype that nobody set reads "auto": that of the weights, two bytes unless the checkpoint says otherwise.
 _DTYPES: Final[Mapping[str, str]] = {
     "fp8_e4m3": "fp8",
-    "auto": "16 bit",
-    "bfloat16": "16 bit",
-    "bf16": "16 bit",
-    "float16": "16 bit",
-    "fp16": "16 bit",
+    **{name: "16 bit" for each in FORMATS.values() if each.bits == 16 for name in (each.dtype, each.flag)},
 }
 SAME_POOL: Final = 0.02
 """Of its tokens: equal servers get pools that differ by what was free on the GPU when each was started."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from advisor.evidence import Arm, Deployment, Gpu, Model, Scales
 from agentload.errors import ProfileError
@@ -12,11 +12,12 @@ from agentload.evidence.servers import Server
 from agentload.kvmath.gpus import gpu_named
 from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import GIB, pool_of
-from agentload.model.profile import ArmProfile, KvDtype, ModelShape, Price
+from agentload.model.kv import FORMATS, KvDtype
+from agentload.model.profile import ArmProfile, ModelShape, Price
 from agentload.model.profile import Gpu as GpuPeaks
 
 UNKNOWN_GPU: Final = "unknown GPU"
-_DTYPES: Final[Mapping[str, KvDtype]] = {"bfloat16": "bf16", "float16": "fp16", **{name: name for name in get_args(KvDtype)}}
+_DTYPES: Final[Mapping[str, KvDtype]] = {name: each.dtype for each in FORMATS.values() for name in (each.dtype, each.flag)}
 """Ours, by what servers call the dtype of their cache."""
 _TOLD: Final = frozenset(
     f"--{name}"

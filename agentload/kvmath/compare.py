@@ -8,13 +8,9 @@ from typing import Final
 from agentload.errors import ProfileError
 from agentload.kvmath.layout import bytes_per_token, layout, token_bytes
 from agentload.kvmath.pool import pool
-from agentload.model.profile import KvDtype, LayerGroup, ModelShape
+from agentload.model.kv import USUAL, KvDtype
+from agentload.model.profile import LayerGroup, ModelShape
 
-ARMS: Final[tuple[tuple[str, KvDtype, tuple[str, ...]], ...]] = (
-    ("bf16", "bf16", ()),
-    ("fp8", "fp8", ()),
-    ("fp8-skip-sw", "fp8", ("sliding_window",)),
-)
 WIDE_HEAD: Final = 256
 """FlashAttention 3 computes FP8 attention up to this head size; larger heads take another kernel (vLLM 0.33 backend table)."""
 
@@ -52,10 +48,10 @@ def sizes(
     """Size the pool of every configuration that makes sense for the model; *in_flight* is max_num_batched_tokens."""
     has_windows = any(group.kind == "sliding" for group in model.groups)
     out: list[Size] = []
-    for arm, dtype, skip in ARMS:
-        if skip and not has_windows:
+    for recipe in USUAL:
+        if recipe.needs_windows and not has_windows:
             continue
-        cut = layout(model, dtype, skip_layers=skip, block_tokens=block_tokens, prefix_caching=prefix_caching)
+        cut = layout(model, recipe.dtype, skip_layers=recipe.skip_layers, block_tokens=block_tokens, prefix_caching=prefix_caching)
         try:
             made = pool(cut, memory_bytes, max_model_len=max_model_len, in_flight=in_flight)
         except ProfileError:
@@ -63,8 +59,8 @@ def sizes(
         first = out[0].pool_tokens if out else None
         out.append(
             Size(
-                arm=arm,
-                bytes_per_token=bytes_per_token(model, dtype, skip),
+                arm=recipe.arm,
+                bytes_per_token=bytes_per_token(model, recipe.dtype, recipe.skip_layers),
                 page_bytes=cut.page_bytes,
                 pages=made.pages if made else None,
                 pool_tokens=made.tokens if made else None,

@@ -8,27 +8,13 @@ six tables still hold windows at two bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil, lcm
-from typing import Final
 
 from agentload.errors import ProfileError
-from agentload.model.profile import KvDtype, LayerGroup, LayerKind, ModelShape
+from agentload.model.kv import FORMATS, KvDtype
+from agentload.model.profile import LayerGroup, LayerKind, ModelShape
 
-ELEMENT_BYTES: Final[Mapping[KvDtype, int]] = {
-    "auto": 2,
-    "bf16": 2,
-    "fp16": 2,
-    "fp8": 1,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-    "fp8_per_token_head": 1,
-}
-SCALE_BYTES: Final = 8
-"""`fp8_per_token_head` keeps two float32 scales a head and token."""
-DS_MLA_BYTES: Final = 656
-"""`fp8_ds_mla`: 512 FP8 values with their scales and 64 BF16 rotary ones, in one entry a token."""
 PADDED_GROUP = 1.5
 """vLLM pads the smaller kind up to the larger one's layers below this ratio (12 + 13 layers become 13 + 13, not 12 + 24)."""
 MAMBA_BLOCK_STEP = 16
@@ -40,13 +26,13 @@ def token_bytes(group: LayerGroup, dtype: KvDtype) -> int:
     """Return what one token costs in one layer; 0 where the state does not grow with tokens."""
     if group.kind == "mamba":
         return 0
-    if dtype == "fp8_ds_mla":
+    kept = FORMATS[dtype]
+    if kept.latent_bytes is not None:
         if group.kind != "mla":
-            raise ProfileError("fp8_ds_mla stores MLA latents only", hint="use kv_dtype fp8 for other attention")
-        return DS_MLA_BYTES
+            raise ProfileError(f"{dtype} stores MLA latents only", hint="use kv_dtype fp8 for other attention")
+        return kept.latent_bytes
     value = 0 if group.kind == "mla" else group.head_dim if group.head_dim_v is None else group.head_dim_v
-    scales = SCALE_BYTES if dtype == "fp8_per_token_head" else 0
-    return group.kv_heads * ((group.head_dim + value) * ELEMENT_BYTES[dtype] + scales)
+    return group.kv_heads * ((group.head_dim + value) * kept.bits // 8 + kept.scale_bytes)
 
 
 def stored(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...]) -> tuple[tuple[LayerGroup, KvDtype], ...]:

@@ -18,6 +18,7 @@ from agentload.kvmath import vllm
 from agentload.kvmath.compare import Size
 from agentload.kvmath.layout import layout
 from agentload.kvmath.pool import GIB
+from agentload.model.kv import USUAL
 from agentload.model.profile import Gpu, ModelShape
 
 LONG_PREFIX: Final = 10_000
@@ -88,9 +89,8 @@ def steps(subject: Subject) -> str:
 def prefixes(subject: Subject) -> str:
     """Say in which steps prefixes are reused."""
     blocks = {}
-    for each in subject.sizes:
-        skip = ("sliding_window",) if each.arm == "fp8-skip-sw" else ()
-        cut = layout(subject.shape, "bf16" if each.arm == "bf16" else "fp8", skip_layers=skip, block_tokens=subject.block_tokens)
+    for each in (recipe for recipe in USUAL if subject.size(recipe.arm) is not None):
+        cut = layout(subject.shape, each.dtype, skip_layers=each.skip_layers, block_tokens=subject.block_tokens)
         blocks[each.arm] = cut.block_tokens
     told = f"{min(blocks.values())}" if len(set(blocks.values())) == 1 else ", ".join(f"{arm} {block}" for arm, block in blocks.items())
     return f"reuse comes in whole blocks ({told} tokens): one token that changes early costs all after it"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from agentload.endpoints.commands import RECIPES
 from agentload.errors import UsageError
 from agentload.matrix.described import Config, Settings
+from agentload.model.kv import RECIPES
 
 WELL_KNOWN: Final[Mapping[str, Settings]] = {
     recipe.arm: {flag.removeprefix("--"): value for flag, value in zip(recipe.flags[::2], recipe.flags[1::2], strict=True)}

@@ -20,11 +20,12 @@ from agentload.matrix import form, known
 from agentload.matrix import settings as said
 from agentload.matrix.described import Config, Matrix, Model, Server, Workload
 from agentload.matrix.measure import MIX, SHOWN, measure
+from agentload.model.kv import USUAL
 from agentload.report.policy import parse as parse_policy
 from agentload.workloads import catalog
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
-DEFAULT_CONFIGS: Final = ("bf16", "fp8", "fp8-skip-sw")
+DEFAULT_CONFIGS: Final = tuple(recipe.arm for recipe in USUAL)
 
 
 def read_matrix(path: Path) -> Matrix:

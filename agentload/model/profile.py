@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-KvDtype: TypeAlias = Literal["auto", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_per_token_head", "fp8_ds_mla"]
-"""`auto` is the dtype of the weights: two bytes here. `fp8` is `fp8_e4m3`."""
+from agentload.model.kv import KvDtype
+
 LayerKind: TypeAlias = Literal["full", "sliding", "chunked", "mla", "mamba", "cross"]
 
 

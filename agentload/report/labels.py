@@ -9,17 +9,9 @@ from typing import Final, TypeAlias
 
 from advisor.evidence import Arm, Evidence
 from advisor.verdict import Leg, LegState, Word
+from agentload.model.kv import LABELS
 from agentload.report import format as say
 from agentload.report.parts import Tone
-
-_ARMS: Final = {
-    "bf16": "BF16",
-    "fp16": "FP16",
-    "fp8": "FP8",
-    "fp8-skip-sw": "FP8 skip-SW",
-    "fp8-calibrated": "FP8 calibrated",
-    "nvfp4": "NVFP4",
-}
 
 VERDICT_TONES: Final[dict[Word, Tone]] = {
     "use": "good",
@@ -44,7 +36,7 @@ SLOTS: Final = 6
 
 def arm(name: str) -> str:
     """Return the arm's name as people write it."""
-    return _ARMS.get(name, name)
+    return LABELS.get(name, name)
 
 
 def named(words: str, names: Iterable[str]) -> str:

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from agentload.kvmath.pool import Pool
 from agentload.kvmath.vllm import TRIED
-from agentload.model.profile import ArmProfile, KvDtype
+from agentload.model.kv import FORMATS
+from agentload.model.profile import ArmProfile
 
-# The names under which vLLM's `--kv-cache-dtype` knows them.
-_DTYPES: Final[dict[KvDtype, str]] = {"bf16": "bfloat16", "fp16": "float16"}
 # What a profile that names no version gets: the version whose wire this room speaks.
 _VERSION: Final = TRIED
 
@@ -46,7 +45,7 @@ class Facts:
     @property
     def dtype(self) -> str:
         """Return the KV cache dtype as vLLM prints it."""
-        return _DTYPES.get(self.arm.kv_dtype, self.arm.kv_dtype)
+        return FORMATS[self.arm.kv_dtype].flag
 
     def models(self) -> dict[str, Any]:
         """Return the answer of `/v1/models`."""

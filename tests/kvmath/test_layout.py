@@ -4,7 +4,8 @@ import pytest
 
 from agentload.errors import ProfileError
 from agentload.kvmath.layout import Layout, Table, bytes_per_token, layout, token_bytes
-from agentload.model.profile import KvDtype, LayerGroup, ModelShape
+from agentload.model.kv import KvDtype
+from agentload.model.profile import LayerGroup, ModelShape
 
 FULL = LayerGroup(kind="full", layers=32, kv_heads=8, head_dim=128)
 WINDOWS = LayerGroup(kind="sliding", layers=12, kv_heads=8, head_dim=64, window=128)

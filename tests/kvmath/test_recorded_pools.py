@@ -7,7 +7,7 @@ import pytest
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.layout import layout
 from agentload.kvmath.pool import GIB, pool
-from agentload.model.profile import KvDtype
+from agentload.model.kv import KvDtype
 
 COMMON = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 32768}
 WINDOWED = ["sliding_attention"] * 5 + ["full_attention"]

@@ -6,7 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.pool import pool_of
-from agentload.model.profile import ArmProfile, KvDtype
+from agentload.model.kv import KvDtype
+from agentload.model.profile import ArmProfile
 from agentload.serve.facts import Facts
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import shape, text

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agentload.endpoints.commands import COMMON, RECIPES, Pins
+from agentload.endpoints.commands import COMMON, Pins
 from agentload.kvmath.vllm import TRIED
 from agentload.matrix.settings import known
+from agentload.model.kv import RECIPES
 from tests.vllm.serving import executable, missing
 
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
