@@ -13,9 +13,9 @@ import typer
 
 from agentload.builtin import HERE
 from agentload.errors import UsageError
+from agentload.run.files import pinned
 from agentload.run.prepared import Place
 from agentload.run.record import DATABASE, shown
-from agentload.run.traces import pinned
 from agentload.store.runs import run_named
 from agentload.study.argv import FORMS, built, options
 from agentload.study.document import yaml_text

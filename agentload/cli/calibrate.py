@@ -19,7 +19,7 @@ from agentload.endpoints.commands import calibrated_name
 from agentload.errors import UsageError
 from agentload.model.kv import CALIBRATED_IN
 from agentload.run.calibration import Strategy, sampled, script
-from agentload.run.traces import load_traces
+from agentload.run.files import load_traces
 
 # Below this, most of what is calibrated on would be drawn words.
 LITERAL_WANTED = 0.5

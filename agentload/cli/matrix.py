@@ -30,8 +30,7 @@ from agentload.matrix.ending import ended
 from agentload.matrix.parts import parts, traces_of
 from agentload.matrix.places import Places
 from agentload.matrix.play import play
-from agentload.matrix.preset import preset_text
-from agentload.matrix.read import read_matrix
+from agentload.matrix.read import preset_text, read_matrix
 
 NEEDS: Final = {"model": ("preset",), **dict.fromkeys(("out", "only", "minutes", "dry_run", "json"), ("file",))}
 

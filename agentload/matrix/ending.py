@@ -8,10 +8,9 @@ from pathlib import Path
 from agentload.errors import AgentloadError
 from agentload.matrix.described import Matrix
 from agentload.matrix.parts import Part, parts
-from agentload.matrix.past import begun
+from agentload.matrix.past import begun, changed, resumed
 from agentload.matrix.places import Places
 from agentload.matrix.play import Played
-from agentload.matrix.resume import changed, resumed
 from agentload.matrix.state import State
 from agentload.model.trace import Trace
 from agentload.report.matrix.page import page

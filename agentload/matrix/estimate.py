@@ -10,8 +10,7 @@ from typing import Final, assert_never
 from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import plan, starts_of, with_starts
 from agentload.layout.traces import merged, sweep
-from agentload.matrix.arms import settings_of
-from agentload.matrix.settings import gpus
+from agentload.matrix.arms import gpus, settings_of
 from agentload.matrix.steps import Planned, Step
 from agentload.model.controls import control_of
 from agentload.model.plan import ClosedLoop, Load, Plan

@@ -13,8 +13,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.endpoints.launch import EndedError
 from agentload.errors import EndpointError, LaunchError
-from agentload.matrix.files import endpoints_of
-from agentload.matrix.parts import Part
+from agentload.matrix.parts import Part, endpoints_of
 from agentload.matrix.state import Fault
 from agentload.run.relay import Launching, Relay
 

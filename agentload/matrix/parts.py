@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import yaml
 
-from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read, read_file
 from agentload.endpoints.weights import config_file, has_windows
 from agentload.errors import ProfileError, UsageError
 from agentload.matrix.arms import Fitting, arms_document, chosen, fitting, is_folder
 from agentload.matrix.described import LeftOut, Matrix, Model
 from agentload.matrix.estimate import Estimate, estimates
-from agentload.matrix.places import Places
+from agentload.matrix.places import Places, has_sessions, trace_of
 from agentload.matrix.steps import Planned, Step, steps
-from agentload.matrix.traces import has_sessions, trace_of
 from agentload.model.trace import Trace
 from agentload.run.servers import arms_of
+from agentload.tracefile import write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,3 +139,28 @@ def document(planned: Planned) -> dict[str, object]:
     found = read(given)
     assert isinstance(found, tuple), given
     return chosen({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, planned.arms)
+
+
+def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None:
+    """Write what all models share."""
+    for name, trace in traces.items():
+        places.trace(name).parent.mkdir(parents=True, exist_ok=True)
+        write(places.trace(name), trace)
+    if matrix.policy:
+        _write(places.policy, matrix.policy)
+
+
+def endpoints_of(planned: Planned) -> tuple[Endpoint, ...]:
+    """Write the arms file of a model, and one for each of its arms; return them. Emulated ones have no servers before they are used."""
+    if planned.is_emulated or not planned.arms:
+        return ()
+    whole, path = document(planned), planned.places.endpoints(planned.model.name)
+    for arm in planned.arms:
+        _write(planned.places.endpoints(planned.model.name, arm), chosen(whole, [arm]))
+    _write(path, whole)
+    return read_file(path)
+
+
+def _write(path: Path, content: Mapping[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(dict(content), sort_keys=False, width=1000), encoding="utf-8")

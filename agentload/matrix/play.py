@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +14,9 @@ from agentload.matrix import child
 from agentload.matrix.child import INTERRUPTED, Ended, Stops
 from agentload.matrix.described import Matrix
 from agentload.matrix.faults import faults
-from agentload.matrix.files import endpoints_of, lay_out
-from agentload.matrix.origin import origin
-from agentload.matrix.pace import Pace
-from agentload.matrix.parts import Part, parts
-from agentload.matrix.past import Begun, begun, is_answered, is_ready, swept
+from agentload.matrix.parts import Part, endpoints_of, lay_out, parts
+from agentload.matrix.past import Begun, begun, changed, is_answered, is_ready, origin, resumed, swept
 from agentload.matrix.places import Places
-from agentload.matrix.resume import changed, resumed
 from agentload.matrix.state import Done, State, alone_in, write_state
 from agentload.matrix.steps import Step
 from agentload.model.trace import Trace
@@ -32,6 +28,7 @@ NO_RUN: Final = "the replay has not finished a pair of blocks"
 ANSWERED: Final = "its questions were answered with more or less thinking: another --out asks them anew"
 KILLED: Final = "it was killed in its middle"
 GO_ON: Final = "the same command goes on from there"
+FOREVER: Final = float("inf")
 Told: TypeAlias = Callable[[str], None]
 Verb: TypeAlias = Callable[..., Ended]
 """Runs one study; as `child.run`."""
@@ -233,3 +230,37 @@ def _done(made: Done, ended: Ended) -> Done:
             return replace(made, outcome="stopped", said="its share of the time was over" if ended.is_timed_out else "it was asked to stop")
         case code:
             return replace(made, outcome="failed", said=ended.error or f"ended with code {code}")
+
+
+class Pace:
+    """Know what was expected and what was spent."""
+
+    def __init__(self, *, minutes: float | None, is_done: Callable[[Step], bool]) -> None:
+        """Begin now; None: there is all the time in the world."""
+        self._until = FOREVER if minutes is None else time.monotonic() + 60 * minutes
+        self._is_done = is_done
+        self._spent_s = self._expected_s = 0.0
+
+    def spent(self, seconds: float, *, expected_minutes: float) -> None:
+        """Note what a step took."""
+        self._spent_s += seconds
+        self._expected_s += 60 * expected_minutes
+
+    def minutes_left(self, parts: Sequence[Part], step: Step) -> float:
+        """Return how long this step and all behind it take, by how long the others took."""
+        expected = sum(minutes for _, minutes in self._ahead(parts, step))
+        return expected * self._spent_s / self._expected_s if self._expected_s > 0 else expected
+
+    def until(self, parts: Sequence[Part], step: Step) -> float:
+        """Return the instant at which a step's share of the time is over; what was measured is always reported."""
+        if self._until == FOREVER or step.kind == "report":
+            return FOREVER
+        ahead = {each.key: minutes for each, minutes in self._ahead(parts, step)}
+        now, whole = time.monotonic(), sum(ahead.values())
+        return now + max(0.0, self._until - now) * (ahead[step.key] / whole if whole else 1.0)
+
+    def _ahead(self, parts: Sequence[Part], step: Step) -> Iterator[tuple[Step, float]]:
+        """Yield this step and those that are to come, with the minutes that each was expected to take."""
+        steps = [(each, part.estimates[each.name].minutes) for part in parts for each in part.steps]
+        place = next(place for place, (each, _) in enumerate(steps) if each.key == step.key)
+        yield from ((each, minutes) for each, minutes in steps[place:] if each.key == step.key or not self._is_done(each))

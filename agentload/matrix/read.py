@@ -7,22 +7,106 @@ import shlex
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import yaml
 
+from agentload.builtin import find
 from agentload.endpoints.endpoint import without_user
 from agentload.endpoints.keys import holds_key, keys_in_environment
 from agentload.endpoints.read import EMULATED, FIELDS, value_of
 from agentload.errors import AgentloadError, UsageError
-from agentload.matrix import form, known
-from agentload.matrix import settings as said
-from agentload.matrix.described import Config, Matrix, Model, Server, Workload
+from agentload.matrix import arms as said
+from agentload.matrix.described import Config, Matrix, Model, Server, Settings, Workload
 from agentload.matrix.measure import MIX, SHOWN, measure
-from agentload.model.kv import USUAL
+from agentload.model.kv import RECIPES, USUAL
 from agentload.report.policy import parse as parse_policy
 from agentload.workloads import catalog
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    """A mapping in which a misspelt key is refused."""
+
+
+class ModelEntry(Strict):
+    """One entry of `models`."""
+
+    serve: str | None = None
+    endpoints: str | None = None
+    launch: bool = False
+    settings: dict[str, Any] = {}  # msgspec copies a default
+    calibrated: str | None = None
+    windows: bool | None = None
+    configs: list[str] | None = None
+    fields: dict[str, Any] = {}
+
+
+class WorkloadEntry(Strict):
+    """One entry of `workloads`."""
+
+    generate: str | None = None
+    trace: str | None = None
+    options: dict[str, Any] = {}
+    scale: Positive = 1.0
+    seed: int = 7
+
+
+class ServerEntry(Strict):
+    """`server`."""
+
+    command: str | list[str] = "vllm"
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8000
+    env: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    start_minutes: NotNegative = 2.0
+    start_timeout_s: Positive = 1800.0
+    gpu: str | None = None
+    gpus: Count | None = None
+    price_per_hour: NotNegative | None = None
+
+
+class File(Strict):
+    """The whole file."""
+
+    models: dict[str, str | ModelEntry]
+    workloads: dict[str, str | WorkloadEntry]
+    name: str = "matrix"
+    configs: list[str] | dict[str, dict[str, Any] | None] | None = None
+    grid: dict[str, Any] = {}
+    measure: dict[str, Any] = {}
+    server: ServerEntry = msgspec.field(default_factory=ServerEntry)
+    policy: dict[str, Any] = {}
+
+
+WELL_KNOWN: Final[Mapping[str, Settings]] = {
+    recipe.arm: {flag.removeprefix("--"): value for flag, value in zip(recipe.flags[::2], recipe.flags[1::2], strict=True)}
+    for recipe in RECIPES
+}
+_BY_NAME: Final = {recipe.arm: recipe for recipe in RECIPES}
+
+
+def known_config(name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str) -> Config:
+    """Return a configuration: what its base, or its own well-known name, has, and what it is given. Raises UsageError."""
+    of = name if base is None else base
+    if base and base not in WELL_KNOWN:
+        near = get_close_matches(base, WELL_KNOWN, n=1)
+        known = f"did you mean {near[0]}?" if near else f"one of: {', '.join(WELL_KNOWN)}"
+        raise UsageError(f"{where}: no well-known configuration '{base}'", hint=known)
+    merged = {**WELL_KNOWN.get(of, {}), **given}
+    recipe = _BY_NAME.get(of)
+    return Config(
+        name=name,
+        settings=merged,
+        only=only,
+        needs_windows=recipe is not None and recipe.needs_windows,
+        is_calibrated=recipe is not None and recipe.is_calibrated,
+    )
+
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 DEFAULT_CONFIGS: Final = tuple(recipe.arm for recipe in USUAL)
@@ -46,7 +130,7 @@ def parse(text: str, *, at: str) -> Matrix:
     except yaml.YAMLError as error:
         raise UsageError(f"{at}: not YAML: {' '.join(str(error).split())}", hint="quote values that hold ':' or '#'") from error
     try:
-        file = msgspec.convert(document, form.File)
+        file = msgspec.convert(document, File)
     except msgspec.ValidationError as error:
         raise UsageError(f"{at}: {str(error).replace(' - at `$.', ', at `')}", hint=SHOWN) from error
     configs = tuple(_configs(file, at))
@@ -68,7 +152,7 @@ def parse(text: str, *, at: str) -> Matrix:
     )
 
 
-def _configs(file: form.File, at: str) -> Iterator[Config]:
+def _configs(file: File, at: str) -> Iterator[Config]:
     listed = file.configs if file.configs is not None else () if file.grid else DEFAULT_CONFIGS
     named: Mapping[str, Mapping[str, Any] | None] = listed if isinstance(listed, dict) else dict.fromkeys(listed)
     seen: set[str] = set()
@@ -85,11 +169,11 @@ def _named(named: Mapping[str, Mapping[str, Any] | None], at: str) -> Iterator[C
         _check_name(name, where)
         given = dict(each or {})
         base, only = given.pop("base", None), given.pop("only", ())
-        if not given and base is None and name not in known.WELL_KNOWN:
-            near = get_close_matches(name, known.WELL_KNOWN, n=1)
-            meant = f"did you mean {near[0]}?" if near else f"well known: {', '.join(known.WELL_KNOWN)}"
+        if not given and base is None and name not in WELL_KNOWN:
+            near = get_close_matches(name, WELL_KNOWN, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"well known: {', '.join(WELL_KNOWN)}"
             raise UsageError(f"{where} has no settings", hint=f"{meant}; or {name}: {{max-num-seqs: 64}}")
-        yield known.config(name, base, said.checked(given, where), only=_texts(only, f"{where}.only"), where=where)
+        yield known_config(name, base, said.checked(given, where), only=_texts(only, f"{where}.only"), where=where)
 
 
 def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
@@ -98,12 +182,12 @@ def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
     if not values:
         return
     for name, chosen in said.grid(values, f"{at}: grid"):
-        yield known.config(name if base is None else f"{base}-{name}", base or "", chosen, where=f"{at}: grid")
+        yield known_config(name if base is None else f"{base}-{name}", base or "", chosen, where=f"{at}: grid")
 
 
-def _model(name: str, given: str | form.Model, where: str, configs: tuple[Config, ...]) -> Model:
+def _model(name: str, given: str | ModelEntry, where: str, configs: tuple[Config, ...]) -> Model:
     _check_name(name, where)
-    each = form.Model(serve=given) if isinstance(given, str) else given
+    each = ModelEntry(serve=given) if isinstance(given, str) else given
     if (each.serve is None) == (each.endpoints is None):
         raise UsageError(f"{where} needs either 'serve' or 'endpoints'", hint="serve: MODEL, or endpoints: arms.yaml or emulated:PROFILE")
     if each.endpoints is not None and (each.settings or each.calibrated):
@@ -139,11 +223,11 @@ def _model(name: str, given: str | form.Model, where: str, configs: tuple[Config
     )
 
 
-def _workload(name: str, given: str | form.Workload, where: str) -> Workload:
+def _workload(name: str, given: str | WorkloadEntry, where: str) -> Workload:
     _check_name(name, where)
     if name == MIX:
         raise UsageError(f"{where}: '{MIX}' stands for all workloads at once", hint="another name")
-    each = form.Workload(trace=given) if isinstance(given, str) else given
+    each = WorkloadEntry(trace=given) if isinstance(given, str) else given
     if (each.generate is None) == (each.trace is None):
         raise UsageError(f"{where} needs either 'generate' or 'trace'", hint="generate: rag, or trace: traces/rag.jsonl")
     if each.trace is not None and (each.options or each.scale != 1):
@@ -156,7 +240,7 @@ def _workload(name: str, given: str | form.Workload, where: str) -> Workload:
     return Workload(name=name, generate=each.generate, trace=each.trace, options=each.options, scale=each.scale, seed=each.seed)
 
 
-def _server(given: form.Server, at: str) -> Server:
+def _server(given: ServerEntry, at: str) -> Server:
     try:
         command = shlex.split(given.command) if isinstance(given.command, str) else given.command
     except ValueError as error:
@@ -180,3 +264,13 @@ def _check_name(name: str, where: str) -> None:
     # It becomes a folder, the name of a log, a word of a command line.
     if not NAME.fullmatch(name):
         raise UsageError(f"{where}: a name has letters, digits, dots, hyphens and underscores", hint="such as llama-8b")
+
+
+PLACE: Final = "meta-llama/Llama-3.1-8B-Instruct"
+"""What a preset serves as its first model unless it is told otherwise."""
+
+
+def preset_text(name: str, *, model: str | None) -> str:
+    """Return a shipped matrix, for *model* where one is named. Raises AgentloadError naming those that there are."""
+    text = find("presets", name).read_text(encoding="utf-8")
+    return text if model is None else text.replace(PLACE, model)

@@ -1,24 +1,41 @@
-"""Find how much load an arm carries within service levels: double until it breaks, then halve the interval."""
+"""Find how much load an arm carries within service levels, live or in virtual time: double until it breaks, then halve the interval."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.launch import Kept
+from agentload.errors import EndpointError, LaunchError
 from agentload.evidence.capacity import PROBE, VOID, next_search
-from agentload.model.rows import ProbeRow
-from agentload.run.trial import Trial
+from agentload.layout.long_run import Primed, Repeated
+from agentload.layout.plan import plan
+from agentload.model.metrics import clock_start
+from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
+from agentload.model.profile import ArmProfile
+from agentload.model.rows import BlockRow, CallRow, FingerprintRow, ProbeRow, Row, SampleRow
+from agentload.model.trace import Trace
+from agentload.run.play import Leg, Played, Playing
+from agentload.run.record import new_run_id
+from agentload.run.trial import Limits, Tally, Trial, broken_level, trouble
+from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
-from agentload.store.places import journal_folder
-from agentload.study.kinds import Search
+from agentload.store.places import journal_folder, journals
+from agentload.study.kinds import Replay, Search, What
 from agentload.study.quantity import LIMITS
+from agentload.virtual.shell import Shell
 
 TOLERANCE: Final = 0.05  # stop when the bracket is this narrow: closer than runs repeat
 LARGEST: Final = 1 << 14
@@ -131,3 +148,169 @@ def keep_searches(found: Sequence[Found], database: Path, *, run: str, at_ns: in
             at_ns = next_search(connection, run)
     steps = (row for each in found for row in rows(each, run_id=run, at_ns=at_ns, study=study, classes=classes))
     keep(steps, database, run_id=run, name="capacity")
+
+
+FASTEST_TOKEN_S = 0.002  # no deployment that is known decodes a sequence faster
+START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
+
+
+def find(study: Search, trace: Trace, arm: ArmProfile) -> Found:
+    """Return the largest number of sessions, or of session starts a second, that *arm* carries within the service level.
+
+    Each load is played for a trial of virtual time, the first quarter of which is left out: caches fill, queues build up. The first
+    sessions of a closed loop begin in the middle: while all are young, the pool holds several times as many as later on.
+    """
+    what, seconds, seed, load, limits = study.find, study.trial_s, study.seed, study.load.planned(), Limits.of(study.slo, study.share)
+    sessions, shortest_s = _shape(trace, load)
+    starts_per_s = 1 / shortest_s if what == "max-concurrency" else 1.0
+
+    def attempt(size: float) -> Trial:
+        arrivals = ClosedLoop(sessions=round(size)) if what == "max-concurrency" else OpenLoop(rate_per_s=size)
+        played = replace(load, arrivals=arrivals, budget=Budget(seconds=seconds))
+        enough = math.ceil(size * (1 + starts_per_s * seconds) / sessions) + 1
+        primed = round(size) if what == "max-concurrency" else 0
+        repeated = Trace(header=trace.header, sessions=Repeated(trace, enough))
+        begun = Trace(header=trace.header, sessions=Primed(repeated, primed, seed))
+        made = plan(begun, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=played)
+        tally = Tally(limits, begun_ns=0, seconds=seconds, start=clock_start(played))
+        for row in Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)).play():
+            tally.add(row)
+        trial = tally.trial(size)
+        return replace(trial, trouble=broken_level(trial, limits.share))
+
+    return search(arm.name, attempt, start=START[what], whole=what == "max-concurrency")
+
+
+def _shape(trace: Trace, load: Load) -> tuple[int, float]:
+    """Return how many sessions a trace has, and the least time that an average one takes."""
+    count, total_s = 0, 0.0
+    for session in trace.sessions:
+        count += 1
+        for turn in session.turns:
+            rule = load.waits.get(turn.wait or "")
+            wait_s = turn.wait_s * (rule.scale if rule else 1.0)
+            total_s += min(wait_s, rule.cap_s) if rule and rule.cap_s is not None else wait_s
+            total_s += turn.output * FASTEST_TOKEN_S
+    return max(1, count), max(FASTEST_TOKEN_S, total_s / max(1, count))
+
+
+FASTEST_SESSION_S: Final = 0.5
+FEW: Final = 4
+"""Sessions that a search begins with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """What every trial of a search has in common."""
+
+    study: Search
+    trace: Trace
+
+    @property
+    def limits(self) -> Limits:
+        """Return what turns must hold."""
+        return Limits.of(self.study.slo, self.study.share)
+
+    def search(self, arm: Endpoint, *, told: Callable[[str], None], server: Kept | None = None) -> Found:
+        """Bracket the number of sessions that *arm* carries; each trial is told when it is over. A server of ours is kept up."""
+        is_first = True
+
+        def attempt(size: float) -> Trial:
+            nonlocal is_first
+            try:
+                trial = self._tried(arm, round(size), server)
+            except (EndpointError, LaunchError) as error:
+                if is_first:
+                    raise
+                trial = Trial(load=size, void=error.message)
+            is_first = False
+            told(f"{arm.name}: {size:.0f} sessions: {described(trial)}")
+            if trial.void is not None:
+                told(f"warning: {arm.name}: the search ends at {size:.0f} sessions, which say nothing of the server: {trial.void}")
+            return trial
+
+        return search(arm.name, attempt, start=self.study.start or FEW, whole=True)
+
+    def _tried(self, arm: Endpoint, sessions: int, server: Kept | None) -> Trial:
+        if server is not None:
+            server.up()
+        trial, late = self._trial(arm, sessions)
+        if server is not None and (words := server.last_words()) is not None:
+            trial = replace(trial, died=words, void=None)
+        if trial.void is not None:
+            return trial
+        trial = replace(trial, trouble=trouble(trial, self.limits.share))
+        # Our own lag makes turns slower and never faster: what holds in spite of it holds, and trouble that is no matter of time stays.
+        return replace(trial, void=f"it may be our own side: {late}") if late is not None and trial.trouble == "slo" else trial
+
+    def _trial(self, arm: Endpoint, sessions: int) -> tuple[Trial, str | None]:
+        """Return one trial, and why its times are not the server's, if they are not."""
+        given = sum(1 for _ in self.trace.sessions)
+        rounds = math.ceil(sessions * (1 + self.study.trial_s / FASTEST_SESSION_S) / max(1, given))
+        repeated = Trace(header=self.trace.header, sessions=Repeated(self.trace, rounds))
+        load = msgspec.structs.replace(self.study.load, sessions=sessions, duration_s=self.study.trial_s)
+        played_once = Replay(traces=self.study.traces, servers=self.study.servers, pairs=1, load=load, seed=self.study.seed, on_dead="skip")
+        made = plan(
+            Trace(header=self.trace.header, sessions=Primed(repeated, sessions, self.study.seed)),
+            [arm.name],
+            run=new_run_id(),
+            seed=self.study.seed,
+            pairs=1,
+            load=load.planned(),
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            scratch = Path(folder) / "trial.duckdb"
+            playing = Playing(
+                study=played_once,
+                plan=made,
+                endpoints=(arm,),
+                database=scratch,
+                trace_hash="",
+                sample_s=max(0.5, min(5.0, self.study.trial_s / 30)),
+            )
+            try:
+                played = asyncio.run(Leg(playing).play())
+            except EndpointError as error:
+                raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
+            rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]
+        return measured(sessions, rows, self.limits, self.study.trial_s, died=_died(rows, played)), played.health.void
+
+
+def measured(sessions: int, rows: Iterable[Row], limits: Limits, seconds: float, *, died: str | None) -> Trial:
+    """Return what the last play of a trial's block says: those before it were void, and a void one says nothing."""
+    found = list(rows)
+    last = max((row for row in found if isinstance(row, BlockRow)), key=lambda row: row.started_ns, default=None)
+    if died is None and (last is None or last.void is not None):
+        return Trial(load=sessions, void="nothing was played" if last is None else last.void)
+    begun_ns = 0 if last is None else last.started_ns
+    # What was counted just before the play is where its counts begin.
+    counted_ns = max((row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns), default=begun_ns)
+    tally = Tally(limits, begun_ns=begun_ns, seconds=seconds)
+    for row in found:
+        if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (isinstance(row, SampleRow) and row.at_ns >= counted_ns):
+            tally.add(row)
+    return replace(tally.trial(sessions), died=died)
+
+
+def described(trial: Trial) -> str:
+    """Say how a trial went, in a line."""
+    if trial.void is not None:
+        return "void"
+    parts = [f"{trial.share:.0%} of {trial.turns} turns hold"]
+    if trial.preemptions is not None:
+        parts.append(f"{trial.preemptions} preemptions")
+    if trial.waiting_share is not None:
+        parts.append(f"waiting {trial.waiting_share:.0%} of the time")
+    if trial.preemptions is None or trial.waiting_share is None:
+        parts.append("the server does not tell whether it preempts and queues")
+    if trial.died is not None:
+        parts.append(f"it died: {trial.died}")
+    return ", ".join(parts)
+
+
+def _died(rows: Iterable[Row], played: Played) -> str | None:
+    """Say how a server died that is not ours: somebody may have started it again."""
+    starts = {json.loads(row.facts).get("process_start_s") for row in rows if isinstance(row, FingerprintRow)} - {None}
+    if len(starts) > 1:
+        return "it was started again meanwhile"
+    return "it stopped answering" if played.died else None

@@ -32,7 +32,7 @@ from agentload.run.meeting import Met, caveats, met_in_turn, met_side_by_side
 from agentload.run.past import Past, check_resumed, needless, past
 from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row, scraped
 from agentload.run.relay import Launching, Relay
-from agentload.run.targets import source, speech, targets
+from agentload.run.servers import source, speech, targets
 from agentload.run.vigil import Vigil
 from agentload.store import journal
 from agentload.store.database import WRITER_PATIENCE_S

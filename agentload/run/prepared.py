@@ -29,16 +29,28 @@ from agentload.model.plan import ClosedLoop, Load
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.prompts.tokenizer import Tokenizer
+from agentload.run.files import read_traces, trace_hash
 from agentload.run.inquiry import Eval
-from agentload.run.lengths import described, from_tokenizer, measured
 from agentload.run.past import began, beside, study_of, taken
 from agentload.run.play import Playing
-from agentload.run.questions import Asking, Generated, QuestionsCost, Supplied, asking, digest, generated, questions_cost, supplied
+from agentload.run.questions import (
+    Asking,
+    Generated,
+    QuestionsCost,
+    Supplied,
+    asking,
+    described,
+    digest,
+    from_tokenizer,
+    generated,
+    measured,
+    questions_cost,
+    supplied,
+)
 from agentload.run.record import DATABASE, new_run_id
 from agentload.run.relay import Launching
 from agentload.run.servers import arms_of, pools, reached, with_control
 from agentload.run.simulate import Simulation, quiet, run_id
-from agentload.run.traces import read_traces, trace_hash
 from agentload.study.change import extended, resumed
 from agentload.study.kinds import Ask, Replay, Sweep
 from agentload.study.parts import Live, Virtual

@@ -99,7 +99,7 @@ def test_what_every_arm_answered_is_not_asked_again(servers: Servers, agentload:
     assert rows(database, "FROM answers ORDER BY ALL") == before
     assert rows(database, "SELECT leg, status FROM legs ORDER BY leg") == [(1, "done"), (2, "done")]
     other = agentload("eval", *asked, "--resume", run, "--items", "9")
-    assert (other.returncode, other.stderr.splitlines()[0]) == (1, f"error: run {run} began with other questions")
+    assert (other.returncode, other.stderr.splitlines()[0]) == (1, f"error: run {run} began with other items")
 
 
 def test_answers_may_join_a_run_of_the_same_arms(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from agentload.endpoints.read import read_file
 from agentload.errors import EndpointError
 from agentload.layout.plan import plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.stages import Stage, is_exchanged, stages
+from agentload.run.foreground import Stage, is_exchanged, stages
 
 
 def arm(name: str, url: str = "", **said: object) -> Endpoint:

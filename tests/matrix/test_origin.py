@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agentload.matrix.files import lay_out
-from agentload.matrix.origin import origin, other
-from agentload.matrix.parts import traces_of
+from agentload.matrix.parts import lay_out, traces_of
+from agentload.matrix.past import origin, other
 from agentload.matrix.places import Places
 from tests.matrix.files import SERVED, matrix, parts_of
 

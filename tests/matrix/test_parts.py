@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from agentload.errors import UsageError
 from agentload.matrix.described import LeftOut
 from agentload.matrix.estimate import Estimate
-from agentload.matrix.files import endpoints_of
-from agentload.matrix.parts import document
+from agentload.matrix.parts import document, endpoints_of
 from agentload.study.argv import argv, built, split
 from agentload.study.kinds import Sweep
 from agentload.study.parts import Live

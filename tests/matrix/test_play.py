@@ -10,8 +10,7 @@ import yaml
 
 from agentload.errors import InterruptError, UsageError
 from agentload.matrix.child import Ended
-from agentload.matrix.pace import Pace
-from agentload.matrix.play import GO_ON, NO_RUN
+from agentload.matrix.play import GO_ON, NO_RUN, Pace
 from agentload.matrix.state import alone_in
 from tests.matrix.files import parts_of
 from tests.matrix.verbs import DONE, Verbs, endpoints, failing, measured, paged, played

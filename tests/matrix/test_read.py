@@ -9,8 +9,7 @@ from agentload.errors import AgentloadError, UsageError
 from agentload.matrix.described import Config, Model, Server, Workload
 from agentload.matrix.measure import NOBODY, default
 from agentload.matrix.parts import traces_of
-from agentload.matrix.preset import PLACE, preset_text
-from agentload.matrix.read import parse, read_matrix
+from agentload.matrix.read import PLACE, parse, preset_text, read_matrix
 from agentload.model.walk import contexts
 from agentload.study.kinds import Replay, Search, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef

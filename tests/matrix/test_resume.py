@@ -7,9 +7,9 @@ import pytest
 
 from agentload.matrix.child import Ended
 from agentload.matrix.parts import traces_of
+from agentload.matrix.past import CHANGED, LATE
 from agentload.matrix.places import Places
 from agentload.matrix.play import ANSWERED, play
-from agentload.matrix.resume import CHANGED, LATE
 from agentload.model.rows import AnswerRow
 from agentload.run.past import FIRST
 from agentload.store.loader import load

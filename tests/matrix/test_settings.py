@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentload.endpoints.keys import holds_key
 from agentload.errors import UsageError
 from agentload.kvmath.vllm import TRIED
-from agentload.matrix.settings import OURS, arm_fields, checked, expected, gpus, grid, known, words
+from agentload.matrix.arms import OURS, arm_fields, checked, expected, gpus, grid, known, words
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from advisor.evidence import CapacityPoint
 from agentload.cli import main as cli
 from agentload.evidence.capacity import Held, capacity, held
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.capacity import Found, keep_searches, rows, search
-from agentload.run.find import find
+from agentload.run.capacity import Found, find, keep_searches, rows, search
 from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
 from agentload.run.trial import Trial, Trouble

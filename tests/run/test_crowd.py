@@ -11,8 +11,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Trace
-from agentload.run.capacity import Found
-from agentload.run.crowd import Crowd, measured
+from agentload.run.capacity import Crowd, Found, measured
 from agentload.run.trial import Trial
 from agentload.study.kinds import Search
 from agentload.study.parts import Live, Slo, TraceRef

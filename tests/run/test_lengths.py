@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.run.lengths import ScaledTokens, line
+from agentload.run.questions import ScaledTokens, line
 from agentload.tasks import catalog
 
 

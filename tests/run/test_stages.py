@@ -4,8 +4,8 @@ import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
+from agentload.run.foreground import is_exchanged, is_over, stages
 from agentload.run.past import Past
-from agentload.run.stages import is_exchanged, is_over, stages
 from tests.layout.test_plan import swapped
 
 EXCHANGED = (Endpoint(name="a", url="http://m1:1/v1", machine="m1"), Endpoint(name="b", url="http://m2:1/v1", machine="m2"))

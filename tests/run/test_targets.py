@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from agentload.endpoints.endpoint import Endpoint
-from agentload.run.targets import speech
+from agentload.run.servers import speech
 from agentload.study.parts import Request
 
 

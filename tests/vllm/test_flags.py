@@ -9,7 +9,7 @@ import pytest
 
 from agentload.endpoints.commands import COMMON, Pins
 from agentload.kvmath.vllm import TRIED
-from agentload.matrix.settings import known
+from agentload.matrix.arms import known
 from agentload.model.kv import RECIPES
 from tests.vllm.serving import executable, missing
 

@@ -13,9 +13,9 @@ from agentload.layout.plan import plan
 from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow, Row, RunRow
+from agentload.run.files import read_traces, trace_hash
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation
-from agentload.run.traces import read_traces, trace_hash
 from agentload.store import journal
 from agentload.store.loader import load
 from agentload.store.places import journal_folder

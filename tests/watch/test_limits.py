@@ -10,7 +10,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError
 from agentload.model.profile import Price
 from agentload.report.policy import Setting
-from agentload.run.traces import load_traces
+from agentload.run.files import load_traces
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch.job import Budget, Job

@@ -31,7 +31,7 @@ def run(
     trace: Annotated[str | None, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")] = None,
     given: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the format.")] = None,
     out: Annotated[str, typer.Option("--out", "-o", help="A file, compressed if it ends in .zst, or - for stdout.")] = "-",
-    text: Annotated[Path | None, typer.Option(help="Literal intake that `trace import --with-text` wrote beside the trace.")] = None,
+    text: Annotated[Path | None, typer.Option(help="Literal texts that `trace import --with-text` wrote beside the trace.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
 ) -> None:
     if format is None:
