@@ -14,7 +14,7 @@ export AGENTLOAD_VLLM
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces size coverage mutants wheel clean
+.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces size coverage mutants wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ layers: $(READY) ## check which room imports which
 
 unit: $(READY) ## run the tests
 	$(PYTEST) --numprocesses 2 --dist loadscope --durations=10
+
+record: $(READY) ## replay recorded command lines, and print every difference that tests/recorded/differences.yaml does not explain
+	$(BIN)/python -m tests.recorded.record
 
 test-slow: $(READY) ## run the tests that take longer than a few seconds
 	$(PYTEST) -m slow

@@ -1,0 +1,267 @@
+"""Record what the command line does, replay it, and name every difference.
+
+Recordings are files in `recordings/`: help texts, lists (`surface.py`), and the cases of `cases.yaml`: command lines in a folder of their
+own with the output, exit code, new files, rows and requests that each brings. A difference that is meant is accepted with its reason: the
+recording stays what it was, and `differences.yaml` holds the diff, until another step makes another one of it.
+
+    python -m tests.recorded.record                           # replay everything, print differences that were not accepted
+    python -m tests.recorded.record --only replay-live        # names, or how they begin
+    python -m tests.recorded.record --only help --accept --why "…"    # accept what differs now
+    python -m tests.recorded.record --write                   # record cases that have no recording yet; with --only, those anew
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.recorded import masks, surface
+from tests.recorded.rows import rows
+from tests.recorded.server import Server
+
+HERE: Final = Path(__file__).parent
+RECORDINGS: Final = HERE / "recordings"
+DIFFERENCES: Final = HERE / "differences.yaml"
+ROOT: Final = HERE.parents[1]
+PROCESSES: Final = 2
+PATIENCE_S: Final = 240.0
+
+
+def names() -> tuple[str, ...]:
+    """List all recordings that there should be."""
+    return ("help", *surface.LISTS, *cases())
+
+
+def cases() -> dict[str, Any]:
+    """Return the cases: by name a list of command lines, or a mapping with `commands` and what they need."""
+    found: dict[str, Any] = yaml.safe_load((HERE / "cases.yaml").read_text(encoding="utf-8"))
+    return {name: case if isinstance(case, dict) else {"commands": case} for name, case in found.items()}
+
+
+def text_of(name: str) -> str:
+    """Return what a recording would hold now."""
+    print(f"{name} …", file=sys.stderr, flush=True)
+    if name == "help":
+        return _helps()
+    if name in surface.LISTS:
+        flow = None if name == "verbs" else False
+        return yaml.safe_dump(surface.LISTS[name](), sort_keys=False, width=1000, default_flow_style=flow)
+    with tempfile.TemporaryDirectory(prefix="recorded-") as folder:
+        return Case(cases()[name], Path(folder)).text()
+
+
+def _helps() -> str:
+    lines: list[tuple[list[str], dict[str, str]]] = [([*path.split(), "--help"], {}) for path, _ in surface.commands()]
+    with tempfile.TemporaryDirectory(prefix="recorded-") as folder:
+        texts = _together(lines, cwd=Path(folder))
+    return "\n".join(f"$ agentload {' '.join(words)}\n{done.stdout}" for (words, _), done in zip(lines, texts, strict=True))
+
+
+def _together(lines: Sequence[tuple[Sequence[str], Mapping[str, str]]], *, cwd: Path) -> list[subprocess.CompletedProcess[str]]:
+    """Run command lines that start nothing in one process: two hundred of them would take minutes."""
+    done = _run([sys.executable, "-m", "tests.recorded.together"], cwd=cwd, given=json.dumps(lines))
+    assert done.returncode == 0, done.stderr
+    return [subprocess.CompletedProcess(words, *each) for (words, _), each in zip(lines, json.loads(done.stdout), strict=True)]
+
+
+def _run(words: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a program with nothing of this machine in its environment."""
+    fixed = {"COLUMNS": "80", "NO_COLOR": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8", "HOME": str(cwd), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        words,
+        cwd=cwd,
+        env={**fixed, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **(env or {})},
+        capture_output=True,
+        text=True,
+        input=given,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+class Case:
+    """Command lines that are typed one after the other in one folder."""
+
+    def __init__(self, case: Mapping[str, Any], folder: Path) -> None:
+        """Put the files of all cases into *folder*, and start the servers that this one names."""
+        self._case = case
+        self._folder = folder
+        self._rows: dict[tuple[Path, str], list[str]] = {}
+        ports = [_free_port() for _ in range(2)]
+        self._servers = {name: Server(kv=kv, port=port) for port, (name, kv) in zip(ports, case.get("servers", {}).items(), strict=False)}
+        self._values = {"folder": str(folder), "python": sys.executable, "bin": str(Path(sys.executable).parent), "root": str(ROOT)}
+        self._values |= {f"port{number}": str(port) for number, port in enumerate(ports, 1)}
+        self._values |= {f"url{number}": f"http://127.0.0.1:{port}/v1" for number, port in enumerate(ports, 1)}
+        for file in sorted((HERE / "files").rglob("*")):
+            if file.is_file():
+                target = folder / file.relative_to(HERE / "files")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                is_template = file.suffix == ".yaml"
+                target.write_text(self._filled(file.read_text(encoding="utf-8"))) if is_template else shutil.copy(file, target)
+
+    def text(self) -> str:
+        """Run the commands and return all that they did."""
+        for server in self._servers.values():
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        commands = [each if isinstance(each, dict) else {"run": each} for each in self._case["commands"]]
+        try:
+            if not self._case.get("together"):
+                return "\n".join(self._did(command) for command in commands)
+            lines = [(shlex.split(self._filled(each["run"])), self._contents(each)) for each in commands]
+            done = _together(lines, cwd=self._folder)
+            return "\n".join(self._shown(command, each) for command, each in zip(commands, done, strict=True))
+        finally:
+            for server in self._servers.values():
+                server.shutdown()
+                server.server_close()
+
+    def _did(self, command: Mapping[str, Any]) -> str:
+        for name, content in self._contents(command).items():
+            (self._folder / name).write_text(content, encoding="utf-8")
+        typed, said = self._filled(command["run"]), {**self._case, **command}
+        if typed.startswith("cat "):
+            shown = (self._folder / typed.removeprefix("cat ")).read_text(encoding="utf-8")
+            return f"$ {command['run']}\n{self._masked(shown, said)}"
+        before = {path: path.stat().st_mtime_ns for path in self._files()}
+        env = {name: self._filled(value) for name, value in said.get("env", {}).items()}
+        done = _run([sys.executable, "-m", "agentload", *shlex.split(typed)], cwd=self._folder, env=env)
+        touched = [path for path in self._files() if before.get(path) != path.stat().st_mtime_ns]
+        made = sorted({masks.name(path.relative_to(self._folder)) for path in touched if path not in before})
+        parts = [self._shown(command, done).rstrip("\n"), *(f"made | {each}" for each in made)]
+        for database in (path for path in touched if path.suffix == ".duckdb" and said.get("rows", True)):
+            for key, lines in rows(database, is_timed=bool(said.get("measured"))).items():
+                known = self._rows.get((database, key), ())
+                parts += [f"rows | {self._masked(line, said)}" for line in lines if line not in known]
+                self._rows[database, key] = lines
+        for name, server in self._servers.items():
+            parts += [f"{name} | {line}" for line in masks.requests(server, self._values)]
+        return "\n".join(parts) + "\n"
+
+    def _shown(self, command: Mapping[str, Any], done: subprocess.CompletedProcess[str]) -> str:
+        said = {**self._case, **command}
+        parts = [f"$ agentload {command['run']}", f"exit {said.get('exit', done.returncode)}"]
+        for kind, text in (("out", done.stdout), ("err", done.stderr)):
+            shown = self._masked(text, said)
+            lines = (masks.figures(shown) if said.get("measured") is True else shown).splitlines()
+            parts += [f"{kind} | {line}" for line in lines if said.get(kind, True) and not masks.is_passing(line)]
+        return "\n".join(parts) + "\n"
+
+    def _contents(self, command: Mapping[str, Any]) -> dict[str, str]:
+        return {name: self._filled(content) for name, content in command.get("files", {}).items()}
+
+    def _masked(self, text: str, said: Mapping[str, Any]) -> str:
+        for pattern, put in said.get("mask", ()):
+            text = re.sub(pattern, put, text, flags=re.MULTILINE)
+        return masks.masked(text, self._values)
+
+    def _files(self) -> list[Path]:
+        return [path for path in sorted(self._folder.rglob("*")) if path.is_file() and ".cache" not in path.parts]
+
+    def _filled(self, text: str) -> str:
+        """Put in values: `{folder}`, `{port1}`, `{url1}`, `{run1}` (the first run of agentload.duckdb) and so on."""
+        database = self._folder / "agentload.duckdb"
+        if re.search(r"\{run\d\}", text) and database.exists():
+            for number, run in enumerate(masks.runs(database), 1):
+                text = text.replace(f"{{run{number}}}", run)
+        for name, value in self._values.items():
+            text = text.replace("{" + name + "}", value)
+        return text
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+def difference(name: str, now: str) -> str:
+    """Return how a recording differs from what happens now; empty where it does not."""
+    path = RECORDINGS / f"{name}.txt"
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    lines = difflib.unified_diff(before.splitlines(), now.splitlines(), n=0, lineterm="")
+    return "\n".join(re.sub(r"^@@ .*", "@@", line) for line in list(lines)[2:])
+
+
+def accepted() -> dict[str, dict[str, Any]]:
+    """Return the differences that are meant, by recording: `why`, and the `diff` in full."""
+    return yaml.safe_load(DIFFERENCES.read_text(encoding="utf-8")) or {} if DIFFERENCES.exists() else {}
+
+
+def unexplained(name: str, now: str) -> str:
+    """Return what is wrong with a recording, such as a difference that was not accepted, or one that is gone; empty where all is well."""
+    found, meant = difference(name, now), accepted().get(name, {}).get("diff", "")
+    if found == meant:
+        return ""
+    if not meant:
+        return f"{name}: differs\n{found}"
+    if not found:
+        return f"{name}: does not differ any more, but {DIFFERENCES.name} says so"
+    changed = difflib.unified_diff(meant.splitlines(), found.splitlines(), "accepted", "now", lineterm="")
+    return f"{name}: differs in another way than was accepted\n" + "\n".join(changed)
+
+
+def accept(name: str, now: str, why: str) -> None:
+    """Write down that a recording differs as it does now, and why; what was said before stays."""
+    found = accepted()
+    reasons = [*found.get(name, {}).get("why", ()), why]
+    found.pop(name, None)
+    if diff := difference(name, now):
+        found[name] = {"why": list(dict.fromkeys(reasons)), "diff": diff}
+    DIFFERENCES.write_text(yaml.dump(dict(sorted(found.items())), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=1000))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Write texts of several lines as blocks."""
+
+
+_Dumper.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+)
+
+
+def main() -> int:
+    """Do what the module's text says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[""], help="recordings, or how their names begin")
+    parser.add_argument("--write", action="store_true", help="record those that have no recording yet; those of --only anew")
+    parser.add_argument("--accept", action="store_true", help="accept what differs; needs --why")
+    parser.add_argument("--why", help="why it differs, for differences.yaml")
+    options = parser.parse_args()
+    if options.accept and not options.why:
+        parser.error("--accept needs --why")
+    chosen = [name for name in names() if name.startswith(tuple(options.only))]
+    if options.write and options.only == [""]:
+        chosen = [name for name in chosen if not (RECORDINGS / f"{name}.txt").exists()]
+    wrong = 0
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        for name, now in zip(chosen, pool.map(text_of, chosen), strict=True):
+            if options.write:
+                RECORDINGS.mkdir(exist_ok=True)
+                (RECORDINGS / f"{name}.txt").write_text(now, encoding="utf-8")
+            elif complaint := unexplained(name, now):
+                if options.accept:
+                    accept(name, now, options.why)
+                else:
+                    print(complaint, end="\n\n")
+                    wrong += 1
+    print(f"{len(chosen)} recordings, {wrong} with differences that nobody explained", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What can be typed and written: verbs with their options, plug-ins, the fields of files.
+
+The one part of the recording that reads the code. Where types move, the functions below follow; what they return stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Final, get_args
+
+import msgspec
+import typer
+from typer.main import get_command
+
+import advisor.gates
+import advisor.rules
+import agentload.report.formats
+from advisor import plugins
+from advisor.policy import Policy, Slo
+from agentload import builtin
+from agentload.cli.main import _app
+from agentload.endpoints.read import FIELDS, KNOWN
+from agentload.exporters import catalog as exporters
+from agentload.importers import catalog as importers
+from agentload.matrix import read as form
+from agentload.model.profile import Price
+from agentload.report import policy
+from agentload.tasks import catalog as tasks
+from agentload.watch import job
+from agentload.watch.jobs_file import KEYS
+from agentload.workloads import catalog as workloads
+
+Json = dict[str, Any]
+
+
+def verbs() -> Json:
+    """Return each verb's parameters; a group has none but its verbs."""
+    return {name: [_parameter(each) for each in command.params if each.name != "help"] for name, command in commands()}
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield every group and verb by what one types: '', 'replay', 'trace', 'trace show', ...."""
+
+    def below(command: Any, context: typer.Context, path: str) -> Iterator[tuple[str, Any]]:
+        yield path, command
+        for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+            yield from below(command.get_command(context, name), context, f"{path} {name}".strip())
+
+    root = get_command(_app)
+    yield from below(root, typer.Context(root, info_name="agentload"), "")
+
+
+def _parameter(each: Any) -> Json:
+    is_option = each.param_type_name == "option"
+    said = each.default if each.default is None or isinstance(each.default, bool | int | float) else str(each.default)
+    annotation = each.type_descriptor.annotation
+    found = {
+        "name": "/".join([*each.opts, *each.secondary_opts]) if is_option else f"<{each.name}>",
+        "type": annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation),
+        "default": said,
+        "required": each.required or None,
+        "several": (each.multiple or each.nargs == -1) or None,
+        "min": each.min,
+        "max": each.max,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def plug_ins() -> Json:
+    """Return the names of everything that is found by name, with the options that it takes."""
+    return {
+        "workloads": {name: _options(workloads.workload(name)) for name in workloads.names()},
+        "importers": {name: _options(importers.importer(name)) for name in importers.names()},
+        "exporters": {name: _options(exporters.exporter(name)) for name in exporters.names()},
+        "tasks": {name: {key: str(value) for key, value in tasks.task(name).options.items()} for name in tasks.names()},
+        "rules": {_name(module): sorted(map(str, module.NEEDS)) for module in plugins.modules(advisor.rules)},
+        "gates": [_name(module) for module in plugins.modules(advisor.gates)],
+        "report formats": [_name(module) for module in plugins.modules(agentload.report.formats)],
+        **{kind: list(builtin.names(kind)) for kind in ("profiles", "traces", "presets")},
+    }
+
+
+def _options(plug_in: Any) -> Json:
+    return {option.name: str(option.default) for option in plug_in.options}
+
+
+def _name(module: Any) -> str:
+    return str(module.__name__).rpartition(".")[2]
+
+
+def file_fields() -> Json:
+    """Return the fields of the files that users write, by the place in which they stand."""
+    return {
+        "arms": {"arm": sorted(FIELDS | KNOWN), "launch": ["command", "env"]},
+        "jobs": {"file": sorted(KEYS), **_structs(job._Entry)},
+        "matrix": _structs(form.File),
+        "policy": {
+            "file": _fields(Policy) | dict.fromkeys(policy.SECTIONS, "section"),
+            **{each.__name__: _fields(each) for each in (Slo, policy.Load, Price)},
+        },
+    }
+
+
+def _fields(kind: type[Any]) -> Json:
+    if is_dataclass(kind):
+        return {each.name: f"{each.type} = {'required' if each.default is MISSING else each.default}" for each in fields(kind)}
+    found = {}
+    for each in msgspec.structs.fields(kind):
+        default = each.default if each.default is not msgspec.NODEFAULT else "required" if each.required else "{}"
+        found[each.encode_name] = str(default)
+    return found
+
+
+def _structs(root: type[Any]) -> Json:
+    """Return the fields of a struct and of every struct that it holds, by their names in lower case."""
+    found: Json = {}
+    waiting = [root]
+    while waiting:
+        kind = waiting.pop(0)
+        found[kind.__name__.strip("_").lower()] = _fields(kind)
+        waiting += [each for each in _inner(kind) if each.__name__.strip("_").lower() not in found]
+    return found
+
+
+def _inner(kind: type[Any]) -> Iterator[type[Any]]:
+    def seen(type_: Any) -> Iterator[type[Any]]:
+        match type_:
+            case msgspec.inspect.StructType():
+                yield type_.cls
+            case msgspec.inspect.DictType():
+                yield from seen(type_.value_type)
+            case msgspec.inspect.UnionType():
+                for each in type_.types:
+                    yield from seen(each)
+            case _:
+                pass
+
+    described = msgspec.inspect.type_info(kind)
+    assert isinstance(described, msgspec.inspect.StructType)
+    for each in described.fields:
+        yield from seen(each.type)
+
+
+LISTS: Final[dict[str, Callable[[], Json]]] = {"verbs": verbs, "plug-ins": plug_ins, "fields": file_fields}

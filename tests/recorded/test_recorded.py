@@ -1,0 +1,47 @@
+"""What the command line did when it was recorded, it does today, but for what `differences.yaml` explains."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import yaml
+
+from tests.recorded.record import PROCESSES, RECORDINGS, accepted, cases, names, text_of, unexplained
+from tests.recorded.surface import LISTS
+
+QUICK = ("help", *LISTS)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_help_texts_and_lists_are_what_was_recorded(name: str) -> None:
+    assert unexplained(name, text_of(name)) == ""
+
+
+def test_every_option_of_every_verb_is_in_a_case() -> None:
+    typed = [" ".join(each["run"].split()) if isinstance(each, dict) else each for case in cases().values() for each in case["commands"]]
+    verbs = yaml.safe_load((RECORDINGS / "verbs.txt").read_text(encoding="utf-8"))
+    missing = [
+        f"{verb} {option}"
+        for verb, parameters in verbs.items()
+        for option in (each["name"] for each in parameters)
+        if option.startswith("--") and not any(line.startswith(verb) and _holds(line, option) for line in typed)
+    ]
+    assert missing == []
+
+
+def _holds(line: str, option: str) -> bool:
+    return any(each in line.split() for each in option.split("/"))
+
+
+def test_a_difference_is_explained_and_of_a_recording_that_there_is() -> None:
+    assert set(accepted()) <= set(names())
+    assert all(each["why"] and each["diff"] for each in accepted().values())
+
+
+@pytest.mark.slow
+@pytest.mark.loopback
+def test_command_lines_do_what_was_recorded() -> None:
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        found = pool.map(lambda name: unexplained(name, text_of(name)), cases())
+        assert "\n\n".join(each for each in found if each) == ""
