@@ -105,7 +105,11 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
 @cache
 def options(verb: str) -> tuple[Flag, ...]:
     """List the options of a verb that say what its study is, each once; a switch between kinds is one of them where it has no value."""
-    return tuple({flag.option: flag for form in reversed(FORMS[verb]) for flag in form.flags()}.values())
+    found: dict[str, Flag] = {}
+    for form in FORMS[verb]:
+        for flag in form.flags():
+            found.setdefault(flag.option, flag)
+    return tuple(found.values())
 
 
 def built(verb: str, typed: Typed) -> Study:

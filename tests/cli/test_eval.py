@@ -156,7 +156,7 @@ def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(agentload: A
     ("arguments", "error"),
     [
         (["--contexts", "4"], "error: 0 tokens beside question and answer are too short"),
-        (["--resume", "a", "--into", "b"], "error: --resume goes on with a run of eval"),
+        (["--resume", "a", "--into", "b"], "error: --resume goes on with a run of its own kind"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_a_line(

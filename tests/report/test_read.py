@@ -10,9 +10,14 @@ from agentload.report.read import facts
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.runs import run_named
+from agentload.study.document import json_text
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
 
 SECOND = 1_000_000_000
 NOON = 1_790_000_000 * SECOND
+
+STUDY = Replay(traces=(TraceRef(path="a"), TraceRef(path="b")), servers=Live(endpoints="e"))
 
 
 def database(folder: Path, *rows: Row) -> Path:
@@ -37,7 +42,8 @@ def run(name: str, *, created_ns: int = NOON) -> RunRow:
         seed=7,
         version="0.1.0",
         command="agentload replay rag",
-        options='{"traces":["a","b"]}',
+        options="{}",
+        study=json_text(STUDY),
     )
 
 
@@ -111,7 +117,7 @@ def test_a_run_is_told_as_it_was_stored(tmp_path: Path) -> None:
             seed=7,
             design="interleaved",
             command="agentload replay rag",
-            options='{"traces":["a","b"]}',
+            options=json_text(STUDY),
             database=str(file),
             hosts=("load-1",),
             legs=2,
@@ -121,6 +127,7 @@ def test_a_run_is_told_as_it_was_stored(tmp_path: Path) -> None:
                 Served(arm="fp8", url="http://b/v1", profile="p/fp8"),
             ),
         ),
+        study=STUDY,
         # The second leg begins 100 s later with a server that counts from zero again.
         timelines=(
             Timeline(

@@ -94,7 +94,7 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
     [
         ({}, Recorded(speed=1.0)),
         ({"speed": 2.0}, Recorded(speed=2.0)),
-        ({"sessions": 3}, ClosedLoop(sessions=3)),
+        ({"sessions": 3, "speed": 2.0}, ClosedLoop(sessions=3)),
         ({"rate_per_s": 0.5}, OpenLoop(rate_per_s=0.5)),
     ],
 )
@@ -142,7 +142,6 @@ def test_a_number_that_cannot_be_meant_is_refused_at_its_bound(tmp_path: Path, e
     ("load", "says"),
     [
         ({"sessions": 1, "rate_per_s": 1}, "--sessions (closed loop) and --rate (open loop) exclude each other"),
-        ({"sessions": 3, "speed": 2.0}, "--speed changes the trace's own starts, which --sessions and --rate replace"),
         ({"ramp_s": 5.0}, "--ramp needs a load to rise to"),
     ],
 )
