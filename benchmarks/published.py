@@ -21,16 +21,18 @@ from agentload.errors import ProfileError
 from agentload.layout.plan import plan
 from agentload.layout.traces import sweep
 from agentload.model.apart import CONTEXT_SWEEP
-from agentload.model.plan import ClosedLoop, Load
 from agentload.model.profile import ArmProfile
 from agentload.report.advise import evidence_of
 from agentload.report.policy import Setting
 from agentload.run.servers import arms_of
 from agentload.run.simulate import Simulation, quiet, store
 from agentload.store.database import reading
+from agentload.study.kinds import Replay
+from agentload.study.parts import Load, TraceRef, Virtual
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 98304, 120_000)
 OUTPUT = 128
+STUDIED = Load(sessions=1)
 TOLERANCE = 0.03
 
 
@@ -63,12 +65,11 @@ def decided(profile: str, arms: tuple[ArmProfile, ...], pairs: int, folder: Path
         run=f"sweep-{profile}",
         seed=1,
         pairs=pairs,
-        load=Load(arrivals=ClosedLoop(sessions=1)),
+        load=STUDIED.planned(),
     )
-    settings = {"swept": CONTEXT_SWEEP, "contexts": CONTEXTS, "pairs": pairs, "output": OUTPUT}
-    simulation = Simulation(plan=made, arms={arm.name: arm for arm in arms}, trace_hash="sweep", command="", settings=settings)
+    study = Replay(traces=(TraceRef(path=CONTEXT_SWEEP),), servers=Virtual(profile=profile), pairs=pairs, seed=1, load=STUDIED)
     database = folder / f"{profile}.duckdb"
-    store(simulation, database)
+    store(Simulation(study=study, plan=made, arms={arm.name: arm for arm in arms}, trace_hash=CONTEXT_SWEEP, database=database))
     with reading(database) as connection:
         evidence = evidence_of(connection, made.run, setting=Setting())
     return decide(evidence, Policy())
