@@ -37,6 +37,9 @@ def test_twenty_kills_at_random_moments_lose_no_call_that_was_complete_a_second_
             running = subprocess.Popen(
                 [*command, *(["--resume", known[0]] if known else [])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
+            until_s = time.monotonic() + 60
+            while not journalled_runs(database) and running.poll() is None and time.monotonic() < until_s:
+                time.sleep(0.05)  # the first is to begin a run, however long it takes to start
             try:
                 running.wait(rng.uniform(0.8, 4.0))
             except subprocess.TimeoutExpired:
