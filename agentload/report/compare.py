@@ -85,13 +85,17 @@ def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]
 
 def _check_comparable(runs: tuple[str, str], settings: list[dict[str, Any]]) -> None:
     before, after = settings
-    found = [(words, f"{_short(before[key])} and {_short(after[key])}") for key, words in _EQUAL.items() if before[key] != after[key]]
+    found = [f"another {words} ({_both(before[key], after[key])})" for key, words in _EQUAL.items() if before[key] != after[key]]
     then, now = before["study"], after["study"]
     if then is not None and now is not None:
-        found += [(name, f"{_short(a)} and {_short(b)}") for name, a, b in changes(then, now) if name not in _FREE]
-    for words, seen in found:
+        found += [f"{name} differs ({_both(one, other)})" for name, one, other in changes(then, now) if name not in _FREE]
+    for difference in found:
         hint = "replay the later run with the options of the earlier one: agentload runs show " + runs[0]
-        raise EvidenceError(f"runs {runs[0]} and {runs[1]} cannot be compared: another {words} ({seen})", hint=hint)
+        raise EvidenceError(f"runs {runs[0]} and {runs[1]} cannot be compared: {difference}", hint=hint)
+
+
+def _both(one: object, other: object) -> str:
+    return f"{_short(one)} and {_short(other)}"
 
 
 def _short(value: object) -> str:

@@ -86,7 +86,7 @@ def test_two_runs_of_one_plan_are_compared_turn_by_turn(runs: Runs) -> None:
 @pytest.mark.parametrize("arm", ["int4", None])
 def test_runs_that_cannot_be_compared_are_refused_with_the_difference_named(runs: Runs, arm: str | None) -> None:
     database, before, after, faster = runs
-    said, other = ("no arm 'int4' in common", after) if arm else ("cannot be compared: another load", faster)
+    said, other = ("no arm 'int4' in common", after) if arm else ("cannot be compared: speed differs", faster)
     with pytest.raises(EvidenceError, match=said):
         compare(database, before, other, setting=Setting(), arm=arm)
 

@@ -52,10 +52,10 @@ DIFFERING: Final = {
     "k": (described("k", kind="measured"), "another kind of evidence (emulated and measured)"),
     "d": (described("d", design="parallel"), "another design (interleaved and parallel)"),
     "s": (described("s", seed=8), "another seed (7 and 8)"),
-    "c": (described("c", options=json.dumps({**OPTIONS, "cache": "warm"})), "another cache setting (cold and warm)"),
+    "c": (described("c", options=json.dumps({**OPTIONS, "cache": "warm"})), "cache setting differs (cold and warm)"),
     "l": (
         described("l", options=json.dumps({**OPTIONS, "load": {"arrivals": {"kind": "ClosedLoop", "sessions": 16, "ramp_s": 0.0}}})),
-        "another load ({'arrivals': {'kind': 'Recorded'}, 'max_in_flight': None} and {'arrivals':…)",
+        "sessions differs (None and 16)",
     ),
     "w": (rows("w", token_rule="usage"), "another tokenizer ([None] and ['usage'])"),
     "o": (rows("o", session="s2"), "another set of sessions (1 and 1)"),
