@@ -18,6 +18,7 @@ from rich.console import Console
 
 from agentload.cli._progress import Progress
 from agentload.evidence.gather import gather
+from agentload.evidence.summary import summarise
 from agentload.layout import traces
 from agentload.layout.cost import Cost
 from agentload.live import health
@@ -25,7 +26,6 @@ from agentload.model.commands import Call, Send
 from agentload.model.commands import Limits as CallLimits
 from agentload.model.rows import CallRow
 from agentload.model.stamps import stamps
-from agentload.run.summary import summarise
 from agentload.run.trial import Limits, Tally
 from agentload.store.database import reading
 from agentload.tracefile.files import write

@@ -12,9 +12,9 @@ from agentload.cli._dry import about
 from agentload.cli._output import transient
 from agentload.cli._signals import heard
 from agentload.cli._table import table
+from agentload.evidence.grades import Summary
 from agentload.model.rows import AnswerRow
 from agentload.run.ask import Leg
-from agentload.run.grades import Summary
 from agentload.run.inquiry import Asked, Eval
 from agentload.run.questions import Question, QuestionsCost
 

@@ -16,7 +16,8 @@ from agentload.cli._dry import describe, warning
 from agentload.cli._output import print_json, transient
 from agentload.cli._table import table
 from agentload.errors import GateError, InterruptError, UsageError
-from agentload.run import grades
+from agentload.evidence import grades
+from agentload.evidence.summary import summarise
 from agentload.run.capacity import keep
 from agentload.run.foreground import asked, concluded, played, played_in_stages, require, searched
 from agentload.run.isolation import Cell, combinations, isolated, rows
@@ -24,7 +25,6 @@ from agentload.run.play import Played, Playing
 from agentload.run.prepared import Place, Prepared, endpoints_of, evaluation, launchable, prepared, simulation
 from agentload.run.servers import reached
 from agentload.run.simulate import Simulation, store
-from agentload.run.summary import summarise
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import LIMITS

@@ -23,6 +23,8 @@ CHUNKS: Final = pa.schema(
 )
 DERIVED: Final = frozenset({"chunk_count", "first_chunk_tokens", "streamed_tokens", "gap_p99_us"})
 """Columns of a call that its chunks determine; no journal holds them."""
+FILLED: Final = {kind: {*names} | ({"call_id"} if kind == codec.CALL else set()) for kind, names in codec.NAMES.items()}
+"""Columns of a kind's table that its rows fill."""
 GROUP: Final = 2048  # DuckDB packs so many integers together, with as many bits each as the widest needs
 LATE_BITS: Final = 48  # what one late gap costs beside its place among the others
 WIDTHS: Final = range(9, 21)  # 0.5 ms to 1 s
@@ -42,11 +44,6 @@ def table(kind: int, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) ->
     defaults = codec.DEFAULTS[kind]
     known = dict(columns) | {field.name: [defaults.get(field.name)] * length for field in schema if field.name not in columns}
     return pa.table({field.name: pa.array(known[field.name], field.type) for field in schema}, schema=schema)
-
-
-def measured(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of calls without those that are derived from their chunks."""
-    return pa.schema([field for field in schema if field.name not in DERIVED])
 
 
 def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) -> pa.Table:

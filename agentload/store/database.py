@@ -3,6 +3,10 @@
 A process that writes shuts every other process out of the file, and one open reader shuts out the writer. So nobody keeps it open: a
 writer comes for one transaction, a reader for its queries, and both wait their turn. All of it blocks: call it from a thread where an
 event loop is running.
+
+Databases outlive the schema. `schema.sql` and `views.sql` describe the newest one, and what a file lacks of it is found by comparison: a
+writer adds it in one transaction, a reader of a file that no newer program has written since sees temporary views in its place. What is
+missing is NULL, or the column's default. The version counts only what an older program could not understand.
 """
 
 from __future__ import annotations
@@ -11,8 +15,10 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -22,7 +28,8 @@ import duckdb
 from agentload.errors import StoreError
 
 VERSION: Final = 3
-"""Raised whenever a table, a column or its meaning changes."""
+"""Raised when a column changes its meaning, so that older programs refuse the file; a new column needs no new version."""
+OLDEST: Final = 2
 
 WRITER_PATIENCE_S: Final = 600.0
 READER_PATIENCE_S: Final = 60.0  # a writer is done within seconds, except when it loads a long run for the first time
@@ -30,6 +37,9 @@ READER_PATIENCE_S: Final = 60.0  # a writer is done within seconds, except when 
 # Beside a measurement the store must stay small: the largest reports were made within these.
 THREADS: Final = min(4, os.cpu_count() or 1)
 MEMORY: Final = "1GB"
+
+
+_UPGRADE: Final = "a newer agentload wrote it: install that one"
 
 
 class BusyError(StoreError):
@@ -46,7 +56,7 @@ def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[du
         if _is_empty(connection):
             raise StoreError(f"{path}: the database is empty", hint="load a journal into it: agentload runs load RUN")
         _check_version(connection, path)
-        connection.execute(f"CREATE TEMP VIEW turns AS {_text('turns.sql')}")
+        _supply(connection)
         yield connection
     finally:
         connection.close()
@@ -60,8 +70,8 @@ def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[du
     try:
         if _is_empty(connection):
             _create(connection)
-        _check_version(connection, path)
-        connection.execute(f"CREATE VIEW IF NOT EXISTS turns AS {_text('turns.sql')}")
+        found = _check_version(connection, path)
+        _bring_up_to_date(connection, path, found)
         yield connection
     finally:
         connection.close()
@@ -130,7 +140,7 @@ def _is_empty(connection: duckdb.DuckDBPyConnection) -> bool:
 
 def _create(connection: duckdb.DuckDBPyConnection) -> None:
     with transaction(connection):
-        connection.execute(_text("schema.sql"))
+        connection.execute(_text("schema.sql") + _text("views.sql"))
         connection.execute("INSERT INTO schema_version VALUES (?)", [VERSION])
 
 
@@ -138,14 +148,104 @@ def _text(name: str) -> str:
     return files("agentload.store").joinpath(name).read_text(encoding="utf-8")
 
 
-def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
     try:
         ((found,),) = connection.execute("SELECT max(version) FROM schema_version").fetchall()
     except duckdb.CatalogException as error:
         raise StoreError(f"{path}: a DuckDB file, but not one of agentload", hint="name another") from error
-    if found != VERSION:
+    if found is None or found < OLDEST:
         again = f"agentload runs load {path.with_suffix('.journal')} --db NEW"
         raise StoreError(
-            f"{path}: database version {found}, this agentload reads version {VERSION}",
+            f"{path}: database version {found}, this agentload reads version {OLDEST} and later",
             hint=f"read it with the agentload that wrote it, or load its journals into a new one: {again}",
         )
+    if found > VERSION:
+        raise StoreError(f"{path}: database version {found}, this agentload reads up to version {VERSION}", hint=_UPGRADE)
+    return int(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    name: str
+    type: str
+    is_required: bool
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Schema:
+    """Tables and views by name, as DuckDB writes them down."""
+
+    tables: Mapping[str, str]
+    views: Mapping[str, str]
+
+
+@cache
+def _newest() -> tuple[_Schema, Mapping[str, tuple[_Column, ...]]]:
+    """Return the schema of this version, and the columns of its tables."""
+    with duckdb.connect(config={"threads": 1}) as connection:
+        _create(connection)
+        schema = _schema(connection)
+        return schema, {table: _columns(connection, table) for table in schema.tables}
+
+
+def _schema(connection: duckdb.DuckDBPyConnection) -> _Schema:
+    return _Schema(
+        tables=dict(connection.execute("SELECT table_name, sql FROM duckdb_tables()").fetchall()),
+        views=dict(connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").fetchall()),
+    )
+
+
+def _has_views(found: _Schema) -> bool:
+    return found.views.items() >= _newest()[0].views.items()
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, table: str) -> tuple[_Column, ...]:
+    rows = connection.execute(f"PRAGMA table_info('{table}')").fetchall()
+    return tuple(_Column(name=name, type=type_, is_required=required, default=default) for _, name, type_, required, default, _ in rows)
+
+
+def _differences(connection: duckdb.DuckDBPyConnection, found: _Schema) -> Iterator[tuple[str, tuple[_Column, ...], tuple[_Column, ...]]]:
+    """Yield each table that is not as this version makes it, with the columns that it lacks and those that only it has."""
+    schema, columns = _newest()
+    for table, newest in columns.items():
+        if found.tables.get(table) == schema.tables[table]:
+            continue
+        own = _columns(connection, table) if table in found.tables else ()
+        names, known = {column.name for column in own}, {column.name for column in newest}
+        yield table, tuple(each for each in newest if each.name not in names), tuple(each for each in own if each.name not in known)
+
+
+def _supply(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let a reader see the newest tables and views, whatever the file has of them."""
+    found = _schema(connection)
+    ((file,),) = connection.execute("SELECT current_database()").fetchall()
+    for table, missing, _ in _differences(connection, found):
+        values = ", ".join(f'({column.default or "NULL"})::{column.type} AS "{column.name}"' for column in missing)
+        if table not in found.tables:
+            connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {values} WHERE false")
+        elif missing:
+            connection.execute(f'CREATE TEMP VIEW {table} AS SELECT *, {values} FROM "{file}".main.{table}')  # noqa: S608  # our own names
+    if not _has_views(found):
+        connection.execute(_text("views.sql").replace("CREATE ", "CREATE TEMP "))
+
+
+def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, path: Path, version: int) -> None:
+    """Add to a file what it lacks of the newest tables and views, all of it or nothing; raise `StoreError` if it cannot be written."""
+    found = _schema(connection)
+    differing = list(_differences(connection, found))
+    for table, _, unknown in differing:
+        if required := [column.name for column in unknown if column.is_required and column.default is None]:
+            raise StoreError(f"{path}: {table} needs {', '.join(required)}, which this agentload cannot fill in", hint=_UPGRADE)
+    if version == VERSION and not any(missing for _, missing, _ in differing) and _has_views(found):
+        return
+    with transaction(connection):
+        connection.execute(_text("schema.sql").replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS "))
+        for table, missing, _ in differing:
+            for column in missing if table in found.tables else ():
+                default = "" if column.default is None else f" DEFAULT {column.default}"
+                connection.execute(f'ALTER TABLE {table} ADD COLUMN "{column.name}" {column.type}{default}')
+                if column.is_required:
+                    connection.execute(f'ALTER TABLE {table} ALTER COLUMN "{column.name}" SET NOT NULL')
+        connection.execute(_text("views.sql").replace("CREATE ", "CREATE OR REPLACE "))
+        connection.execute("UPDATE schema_version SET version = ?", [VERSION])

@@ -127,7 +127,10 @@ def _load(journal: Path, connection: duckdb.DuckDBPyConnection, count: _Count) -
                 else:
                     _store(connection, kind, rows, reader.layout[kind])
             connection.execute("DELETE FROM journals WHERE path = ?", [name])
-            connection.execute("INSERT INTO journals VALUES (?, ?, ?)", [name, reader.offset, _mark(journal, reader.offset)])
+            connection.execute(
+                "INSERT INTO journals BY NAME SELECT ? AS path, ? AS loaded_bytes, ? AS mark",
+                [name, reader.offset, _mark(journal, reader.offset)],
+            )
     if reader.torn is not None:
         count.faults.append((journal, reader.torn))
 
@@ -164,12 +167,13 @@ def _store(connection: duckdb.DuckDBPyConnection, kind: int, rows: list[list[Any
         places = [names.index(name) for name in target.key]
         rows = list({tuple(row[place] for place in places): row for row in rows}.values())
     same = " AND ".join(f'old."{name}" IS NOT DISTINCT FROM batch."{name}"' for name in target.key)
-    connection.register("batch", columns.table(kind, columns.by_name(rows, names), _schema(connection, target.table)))
+    connection.register("batch", columns.table(kind, columns.by_name(rows, names), _schema(connection, kind)))
     if target.keeps == "last":
         connection.execute(f"DELETE FROM {target.table} AS old USING batch WHERE {same}")  # noqa: S608  # our own names
-        connection.execute(f"INSERT INTO {target.table} FROM batch")
+        connection.execute(f"INSERT INTO {target.table} BY NAME FROM batch")
     else:
-        connection.execute(f"INSERT INTO {target.table} SELECT DISTINCT batch.* FROM batch ANTI JOIN {target.table} AS old ON {same}")  # noqa: S608
+        fresh = f"SELECT DISTINCT batch.* FROM batch ANTI JOIN {target.table} AS old ON {same}"  # noqa: S608
+        connection.execute(f"INSERT INTO {target.table} BY NAME {fresh}")
     connection.unregister("batch")
 
 
@@ -184,9 +188,9 @@ def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], n
     first_id = _scalar(connection, "SELECT coalesce(max(call_id) + 1, 0) FROM calls_row")
     found["call_id"] = range(first_id, first_id + len(fresh))
     chunks = columns.chunks(found["call_id"], found["chunks"])
-    connection.register("batch", columns.table(codec.CALL, found, columns.measured(_schema(connection, "calls_row"))))
+    connection.register("batch", columns.table(codec.CALL, found, _schema(connection, codec.CALL)))
     connection.register("chunks_batch", chunks)
-    connection.execute("INSERT INTO chunks_row FROM chunks_batch")
+    connection.execute("INSERT INTO chunks_row BY NAME FROM chunks_batch")
     connection.execute(_INSERT_CALLS)
     connection.unregister("batch")
     connection.unregister("chunks_batch")
@@ -199,8 +203,10 @@ def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set
     return {request_id for (request_id,) in rows}
 
 
-def _schema(connection: duckdb.DuckDBPyConnection, table: str) -> pa.Schema:
-    return connection.sql(f"FROM {table} LIMIT 0").to_arrow_table().schema
+def _schema(connection: duckdb.DuckDBPyConnection, kind: int) -> pa.Schema:
+    """Return the columns that rows of a kind fill; the table may have others, by a newer version."""
+    schema = connection.sql(f"FROM {TARGETS[kind].table} LIMIT 0").to_arrow_table().schema
+    return pa.schema([field for field in schema if field.name in columns.FILLED[kind]])
 
 
 def _scalar(connection: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -1,5 +1,8 @@
 -- Absent is NULL, never 0. All *_ns are nanoseconds on the monotonic axis of their leg, except runs.created_ns, legs.wall_ns and those of
 -- verdicts, probes, jobs, executions and alarms, which are nanoseconds since 1970. docs/database.md says more.
+--
+-- The one description of the newest tables: what a database lacks of them is added when it is next written (`database.py`), so a column that
+-- comes later may be NULL or has a default.
 
 CREATE TABLE schema_version (version INTEGER NOT NULL);
 
@@ -39,7 +42,7 @@ CREATE TABLE calls_row (
     request_id VARCHAR NOT NULL, replica VARCHAR, gateway VARCHAR, due_ns BIGINT NOT NULL, released_ns BIGINT NOT NULL, opened_ns BIGINT, sent_ns BIGINT, first_ns BIGINT,
     first_answer_ns BIGINT, last_ns BIGINT, done_ns BIGINT, stamp_source VARCHAR NOT NULL, coalesced_reads INTEGER, token_rule VARCHAR, prompt_tokens INTEGER,
     context_tokens INTEGER NOT NULL, cached_tokens INTEGER, asked_tokens INTEGER NOT NULL, output_tokens INTEGER, thinking_tokens INTEGER,
-    status VARCHAR NOT NULL, http_status SMALLINT, finish_reason VARCHAR, error VARCHAR, tail BOOLEAN NOT NULL, prime BOOLEAN NOT NULL,
+    status VARCHAR NOT NULL, http_status SMALLINT, finish_reason VARCHAR, error VARCHAR, tail BOOLEAN NOT NULL, prime BOOLEAN NOT NULL DEFAULT false,
     deadline_ns BIGINT, prompt_hash VARCHAR,
     -- Of the call's chunks, so that figures about calls need not read them: how many, tokens of the first and of all, p99 of the gaps.
     chunk_count INTEGER, first_chunk_tokens USMALLINT, streamed_tokens INTEGER, gap_p99_us INTEGER
@@ -79,38 +82,3 @@ CREATE TABLE executions (
 CREATE TABLE alarms (
     job VARCHAR NOT NULL, kind VARCHAR NOT NULL, metric VARCHAR, raised_ns BIGINT NOT NULL, closed_ns BIGINT, run_id VARCHAR, detail JSON
 );
-
--- Stamps from gaps. A lambda copies every list that it looks back at, once for each element, so a plain running sum is quadratic: the list is
--- cut into about sqrt(n) pieces, summed within each, and shifted by the sum of the pieces before. A macro pastes its arguments, so a list that
--- is used twice is first bound as the parameter of a lambda over a list of one: list_transform([it], lambda name: …)[1].
-CREATE MACRO pieces(list, size) AS list_transform([size], lambda n: list_transform(range(0, len(list), n), lambda i: list[i + 1 : i + n]))[1];
-
-CREATE MACRO running_sums(list) AS list_transform([list], lambda l: list_transform(l, lambda element, i: coalesce(list_sum(l[:i]), 0)))[1];
-
-CREATE MACRO piecewise_sums(pieces) AS list_transform(
-    [running_sums(list_transform(pieces, lambda piece: coalesce(list_sum(piece), 0)))], lambda sums:
-    flatten(list_transform(list_zip(pieces, list_prepend(0, sums[:-2])), lambda pair:
-        list_transform(running_sums(pair[1]), lambda sum: pair[2] + sum)))
-)[1];
-
-CREATE MACRO chunk_stamps(start_ns, gap_us) AS list_transform(
-    [pieces(gap_us, ceil(sqrt(len(gap_us)))::BIGINT)], lambda cut:
-    list_transform(piecewise_sums(cut), lambda offset_us: (start_ns + 1000 * offset_us)::BIGINT)
-)[1];
-
-CREATE VIEW chunks AS
-SELECT
-    call_id, start_ns,
-    CASE
-        WHEN late_us IS NULL THEN gap_us
-        ELSE list_transform(gap_us, lambda gap, i: CASE WHEN gap IS NULL THEN late_us[list_position(late_at, i)] ELSE gap END)
-    END AS gap_us,
-    coalesce(tokens, list_transform(gap_us, lambda gap: 1::USMALLINT)) AS tokens
-FROM chunks_row;
-
-CREATE VIEW calls AS
-SELECT
-    c.* EXCLUDE (call_id),
-    CASE WHEN k.call_id IS NOT NULL THEN chunk_stamps(k.start_ns, k.gap_us) END AS chunk_ns,
-    k.tokens AS chunk_tokens
-FROM calls_row AS c LEFT JOIN chunks AS k ON k.call_id = c.call_id;

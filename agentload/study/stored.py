@@ -70,7 +70,7 @@ def stored(study: str | None, *, command: str, options: str, design: str | None 
 
 
 def clock_start_of(study: Study | None) -> ClockStart:
-    """Return where the clocks of a run's turns start; `turns.sql` says the same of a row of `runs`."""
+    """Return where the clocks of a run's turns start; the view `turns` says the same of a row of `runs`."""
     match study:
         case Replay(capacity=None, load=load) | Search(load=load):
             return clock_start(load.planned())

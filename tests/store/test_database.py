@@ -62,14 +62,14 @@ def test_readers_do_not_shut_each_other_out(tmp_path: Path) -> None:
         pass
 
 
-def test_a_database_of_another_version_is_refused_with_a_way_out(tmp_path: Path) -> None:
+def test_a_database_of_a_later_version_is_refused_with_a_way_out(tmp_path: Path) -> None:
     path = created(tmp_path / "x.duckdb")
     with writing(path) as connection:
         connection.execute("UPDATE schema_version SET version = 99")
     for opening in (reading, writing):
-        with pytest.raises(StoreError, match=f"version 99, this agentload reads version {VERSION}") as caught, opening(path):
+        with pytest.raises(StoreError, match=f"version 99, this agentload reads up to version {VERSION}") as caught, opening(path):
             pass
-        assert "agentload runs load" in str(caught.value.hint)
+        assert "newer agentload" in str(caught.value.hint)
 
 
 def test_a_duckdb_file_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:

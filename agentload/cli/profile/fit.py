@@ -17,7 +17,7 @@ import typer
 
 from agentload.cli._output import print_json
 from agentload.emulator.profile import text
-from agentload.run.fit import fitted
+from agentload.evidence.fit import fitted
 from agentload.store.runs import run_named
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.run.grades import Cell, Curve, area, curves
+from agentload.evidence.grades import Cell, Curve, area, curves
 
 # Table 2 and its neighbours of "The State of FP8 KV-Cache and Attention Quantization in vLLM" (vLLM blog, 2026-04-22): scores from 8k
 # tokens on, each length twice the one before, and the published area. Weights / KV cache.

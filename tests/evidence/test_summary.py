@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentload.run.summary import summarise
+from agentload.evidence.summary import summarise
 from tests.evidence.runs import block, call, pair_of_blocks, stored
 
 

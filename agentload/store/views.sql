@@ -1,0 +1,66 @@
+-- What is made of the tables. A database with other views gets these when it is next written; until then its readers bring them along. Views
+-- alone are compared: a macro that comes to mean something else gets another name.
+
+-- Stamps from gaps. A lambda copies every list that it looks back at, once for each element, so a plain running sum is quadratic: the list is
+-- cut into about sqrt(n) pieces, summed within each, and shifted by the sum of the pieces before. A macro pastes its arguments, so a list that
+-- is used twice is first bound as the parameter of a lambda over a list of one: list_transform([it], lambda name: …)[1].
+CREATE MACRO pieces(list, size) AS list_transform([size], lambda n: list_transform(range(0, len(list), n), lambda i: list[i + 1 : i + n]))[1];
+
+CREATE MACRO running_sums(list) AS list_transform([list], lambda l: list_transform(l, lambda element, i: coalesce(list_sum(l[:i]), 0)))[1];
+
+CREATE MACRO piecewise_sums(pieces) AS list_transform(
+    [running_sums(list_transform(pieces, lambda piece: coalesce(list_sum(piece), 0)))], lambda sums:
+    flatten(list_transform(list_zip(pieces, list_prepend(0, sums[:-2])), lambda pair:
+        list_transform(running_sums(pair[1]), lambda sum: pair[2] + sum)))
+)[1];
+
+CREATE MACRO chunk_stamps(start_ns, gap_us) AS list_transform(
+    [pieces(gap_us, ceil(sqrt(len(gap_us)))::BIGINT)], lambda cut:
+    list_transform(piecewise_sums(cut), lambda offset_us: (start_ns + 1000 * offset_us)::BIGINT)
+)[1];
+
+CREATE VIEW chunks AS
+SELECT
+    call_id, start_ns,
+    CASE
+        WHEN late_us IS NULL THEN gap_us
+        ELSE list_transform(gap_us, lambda gap, i: CASE WHEN gap IS NULL THEN late_us[list_position(late_at, i)] ELSE gap END)
+    END AS gap_us,
+    coalesce(tokens, list_transform(gap_us, lambda gap: 1::USMALLINT)) AS tokens
+FROM chunks_row;
+
+CREATE VIEW calls AS
+SELECT
+    c.* EXCLUDE (call_id),
+    CASE WHEN k.call_id IS NOT NULL THEN chunk_stamps(k.start_ns, k.gap_us) END AS chunk_ns,
+    k.tokens AS chunk_tokens
+FROM calls_row AS c LEFT JOIN chunks AS k ON k.call_id = c.call_id;
+
+-- `calls`, with what each call took. agentload/model/metrics.py defines the same over one row; a test holds them equal.
+CREATE VIEW turns AS
+WITH RECURSIVE attempts AS (
+    SELECT request_id, retry_of, due_ns, released_ns FROM calls_row WHERE retry_of IS NOT NULL
+    UNION
+    SELECT a.request_id, b.retry_of, b.due_ns, b.released_ns FROM attempts AS a JOIN calls_row AS b ON b.request_id = a.retry_of
+),
+retried AS (SELECT request_id, min(due_ns) AS due_ns, min(released_ns) AS released_ns FROM attempts GROUP BY request_id),
+held_back AS (
+    SELECT run_id FROM runs
+    WHERE (study->>'$.kind') = 'sweep' OR (study->>'$.capacity') IS NOT NULL
+        OR (study->>'$.load.sessions') IS NOT NULL OR (study->>'$.load.max_in_flight') IS NOT NULL
+        -- As older versions wrote it.
+        OR (options->>'$.load.max_in_flight') IS NOT NULL OR (options->>'$.load.arrivals.kind') = 'ClosedLoop'
+),
+clocked AS (
+    SELECT c.*, coalesce(r.released_ns, c.released_ns) AS began_ns,
+        CASE WHEN h.run_id IS NULL THEN coalesce(r.due_ns, c.due_ns) ELSE coalesce(r.released_ns, c.released_ns) END AS since_ns,
+        coalesce(output_tokens, streamed_tokens)::BIGINT - coalesce(first_chunk_tokens, 1) AS tokens_after_first
+    FROM calls AS c LEFT JOIN held_back AS h USING (run_id) LEFT JOIN retried AS r USING (request_id)
+)
+SELECT * EXCLUDE (tokens_after_first),
+    (first_ns - since_ns) / 1e6 AS ttft_ms,
+    CASE WHEN tokens_after_first > 0 THEN (last_ns - first_ns) / 1e6 / tokens_after_first END AS tpot_ms,
+    (done_ns - since_ns) / 1e6 AS turn_ms,
+    (sent_ns - greatest(released_ns, opened_ns)) / 1e6 AS lag_ms,
+    cached_tokens / nullif(prompt_tokens, 0) AS hit_rate
+FROM clocked;
