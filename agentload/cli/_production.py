@@ -9,7 +9,7 @@ from agentload.cli._table import table
 from agentload.errors import TraceError, UsageError
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
-from agentload.report.production import shown
+from agentload.report.sections.production import shown
 from agentload.telemetry.reach import HINT, called, scrape
 
 Against = Annotated[str | None, typer.Option(help="Compare with production: prometheus=URL or prometheus=FILE, a /metrics text.")]

@@ -13,11 +13,9 @@ from agentload.matrix.places import Places
 from agentload.matrix.play import Played
 from agentload.matrix.state import State
 from agentload.model.trace import Trace
-from agentload.report.matrix.page import page
-from agentload.report.matrix.parts import Measured, Missing, Page
-from agentload.report.matrix.read import measured
-from agentload.report.matrix.write import write
+from agentload.report.matrix import page, write
 from agentload.report.policy import Setting, parse
+from agentload.report.record import Measured, Missing, Page, measured
 
 NOT_BEGUN = "its run has not begun"
 

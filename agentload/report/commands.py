@@ -15,7 +15,7 @@ import msgspec
 
 from advisor import steps
 from agentload.endpoints.read import is_arms_file
-from agentload.report.facts import RunFacts
+from agentload.report.parts import RunFacts
 from agentload.study.argv import command
 from agentload.study.change import differences, extended
 from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep

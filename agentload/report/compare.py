@@ -18,8 +18,7 @@ from advisor.evidence import Arm, Calls, ClientHealth, Evidence, Ints
 from agentload.errors import EvidenceError
 from agentload.report.advise import evidence_of
 from agentload.report.document import document
-from agentload.report.facts import RunFacts
-from agentload.report.parts import Document
+from agentload.report.parts import Document, RunFacts
 from agentload.report.policy import Setting
 from agentload.report.read import facts
 from agentload.store.database import reading

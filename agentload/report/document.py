@@ -9,8 +9,7 @@ from advisor.policy import Policy
 from advisor.steps import Step
 from advisor.verdict import Decision, Need
 from agentload.exposition.likeness import Likeness
-from agentload.report.facts import RunFacts
-from agentload.report.parts import Document, Group
+from agentload.report.parts import Document, Group, RunFacts
 from agentload.report.sections import (
     accuracy,
     actions,
@@ -18,8 +17,6 @@ from agentload.report.sections import (
     capacity,
     checks,
     latency,
-    lists,
-    making,
     opening,
     production,
     reasons,
@@ -47,8 +44,8 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         answers=opening.answers(view),
         server=screens.server(view),
         classes=screens.classes(view),
-        lists=lists.lists(view),
-        no_difference=lists.no_difference(view),
+        lists=opening.lists(view),
+        no_difference=opening.no_difference(view),
         asides=opening.asides(view),
         belief=(*belief.belief(view), production.representative(view, beside)),
         do_now=actions.do_now(view),
@@ -58,9 +55,9 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         skipped=checks.skipped(view),
         gates=checks.gates(view),
         groups=_groups(view, beside),
-        reproduction=making.reproduction(view),
-        servers=making.servers(view),
-        commands=making.commands(view),
+        reproduction=checks.reproduction(view),
+        servers=checks.servers(view),
+        commands=checks.commands(view),
         rollout=actions.rollout(view),
         decision=decision,
         next_commands={step: view.command(step) for step in dict.fromkeys(_steps(decision))},

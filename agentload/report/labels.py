@@ -1,4 +1,4 @@
-"""What a reader calls an arm, a metric, a verdict."""
+"""What a reader calls an arm, a metric, a verdict, and what missing evidence costs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from advisor.evidence import Arm, Evidence
-from advisor.verdict import Leg, LegState, Word
+from advisor.verdict import Leg, LegState, Need, Word
 from agentload.model.kv import LABELS
 from agentload.report import format as say
 from agentload.report.parts import Tone
@@ -72,3 +72,25 @@ def slug(name: str) -> str:
     """Return a name that is safe in file names and ids; one that had to be changed carries a checksum, so that no two meet."""
     safe = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:40]
     return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}".lstrip("-")
+
+
+# What a need counts in pairs, by how it begins.
+_NOUNS: Final = ("paired answers", "block pairs", "restarts")
+
+
+def cost(need: Need) -> str:
+    """Say how many, and how long: `260 calls, 7 min`; empty when nobody knows."""
+    count = say.plural(need.calls, "call") if need.calls else f"{say.number(need.pairs)} {noun(need)}" if need.pairs else ""
+    return ", ".join(part for part in (count, say.minutes(need.minutes) if need.minutes else "") if part)
+
+
+def sentence(need: Need) -> str:
+    """Say what is needed, with its count in front: `260 paired calls of rag on fp8, 7 min`."""
+    count = need.calls if need.what.startswith("paired calls") else need.pairs if need.what.startswith(_NOUNS) else None
+    counted = f"{say.number(count)} {need.what}" if count else need.what
+    return f"{counted}, {say.minutes(need.minutes)}" if need.minutes else counted
+
+
+def noun(need: Need) -> str:
+    """Name what is counted."""
+    return "calls" if need.calls else next((noun for noun in _NOUNS if need.what.startswith(noun)), "pairs")

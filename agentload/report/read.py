@@ -8,14 +8,14 @@ import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 
 from agentload.endpoints.facts import LASTING, Facts, changed, told
 from agentload.exposition.scrape import Scrape
-from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
-from agentload.report.origin import origin
+from agentload.report import format as say
+from agentload.report.parts import Made, Retrieval, RunFacts, Served, Timeline
 from agentload.store.database import reading
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay, Study
@@ -159,3 +159,28 @@ def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retriev
         Retrieval(arm=arm, task=task, context_tokens=length, depth=depth, right=right, items=items)
         for (arm, task, length, depth), (right, items) in cells.items()
     )
+
+
+def origin(source: Mapping[str, Any], sessions: Mapping[str, int]) -> str | None:
+    """Say it by what the trace's header holds, or each of several traces' under its name; None where it does not say.
+
+    `sessions` are how many were played, under the trace's name where there are several, and else under "".
+    """
+    if not source:
+        return None
+    told = [_one(source, sum(sessions.values()))] if "importer" in source or "workload" in source else []
+    told += [] if told else [_one(each, sessions.get(name, 0)) for name, each in source.items() if isinstance(each, dict)]
+    return " and ".join(dict.fromkeys(each for each in told if each)) or None
+
+
+def _one(source: Mapping[str, Any], sessions: int) -> str | None:
+    degraded = ", degraded" if "degraded" in source else ""
+    match source.get("importer"), source.get("workload"):
+        case "prometheus", _:
+            return f"fitted to a server's metrics{degraded}"
+        case str() as format, _:
+            return f"replayed from {format} import of {say.plural(sessions, 'session')}{degraded}"
+        case _, str() as workload:
+            return f"synthetic workload {workload}{degraded}"
+        case _:
+            return None

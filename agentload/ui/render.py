@@ -15,8 +15,7 @@ from markupsafe import Markup
 
 from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
-from agentload.report.charts.filters import FILTERS
-from agentload.report.charts.svg import element, path
+from agentload.report.charts.draw import FILTERS, element, path
 from agentload.report.formats import html
 from agentload.ui.charts import chart
 from agentload.ui.words import worded

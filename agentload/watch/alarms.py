@@ -10,10 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from agentload.watch.change_points import SIGNIFICANT, turned
-from agentload.watch.history import UNUSABLE, Change, Execution
-from agentload.watch.identity import changed
-from agentload.watch.levels import BASELINE, NOISE, Shift, is_shifted, looks, shift
+from agentload.watch.history import UNUSABLE, Change, Execution, changed
+from agentload.watch.levels import BASELINE, NOISE, SIGNIFICANT, Shift, is_shifted, looks, shift, turned
 
 Kind: TypeAlias = Literal["regression", "improvement", "dead endpoint", "changed identity", "failing schedule"]
 

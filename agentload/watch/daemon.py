@@ -13,9 +13,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
-from agentload.watch.exports.parts import Place
 from agentload.watch.job import Job
 from agentload.watch.schedule import firings
+from agentload.watch.schedulers import Place
 
 SECOND: Final = 1_000_000_000
 LOOK_S: Final = 30.0  # a clock that was set, or a machine that slept, is noticed within this time

@@ -11,7 +11,7 @@ from typing import Final
 
 from agentload.errors import AgentloadError, EndpointError, EvidenceError, StoreError
 from agentload.run.record import new_run_id
-from agentload.store.database import writing
+from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder
 from agentload.store.runs import delete
 from agentload.watch import ledger
@@ -19,7 +19,7 @@ from agentload.watch.alarms import Alarm, Rule, alarms, exit_code
 from agentload.watch.history import Detail, Execution, Outcome, executions, expendable, floored, floors, reference
 from agentload.watch.job import Job
 from agentload.watch.judge import facts, fault, has_control, headline, judged
-from agentload.watch.lock import locked
+from agentload.watch.ledger import locked
 from agentload.watch.play import play
 from agentload.watch.rows import alarm_rows, execution_row, job_row
 from agentload.watch.schedule import unanswered
@@ -206,3 +206,35 @@ def warn(text: str | None, notice: Callable[[str], None]) -> None:
     """Say why the database does not have all of it yet, where that is so."""
     if text is not None:
         notice(f"not loaded yet: {text}")
+
+
+def accept(job: Job, database: Path, *, run: str | None, note: str | None, notice: Callable[[str], None]) -> Executed:
+    """Make a run the reference, by default the latest usable one; what was raised against the one before it is over."""
+    if job.reference is not None:
+        raise AgentloadError(
+            f"job '{job.name}': its reference is fixed in the jobs file: {job.reference}", hint="change or remove `reference:` there"
+        )
+    with locked(database, job.name) as is_mine:
+        if not is_mine:
+            raise AgentloadError(f"job '{job.name}' is being executed", hint="accept once it has ended: agentload watch status")
+        warn(ledger.bring_in(database, job.name), notice)
+        past = mended(job, database)
+        usable = [each.run_id for each in past if each.outcome == "done"]
+        chosen = run or next(reversed(usable), None)
+        if chosen is None or chosen not in usable:
+            told = "has no usable run yet" if chosen is None else f"has no usable run {chosen}"
+            raise AgentloadError(f"job '{job.name}' {told}", hint=f"agentload watch history {job.name}")
+        _check_kept(database, chosen)
+        if job.control and not has_control(database, chosen):
+            notice(f"run {chosen} has no A/A control: the next execution plays one, and may take twice the budget")
+        now_ns = time.time_ns()
+        accepted = Execution(
+            job=job.name, started_ns=now_ns, ended_ns=now_ns, outcome="accepted", run_id=chosen, detail=Detail(reason=note)
+        )
+        return closed(job, database, accepted, past, notice)
+
+
+def _check_kept(database: Path, run: str) -> None:
+    with reading(database) as connection:
+        if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", [run]).fetchone() is None:
+            raise AgentloadError(f"the calls of run {run} are gone: nothing can be held against it", hint="accept a later run")

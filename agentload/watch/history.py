@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
+from agentload.endpoints import facts
+from agentload.endpoints.facts import Facts
 from agentload.watch.job import Metric
 
 Outcome: TypeAlias = Literal[
@@ -116,3 +118,8 @@ def expendable(history: Sequence[Execution], keep: int | None, kept: str | None)
     """List the runs whose calls need not be kept: all but the latest *keep* and the reference."""
     runs = [each.run_id for each in executions(history) if each.run_id is not None]
     return () if keep is None else tuple(run for run in runs[: -keep or None] if kept is None or not run.startswith(kept))
+
+
+def changed(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> tuple[str, ...]:
+    """Name what changed on the arms that both know, such as `fp8: version 0.10.0 → 0.11.0`."""
+    return tuple(sorted(f"{arm}: {each}" for arm in before.keys() & after.keys() for each in facts.changed(before[arm], after[arm])))

@@ -1,13 +1,16 @@
-"""Keep a job's executions and alarms: journal first, as everything, then the database; and read them back.
+"""Keep a job's executions and alarms: one execution at a time, journal first, as everything, then the database; and read them back.
 
 A journal is of one version of the rows; another version writes beside it, so that an upgrade does not end a job's history.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -76,3 +79,56 @@ def stored_alarms(database: Path, job: str) -> tuple[Alarm, ...]:
     query = f"SELECT {rows.ALARM} FROM alarms WHERE job = ? ORDER BY raised_ns, kind, metric"  # noqa: S608  # our own columns
     with reading(database, patience_s=DATABASE_S) as connection:
         return tuple(rows.alarm(columns) for columns in connection.execute(query, [job]).fetchall())
+
+
+def lock_path(database: Path, job: str) -> Path:
+    """Return the file that an execution holds."""
+    return database.with_suffix(".journal") / f"watch-{job}.lock"
+
+
+@contextmanager
+def locked(database: Path, job: str) -> Iterator[bool]:
+    """Hold the job's lock; False when another execution does."""
+    path = lock_path(database, job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)
+
+
+# One row a change, so that a dashboard plots it as it is; executions without one have a row of their own.
+_QUERIES = {
+    "executions": """
+        SELECT job, make_timestamp_ns(started_ns) AS started, make_timestamp_ns(due_ns) AS due, (ended_ns - started_ns) / 1e9 AS seconds,
+            outcome, run_id, detail->>'reason' AS reason, detail->>'reference' AS reference, change->>'arm' AS arm,
+            change->>'metric' AS metric, exp((change->>'log_ratio')::DOUBLE) - 1 AS change,
+            exp((change->>'log_ratio')::DOUBLE - 1.96 * (change->>'error')::DOUBLE) - 1 AS low,
+            exp((change->>'log_ratio')::DOUBLE + 1.96 * (change->>'error')::DOUBLE) - 1 AS high
+        FROM executions LEFT JOIN LATERAL (SELECT unnest((detail->'changes')::JSON[]) AS change) ON true
+        ORDER BY job, started_ns, arm, metric
+    """,
+    "alarms": """
+        SELECT job, kind, metric, make_timestamp_ns(raised_ns) AS raised, make_timestamp_ns(closed_ns) AS closed, run_id,
+            detail->>'message' AS message
+        FROM alarms ORDER BY job, raised_ns, kind, metric
+    """,
+}
+
+
+def parquet(database: Path, folder: Path) -> tuple[Path, ...]:
+    """Write a file a table and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    out = []
+    with reading(database) as connection:
+        for name, query in _QUERIES.items():
+            path = folder / f"{name}.parquet"
+            connection.sql(query).write_parquet(str(path))
+            out.append(path)
+    return tuple(out)

@@ -1,20 +1,28 @@
-"""Tell whether the latest runs lie at another level than those before, when each run has noise of its own.
+"""Tell whether the latest runs lie at another level than those before, and where a series changed its level.
 
 Values are log ratios to the reference run, turn by turn on the same bytes. Their interval within a run is narrow, yet two runs of the same
 server differ by more: another start, other neighbours, another temperature. So the scatter from run to run decides. With few runs it is
 not known; a prior with the weight of a few runs stands in and fades as history grows. Runs resemble the one before (AR(1)), which makes
 neighbours worth less than their count, and the last run before a change worth more than the others. A bounded number of looks (the last
 one, two or three runs) shares the error rate.
+
+Over a whole series, changes are found by E-divisive of Matteson and James (2014). The energy distance between two neighbouring stretches is
+largest where one level ends and another begins. Whether the largest is more than chance is told by permutation; the parts on either side
+are then searched in turn. Values of AR(1) are not exchangeable: what each run adds of its own is permuted, and the likeness is put back.
+Below ten runs nothing is said.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 NOISE: Final = 0.015  # run-to-run scatter of a served model before any was measured; cloud benchmarks see 1 to 2 %
@@ -92,3 +100,118 @@ def _own(values: Sequence[float]) -> list[float]:
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
     return sum(left * right for left, right in zip(one, other, strict=True))
+
+
+Floats: TypeAlias = NDArray[np.float64]
+
+FEWEST: Final = 10  # runs: below, a permutation says little
+SHORTEST: Final = 3  # runs of one level: fewer are a spike
+SIGNIFICANT: Final = 0.005
+DRAWS: Final = 2.5  # permutations, in units of what the smallest p that counts needs
+WINDOW: Final = 120  # the latest runs: older changes were told long ago
+BATCH: Final = 200_000  # numbers in work at once: they fit a processor's cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePoint:
+    """One run from which on a series has another level."""
+
+    at: int
+    """Place of the first value of the new level."""
+    value: float
+    """Relative change of the mean, from the stretch before to the stretch after."""
+    p: float
+    """By permutation: that runs of one level would differ as much at their most different place."""
+
+
+def change_points(values: Sequence[float], *, seed: int = 0) -> tuple[ChangePoint, ...]:
+    """Return the changes of level of log ratios, in order; of the latest `WINDOW` values."""
+    start = max(0, len(values) - WINDOW)
+    if len(values) - start < FEWEST:
+        return ()
+    levels = np.asarray(values[start:], dtype=np.float64)
+    found = sorted(_split(levels, 0, np.random.default_rng(seed)))
+    edges = [0, *(at for at, _ in found), len(levels)]
+    means = [float(levels[low:high].mean()) for low, high in pairwise(edges)]
+    return tuple(ChangePoint(at=start + at, value=math.expm1(means[place + 1] - means[place]), p=p) for place, (at, p) in enumerate(found))
+
+
+def strongest(values: Floats) -> tuple[int, float]:
+    """Return where two neighbouring stretches differ most, the first beginning with the series, and their scaled energy distance."""
+    grid = _energy(values[np.newaxis])[0]
+    place = int(np.argmax(grid))
+    return place // grid.shape[1] + SHORTEST, float(grid.flat[place])
+
+
+def turned(values: Sequence[float], *, smallest: float, level: float = SIGNIFICANT, seed: int = 0) -> int | None:
+    """Return where the latest level of a series began; None when it is none, or less than *smallest* away from what was before."""
+    if len(values) < FEWEST:
+        return None
+    levels = np.asarray(values, dtype=np.float64)
+    at, strength = strongest(levels)
+    # The cheap question first: it spares most quiet histories the permutations.
+    if abs(float(levels[at:].mean() - levels[:at].mean())) < smallest:
+        return None
+    return at if chance(levels, strength, np.random.default_rng(seed), level=level) < level else None
+
+
+def chance(values: Floats, strength: float, rng: np.random.Generator, *, level: float = SIGNIFICANT) -> float:
+    """Return how often runs of one level have a place of at least this strength, as exactly as *level* needs."""
+    permutations = math.ceil(DRAWS / level) - 1
+    own = values - values.mean()
+    own[1:] -= LIKENESS * own[:-1]  # the right side is read before it is written
+    own[0] *= math.sqrt(1 - LIKENESS**2)
+    reached, done = 0, 0
+    size = max(1, BATCH // len(values) ** 2)
+    # Besag and Clifford (1991): once too many have reached it, the others cannot change the answer.
+    while done < permutations and (1 + reached) / (1 + permutations) < level:
+        drawn = rng.permuted(np.tile(own, (min(size, permutations - done), 1)), axis=1)
+        done += len(drawn)
+        drawn[:, 0] /= math.sqrt(1 - LIKENESS**2)
+        for place in range(1, drawn.shape[1]):
+            drawn[:, place] += LIKENESS * drawn[:, place - 1]
+        reached += int((_energy(drawn).max(axis=(1, 2)) >= strength).sum())
+    return (1 + reached) / (1 + done)
+
+
+def _split(values: Floats, offset: int, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
+    if len(values) < 2 * SHORTEST:
+        return
+    at, strength = strongest(values)
+    p = chance(values, strength, rng)
+    if p < SIGNIFICANT:
+        yield offset + at, p
+        yield from _split(values[:at], offset, rng)
+        yield from _split(values[at:], offset + at, rng)
+
+
+def _energy(values: Floats) -> Floats:
+    """Return, for each row, the scaled energy distance of each [0, first) to [first, last); -inf where one is too short."""
+    n = values.shape[1]
+    sums = np.abs(values[:, :, np.newaxis] - values[:, np.newaxis, :])
+    np.cumsum(sums, axis=1, out=sums)
+    np.cumsum(sums, axis=2, out=sums)
+    whole = np.diagonal(sums, axis1=1, axis2=2)  # of the pairs within a stretch from the start, each twice
+    left = whole[:, SHORTEST - 1 : n - SHORTEST, np.newaxis]
+    both = whole[:, np.newaxis, 2 * SHORTEST - 1 :]
+    joint = sums[:, SHORTEST - 1 : n - SHORTEST, 2 * SHORTEST - 1 :]
+    of_joint, of_left, of_both, bar = _weights(n)
+    scaled: Floats = of_joint * joint
+    scaled += of_left * left
+    scaled += of_both * both
+    scaled += bar
+    return scaled
+
+
+@lru_cache(maxsize=8)
+def _weights(n: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return what the sums over [0, first) x [0, last), [0, first) squared and [0, last) squared count, and -inf where nothing counts."""
+    before = np.arange(SHORTEST, n - SHORTEST + 1, dtype=np.float64)[:, np.newaxis]
+    after = np.arange(2 * SHORTEST, n + 1) - before
+    is_long = after >= SHORTEST
+    after = np.where(is_long, after, SHORTEST)
+    scale = before * after / (before + after)
+    across, within = 2 * scale / (before * after), scale / (after * (after - 1))
+    # What lies across is joint - left; what lies within the second stretch is both + left - 2 joint.
+    of_left = -across - scale / (before * (before - 1)) - within
+    return across + 2 * within, of_left, -within, np.where(is_long, 0.0, -np.inf)

@@ -3,20 +3,148 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
+from xml.etree import ElementTree as ET
 
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from agentload.watch.alarms import GATED, Alarm, Kind
 from agentload.watch.execute import Executed
-from agentload.watch.exports.digest import digest
-from agentload.watch.exports.junit import junit
-from agentload.watch.exports.prometheus import prometheus
-from agentload.watch.history import executions
+from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job
-from agentload.watch.words import alarm_told, summary
+from agentload.watch.trends import trends
+from agentload.watch.words import alarm_told, change_told, level_told, outcome_told, summary
+
+LATELY = 14
+
+
+def digest(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> str:
+    """Return the digest of a job."""
+    return "\n".join(_lines(job, history, alarms)) + "\n"
+
+
+def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> Iterator[str]:
+    standing = [each for each in alarms if each.is_open]
+    yield f"# {job}: {_state(standing, history)}"
+    yield ""
+    for alarm in standing:
+        yield f"- **{_plain(alarm_told(alarm))}** (since {_when(alarm.raised_ns)})"
+    if standing:
+        yield ""
+    latest = history[-LATELY:]
+    series = list(dict.fromkeys(change.series for each in latest for change in each.detail.changes))
+    yield "| started (UTC) | outcome | " + "".join(f"{_plain(name)} | " for name in series) + "run |"
+    yield "|---|---|" + "---:|" * len(series) + "---|"
+    for each in reversed(latest):
+        found = {change.series: change for change in each.detail.changes}
+        cells = "".join(f"{math.expm1(found[name].log_ratio):+.1%} | " if name in found else "– | " for name in series)
+        yield f"| {_when(each.started_ns)} | {_plain(outcome_told(each))} | {cells}{each.run_id or '–'} |"
+    yield from _levels(job, history, alarms)
+    over = [each for each in alarms if not each.is_open][-LATELY:]
+    if over:
+        yield ""
+        yield "Alarms that are over:"
+        yield ""
+        for alarm in reversed(over):
+            yield f"- {_plain(alarm_told(alarm))} ({_when(alarm.raised_ns)} to {_when(alarm.closed_ns or alarm.raised_ns)})"
+
+
+def _levels(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> Iterator[str]:
+    told = [f"- {_plain(level_told(series, each))}" for series in trends(job, history, alarms).series for each in series.change_points]
+    if told:
+        yield ""
+        yield "Changes of level:"
+        yield ""
+        yield from told
+
+
+def _state(standing: Sequence[Alarm], history: Sequence[Execution]) -> str:
+    if standing:
+        return ", ".join(dict.fromkeys(each.kind for each in standing))
+    return "nothing got worse" if history else "not executed yet"
+
+
+def _when(at_ns: int) -> str:
+    return f"{datetime.fromtimestamp(at_ns / 1e9, UTC):%Y-%m-%d %H:%M}"
+
+
+def _plain(text: str) -> str:
+    """Keep what a server or an arms file said from turning into Markdown or HTML."""
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
+    return "".join(f"\\{each}" if each in "|*_`[]" else " " if each in "\r\n" else each for each in escaped)
+
+
+def junit(job: str, execution: Execution, alarms: Sequence[Alarm]) -> str:
+    """Return one test for the execution and one for each watched series; an open alarm is a failure, what could not run an error."""
+    seconds = 0.0 if execution.ended_ns is None else (execution.ended_ns - execution.started_ns) / 1e9
+    started = f"{datetime.fromtimestamp(execution.started_ns // 10**9, UTC):%Y-%m-%dT%H:%M:%S}"
+    suite = ET.Element("testsuite", name=f"agentload.{job}", timestamp=started, time=f"{seconds:.3f}")
+    whole = ET.SubElement(suite, "testcase", classname=f"agentload.{job}", name="execution", time=f"{seconds:.3f}")
+    match execution.outcome:
+        case "done":
+            pass
+        case "skipped":
+            ET.SubElement(whole, "skipped", message=_text(execution.detail.reason or ""))
+        case "void":
+            ET.SubElement(whole, "failure", message=_text(execution.detail.reason or "void"), type="void")
+        case _:
+            ET.SubElement(whole, "error", message=_text(execution.detail.reason or execution.outcome), type=execution.outcome)
+    standing = [each for each in alarms if each.is_open and each.kind in GATED]
+    for alarm in standing:
+        if alarm.metric is None:
+            ET.SubElement(whole, "failure", message=_text(alarm_told(alarm)), type=alarm.kind)
+    for change in execution.detail.changes:
+        test = ET.SubElement(suite, "testcase", classname=f"agentload.{job}", name=_text(change.series), time="0")
+        for alarm in standing:
+            if alarm.metric == change.series:
+                ET.SubElement(test, "failure", message=_text(alarm_told(alarm)), type=alarm.kind)
+        ET.SubElement(test, "system-out").text = _text(change_told(change))
+    suite.set("tests", str(len(suite)))
+    suite.set("failures", str(len(suite.findall("testcase/failure"))))
+    suite.set("errors", str(len(suite.findall("testcase/error"))))
+    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
+    ET.indent(suite)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def _text(text: str) -> str:
+    """Leave out what XML cannot hold; a server's words may have anything in them."""
+    return "".join(
+        each for each in text if each in "\t\n" or (each >= " " and not "\ud800" <= each <= "\udfff" and each not in "\ufffe\uffff")
+    )
+
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+
+def prometheus(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> str:
+    """Return gauges of the latest execution; labels are the job, and the series or the kind of alarm."""
+    registry = CollectorRegistry()
+    last = Gauge("agentload_watch_last_execution_timestamp_seconds", "When a job was last executed", ["job"], registry=registry)
+    usable = Gauge("agentload_watch_last_usable_timestamp_seconds", "When a job last gave usable figures", ["job"], registry=registry)
+    change = Gauge(
+        "agentload_watch_change_ratio", "Change against the reference run, 0.05 is 5 % slower", ["job", "arm", "metric"], registry=registry
+    )
+    standing = Gauge("agentload_watch_alarms", "Alarms that are open", ["job", "kind"], registry=registry)
+    ran = executions(history)
+    if ran:
+        last.labels(job).set(ran[-1].started_ns / 1e9)
+    done = [each for each in history if each.outcome == "done"]
+    if done:
+        usable.labels(job).set(done[-1].started_ns / 1e9)
+        for each in done[-1].detail.changes:
+            change.labels(job, each.arm, each.metric).set(math.expm1(each.log_ratio))
+    for kind in KINDS:
+        standing.labels(job, kind).set(sum(each.kind == kind and each.is_open for each in alarms))
+    return generate_latest(registry).decode()
+
 
 TIMEOUT_S: Final = 10.0
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from agentload.watch.alarms import Alarm
-from agentload.watch.change_points import change_points
-from agentload.watch.history import Change, Execution
-from agentload.watch.identity import changed
+from agentload.watch.history import Change, Execution, changed
 from agentload.watch.job import Metric
 from agentload.watch.ledger import history, stored_alarms
+from agentload.watch.levels import change_points
 
 VAGUE: Final = 1  # runs: so well is it known where a level begins
 

@@ -14,7 +14,7 @@ from agentload.matrix.places import Places
 from agentload.matrix.play import Played, play
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.rows import Row
-from agentload.report.matrix.parts import Page
+from agentload.report.record import Page
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.places import journal_folder

@@ -6,8 +6,7 @@ from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import Choice, Decision
 from agentload.report.document import document
-from agentload.report.facts import RunFacts
-from agentload.report.parts import Document
+from agentload.report.parts import Document, RunFacts
 from tests.report import sample
 
 POLICY = Policy()

@@ -13,7 +13,7 @@ from typer.main import get_command
 from advisor import steps
 from advisor.policy import Slo
 from agentload.report.commands import measured, suggested
-from agentload.report.facts import Made, RunFacts
+from agentload.report.parts import Made, RunFacts
 from agentload.study.argv import built, split
 from agentload.study.kinds import Probe, Replay, Study
 from agentload.study.parts import Live

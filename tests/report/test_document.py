@@ -8,7 +8,7 @@ from advisor.policy import Policy
 from advisor.verdict import Figure
 from agentload.report.charts.spec import Plot
 from agentload.report.document import document
-from agentload.report.facts import Made, RunFacts, Timeline
+from agentload.report.parts import Made, RunFacts, Timeline
 from tests.report import sample
 from tests.report.telling import POLICY, made
 

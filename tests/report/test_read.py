@@ -1,12 +1,13 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentload.errors import StoreError
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, FingerprintRow, LegRow, Row, RunRow, SampleRow
-from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
-from agentload.report.read import facts
+from agentload.report.parts import Made, Retrieval, RunFacts, Served, Timeline
+from agentload.report.read import facts, origin
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.runs import run_named
@@ -188,3 +189,28 @@ def test_a_run_may_be_named_by_how_it_begins(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="2 runs begin with '20261120'") as caught:
         run_named(file, "20261120")
     assert caught.value.hint == "its runs are: 20261120-0742, 20261120-0742-more"
+
+
+WEKA = {"importer": "weka", "files": 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "sessions", "words"),
+    [
+        (WEKA, {"": 131}, "replayed from weka import of 131 sessions"),
+        (WEKA, {"": 1}, "replayed from weka import of 1 session"),
+        (WEKA | {"degraded": {"break": 0.1}}, {"": 9}, "replayed from weka import of 9 sessions, degraded"),
+        ({"importer": "prometheus"}, {"": 40}, "fitted to a server's metrics"),
+        ({"workload": "rag", "options": {"sessions": 120}}, {"": 120}, "synthetic workload rag"),
+        (
+            {"chat": {"workload": "chat"}, "mine": WEKA},
+            {"chat": 4, "mine": 7},
+            "synthetic workload chat and replayed from weka import of 7 sessions",
+        ),
+        ({}, {"": 3}, None),
+        ({"name": "by hand"}, {"": 3}, None),
+        ({"a": {}, "b": {}}, {"a": 3}, None),
+    ],
+)
+def test_a_trace_is_imported_fitted_synthetic_or_unknown(source: dict[str, Any], sessions: dict[str, int], words: str | None) -> None:
+    assert origin(source, sessions) == words

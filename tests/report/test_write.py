@@ -2,13 +2,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from advisor.policy import Policy
 from agentload.errors import UsageError
 from agentload.report.document import document
-from agentload.report.parts import Document
-from agentload.report.write import formats, write
+from agentload.report.parts import Document, Rollout
+from agentload.report.write import beside, formats, write
 from tests.report import sample
+from tests.report.golden import assert_golden
 
 
 def told() -> Document:
@@ -49,3 +51,52 @@ def test_a_format_that_does_not_exist_is_named_before_anything_is_written(tmp_pa
     with pytest.raises(UsageError, match="no format 'pdf'"):
         write(told(), tmp_path / "r", formats=("json", "pdf"))
     assert not (tmp_path / "r").exists()
+
+
+def rollout() -> Rollout:
+    plan = document(sample.decision(), sample.evidence(), sample.facts(), policy=Policy()).rollout
+    assert plan is not None
+    return plan
+
+
+def test_the_files_beside_a_report_are_as_they_were_looked_at() -> None:
+    for name, text in beside(rollout()):
+        assert_golden(name, text)
+
+
+def test_the_manifest_is_yaml_that_runs_the_arm_and_splits_the_sessions() -> None:
+    deployment, service, route = yaml.safe_load_all(dict(beside(rollout()))["canary.yaml"])
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "vllm/vllm-openai:v0.33.0"
+    assert container["args"] == ["./calibrated/hybrid-30b-fp8-kv-tensor", *rollout().arguments]
+    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
+    assert [target["weight"] for target in route["spec"]["rules"][0]["backendRefs"]] == [67, 33]
+
+
+def test_the_alerts_are_yaml_with_one_rule_a_limit() -> None:
+    rules = yaml.safe_load(dict(beside(rollout()))["alerts.yaml"])["groups"][0]["rules"]
+    assert [(rule["alert"], rule["expr"]) for rule in rules] == [(limit.name, limit.expression) for limit in rollout().limits]
+    assert all(rule["expr"].count("(") == rule["expr"].count(")") for rule in rules)
+
+
+def test_a_hostile_model_name_stays_one_argument() -> None:
+    evil = 'x"\n          image: evil # {{ 7 * 7 }}'
+    deployment, *_ = yaml.safe_load_all(dict(beside(replace(rollout(), model=evil)))["canary.yaml"])
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert (container["args"][0], container["image"]) == (evil, "vllm/vllm-openai:v0.33.0")
+
+
+def test_a_build_that_was_never_released_names_no_image() -> None:
+    manifest = dict(beside(replace(rollout(), version="0.33.1.dev12+g4ba787e")))["canary.yaml"]
+    assert yaml.safe_load(manifest.split("---")[0])["spec"]["template"]["spec"]["containers"][0]["image"] == "IMAGE"
+    assert "no release" in manifest
+
+
+def test_a_manifest_of_a_server_that_nobody_saw_started_says_that_options_may_be_missing() -> None:
+    assert "add to `args`" in dict(beside(replace(rollout(), is_whole=False)))["canary.yaml"]
+    assert "add to `args`" not in dict(beside(rollout()))["canary.yaml"]
+
+
+def test_evidence_that_was_not_measured_says_so_in_the_manifest() -> None:
+    assert "was emulated. Measure on your own servers" in dict(beside(replace(rollout(), kind="emulated")))["canary.yaml"]
+    assert "Measure on your own servers" not in dict(beside(rollout()))["canary.yaml"]

@@ -26,8 +26,7 @@ from agentload.study.stored import Notes
 from agentload.watch import execute as executing
 from agentload.watch.execute import Executed, execute
 from agentload.watch.job import Budget, Job
-from agentload.watch.limits import cut
-from agentload.watch.play import Outcome
+from agentload.watch.play import Outcome, cut
 from agentload.watch.schedule import SECOND, Schedule
 
 NIGHT_NS = 86_400 * SECOND

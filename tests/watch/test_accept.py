@@ -14,12 +14,11 @@ from agentload.store.loader import load
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch import ledger, rows
-from agentload.watch.accept import accept
 from agentload.watch.alarms import Rule, alarms, exit_code
-from agentload.watch.execute import latest_ns
+from agentload.watch.execute import accept, latest_ns
 from agentload.watch.history import Execution, expendable, reference
 from agentload.watch.job import Job
-from agentload.watch.lock import locked
+from agentload.watch.ledger import locked
 from agentload.watch.schedule import Schedule
 from agentload.watch.words import outcome_told
 from tests.watch.histories import DAY_NS, FACTS, execution, history

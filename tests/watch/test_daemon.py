@@ -17,9 +17,9 @@ import pytest
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch.daemon import SECOND, serve
-from agentload.watch.exports.parts import Place
 from agentload.watch.job import Job
 from agentload.watch.schedule import Schedule, unanswered
+from agentload.watch.schedulers import Place
 
 pytestmark = pytest.mark.loopback
 

@@ -21,17 +21,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from agentload.errors import AgentloadError
 from agentload.watch import ledger, rows
 from agentload.watch.alarms import Rule, alarms
-from agentload.watch.exports.crontab import crontab, installed, when, without
-from agentload.watch.exports.digest import digest
-from agentload.watch.exports.junit import junit
-from agentload.watch.exports.kubernetes import brought, kubernetes
-from agentload.watch.exports.parquet import parquet
-from agentload.watch.exports.parts import Place
-from agentload.watch.exports.prometheus import prometheus
-from agentload.watch.exports.systemd import calendar, systemd
 from agentload.watch.history import Outcome
 from agentload.watch.jobs_file import Jobs, add, read_jobs
+from agentload.watch.kubernetes import brought, kubernetes
+from agentload.watch.ledger import parquet
+from agentload.watch.notices import digest, junit, prometheus
 from agentload.watch.schedule import Schedule
+from agentload.watch.schedulers import Place, calendar, crontab, installed, systemd, when, without
 from agentload.watch.words import outcome_told
 from tests.watch.histories import FACTS, execution, history
 from tests.watch.test_jobs_file import ENTRY

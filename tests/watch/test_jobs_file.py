@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from agentload.cli.watch.run import run
 from agentload.errors import AgentloadError
-from agentload.watch.jobs_file import add, read_jobs, remove
+from agentload.watch.jobs_file import add, environment_file, read_environment, read_jobs, remove
+from tests.cli.watch.jobs import watch_file
 
 ENTRY = {"traces": ["rag"], "endpoints": "prod=http://127.0.0.1:8000/v1", "schedule": {"cron": "0 2 * * *", "time_zone": "Europe/Berlin"}}
 
@@ -119,3 +122,35 @@ def test_a_trace_that_is_not_there_is_refused_when_the_job_is_added_and_not_in_t
         add(tmp_path / "watch.yaml", "one", {**ENTRY, "traces": ["ragg"]})
     assert str(caught.value.hint).startswith("did you mean rag")
     assert not (tmp_path / "watch.yaml").exists()
+
+
+def written(folder: Path, text: str, *, mode: int = 0o600) -> Path:
+    path = environment_file(folder / "watch.yaml")
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_variables_are_read_as_a_shell_would(tmp_path: Path) -> None:
+    path = written(tmp_path, "# ours\nKEY=sk-1=2\n\nexport HOOK='https://x/y z'\nEMPTY=\n")
+    assert path.name == "watch.env"
+    assert read_environment(path) == {"KEY": "sk-1=2", "HOOK": "https://x/y z", "EMPTY": ""}
+    assert read_environment(tmp_path / "none.env") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"), [("KEY=x", 0o640, "others may read it"), ("A=1\nsk-secret", 0o600, ":2: expected NAME=")]
+)
+def test_a_file_that_is_not_right_is_refused_without_its_content(tmp_path: Path, text: str, mode: int, message: str) -> None:
+    with pytest.raises(AgentloadError, match=message) as caught:
+        read_environment(written(tmp_path, text, mode=mode))
+    assert "sk-secret" not in caught.value.message
+
+
+def test_what_the_caller_set_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OURS", "set")
+    monkeypatch.delenv("AGENTLOAD_TEST_HOOK", raising=False)
+    written(tmp_path, "OURS=file\nAGENTLOAD_TEST_HOOK=https://x\n")
+    run("nightly", file=watch_file(tmp_path, schedule={"cron": "0 0 29 2 *"}), scheduled=True)
+    assert (os.environ["OURS"], os.environ["AGENTLOAD_TEST_HOOK"]) == ("set", "https://x")
+    monkeypatch.delenv("AGENTLOAD_TEST_HOOK")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from agentload.endpoints.endpoint import Endpoint
+from agentload.errors import AgentloadError
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
+from agentload.model.profile import Price
+from agentload.report.policy import Setting
+from agentload.run.files import load_traces
 from agentload.run.play import Played
-from agentload.watch.play import outcome
+from agentload.study.kinds import Replay
+from agentload.study.parts import Live, TraceRef
+from agentload.watch.job import Budget, Job
+from agentload.watch.play import cut, limit, outcome, usd_per_hour
+from agentload.watch.schedule import Schedule
 
 FACTS = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0)
 
@@ -27,3 +38,52 @@ def test_a_server_is_dead_where_the_replay_ended_by_it(
     played = Played(run_id="r1", health=Monitor().health(FACTS), was_stopped=was_stopped, died=died)
     found = outcome(played, arms=("prod",), stopped=stopped, usd=None)
     assert (found.died, found.stopped) == (told, stopped)
+
+
+STUDY = Replay(traces=(TraceRef(path="demo-chat"),), servers=Live(endpoints="x"))
+JOB = Job(name="nightly", study=STUDY, schedule=Schedule(cron="0 2 * * *"), control=False)
+ONE = Endpoint(name="a", url="http://127.0.0.1:1/v1", price_per_hour=2.5, gpus=2)
+MANY = replace(ONE, name="b", gpus=None, price_per_hour=4.0, metrics=("http://127.0.0.1:1/metrics", "http://127.0.0.1:2/metrics"))
+
+
+def test_servers_cost_by_their_gpus_and_replicas_and_the_policy_has_the_last_word() -> None:
+    assert usd_per_hour(JOB, (ONE, MANY)) == 2.5 * 2 + 4.0 * 2
+    assert usd_per_hour(JOB, (ONE, replace(MANY, price_per_hour=None))) is None
+    ours = replace(JOB, setting=Setting(price=Price(usd_per_gpu_hour=1.0, source="our contract")))
+    assert usd_per_hour(ours, (ONE, MANY)) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds", "told"),
+    [
+        (Budget(minutes=30), 1800, "time limit of 30 minutes"),
+        (Budget(minutes=30, usd=1), 720, "cost limit of 1 USD, at 5 USD an hour"),
+        (Budget(minutes=10, usd=1), 600, "time limit of 10 minutes"),
+    ],
+)
+def test_the_tighter_limit_counts(budget: Budget, seconds: float, told: str) -> None:
+    found = limit(replace(JOB, budget=budget), 5.0, is_controlled=False)
+    assert (found.seconds, found.told) == (seconds, told)
+
+
+def test_a_reference_with_its_control_may_take_twice_as_much() -> None:
+    job = replace(JOB, control=True, budget=Budget(minutes=30, usd=1))
+    assert [limit(job, 5.0, is_controlled=each).seconds for each in (True, False)] == [1440, 720]
+    assert limit(job, 5.0, is_controlled=True).told == "cost limit of 1 USD, twice for a run with its control, at 5 USD an hour"
+    assert (job.longest_s, JOB.longest_s) == (3600, 3600)
+
+
+def test_dollars_without_a_price_are_refused() -> None:
+    with pytest.raises(AgentloadError, match=r"budget.usd is 1, but not every endpoint has a price"):
+        limit(replace(JOB, budget=Budget(usd=1)), None, is_controlled=True)
+
+
+def test_a_budget_of_calls_keeps_the_same_whole_sessions() -> None:
+    trace, _ = load_traces(JOB.traces)
+    whole = list(trace.sessions)
+    calls = len(whole[0].turns) + len(whole[1].turns)
+    kept = list(cut(trace, replace(JOB, budget=Budget(calls=2 * calls + 1)), arms=2).sessions)
+    assert kept == whole[:2]
+    assert list(cut(trace, JOB, arms=2).sessions) == whole
+    with pytest.raises(AgentloadError, match="less than the trace's first session"):
+        cut(trace, replace(JOB, budget=Budget(calls=1)), arms=2)

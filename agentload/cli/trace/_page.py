@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from agentload.cli.trace._lines import duration, field_row, gib, percent
 from agentload.cli.trace._seen import Seen
-from agentload.report.charts.filters import FILTERS
+from agentload.report.charts.draw import FILTERS
 from agentload.report.charts.spec import Axis, Mark, Plot, Series
 from agentload.report.format import number
 from agentload.report.formats import html

@@ -13,9 +13,8 @@ from typing import Annotated
 import typer
 
 from agentload.cli.watch import _options as opt
-from agentload.watch.accept import accept
-from agentload.watch.environment import complete_environment
-from agentload.watch.jobs_file import read_jobs
+from agentload.watch.execute import accept
+from agentload.watch.jobs_file import complete_environment, read_jobs
 from agentload.watch.notices import send
 from agentload.watch.words import summary
 

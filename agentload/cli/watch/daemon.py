@@ -13,7 +13,7 @@ from agentload.cli.watch import _options as opt
 from agentload.errors import AgentloadError
 from agentload.watch.daemon import serve
 from agentload.watch.jobs_file import read_jobs
-from agentload.watch.machine import place
+from agentload.watch.schedulers import place
 
 
 def run(*, file: opt.JobsFile = opt.DEFAULT) -> None:

@@ -18,17 +18,12 @@ import typer
 from agentload.cli.watch import _options as opt
 from agentload.errors import UsageError
 from agentload.watch.execute import watched
-from agentload.watch.exports.crontab import crontab
-from agentload.watch.exports.digest import digest
-from agentload.watch.exports.junit import junit
-from agentload.watch.exports.kubernetes import brought, kubernetes
-from agentload.watch.exports.parquet import parquet
-from agentload.watch.exports.prometheus import prometheus
-from agentload.watch.exports.systemd import systemd
 from agentload.watch.history import executions
 from agentload.watch.jobs_file import Jobs, read_jobs
-from agentload.watch.ledger import history
-from agentload.watch.machine import place
+from agentload.watch.kubernetes import brought, kubernetes
+from agentload.watch.ledger import history, parquet
+from agentload.watch.notices import digest, junit, prometheus
+from agentload.watch.schedulers import crontab, place, systemd
 
 Given = TypeVar("Given")
 

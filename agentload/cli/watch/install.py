@@ -13,8 +13,7 @@ import typer
 
 from agentload.cli.watch import _options as opt
 from agentload.errors import AgentloadError
-from agentload.watch import machine
-from agentload.watch.exports import crontab as lines
+from agentload.watch import schedulers
 from agentload.watch.jobs_file import read_jobs
 
 
@@ -24,19 +23,19 @@ def run(
     remove: Annotated[bool, typer.Option("--remove", help="Take them out again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the crontab as it would be.")] = False,
 ) -> None:
-    before = machine.crontab()
+    before = schedulers.read_crontab()
     if remove:
-        after, jobs = lines.without(before, str(file.resolve())), None
+        after, jobs = schedulers.without(before, str(file.resolve())), None
     else:
         jobs = read_jobs(file)
         if not jobs.jobs:
             raise AgentloadError(f"{file}: no jobs in it", hint="agentload watch add --help")
-        after = lines.installed(before, lines.crontab(jobs.jobs, machine.place(jobs)), str(jobs.path))
+        after = schedulers.installed(before, schedulers.crontab(jobs.jobs, schedulers.place(jobs)), str(jobs.path))
     if dry_run:
         print(after, end="")
         return
     if after != before:
-        machine.write_crontab(after)
+        schedulers.write_crontab(after)
     if jobs is None:
         print(f"the jobs of {file} are not in the crontab" + ("" if after != before else " and were not"))
         return

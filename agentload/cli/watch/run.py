@@ -19,10 +19,9 @@ import typer
 
 from agentload.cli._output import print_json
 from agentload.cli.watch import _options as opt
-from agentload.watch.environment import complete_environment
 from agentload.watch.execute import execute, latest_ns
 from agentload.watch.job import Job
-from agentload.watch.jobs_file import Jobs, read_jobs
+from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
 from agentload.watch.ledger import history
 from agentload.watch.notices import send
 from agentload.watch.schedule import stagger_s, unanswered

@@ -22,8 +22,7 @@ from agentload.watch.execute import watched
 from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import Jobs, read_jobs
-from agentload.watch.ledger import history
-from agentload.watch.lock import locked
+from agentload.watch.ledger import history, locked
 from agentload.watch.schedule import firings
 from agentload.watch.words import alarm_told
 

@@ -11,7 +11,7 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from agentload.report.charts.filters import FILTERS
+from agentload.report.charts.draw import FILTERS
 from agentload.report.parts import Document
 
 _UNIT = re.compile(r"(?<=[0-9∞]) (?=(?:%|pp|ms|s|min|h|USD|TB/s|calls?|agents?)(?:\W|$))")

@@ -17,8 +17,7 @@ from advisor.policy import Policy
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
-from agentload.report.facts import Made
-from agentload.report.parts import Answer, Check, Document, Rollout, Step
+from agentload.report.parts import Answer, Check, Document, Made, Rollout, Step
 
 FORMAT: Final = "agentload-decision/1"
 COMMANDS: Final = {"step": "command", "next_step": "next_command"}

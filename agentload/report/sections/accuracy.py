@@ -7,8 +7,7 @@ from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Cell as Field
 from agentload.report.charts.spec import HeatMap
-from agentload.report.facts import Retrieval
-from agentload.report.parts import Cell, Group, Table
+from agentload.report.parts import Cell, Group, Retrieval, Table
 from agentload.report.sections.view import View
 
 

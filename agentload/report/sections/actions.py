@@ -5,16 +5,126 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+
 from advisor.evidence import Arm
 from advisor.steps import Step as Suggestion
 from advisor.steps import counted
 from advisor.verdict import Need
+from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.commands import measured
-from agentload.report.parts import Rollout, Step
-from agentload.report.sections import alarms
-from agentload.report.sections.costs import sentence
+from agentload.report.labels import sentence
+from agentload.report.parts import Limit, Rollout, Step
 from agentload.report.sections.view import View
+from agentload.serve.tally import FIRST_TOKEN_S
+
+CANARY: Final = 'job="vllm-canary"'
+STABLE: Final = 'job="vllm-stable"'
+WINDOW: Final = "6h"  # a quarter of the day: enough answers to tell, and a turn for the worse is not thinned by a good morning
+# An expression is looked at every minute: what chance exceeds once in a thousand looks would page within the day.
+STANDARD_ERRORS: Final = 4
+# A pool that is large enough does not preempt; five a minute is the least that is no accident.
+PREEMPTIONS_PER_MIN: Final = 5
+# First tokens that come late on the canary alone: what users would notice, and above what two equal replicas differ by.
+LATE_SHARE: Final = 0.05
+# MLPerf Inference bounds generated tokens to 90-110 % of the reference: a broken model that stops early is fast.
+LENGTH_CHANGE: Final = 0.1
+# Loops end at the length limit; two points more of them than the stable servers, beyond chance.
+LENGTH_ENDS: Final = 0.02
+# Answers of agents are long-tailed: where the run does not tell, a standard deviation of one and a half means.
+LENGTH_SPREAD: Final = 1.5
+LEAST_SHARE: Final = 0.01  # a share of which nothing was seen yet is not known to be none
+
+
+def limits(view: View) -> tuple[Limit, ...]:
+    """List the conditions that end the canary of the chosen arm."""
+    preemptions, late_s, spread = _preemptions_per_min(view), _late_s(view), _length_spread(view)
+    answers = f"clamp_min({_increase('request_success_total', CANARY)}, 1)"
+    length, stable_length = _mean_length(CANARY), _mean_length(STABLE)
+    return (
+        Limit(
+            name="CanaryTimeToFirstToken",
+            text=f"{say.number(100 * LATE_SHARE)} pp more first tokens after {late_s:g} s than on stable",
+            expression=_more(_late(CANARY, late_s), _late(STABLE, late_s), LATE_SHARE, answers),
+            minutes=15,
+            because="beyond what two equal replicas differ by, at a bound of vLLM's histogram, where nothing is interpolated",
+        ),
+        Limit(
+            name="CanaryPreemptions",
+            text=f"preemptions > {say.number(preemptions)}/min",
+            expression=f"sum(rate(vllm:num_preemptions_total{{{CANARY}}}[10m])) * 60 > {preemptions:g}",
+            minutes=10,
+            because="the pool is smaller, or the load larger, than in the run",
+        ),
+        Limit(
+            name="CanaryAnswerLength",
+            text=f"answers outside {say.percent(1 - LENGTH_CHANGE)} to {say.percent(1 + LENGTH_CHANGE)} of stable length",
+            expression=f"abs({length} / {stable_length} - 1) > {LENGTH_CHANGE:g} + {STANDARD_ERRORS * spread:.1f} / sqrt({answers})",
+            minutes=15,
+            because="a cache that loses information shows first in answers that stop early or never end",
+        ),
+        Limit(
+            name="CanaryEndsAtLength",
+            text=f"{say.number(100 * LENGTH_ENDS)} pp more answers cut at the length limit than on stable",
+            expression=_more(_length_ends(CANARY), _length_ends(STABLE), LENGTH_ENDS, answers),
+            minutes=15,
+            because="repetition and garbage run into the length limit",
+        ),
+    )
+
+
+def _increase(name: str, labels: str) -> str:
+    return f"sum(increase(vllm:{name}{{{labels}}}[{WINDOW}]))"
+
+
+def _late(job: str, seconds: float) -> str:
+    within = _increase("time_to_first_token_seconds_bucket", f'{job},le="{seconds}"')
+    return f"(1 - {within} / {_increase('time_to_first_token_seconds_count', job)})"
+
+
+def _mean_length(job: str) -> str:
+    return f"({_increase('generation_tokens_total', job)} / {_increase('request_success_total', job)})"
+
+
+def _length_ends(job: str) -> str:
+    ended = f'{job},finished_reason="length"'
+    return f"({_increase('request_success_total', ended)} / {_increase('request_success_total', job)})"
+
+
+def _more(canary: str, stable: str, margin: float, answers: str) -> str:
+    """Say that a share is larger on the canary by *margin* and by what chance makes of so many answers."""
+    # The variance of a share is no larger than the share.
+    return f"{canary} - {stable} > {margin:g} + {STANDARD_ERRORS} * sqrt(clamp_min({stable}, {LEAST_SHARE}) / {answers})"
+
+
+def _late_s(view: View) -> float:
+    """Return the bound of vLLM's histogram that stands for late: at the service level, else where one in twenty of today's calls is."""
+    agreed = [slo.ttft_ms for each in view.workloads if (slo := view.policy.slo(each)) is not None and slo.ttft_ms is not None]
+    seen = _of_reference(view, "ttft_ms")
+    late_ms = min(agreed) if agreed else float(np.quantile(seen, 0.95)) if seen.size else 1000.0
+    return next((bound for bound in FIRST_TOKEN_S if bound * 1000 >= late_ms), FIRST_TOKEN_S[-1])
+
+
+def _length_spread(view: View) -> float:
+    """Return the standard deviation of the lengths of answers in means, as the run saw it, and no less than one."""
+    tokens = _of_reference(view, "output_tokens")
+    return max(1.0, float(tokens.std() / tokens.mean())) if tokens.size and tokens.mean() > 0 else LENGTH_SPREAD
+
+
+def _of_reference(view: View, column: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    own = (each.calls for each in view.evidence.observations if each.arm == view.evidence.reference and each.calls is not None)
+    found = [np.asarray(getattr(calls, column), dtype=np.float64) for calls in own]
+    values = np.concatenate(found) if found else np.zeros(0)
+    return values[np.isfinite(values)]
+
+
+def _preemptions_per_min(view: View) -> float:
+    figures = view.evidence.telemetry(None, view.decision.choice.arm)
+    seen = figures.preemptions / figures.minutes if figures and figures.preemptions is not None and figures.minutes else 0.0
+    # Twice what the run itself showed, where it showed any.
+    return max(float(PREEMPTIONS_PER_MIN), float(round(2 * seen)))
+
 
 # Where it is not known how many replicas are beside it: one part in ten bounds the harm. A day holds one cycle of the load.
 CANARY_PERCENT: Final = 10
@@ -102,7 +212,7 @@ def rollout(view: View) -> Rollout | None:
         reference_arguments=_arguments(view, view.evidence.arm(view.evidence.reference)),
         percent=_percent(view),
         hours=CANARY_HOURS,
-        limits=alarms.limits(view),
+        limits=limits(view),
     )
 
 

@@ -9,10 +9,8 @@ import numpy as np
 from advisor.evidence import Calls
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Chart, Plot, Series
-from agentload.report.facts import Timeline
-from agentload.report.parts import Cell, Group, Table
-from agentload.report.sections.thinning import every
+from agentload.report.charts.spec import Axis, Chart, Plot, Series, every
+from agentload.report.parts import Cell, Group, Table, Timeline
 from agentload.report.sections.view import View
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from typing import Final
@@ -9,11 +10,38 @@ from typing import Final
 import numpy as np
 
 from advisor.evidence import Calls, Floats
-from agentload.exposition.likeness import Figures, Level, Likeness, Spread, likeness
+from agentload.exposition.likeness import Figures, Level, Likeness, Spread, Unit, likeness
+from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Check, Group, Table, Tone
-from agentload.report.production import shown
 from agentload.report.sections.view import View
+
+
+def shown(row: Likeness) -> tuple[str, str]:
+    """Return our value and production's, which is known to a bucket."""
+    return _value(row.ours, row.unit), _between(row)
+
+
+def _between(row: Likeness) -> str:
+    if row.low == row.high:
+        return _value(row.low, row.unit)
+    if math.isinf(row.high):
+        return f"over {_value(row.low, row.unit)}"
+    low, high = _value(row.low, row.unit), _value(row.high, row.unit)
+    return f"up to {high}" if not row.low else f"{low} to {high}"
+
+
+def _value(value: float, unit: Unit) -> str:
+    match unit:
+        case "share":
+            return say.percent(value)
+        case "seconds":
+            return say.duration(1_000 * value)
+        case "tokens":
+            return say.number(round(value))
+        case "requests":
+            return say.significant(value, 2)
+
 
 _SHOWN: Final = (0.5, 0.9, 0.99)
 _MOSTLY: Final = (0.1, 0.5, 0.9)

@@ -11,9 +11,9 @@ from advisor.steps import counted
 from advisor.verdict import ArmVerdict, Finding, Inequality, Need, Weight
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.labels import sentence
 from agentload.report.parts import Reason, Step, Tone
 from agentload.report.sections.actions import suggestions
-from agentload.report.sections.costs import sentence
 from agentload.report.sections.screens import words
 from agentload.report.sections.view import View
 

@@ -9,8 +9,8 @@ from typing import Final
 from advisor.verdict import ArmVerdict, BucketResult, LegState
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.labels import cost, noun
 from agentload.report.parts import Cell, Table, Tone
-from agentload.report.sections.costs import cost, noun
 from agentload.report.sections.view import View
 
 _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {"yes": (" ✓", "good"), "equal": (" ✓", "good"), "no": (" ✗", "bad")}

@@ -13,7 +13,7 @@ from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.commands import suggested
-from agentload.report.facts import RunFacts
+from agentload.report.parts import RunFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

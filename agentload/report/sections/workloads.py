@@ -8,9 +8,8 @@ from typing import Final, Literal
 from advisor.verdict import Change, Figure
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Band, Chart, Plot, Rule, Series
+from agentload.report.charts.spec import Axis, Band, Chart, Plot, Rule, Series, distribution, every
 from agentload.report.parts import Cell, Group, Table
-from agentload.report.sections.thinning import distribution, every
 from agentload.report.sections.view import View
 
 Metric = Literal["ttft_ms", "tpot_ms", "turn_ms"]

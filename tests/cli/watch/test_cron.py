@@ -14,7 +14,7 @@ import pytest
 
 from agentload.watch.history import Execution
 from agentload.watch.ledger import history
-from agentload.watch.machine import crontab, write_crontab
+from agentload.watch.schedulers import read_crontab, write_crontab
 from tests.cli.watch.jobs import AGENTLOAD, watch_file
 
 pytestmark = pytest.mark.cron
@@ -38,7 +38,7 @@ def daemon() -> Iterator[None]:
 @contextmanager
 def kept_crontab() -> Iterator[str]:
     """Give back the user's crontab as it was."""
-    before = crontab()
+    before = read_crontab()
     try:
         yield before
     finally:
@@ -67,7 +67,7 @@ def test_an_installed_job_is_executed_within_a_minute_by_cron_itself(tmp_path: P
             first = finished(tmp_path / "watch.duckdb", within_s=150)[0]
         finally:
             subprocess.run([*AGENTLOAD, "watch", "install", "--remove", "--file", str(file)], check=True, timeout=30)
-        assert crontab() == before
+        assert read_crontab() == before
         assert first.due_ns is not None
         assert first.started_ns - installed_ns < 90_000_000_000
         assert first.started_ns - first.due_ns < MINUTE_NS

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentload.watch.history import Execution
-from agentload.watch.ledger import history
-from agentload.watch.lock import locked
+from agentload.watch.ledger import history, locked
 from tests.cli.watch.jobs import AGENTLOAD, LENIENT, PATIENT, watch, watch_file
 
 pytestmark = pytest.mark.loopback

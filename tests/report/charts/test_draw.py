@@ -3,8 +3,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agentload.report.charts.draw import inline, picture
-from agentload.report.charts.plot import scales
+from agentload.report.charts.draw import inline, picture, scales
 from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Plot, Rule, Series, legend
 from tests.report.golden import assert_golden
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from agentload.exposition.scrape import Histogram, Scrape
-from agentload.report.facts import Made, Retrieval, RunFacts, Served, Timeline
+from agentload.report.parts import Made, Retrieval, RunFacts, Served, Timeline
 from agentload.study.stored import stored
 from tests.report.samples.measured import ARMS, LENGTHS
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from advisor.evidence import Arm, ClientHealth, Deployment, Evidence
 from advisor.verdict import Gate
-from agentload.report.facts import Made, RunFacts, Served
-from agentload.report.parts import Check
+from agentload.report.parts import Check, Made, RunFacts, Served
 from tests.report import sample
 from tests.report.telling import made
 

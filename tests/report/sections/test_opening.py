@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.evidence import Arm
-from agentload.report.facts import Made, RunFacts
+from agentload.report.parts import Made, RunFacts
 from tests.report import sample
 from tests.report.telling import CHOICE, chosen, made
 

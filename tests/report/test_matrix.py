@@ -9,10 +9,9 @@ from advisor.evidence import Kind
 from advisor.policy import Policy
 from agentload.evidence.capacity import Held
 from agentload.report.document import document
-from agentload.report.matrix.page import page
-from agentload.report.matrix.parts import Measured, Missing, Page, Right
-from agentload.report.matrix.write import html, markdown
-from agentload.report.matrix.write import json as as_json
+from agentload.report.matrix import html, markdown, page
+from agentload.report.matrix import json as as_json
+from agentload.report.record import Measured, Missing, Page, Right
 from tests.report import sample
 from tests.report.golden import assert_golden
 

@@ -1,1 +1,0 @@
-"""What a job looks like to others: one format a file, text from values."""

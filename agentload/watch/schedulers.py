@@ -1,0 +1,247 @@
+"""Jobs for this machine's schedulers: lines of a crontab, or a service and a timer of systemd each.
+
+Every file names absolute paths, for a scheduler starts anywhere with hardly any environment. Debian's cron reads times in the machine's
+zone alone: a job of another zone is called as often as it may be due there, and `--scheduled` lets it do nothing at any other time.
+A timer of systemd knows time zones, and catches up after the machine was off.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim
+
+from agentload.errors import AgentloadError
+from agentload.watch.job import Job
+from agentload.watch.jobs_file import Jobs
+from agentload.watch.ledger import lock_path
+from agentload.watch.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where things are on the machine that the files are for."""
+
+    program: Path
+    """The agentload to call."""
+    jobs_file: Path
+    database: Path
+    local_zone: str
+    """Time zone in which its schedulers read times."""
+    path: str
+    """PATH for the commands that an arms file may call."""
+
+    def command(self, job: Job) -> tuple[str, ...]:
+        """Return what executes a job."""
+        return (str(self.program), "watch", "run", job.name, "--file", str(self.jobs_file), "--scheduled")
+
+    def log(self, job: Job) -> Path:
+        """Return where its output goes."""
+        return self.database.with_suffix(".journal") / f"watch-{job.name}.log"
+
+    def lock(self, job: Job) -> Path:
+        """Return the lock that keeps two executions apart."""
+        return lock_path(self.database, job.name)
+
+
+BEGIN: Final = "# agentload watch: begin"
+END: Final = "# agentload watch: end"
+# Zones shift against each other by daylight saving: a look at every month of a year sees all of it.
+MONTHS: Final = tuple(datetime(2026, month, 15, 12, tzinfo=UTC) for month in range(1, 13))
+
+
+def crontab(jobs: Sequence[Job], place: Place) -> str:
+    """Return the lines between our markers, markers included."""
+    lines = [f"{BEGIN} {place.jobs_file} (agentload watch install --remove takes it out)"]
+    for job in jobs:
+        command = shlex.join(place.command(job)).replace("%", "\\%")  # cron reads a bare % as a new line
+        log = shlex.quote(str(place.log(job))).replace("%", "\\%")
+        lines.append(f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time by {place.lock(job)}")
+        lines.append(f"{when(job, place.local_zone)} PATH={shlex.quote(place.path)} {command} >>{log} 2>&1")
+    return "\n".join([*lines, f"{END} {place.jobs_file}"]) + "\n"
+
+
+def when(job: Job, local_zone: str) -> str:
+    """Return the five fields that cover a job's schedule in the machine's zone."""
+    schedule = job.schedule
+    apart = {_apart(schedule.time_zone, local_zone, each) for each in MONTHS}
+    if apart == {timedelta()}:
+        return schedule.cron
+    minute = schedule.cron.split()[0]
+    return f"{minute} * * * *" if all(each % timedelta(hours=1) == timedelta() for each in apart) else "* * * * *"
+
+
+def without(text: str, jobs_file: str) -> str:
+    """Take our block for this jobs file out of a crontab; everything else stays as it is."""
+    kept: list[str] = []
+    is_ours = False
+    for line in text.splitlines(keepends=True):
+        if line.startswith(f"{BEGIN} {jobs_file} "):
+            is_ours = True
+        elif is_ours and line.rstrip("\n") == f"{END} {jobs_file}":
+            is_ours = False
+        elif not is_ours:
+            kept.append(line)
+    return "".join(kept)
+
+
+def installed(text: str, block: str, jobs_file: str) -> str:
+    """Put our block at the end of a crontab, in place of an older one."""
+    rest = without(text, jobs_file)
+    return rest + ("" if not rest or rest.endswith("\n") else "\n") + block
+
+
+def _apart(one: str, other: str, at: datetime) -> timedelta:
+    first, second = (at.astimezone(ZoneInfo(zone)).utcoffset() for zone in (one, other))
+    assert first is not None
+    assert second is not None
+    return first - second
+
+
+WEEKDAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
+SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
+
+
+def systemd(jobs: Sequence[Job], place: Place) -> dict[str, str]:
+    """Return the units by file name."""
+    return {
+        f"agentload-{job.name}.{kind}": text for job in jobs for kind, text in (("service", _service(job, place)), ("timer", _timer(job)))
+    }
+
+
+def calendar(schedule: Schedule) -> tuple[str, ...]:
+    """Return systemd's calendar events for a cron schedule: days and weekdays that are both restricted add up, as in cron."""
+    parsed = CronSim(schedule.cron, datetime(2026, 1, 1, tzinfo=UTC))
+    minutes, hours, days, months = map(
+        _numbers, (parsed.minutes, parsed.hours, parsed.days, parsed.months), ("minute", "hour", "day", "month")
+    )
+    weekdays = sorted({each % 7 for each in _numbers(parsed.weekdays, "weekday")})
+    clock = f"{_listed(hours, 24)}:{_listed(minutes, 60)}:00 {schedule.time_zone}"
+    every_day, every_weekday = len(days) == 31, len(weekdays) == 7
+    month = _listed(months, 12)
+    by_day = f"*-{month}-{_listed(days, 31)} {clock}"
+    by_weekday = f"{','.join(WEEKDAYS[each] for each in weekdays)} *-{month}-* {clock}"
+    if every_weekday:
+        return (by_day,)
+    return (by_weekday,) if every_day else (by_day, by_weekday)
+
+
+def _service(job: Job, place: Place) -> str:
+    limit_s = round(job.longest_s + job.schedule.stagger_s + SLACK_S)
+    return f"""\
+# One at a time by {place.lock(job)}
+[Unit]
+Description=agentload job {job.name}
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=oneshot
+ExecStart={" ".join(map(_quoted, place.command(job)))}
+Environment={_quoted(f"PATH={place.path}")}
+StandardOutput=append:{_escaped(str(place.log(job)))}
+StandardError=inherit
+TimeoutStartSec={limit_s}
+# 3 says that something got worse: the job itself has worked.
+SuccessExitStatus=3
+"""
+
+
+def _timer(job: Job) -> str:
+    events = "\n".join(f"OnCalendar={each}" for each in calendar(job.schedule))
+    return f"""\
+# {job.schedule.cron} ({job.schedule.time_zone})
+[Unit]
+Description=Schedule of agentload job {job.name}
+
+[Timer]
+{events}
+AccuracySec=1s
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def _numbers(found: Iterable[object], field: str) -> list[int]:
+    numbers = [each for each in found if isinstance(each, int) and each >= 0]
+    if len(numbers) < len(list(found)):
+        raise AgentloadError(f"a schedule with L or # in its {field} has no systemd form", hint="agentload watch export crontab")
+    return sorted(numbers)
+
+
+def _listed(numbers: Sequence[int], all_of_them: int) -> str:
+    return "*" if len(numbers) == all_of_them else ",".join(f"{each:02}" for each in numbers)
+
+
+def _quoted(text: str) -> str:
+    escaped = _escaped(text).replace("$", "$$").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"' if any(each in text for each in " \t\"'\\;") else escaped
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+LOCALTIME = Path("/etc/localtime")
+TIMEZONE = Path("/etc/timezone")
+# Not the caller's own PATH: Debian's cron refuses lines of 1,000 characters.
+SYSTEM = "/usr/local/bin:/usr/bin:/bin"
+
+
+def place(jobs: Jobs) -> Place:
+    """Describe this machine; raise `AgentloadError` when the agentload command is not to be found."""
+    beside = Path(sys.executable).with_name("agentload")
+    program = str(beside) if beside.is_file() else shutil.which("agentload")
+    if program is None:
+        raise AgentloadError("no agentload command beside this Python or on the PATH", hint="pip install agentload")
+    return Place(
+        program=Path(program).absolute(),
+        jobs_file=jobs.path,
+        database=jobs.database,
+        local_zone=local_zone(),
+        path=f"{Path(program).absolute().parent}:{SYSTEM}",
+    )
+
+
+def local_zone() -> str:
+    """Return the name of this machine's time zone, as its cron reads it; UTC where it has none."""
+    target = str(LOCALTIME.resolve())
+    if "/zoneinfo/" in target:
+        return target.rpartition("/zoneinfo/")[2]
+    return TIMEZONE.read_text().strip() if TIMEZONE.is_file() else "UTC"
+
+
+def read_crontab() -> str:
+    """Read the user's crontab; empty when there is none."""
+    done = subprocess.run([_program(), "-l"], capture_output=True, text=True, check=False)
+    if done.returncode and "no crontab" not in done.stderr:
+        raise AgentloadError(f"crontab -l: {done.stderr.strip()}", hint="may this user have a crontab? see crontab(1)")
+    return "" if done.returncode else done.stdout
+
+
+def write_crontab(text: str) -> None:
+    """Replace the user's crontab; an empty one is removed."""
+    command = [_program(), "-"] if text.strip() else [_program(), "-r"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode and "no crontab" not in done.stderr:
+        raise AgentloadError(f"crontab: {done.stderr.strip()}", hint="agentload watch export crontab prints the lines")
+
+
+def _program() -> str:
+    found = shutil.which("crontab")
+    if found is None:
+        raise AgentloadError(
+            "no crontab command on this machine", hint="install cron, or: agentload watch export systemd; agentload watch daemon"
+        )
+    return found
