@@ -24,7 +24,7 @@ from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.replay.dispatcher import PlayEnd
+from agentload.protocol.dispatcher import PlayEnd
 from agentload.serve.server import Options, Running, serve
 from agentload.store import journal
 from agentload.store.places import worker_journals

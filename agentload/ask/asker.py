@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from agentload.endpoints.endpoint import Endpoint, masked, socket_of
 from agentload.endpoints.reach import proxy, trusted
-from agentload.replay.fault import fault
-from agentload.replay.fault import masked as cut
+from agentload.protocol.fault import fault
+from agentload.protocol.fault import masked as cut
 from agentload.tasks import Json
 from agentload.telemetry.reach import plain
 

@@ -17,7 +17,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.replay.garbage import garbage
+from agentload.protocol.garbage import garbage
 from agentload.tasks import Json
 
 TIMEOUT_S: Final = 600.0

@@ -9,7 +9,7 @@ from agentload.layout.long_run import Fills
 from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan
-from agentload.replay.stretches import stretches, where
+from agentload.protocol.stretches import stretches, where
 
 LONG_MIN: Final = 60.0
 

@@ -15,8 +15,8 @@ from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from agentload.errors import EndpointError
-from agentload.replay.counting import Counting
-from agentload.replay.fault import without
+from agentload.protocol.counting import Counting
+from agentload.protocol.fault import without
 
 SCHEMES: Final = frozenset({"http", "https", "http+unix"})
 _USER: Final = re.compile(r"(?<=://)[^/\s?#'\"]+@")

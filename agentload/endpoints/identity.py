@@ -20,7 +20,7 @@ from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
 from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import Scrape, joined, parse
-from agentload.replay.gateway import gateway
+from agentload.protocol.gateway import gateway
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import plain

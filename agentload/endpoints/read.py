@@ -20,7 +20,7 @@ from agentload.endpoints.endpoint import Connections, Endpoint, Launch, checked_
 from agentload.endpoints.facts import EXPECTABLE
 from agentload.endpoints.keys import holds_key, keys_in_body, keys_in_environment, keys_in_headers
 from agentload.errors import EndpointError
-from agentload.replay.counting import Counting
+from agentload.protocol.counting import Counting
 
 Text: TypeAlias = str | int | float
 """What YAML makes of a text without quotes."""

@@ -14,8 +14,8 @@ from agentload.model.commands import Limits
 from agentload.model.controls import is_control
 from agentload.model.plan import Block, Cache, Design, Load, Plan, Play, Round
 from agentload.model.trace import Session, Trace
-from agentload.replay.arrivals import seeded
-from agentload.replay.stretches import stretches
+from agentload.protocol.arrivals import seeded
+from agentload.protocol.stretches import stretches
 
 
 def plan(

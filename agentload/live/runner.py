@@ -36,8 +36,8 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Plan
 from agentload.model.rows import CallRow, Row
-from agentload.replay.dispatcher import Dispatcher, PlayEnd
-from agentload.replay.row import row
+from agentload.protocol.dispatcher import Dispatcher, PlayEnd
+from agentload.protocol.row import row
 
 FLUSH_S = 0.5
 

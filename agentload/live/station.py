@@ -25,8 +25,8 @@ from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send
 from agentload.model.rows import CallRow, Row
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import Tokenizer
-from agentload.replay.checking import checked
-from agentload.replay.row import row
+from agentload.protocol.checking import checked
+from agentload.protocol.row import row
 from agentload.store.places import RAW
 
 RENEW_S: Final = 300.0  # tokens that expire live for an hour, as a rule

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from agentload import __version__
 from agentload.endpoints.endpoint import without_credentials
 from agentload.errors import EndpointError
-from agentload.replay.fault import without
+from agentload.protocol.fault import without
 
 PORTS = {"http": 80, "https": 443}
 Policy: TypeAlias = Literal["session", "pool", "call"]

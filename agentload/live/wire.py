@@ -20,9 +20,9 @@ from agentload.live.raw import RawLog
 from agentload.live.stamps import Clock, Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Halt, Limits, Outcome, StampSource
-from agentload.replay.call import Asked, CallMachine
-from agentload.replay.fault import retry_after_ns
-from agentload.replay.gateway import deed
+from agentload.protocol.call import Asked, CallMachine
+from agentload.protocol.fault import retry_after_ns
+from agentload.protocol.gateway import deed
 
 BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
 MAX_REDIRECTS: Final = 3

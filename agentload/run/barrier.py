@@ -17,7 +17,7 @@ from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
 from agentload.model.commands import Send, Settle
 from agentload.model.rows import BlockRow, CallRow, Row
-from agentload.replay.dispatcher import PlayEnd
+from agentload.protocol.dispatcher import PlayEnd
 from agentload.run.counts import Between, Tally
 from agentload.run.known import dated, differences, is_restarted, newly_missing, remembered
 from agentload.run.record import fingerprint, scraped

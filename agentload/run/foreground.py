@@ -23,7 +23,7 @@ from agentload.layout.cost import Cost, cost
 from agentload.live.runner import Listener
 from agentload.model.metrics import ClockStart, clock_start
 from agentload.model.plan import Plan, Round
-from agentload.replay.stretches import stretches, where
+from agentload.protocol.stretches import stretches, where
 from agentload.run.ask import Leg as AskLeg
 from agentload.run.capacity import Crowd, Found, find, keep_searches
 from agentload.run.files import read_traces

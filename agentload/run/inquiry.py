@@ -20,8 +20,8 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify, served_model
 from agentload.errors import EndpointError, StoreError
 from agentload.model.rows import AnswerRow
-from agentload.replay.garbage import garbage
-from agentload.replay.naming import named
+from agentload.protocol.garbage import garbage
+from agentload.protocol.naming import named
 from agentload.run.known import remembered
 from agentload.run.past import Asked as AskedOf
 from agentload.run.past import asked_of

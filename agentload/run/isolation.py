@@ -26,7 +26,7 @@ from agentload.endpoints.launch import EndedError, Running, start
 from agentload.errors import EndpointError, LaunchError
 from agentload.model.apart import ISOLATION
 from agentload.model.rows import ProbeRow
-from agentload.replay.garbage import garbage
+from agentload.protocol.garbage import garbage
 
 # vLLM's switches; the last one given wins, so they may follow whatever the arms file says.
 PREFIX_CACHING: Final = {True: "--enable-prefix-caching", False: "--no-enable-prefix-caching"}

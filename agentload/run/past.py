@@ -14,7 +14,7 @@ from agentload.errors import PlanError
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan, Play, Round
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, Kind, LegRow, Row, RunRow
-from agentload.replay.stretches import stretches, where
+from agentload.protocol.stretches import stretches, where
 from agentload.run.known import began_as
 from agentload.run.questions import Question
 from agentload.store import journal

@@ -20,7 +20,7 @@ from agentload.prompts.count import count
 from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Part, Tokenizer
 from agentload.prompts.words import WORDS
-from agentload.replay.naming import named
+from agentload.protocol.naming import named
 from agentload.tasks import Grade, Item, catalog
 from agentload.tasks.parts.custom import EXAMPLE, Own, parse
 from agentload.tasks.parts.grading import grade_all

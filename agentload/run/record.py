@@ -24,7 +24,7 @@ from agentload.layout.cost import ideal_hit_rates
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, Row, RunRow, SampleRow
 from agentload.model.trace import Header
-from agentload.replay.stretches import stretches, where
+from agentload.protocol.stretches import stretches, where
 from agentload.study.argv import command
 from agentload.study.change import extended
 from agentload.study.document import json_text

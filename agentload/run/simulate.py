@@ -14,7 +14,7 @@ from agentload.kvmath.pool import pool_of
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
-from agentload.replay.stretches import stretches
+from agentload.protocol.stretches import stretches
 from agentload.run.record import again, run_row
 from agentload.serve.facts import Facts
 from agentload.store import journal

@@ -16,7 +16,7 @@ from agentload.model.profile import ArmProfile
 from agentload.model.trace import Segment
 from agentload.prompts.count import pieces
 from agentload.prompts.renderer import Renderer
-from agentload.replay.naming import SALT_TOKENS
+from agentload.protocol.naming import SALT_TOKENS
 
 Run = tuple[str, int]
 

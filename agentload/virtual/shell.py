@@ -43,13 +43,13 @@ from agentload.model.profile import ArmProfile
 from agentload.model.rows import BlockRow, Row, SampleRow
 from agentload.model.stamps import US, Stamps
 from agentload.prompts.renderer import Renderer
-from agentload.replay.call import Asked, CallMachine
-from agentload.replay.checking import checked
-from agentload.replay.dispatcher import Dispatcher
-from agentload.replay.row import row
-from agentload.replay.session import live_key
-from agentload.replay.sse import Parsed
-from agentload.replay.stretches import stretches, where
+from agentload.protocol.call import Asked, CallMachine
+from agentload.protocol.checking import checked
+from agentload.protocol.dispatcher import Dispatcher
+from agentload.protocol.row import row
+from agentload.protocol.session import live_key
+from agentload.protocol.sse import Parsed
+from agentload.protocol.stretches import stretches, where
 from agentload.virtual.content import Contents, Speaker
 
 SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier takes

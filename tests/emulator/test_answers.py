@@ -6,7 +6,7 @@ import pytest
 
 from agentload.emulator.answers import Found, altered, answer, read, success_rate
 from agentload.model.profile import Accuracy, ArmProfile
-from agentload.replay.garbage import garbage
+from agentload.protocol.garbage import garbage
 from tests.emulator.arms import shipped, small
 
 HAY = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. " * 3

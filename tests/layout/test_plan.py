@@ -10,7 +10,7 @@ from agentload.layout.plan import balanced_orders, cut, families, plan, starts_o
 from agentload.layout.traces import sweep
 from agentload.model.plan import Design, Plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
-from agentload.replay.stretches import stretches, where
+from agentload.protocol.stretches import stretches, where
 
 
 def session(

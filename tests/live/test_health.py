@@ -11,7 +11,7 @@ from agentload.live.health import Monitor, more_workers, void_reason
 from agentload.live.wire import WireFacts
 from agentload.model.commands import Call, Limits, Outcome, Send
 from agentload.model.rows import CallRow
-from agentload.replay.row import row
+from agentload.protocol.row import row
 
 
 @pytest.mark.parametrize(

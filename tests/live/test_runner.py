@@ -16,10 +16,10 @@ from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send, Set
 from agentload.model.rows import Row
 from agentload.model.trace import Session, Turn
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.replay.dispatcher import PlayEnd
-from agentload.replay.row import row
+from agentload.protocol.dispatcher import PlayEnd
+from agentload.protocol.row import row
 from tests.live.scripted import END, STREAM, Peer, good, serving
-from tests.replay.playing import one_block, said
+from tests.protocol.playing import one_block, said
 
 SECOND = 1_000_000_000
 

@@ -9,7 +9,7 @@ import pytest
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.commands import Call, Limits, Outcome, Send, Status
 from agentload.model.rows import CallRow
-from agentload.replay.row import row
+from agentload.protocol.row import row
 from agentload.run.counts import Between, Tally
 from tests.evidence.runs import call as timed
 

@@ -36,7 +36,7 @@ from agentload.model.commands import Limits, Outcome
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import BlockRow, CallRow, RunRow, SampleRow
 from agentload.model.trace import Trace
-from agentload.replay.call import Asked
+from agentload.protocol.call import Asked
 from agentload.run.play import Leg, Playing
 from agentload.store import journal
 from agentload.store.database import reading

@@ -34,7 +34,7 @@ from agentload.live.workers.messages import (
 )
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.model.rows import Row
-from agentload.replay.row import row
+from agentload.protocol.row import row
 
 STOP_S: Final = 5.0
 LEAD_NS: Final = 3_000_000  # how long before its instant a worker hears of a call: two wake-ups on a busy machine, with room

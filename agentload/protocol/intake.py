@@ -12,7 +12,7 @@ from typing import assert_never
 
 from agentload.model.plan import Arrivals, Block, ClosedLoop, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
-from agentload.replay.arrivals import SECOND, seeded, starts
+from agentload.protocol.arrivals import SECOND, seeded, starts
 
 AHEAD_NS = SECOND // 2  # a session is handed out this long before it starts, so that its first prompt can be made ready
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from agentload.model.commands import Call, Command, Ended, Forget, Send, Status
 from agentload.model.plan import Block, Plan, Play
 from agentload.model.trace import Session
-from agentload.replay.arrivals import SECOND
-from agentload.replay.dependencies import Dependencies
-from agentload.replay.foresight import Foresight
-from agentload.replay.intake import intake
-from agentload.replay.outgoing import Outgoing
-from agentload.replay.replies import Replies
-from agentload.replay.session import MissingReplyError, Player
+from agentload.protocol.arrivals import SECOND
+from agentload.protocol.dependencies import Dependencies
+from agentload.protocol.foresight import Foresight
+from agentload.protocol.intake import intake
+from agentload.protocol.outgoing import Outgoing
+from agentload.protocol.replies import Replies
+from agentload.protocol.session import MissingReplyError, Player
 
 BACKOFF_NS = SECOND  # wait before a second attempt; doubles with each further one
 RETRIABLE: frozenset[Status] = frozenset({"refused", "reset", "connect_timeout", "busy"})

@@ -7,9 +7,9 @@ import pytest
 from agentload.model.commands import Event, Finish, Lost, Open, Opened, Started, Stopped
 from agentload.model.plan import Budget, Load, Plan
 from agentload.model.trace import Session
-from agentload.replay.dispatcher import Dispatcher
-from tests.replay.playing import START, S, one_block, play, took
-from tests.replay.talks import talk
+from agentload.protocol.dispatcher import Dispatcher
+from tests.protocol.playing import START, S, one_block, play, took
+from tests.protocol.talks import talk
 
 
 def started(pairs: int, starts: tuple[int, ...], sessions: tuple[Session, ...] = (talk("s", 2),), *, load: Load | None = None) -> Plan:

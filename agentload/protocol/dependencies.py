@@ -8,8 +8,8 @@ from typing import Final
 
 from agentload.model.plan import Plan
 from agentload.model.trace import Session, TurnRef
-from agentload.replay.arrivals import SECOND
-from agentload.replay.session import Player
+from agentload.protocol.arrivals import SECOND
+from agentload.protocol.session import Player
 
 REMEMBERED: Final = 10_000  # ended sessions that may still be referred to; the trace format promises no longer reach
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from agentload.model.commands import Call, Prepare, Send, Skip, Watch
 from agentload.model.plan import Plan, Play
 from agentload.model.trace import Session
-from agentload.replay.arrivals import seeded
-from agentload.replay.naming import request_id
+from agentload.protocol.arrivals import seeded
+from agentload.protocol.naming import request_id
 
 
 class Outgoing:

@@ -30,8 +30,8 @@ from agentload.model.commands import (
     Woke,
 )
 from agentload.model.plan import Plan, Play, Round
-from agentload.replay.block import BlockPlay
-from agentload.replay.foresight import foresight
+from agentload.protocol.block import BlockPlay
+from agentload.protocol.foresight import foresight
 
 MAX_REPLAYS = 2  # a pair that is void this often after its first play stays void
 

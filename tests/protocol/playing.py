@@ -29,7 +29,7 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Block, Load, Plan, Play, Round
 from agentload.model.trace import Header, Segment, Session
-from agentload.replay.dispatcher import Dispatcher, PlayEnd
+from agentload.protocol.dispatcher import Dispatcher, PlayEnd
 
 S = 1_000_000_000
 START = 20 * S

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from agentload.replay.document import document
-from agentload.replay.fault import Fault
-from agentload.replay.sse import Parsed, ToolCall
+from agentload.protocol.document import document
+from agentload.protocol.fault import Fault
+from agentload.protocol.sse import Parsed, ToolCall
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from agentload.model.plan import Play
-from agentload.replay.naming import request_id
+from agentload.protocol.naming import request_id
 
 PLAY = Play(block=0, arm="a", pair=0, salt="s")
 

@@ -11,10 +11,10 @@ import msgspec
 
 from agentload.model.commands import TokenRule
 from agentload.model.record import record
-from agentload.replay.counting import Chunk, Kind, Shows, counted
-from agentload.replay.fault import Fault, fault
-from agentload.replay.framing import Framing
-from agentload.replay.shapes import Choice, ToolPiece, Usage, decode
+from agentload.protocol.counting import Chunk, Kind, Shows, counted
+from agentload.protocol.fault import Fault, fault
+from agentload.protocol.framing import Framing
+from agentload.protocol.shapes import Choice, ToolPiece, Usage, decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

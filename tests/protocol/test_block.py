@@ -10,10 +10,10 @@ from agentload.model.commands import Ended, Event, Outcome, Send, Settle, Starte
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.plan import Recorded as AsRecorded
 from agentload.model.trace import Session, TurnRef
-from agentload.replay.dispatcher import Dispatcher
-from agentload.replay.foresight import CONNECT_NS, TOKEN_NS
-from tests.replay.playing import S, one_block, play, took
-from tests.replay.talks import instants, talk
+from agentload.protocol.dispatcher import Dispatcher
+from agentload.protocol.foresight import CONNECT_NS, TOKEN_NS
+from tests.protocol.playing import S, one_block, play, took
+from tests.protocol.talks import instants, talk
 
 
 def test_a_retry_is_a_further_attempt_with_its_own_name() -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.replay.garbage import garbage
+from agentload.protocol.garbage import garbage
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from agentload.model.commands import Ended, Lost, Outcome, Send, Started, Stoppe
 from agentload.model.plan import ClosedLoop, Load, OpenLoop
 from agentload.model.plan import Recorded as AsRecorded
 from agentload.model.trace import Session, TurnRef
-from agentload.replay.dispatcher import Dispatcher
-from tests.replay.playing import S, one_block, play, took
-from tests.replay.talks import talk
+from agentload.protocol.dispatcher import Dispatcher
+from tests.protocol.playing import S, one_block, play, took
+from tests.protocol.talks import talk
 
 
 def test_every_pair_is_played_on_every_arm_with_the_same_salt() -> None:

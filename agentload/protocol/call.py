@@ -13,8 +13,8 @@ from typing import Literal, TypeAlias
 from agentload.model.commands import Halt, Limits, Outcome, Reply, StampSource, Status
 from agentload.model.record import record
 from agentload.model.stamps import Stamps, stamps
-from agentload.replay.garbage import garbage
-from agentload.replay.sse import Parsed
+from agentload.protocol.garbage import garbage
+from agentload.protocol.sse import Parsed
 
 Stage: TypeAlias = Literal["connecting", "waiting", "streaming", "ended"]
 Failure: TypeAlias = Literal["refused", "reset", "connect_timeout", "unreadable"]

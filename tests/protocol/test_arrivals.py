@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agentload.model.plan import Burst, ClosedLoop, OpenLoop
 from agentload.model.trace import Session
-from agentload.replay.arrivals import SECOND, open_starts, seeded
-from agentload.replay.intake import AHEAD_NS, Intake
+from agentload.protocol.arrivals import SECOND, open_starts, seeded
+from agentload.protocol.intake import AHEAD_NS, Intake
 
 
 def starts(load: OpenLoop, until_s: float) -> list[float]:
