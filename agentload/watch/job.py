@@ -30,8 +30,7 @@ NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 SHOWN: Final = "agentload watch --help shows a jobs file"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bound one execution."""
 
     calls: int | None = None
@@ -42,8 +41,7 @@ class Budget:
     """What the servers may cost meanwhile, by the price of their GPUs; stopped then as well."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notify:
+class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Say who hears of an execution: files that are written anew each time, and a webhook."""
 
     digest: Path | None = None
@@ -110,27 +108,26 @@ def job(name: str, content: object, *, at: Path) -> Job:
     check_finite(content, at=where, hint=SHOWN)
     own, played = _parted(content)
     try:
-        said = msgspec.convert(own, _Entry)
+        said = msgspec.convert(own, _Entry, dec_hook=lambda _, text: _path(at, text))
         study = _study(played, at=at, where=where)
     except msgspec.ValidationError as error:
         raise AgentloadError(f"{where}: {error}", hint=SHOWN) from error
     except UsageError as error:
         raise AgentloadError(error.message, hint=error.hint or SHOWN) from error
-    schedule = Schedule(cron=said.schedule.cron, time_zone=said.schedule.time_zone, stagger_s=said.schedule.stagger_s)
-    check(schedule, where=where)
+    check(said.schedule, where=where)
     _check_numbers(said, study, where)
     return Job(
         name=name,
         study=study,
-        schedule=schedule,
-        budget=Budget(calls=said.budget.calls, minutes=said.budget.minutes, usd=said.budget.usd),
+        schedule=said.schedule,
+        budget=said.budget,
         setting=_setting(said.policy, at=at, where=where),
-        metrics=tuple(said.metrics),
+        metrics=said.metrics,
         noise=said.noise,
         reference=said.reference,
         control=said.control,
         keep_runs=said.retention.runs,
-        notify=_notify(said.notify, at),
+        notify=said.notify,
         folder=at.parent,
         spec=msgspec.json.encode(content).decode(),
     )
@@ -190,44 +187,20 @@ def _waits(said: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-class _Strict(msgspec.Struct, forbid_unknown_fields=True):
-    pass
-
-
-class _Schedule(_Strict):
-    cron: str
-    time_zone: str = "UTC"
-    stagger_s: float = 0.0
-
-
-class _Budget(_Strict):
-    calls: int | None = None
-    minutes: float = 60.0
-    usd: float | None = None
-
-
-class _Retention(_Strict):
+class _Retention(msgspec.Struct, forbid_unknown_fields=True):
     runs: int | None = None
 
 
-class _Notify(_Strict):
-    digest: str | None = None
-    junit: str | None = None
-    prometheus: str | None = None
-    webhook_env: str | None = None
-    always: bool = False
-
-
-class _Entry(_Strict):
-    schedule: _Schedule
-    budget: _Budget = msgspec.field(default_factory=_Budget)
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    schedule: Schedule
+    budget: Budget = Budget()
     policy: str | dict[str, Any] | None = None
-    metrics: list[Metric] = msgspec.field(default_factory=lambda: ["turn_ms"])
+    metrics: tuple[Metric, ...] = ("turn_ms",)
     noise: float = NOISE
     reference: str | None = None
     control: bool = True
     retention: _Retention = msgspec.field(default_factory=_Retention)
-    notify: _Notify = msgspec.field(default_factory=_Notify)
+    notify: Notify = Notify()
 
 
 def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
@@ -250,6 +223,13 @@ def beside(at: Path, text: str) -> Path:
     return (at.parent / text).resolve()
 
 
+def _path(at: Path, text: object) -> Path:
+    """Return a path that an entry names: the one kind of value in it that is not plain."""
+    if not isinstance(text, str):
+        raise TypeError(f"Expected `str | null`, got `{type(text).__name__}`")
+    return beside(at, text)
+
+
 def _trace(at: Path, text: str) -> str:
     """Return a trace that lies beside the jobs file by its absolute path, any other by its name."""
     try:
@@ -267,16 +247,3 @@ def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Se
             return read_policy(beside(at, policy))
         case dict():
             return parse(policy, at=f"{where}: policy")
-
-
-def _notify(said: _Notify, at: Path) -> Notify:
-    def path(text: str | None) -> Path | None:
-        return None if text is None else beside(at, text)
-
-    return Notify(
-        digest=path(said.digest),
-        junit=path(said.junit),
-        prometheus=path(said.prometheus),
-        webhook_env=said.webhook_env,
-        always=said.always,
-    )
