@@ -10,9 +10,8 @@ from agentload.cli._dry import about
 from agentload.cli._table import table
 from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.matrix.described import LeftOut, Matrix
-from agentload.matrix.estimate import Estimate
 from agentload.matrix.parts import Part
-from agentload.matrix.steps import Step
+from agentload.matrix.steps import Estimate, Step
 from agentload.study.argv import command
 
 

@@ -26,10 +26,9 @@ import typer
 from agentload.cli._matrix import dry, printed
 from agentload.cli._output import print_json
 from agentload.errors import AgentloadError, UsageError
-from agentload.matrix.ending import ended
+from agentload.matrix.described import Places
 from agentload.matrix.parts import parts, traces_of
-from agentload.matrix.places import Places
-from agentload.matrix.play import play
+from agentload.matrix.play import ended, play
 from agentload.matrix.read import preset_text, read_matrix
 
 NEEDS: Final = {"model": ("preset",), **dict.fromkeys(("out", "only", "minutes", "dry_run", "json"), ("file",))}

@@ -14,7 +14,7 @@ from agentload.endpoints.identity import identify, served_model
 from agentload.endpoints.launch import EndedError
 from agentload.errors import EndpointError, LaunchError
 from agentload.matrix.parts import Part, endpoints_of
-from agentload.matrix.state import Fault
+from agentload.matrix.past import Fault
 from agentload.run.relay import Launching, Relay
 
 _CAUSE: Final = re.compile(r"(?:\w*(?:Error|Exception)|error): ?\S")

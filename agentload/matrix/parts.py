@@ -14,10 +14,8 @@ from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read, rea
 from agentload.endpoints.weights import config_file, has_windows
 from agentload.errors import ProfileError, UsageError
 from agentload.matrix.arms import Fitting, arms_document, chosen, fitting, is_folder
-from agentload.matrix.described import LeftOut, Matrix, Model
-from agentload.matrix.estimate import Estimate, estimates
-from agentload.matrix.places import Places, has_sessions, trace_of
-from agentload.matrix.steps import Planned, Step, steps
+from agentload.matrix.described import LeftOut, Matrix, Model, Places, has_sessions, trace_of
+from agentload.matrix.steps import Estimate, Planned, Step, estimates, steps
 from agentload.model.trace import Trace
 from agentload.run.servers import arms_of
 from agentload.tracefile import write

@@ -1,4 +1,7 @@
-"""Play a matrix: its steps one after the other, each in a process of its own; what fails is written down and the others go on."""
+"""Play a matrix: its steps one after the other, each in a process of its own; what fails is written down and the others go on.
+
+At the end every model's run is read and decided on, and the page over all of them is written.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,17 @@ from typing import Final, TypeAlias
 from agentload.errors import AgentloadError, InterruptError
 from agentload.matrix import child
 from agentload.matrix.child import INTERRUPTED, Ended, Stops
-from agentload.matrix.described import Matrix
+from agentload.matrix.described import Matrix, Places
 from agentload.matrix.faults import faults
 from agentload.matrix.parts import Part, endpoints_of, lay_out, parts
-from agentload.matrix.past import Begun, begun, changed, is_answered, is_ready, origin, resumed, swept
-from agentload.matrix.places import Places
-from agentload.matrix.state import Done, State, alone_in, write_state
+from agentload.matrix.past import Begun, Done, State, alone_in, begun, changed, is_answered, is_ready, origin, resumed, swept, write_state
 from agentload.matrix.steps import Step
 from agentload.model.trace import Trace
 from agentload.report.advise import advise
+from agentload.report.matrix import page
+from agentload.report.matrix import write as write_page
 from agentload.report.policy import Setting, parse
+from agentload.report.record import Measured, Missing, Page, measured
 from agentload.report.write import write
 
 NO_RUN: Final = "the replay has not finished a pair of blocks"
@@ -264,3 +268,57 @@ class Pace:
         steps = [(each, part.estimates[each.name].minutes) for part in parts for each in part.steps]
         place = next(place for place, (each, _) in enumerate(steps) if each.key == step.key)
         yield from ((each, minutes) for each, minutes in steps[place:] if each.key == step.key or not self._is_done(each))
+
+
+NOT_BEGUN = "its run has not begun"
+
+
+def ended(matrix: Matrix, played: Played, places: Places, traces: Mapping[str, Trace]) -> tuple[Page, tuple[Path, ...]]:
+    """Write the page of what there is of every model, whichever was played now, and return it with the paths.
+
+    A configuration beside the reference is a comparison of its own, with a page of its own in its folder.
+    """
+    setting = parse(matrix.policy, at="policy") if matrix.policy else Setting()
+    names = [model.name for model in matrix.models]
+    own = next((part.name for part in played.parts if part.name not in names), None)
+    folder = places.root if own is None else places.root / own
+    found: list[Measured] = []
+    missing: list[Missing] = []
+    for name in names if own is None else [own]:
+        try:
+            missing += _missing(*_standing(name, matrix, played, places, traces))
+            if (before := begun(places.database(name))) is not None and places.database(name).exists():
+                report = places.report(name)
+                link = str(report.relative_to(folder)) if (report / "decision.md").exists() else None
+                found.append(measured(places.database(name), before.run, model=name, setting=setting, report=link))
+        except AgentloadError as error:
+            missing.append(Missing(model=name, what="decision", why=error.message))
+    made = page(matrix.name, found, missing)
+    return made, write_page(made, folder)
+
+
+def _standing(name: str, matrix: Matrix, played: Played, places: Places, traces: Mapping[str, Trace]) -> tuple[Part, State]:
+    """Return a model as it was left, by us or by somebody before us."""
+    if (now := next((part for part in played.parts if part.name == name), None)) is not None:
+        return now, played.states[name]
+    (part,) = parts(matrix, places, traces, only=name)
+    return resumed(part, traces)
+
+
+def _missing(part: Part, state: State) -> Iterator[Missing]:
+    for each in part.left_out:
+        yield Missing(model=part.name, what=each.config, why=each.why, is_failure=False)
+    for config, fault in state.faults.items():
+        yield Missing(model=part.name, what=config, why=fault.said.removeprefix(f"{config}: "), code=fault.code)
+    if (arms := part.planned.arms) and (first := part.wanted[0]) not in arms:
+        yield Missing(model=part.name, what=f"comparison with {first}", why=f"{first} is left out: {arms[0]} is the reference")
+    if (other := changed(part, state)) is not None:
+        yield Missing(model=part.name, what="changes", why=other)
+    if begun(part.planned.places.database(part.name)) is None and not state.steps:
+        yield Missing(model=part.name, what="all of it", why=NOT_BEGUN, is_failure=False)
+    for step in part.steps:
+        done = state.steps.get(step.name)
+        if done is not None and done.outcome != "done":
+            is_failure = done.outcome == "failed"  # what was stopped goes on the next time
+            code = done.code if is_failure else None
+            yield Missing(model=part.name, what=step.name, why=done.said or done.outcome, code=code, is_failure=is_failure)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agentload.matrix.described import Matrix
+from agentload.matrix.described import Matrix, Places
 from agentload.matrix.parts import Part, parts, traces_of
-from agentload.matrix.places import Places
 from agentload.matrix.read import parse
 
 WORKLOADS = """

@@ -8,7 +8,7 @@ import pytest
 
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.matrix.faults import last_words, look_at
-from agentload.matrix.state import Fault
+from agentload.matrix.past import Fault
 
 VLLM = """\
 (APIServer pid=7) INFO 11-21 23:00:00 [api_server.py:1] vLLM API server version 0.32.0

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from agentload.errors import UsageError
 from agentload.matrix.described import LeftOut
-from agentload.matrix.estimate import Estimate
 from agentload.matrix.parts import document, endpoints_of
+from agentload.matrix.steps import Estimate
 from agentload.study.argv import argv, built, split
 from agentload.study.kinds import Sweep
 from agentload.study.parts import Live

@@ -10,8 +10,8 @@ import yaml
 
 from agentload.errors import InterruptError, UsageError
 from agentload.matrix.child import Ended
+from agentload.matrix.past import alone_in
 from agentload.matrix.play import GO_ON, NO_RUN, Pace
-from agentload.matrix.state import alone_in
 from tests.matrix.files import parts_of
 from tests.matrix.verbs import DONE, Verbs, endpoints, failing, measured, paged, played
 

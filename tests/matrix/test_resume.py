@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from agentload.matrix.child import Ended
+from agentload.matrix.described import Places
 from agentload.matrix.parts import traces_of
 from agentload.matrix.past import CHANGED, LATE
-from agentload.matrix.places import Places
 from agentload.matrix.play import ANSWERED, play
 from agentload.model.rows import AnswerRow
 from agentload.run.past import FIRST

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from agentload.matrix.child import Ended
-from agentload.matrix.ending import ended
+from agentload.matrix.described import Places
 from agentload.matrix.parts import traces_of
-from agentload.matrix.places import Places
-from agentload.matrix.play import Played, play
+from agentload.matrix.play import Played, ended, play
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.rows import Row
 from agentload.report.record import Page
