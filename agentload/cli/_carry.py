@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Final, assert_never
 
-from agentload.ask.probes import Probed, Verdict, probed, short
+from agentload.ask.probes import Probed, Verdict, short
 from agentload.cli import _asking, _found
 from agentload.cli._audience import TERMINAL, notice
-from agentload.cli._dry import describe, warning
+from agentload.cli._dry import describe
 from agentload.cli._output import print_json, transient
 from agentload.cli._table import table
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
 from agentload.evidence.summary import summarise
-from agentload.run.capacity import keep
-from agentload.run.foreground import asked, concluded, played, played_in_stages, require, searched
-from agentload.run.isolation import Cell, combinations, isolated, rows
+from agentload.run.foreground import asked, concluded, isolate, measure, probe, require, searched, simulate
+from agentload.run.isolation import Cell
 from agentload.run.play import Played, Playing
-from agentload.run.prepared import Place, Prepared, endpoints_of, evaluation, launchable, prepared, simulation
-from agentload.run.servers import reached
-from agentload.run.simulate import Simulation, store
+from agentload.run.prepared import Place, Prepared, evaluation, prepared, simulation
+from agentload.run.simulate import Simulation
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import LIMITS
@@ -49,7 +45,7 @@ def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gat
                 if is_dry:
                     _print_dry(made, as_json=as_json)
                     return
-                ended = _play(made, place)
+                ended = measure(made, place, TERMINAL)
             _report(ended, made.playing, place, as_json=as_json)
         case Search():
             _search(study, place, is_dry=is_dry, as_json=as_json)
@@ -68,20 +64,8 @@ def _print_dry(made: Prepared, *, as_json: bool) -> None:
         print_json(made.cost if made.fills is None else asdict(made.cost) | {"fills": made.fills})
 
 
-def _play(made: Prepared, place: Place) -> Played:
-    assert isinstance(made.playing, Playing), made.playing
-    said = made.fills.warning() if made.fills is not None else None
-    if made.fills is None and place.resume is None and isinstance(made.playing.study, Replay):
-        said = warning(made.cost)
-    if said is not None:
-        notice(f"warning: {said}")
-    return (played_in_stages if isinstance(made.playing.study, Replay) else played)(made.playing, TERMINAL)
-
-
 def _report(ended: Played, playing: Playing | Simulation, place: Place, *, as_json: bool) -> None:
     assert isinstance(playing, Playing), playing
-    if ended.health.void is not None:
-        notice(f"warning: timings are void: {ended.health.void}")
     if ended.load_error is None:
         summary = summarise(place.database, ended.run_id)
         print_json(summary) if as_json else print(summary.text())
@@ -99,18 +83,15 @@ def _simulate(study: Replay, place: Place, *, is_dry: bool, as_json: bool) -> No
     if is_dry:
         _print_dry(made, as_json=as_json)
         return
-    assert isinstance(made.playing, Simulation), made.playing
-    if made.fills is not None and (said := made.fills.warning()) is not None:
-        notice(f"warning: {said}")
     started_s = time.monotonic()
-    store(made.playing, told=lambda count: transient(f"{count:,} rows"))
+    run = simulate(made, TERMINAL, told=lambda count: transient(f"{count:,} rows"))
     transient("")
-    summary = summarise(place.database, made.playing.plan.run)
+    summary = summarise(place.database, run)
     if as_json:
         print_json(summary)
         return
     print(summary.text())
-    print(f"simulated in {time.monotonic() - started_s:.1f} s\n\nNext: agentload report {place.database} --run {made.playing.plan.run}")
+    print(f"simulated in {time.monotonic() - started_s:.1f} s\n\nNext: agentload report {place.database} --run {run}")
 
 
 def _search(study: Search, place: Place, *, is_dry: bool, as_json: bool) -> None:
@@ -154,32 +135,18 @@ def _probe(study: Probe, place: Place, *, is_dry: bool, as_json: bool, is_gated:
     if study.matrix:
         _isolate(study, place, as_json=as_json, is_gated=is_gated)
         return
-    with reached(endpoints_of(study.servers), noise=True, seed=0) as arms:
-        found = asyncio.run(probed(arms, tokens=study.prompt_tokens, prompts=study.prompts))
+    found = probe(study, TERMINAL)
     print_json(found) if as_json else _print_probed(found)
     if is_gated and (troubles := tuple(found.troubles())):
         raise GateError("; ".join(troubles), hint="see --enable-prefix-caching and --kv-cache-dtype of the servers, and their logs")
 
 
 def _isolate(study: Probe, place: Place, *, as_json: bool, is_gated: bool) -> None:
-    arms = launchable(endpoints_of(study.servers), option="--matrix")
-    logs = Path(study.servers.logs)
-    cells = tuple(
-        isolated(
-            combinations(arms, graphs=study.graphs),
-            tokens=study.prompt_tokens,
-            prompts=study.prompts,
-            logs=logs,
-            start_s=study.servers.start_timeout_s,
-            told=notice,
-        )
-    )
-    if place.into is not None:
-        keep(rows(cells, run_id=place.into), place.database, run_id=place.into, name="isolation")
+    cells = isolate(study, place, TERMINAL)
     print_json(cells) if as_json else _print_cells(cells)
     bad = [each for each in cells if each.outcome != "ok"]
     if is_gated and bad:
-        raise GateError(f"{len(bad)} of {len(cells)} combinations are not fit for use", hint=f"the servers' logs: {logs}")
+        raise GateError(f"{len(bad)} of {len(cells)} combinations are not fit for use", hint=f"the servers' logs: {study.servers.logs}")
 
 
 def _print_cells(cells: tuple[Cell, ...]) -> None:

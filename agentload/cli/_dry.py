@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from agentload.layout.cost import Cost
+from agentload.layout.cost import Cost, about
 from agentload.layout.long_run import Fills
 from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan
 from agentload.protocol.stretches import stretches, where
-
-LONG_MIN: Final = 60.0
-
-
-def about(minutes: float) -> str:
-    """Write a rough duration: nobody counts eighteen hours in minutes."""
-    return f"about {minutes / 60:.0f} h" if minutes >= 120 else f"about {max(1, round(minutes))} min"
-
-
-def warning(cost: Cost) -> str | None:
-    """Say that a replay will take long: most of a trace is waiting, which its name does not tell."""
-    if cost.minutes < LONG_MIN:
-        return None
-    return f"this takes {about(cost.minutes)}; shorter with --wait-cap user=5, --sessions 16 or --max-calls (--dry-run says how long)"
 
 
 def describe(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:

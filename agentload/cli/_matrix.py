@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agentload.cli._dry import about
 from agentload.cli._table import table
-from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
+from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S, about
 from agentload.matrix.described import LeftOut, Matrix
 from agentload.matrix.parts import Part
 from agentload.matrix.steps import Estimate, Step

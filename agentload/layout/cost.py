@@ -15,6 +15,7 @@ from agentload.tracefile.reuse import BLOCK, IdealCache
 # An ordinary 8B model on one current GPU; said beside the figure that rests on it.
 ASSUMED_TOKEN_S = 0.02
 ASSUMED_PREFILL_TOKENS_PER_S = 10_000.0
+LONG_MIN: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,17 @@ class Cost:
     minutes: float
     """Rough: from the trace's waits and the assumed speeds."""
     assumed: str = field(default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new prompt tokens a second")
+
+    def warning(self) -> str | None:
+        """Say that a replay will take long: most of a trace is waiting, which its name does not tell."""
+        if self.minutes < LONG_MIN:
+            return None
+        return f"this takes {about(self.minutes)}; shorter with --wait-cap user=5, --sessions 16 or --max-calls (--dry-run says how long)"
+
+
+def about(minutes: float) -> str:
+    """Write a rough duration: nobody counts eighteen hours in minutes."""
+    return f"about {minutes / 60:.0f} h" if minutes >= 120 else f"about {max(1, round(minutes))} min"
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,8 @@ class Crowd:
 
     study: Search
     trace: Trace
+    play: Callable[[Leg], Played] = lambda leg: asyncio.run(leg.play())
+    """Plays a trial to its end."""
 
     @property
     def limits(self) -> Limits:
@@ -269,7 +271,7 @@ class Crowd:
                 sample_s=max(0.5, min(5.0, self.study.trial_s / 30)),
             )
             try:
-                played = asyncio.run(Leg(playing).play())
+                played = self.play(Leg(playing))
             except EndpointError as error:
                 raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
             rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]

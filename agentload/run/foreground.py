@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
+from agentload.ask.probes import Probed, probed
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import COMMANDED, Facts
 from agentload.endpoints.identity import identify
@@ -25,20 +27,22 @@ from agentload.model.metrics import ClockStart, clock_start
 from agentload.model.plan import Plan, Round
 from agentload.protocol.stretches import stretches, where
 from agentload.run.ask import Leg as AskLeg
-from agentload.run.capacity import Crowd, Found, find, keep_searches
+from agentload.run.capacity import Crowd, Found, find, keep, keep_searches
 from agentload.run.files import read_traces
 from agentload.run.inquiry import Asked, Eval
 from agentload.run.inquiry import Listener as AnswerListener
+from agentload.run.isolation import Cell, combinations, isolated, rows
 from agentload.run.past import Past, needless, past
 from agentload.run.play import Leg, Played, Playing
-from agentload.run.prepared import Place, endpoints_of, launching
+from agentload.run.prepared import Place, Prepared, endpoints_of, launchable, launching
 from agentload.run.questions import Question
 from agentload.run.servers import arms_of, reached
-from agentload.run.simulate import quiet
-from agentload.study.kinds import Search
+from agentload.run.simulate import Simulation, quiet, store
+from agentload.study.kinds import Probe, Replay, Search
 from agentload.study.parts import Live, Virtual
 
 Stop = Callable[[], None]
+T = TypeVar("T")
 
 
 def _nobody(_: str) -> None:
@@ -59,6 +63,32 @@ class Audience:
     """Calls the stop when it wants one, from inside the event loop."""
 
 
+def simulate(made: Prepared, audience: Audience, *, told: Callable[[int], None] = lambda _: None) -> str:
+    """Play what is laid out in virtual time, and store it; return the run's name. *told* hears how many rows there are so far."""
+    assert isinstance(made.playing, Simulation), made.playing
+    _warn(None if made.fills is None else made.fills.warning(), audience)
+    store(made.playing, told=told)
+    return made.playing.plan.run
+
+
+def measure(made: Prepared, place: Place, audience: Audience) -> Played:
+    """Play what is prepared for live servers, and say what its reader should know: that it takes long, that its timings are void."""
+    playing = made.playing
+    assert isinstance(playing, Playing), playing
+    if made.fills is not None:
+        _warn(made.fills.warning(), audience)
+    elif place.resume is None and isinstance(playing.study, Replay):
+        _warn(made.cost.warning(), audience)
+    ended = (played_in_stages if isinstance(playing.study, Replay) else played)(playing, audience)
+    _warn(ended.health.void and f"timings are void: {ended.health.void}", audience)
+    return ended
+
+
+def _warn(said: str | None, audience: Audience) -> None:
+    if said:
+        audience.notice(f"warning: {said}")
+
+
 def played(playing: Playing, audience: Audience) -> Played:
     """Play one part of a run. A first stop lets what is in flight come to its end, a second cancels it."""
     with audience.progress(cost(playing.plan), clock_start(playing.plan.load)) as listener:
@@ -76,7 +106,7 @@ def played_in_stages(playing: Playing, audience: Audience) -> Played:
             continue
         if step.taken_from:
             try:
-                asyncio.run(exchanged(step, before.facts, notice=audience.notice, goes_on=playing.goes_on))
+                _finished(exchanged(step, before.facts, notice=audience.notice, goes_on=playing.goes_on), audience)
             except KeyboardInterrupt as stopped:
                 raise InterruptError(
                     "stopped before the servers were exchanged; the first half is stored", hint=f"exchange them, then: {playing.goes_on}"
@@ -110,6 +140,25 @@ def _part(playing: Playing, listener: Listener | None, audience: Audience) -> Pl
         raise InterruptError("stopped before anything more was sent", hint=f"go on with: {playing.goes_on}") from stopped
 
 
+def _finished(work: Coroutine[Any, Any, T], audience: Audience) -> T:
+    """Run work that has nothing to bring to an end; a stop ends it as Ctrl-C does, by KeyboardInterrupt."""
+
+    async def finish() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            task.cancel()
+
+        with audience.stopping(stop):
+            return await work
+
+    try:
+        return asyncio.run(finish())
+    except asyncio.CancelledError as stopped:
+        raise KeyboardInterrupt from stopped
+
+
 def asked(evaluation: Eval, audience: Audience) -> Asked:
     """Ask one part's questions. A stop lets what is in flight come to its end."""
 
@@ -132,7 +181,7 @@ def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ..
             found = [find(study, trace, arm) for arm in (chosen if noise else quiet(chosen).values())]
         case Live() as servers:
             wanted, starting = endpoints_of(servers), launching(servers)
-            crowd = Crowd(study=study, trace=trace)
+            crowd = Crowd(study=study, trace=trace, play=lambda leg: _finished(leg.play(), audience))
             with reached(wanted, noise=servers.noise, seed=study.seed) as arms:
                 for arm in arms:
                     if starting is None:
@@ -145,6 +194,29 @@ def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ..
         at_ns = time.time_ns() if isinstance(study.servers, Live) else None
         keep_searches(found, place.database, run=place.into, at_ns=at_ns, study=study, classes=classes)
     return tuple(found)
+
+
+def probe(study: Probe, audience: Audience) -> Probed:
+    """Try servers that run, as a probe says."""
+    with reached(endpoints_of(study.servers), noise=True, seed=0) as arms:
+        return _finished(probed(arms, tokens=study.prompt_tokens, prompts=study.prompts), audience)
+
+
+def isolate(study: Probe, place: Place, audience: Audience) -> tuple[Cell, ...]:
+    """Try each feature on a server of its own, one after the other; what was seen is kept beside the run that is joined, if any."""
+    cells = tuple(
+        isolated(
+            combinations(launchable(endpoints_of(study.servers), option="--matrix"), graphs=study.graphs),
+            tokens=study.prompt_tokens,
+            prompts=study.prompts,
+            logs=Path(study.servers.logs),
+            start_s=study.servers.start_timeout_s,
+            told=audience.notice,
+        )
+    )
+    if place.into is not None:
+        keep(rows(cells, run_id=place.into), place.database, run_id=place.into, name="isolation")
+    return cells
 
 
 def require(found: Sequence[Found]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.layout.cost import Cost, cost, ideal_hit_rates
+from agentload.layout.cost import Cost, about, cost, ideal_hit_rates
 from agentload.layout.plan import plan
 from agentload.model.plan import Budget, Cache, ClosedLoop, Design, Load, OpenLoop, Recorded, WaitScale
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -104,3 +104,17 @@ def test_the_ideal_is_what_an_empty_cache_of_each_pair_could_find(sessions: int,
 @pytest.mark.parametrize(("block", "rate"), [(None, 320 / 800), (128, 256 / 800), (512, 0.0)])
 def test_a_cache_of_larger_blocks_finds_less(block: int | None, rate: float) -> None:
     assert ideal_hit_rates(plan(trace(1), ["a"], run="r", pairs=1), block=block) == {"chat": pytest.approx(rate)}
+
+
+@pytest.mark.parametrize(
+    ("minutes", "said"), [(0.2, "about 1 min"), (26.4, "about 26 min"), (119.0, "about 119 min"), (1095.0, "about 18 h")]
+)
+def test_long_durations_are_told_in_hours(minutes: float, said: str) -> None:
+    assert about(minutes) == said
+
+
+@pytest.mark.parametrize(("minutes", "is_told"), [(59.0, False), (60.0, True)])
+def test_a_long_replay_is_told_with_what_makes_it_shorter(minutes: float, is_told: bool) -> None:  # noqa: FBT001  # a case
+    told = Cost(rounds=12, calls_by_arm={"a": 1}, prompt_tokens=1, output_tokens=1, minutes=minutes).warning()
+    assert (told is not None) == is_told
+    assert told is None or told.startswith("this takes about 60 min; shorter with --wait-cap")
