@@ -10,7 +10,7 @@ Raised = TypeVar("Raised", bound=BaseException)
 class AgentloadError(Exception):
     """Say what is wrong, where and with which value; `hint` is the command or the edit that mends it.
 
-    Only the command line catches it, prints `error:` and `hint:` and exits with 1.
+    The command line prints `error:` and `hint:` and exits with 1; whoever calls from Python catches it.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:

@@ -58,6 +58,18 @@ def test_the_example_of_a_trace_can_be_played(tmp_path: Path) -> None:
     assert check(read(tmp_path / "example.jsonl")).problems == ()
 
 
+@pytest.mark.loopback
+def test_the_examples_for_python_run_as_they_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = HOUSE / "docs" / "python.md"
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert {language for language, _ in blocks} == {"python"}
+    names: dict[str, object] = {}
+    for _, block in blocks:
+        exec(compile(block, page.name, "exec"), names)
+    assert (tmp_path / "reports" / "today" / "decision.md").is_file()
+
+
 @pytest.mark.parametrize(("page", "line"), [("docs/architecture.md", r"^\| `(\w+)` \|"), ("README.md", r"(?:^| {2,})(\w+)/ ")])
 def test_every_room_has_its_line(page: str, line: str) -> None:
     rooms = {path.parent.name for path in (HOUSE / "agentload").glob("*/__init__.py")} - {"model"}
