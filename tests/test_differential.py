@@ -11,6 +11,7 @@ from statistics import median
 import pytest
 
 from agentload.builtin import find
+from agentload.dispatch.dispatcher import PlayEnd
 from agentload.emulator.profile import parse
 from agentload.layout.plan import plan
 from agentload.live.caller import Speech
@@ -24,7 +25,6 @@ from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.protocol.dispatcher import PlayEnd
 from agentload.serve.server import Options, Running, serve
 from agentload.store import journal
 from agentload.store.places import worker_journals

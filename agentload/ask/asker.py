@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from agentload.dispatch.fault import fault
+from agentload.dispatch.fault import masked as cut
 from agentload.endpoints.endpoint import Endpoint, masked, socket_of
 from agentload.endpoints.reach import proxy, trusted
-from agentload.protocol.fault import fault
-from agentload.protocol.fault import masked as cut
 from agentload.tasks import Json
 from agentload.telemetry.reach import plain
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from agentload.ask.asker import Failed, client, told
+from agentload.dispatch.garbage import garbage
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
-from agentload.protocol.garbage import garbage
 from agentload.tasks import Json
 
 TIMEOUT_S: Final = 600.0

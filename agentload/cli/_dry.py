@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from agentload.dispatch.stretches import stretches, where
 from agentload.layout.cost import Cost, about
 from agentload.layout.long_run import Fills
 from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan
-from agentload.protocol.stretches import stretches, where
 
 
 def describe(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from agentload.dispatch.counting import Counting
+from agentload.dispatch.fault import without
 from agentload.errors import EndpointError
-from agentload.protocol.counting import Counting
-from agentload.protocol.fault import without
 
 SCHEMES: Final = frozenset({"http", "https", "http+unix"})
 _USER: Final = re.compile(r"(?<=://)[^/\s?#'\"]+@")

@@ -15,12 +15,12 @@ from typing import Final, Literal
 
 import aiohttp
 
+from agentload.dispatch.gateway import gateway
 from agentload.endpoints.arguments import arguments
 from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
 from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import Scrape, joined, parse
-from agentload.protocol.gateway import gateway
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import plain

@@ -16,11 +16,11 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from agentload.dispatch.counting import Counting
 from agentload.endpoints.endpoint import Connections, Endpoint, Launch, checked_url, without_credentials, without_user
 from agentload.endpoints.facts import EXPECTABLE
 from agentload.endpoints.keys import holds_key, keys_in_body, keys_in_environment, keys_in_headers
 from agentload.errors import EndpointError
-from agentload.protocol.counting import Counting
 
 Text: TypeAlias = str | int | float
 """What YAML makes of a text without quotes."""

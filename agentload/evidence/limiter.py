@@ -10,7 +10,7 @@ import duckdb
 from agentload.evidence.plays import Play, counted, tabled
 
 # A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever counts requests of a key: in an answer's head,
-# or in a stream whose head said 200 (`protocol.call` puts its code before what it said).
+# or in a stream whose head said 200 (`dispatch.call` puts its code before what it said).
 _QUERY: Final = """
 SELECT c.arm, count(*) FILTER (c.http_status = 429 OR (c.status = 'busy' AND starts_with(c.error, '429 '))) / count(*)
 FROM calls_row AS c JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.until_ns

@@ -9,13 +9,13 @@ from itertools import pairwise
 from random import Random
 from typing import Final
 
+from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.stretches import stretches
 from agentload.errors import PlanError
 from agentload.model.commands import Limits
 from agentload.model.controls import is_control
 from agentload.model.plan import Block, Cache, Design, Load, Plan, Play, Round
 from agentload.model.trace import Session, Trace
-from agentload.protocol.arrivals import seeded
-from agentload.protocol.stretches import stretches
 
 
 def plan(

@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
+from agentload.dispatch.call import Asked
+from agentload.dispatch.counting import Counting
 from agentload.live.wire import Wire, WireFacts, WireRequest
 from agentload.model.commands import Cancel, Forget, Halt, Outcome, Prepare, Send
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Prompt, Renderer
-from agentload.protocol.call import Asked
-from agentload.protocol.counting import Counting
 
 CONNECT_S: Final = 10.0
 BREATH_S: Final = 0.003  # what a call that was handed over needs the loop for: a connection of its own, and the write

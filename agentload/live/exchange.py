@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from agentload.dispatch.call import CallMachine, Failure
+from agentload.dispatch.sse import Parsed
 from agentload.live.channel import Link
 from agentload.live.hub import Hub
 from agentload.live.incoming import Incoming, NotHttpError
 from agentload.live.pump import Pump
 from agentload.live.stamps import Clock
 from agentload.model.commands import Halt
-from agentload.protocol.call import CallMachine, Failure
-from agentload.protocol.sse import Parsed
 
 SECOND: Final = 1_000_000_000
 EXPECT_S: Final = 1.0  # RFC 9110, section 10.1.1: do not wait for a 100 that an old server never sends

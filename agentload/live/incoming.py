@@ -6,9 +6,9 @@ from typing import Final, Literal, TypeAlias
 
 import httptools
 
-from agentload.protocol.document import document
-from agentload.protocol.fault import body_fault
-from agentload.protocol.sse import Parsed, StreamParser
+from agentload.dispatch.document import document
+from agentload.dispatch.fault import body_fault
+from agentload.dispatch.sse import Parsed, StreamParser
 
 BODY_BYTES: Final = 64 << 20  # of an answer that is not a stream
 Form: TypeAlias = Literal["stream", "answer", "fault", "other"]

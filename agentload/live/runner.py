@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol, assert_never
 
+from agentload.dispatch.dispatcher import Dispatcher, PlayEnd
+from agentload.dispatch.row import row
 from agentload.live.alarm import Alarm
 from agentload.live.health import Health, Monitor
 from agentload.live.station import Called, swept_rarely
@@ -36,8 +38,6 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Plan
 from agentload.model.rows import CallRow, Row
-from agentload.protocol.dispatcher import Dispatcher, PlayEnd
-from agentload.protocol.row import row
 
 FLUSH_S = 0.5
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from agentload.dispatch.checking import checked
+from agentload.dispatch.row import row
 from agentload.errors import AgentloadError
 from agentload.live.caller import PromptCaller, Speech
 from agentload.live.health import Health
@@ -25,8 +27,6 @@ from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send
 from agentload.model.rows import CallRow, Row
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import Tokenizer
-from agentload.protocol.checking import checked
-from agentload.protocol.row import row
 from agentload.store.places import RAW
 
 RENEW_S: Final = 300.0  # tokens that expire live for an hour, as a rule

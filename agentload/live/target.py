@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from agentload import __version__
+from agentload.dispatch.fault import without
 from agentload.endpoints.endpoint import without_credentials
 from agentload.errors import EndpointError
-from agentload.protocol.fault import without
 
 PORTS = {"http": 80, "https": 443}
 Policy: TypeAlias = Literal["session", "pool", "call"]

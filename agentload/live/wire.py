@@ -10,6 +10,9 @@ from functools import partial
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
 
+from agentload.dispatch.call import Asked, CallMachine
+from agentload.dispatch.fault import retry_after_ns
+from agentload.dispatch.gateway import deed
 from agentload.live.alarm import Timetable
 from agentload.live.channel import Link
 from agentload.live.connections import Connections, RefusedError
@@ -20,9 +23,6 @@ from agentload.live.raw import RawLog
 from agentload.live.stamps import Clock, Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Halt, Limits, Outcome, StampSource
-from agentload.protocol.call import Asked, CallMachine
-from agentload.protocol.fault import retry_after_ns
-from agentload.protocol.gateway import deed
 
 BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
 MAX_REDIRECTS: Final = 3

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from agentload.dispatch.dispatcher import PlayEnd
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import told
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
 from agentload.model.commands import Send, Settle
 from agentload.model.rows import BlockRow, CallRow, Row
-from agentload.protocol.dispatcher import PlayEnd
 from agentload.run.counts import Between, Tally
 from agentload.run.known import dated, differences, is_restarted, newly_missing, remembered
 from agentload.run.record import fingerprint, scraped

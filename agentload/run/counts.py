@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from agentload.dispatch.gateway import WHOLE_TOKENS, is_in_one_piece
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.commands import Send, Status
 from agentload.model.rows import CallRow
-from agentload.protocol.gateway import WHOLE_TOKENS, is_in_one_piece
 
 COUNTED: Final[frozenset[Status]] = frozenset({"ok", "long", "garbage"})
 """Ends that a server counts as a success of its own."""

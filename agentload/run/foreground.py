@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from agentload.ask.probes import Probed, probed
+from agentload.dispatch.stretches import stretches, where
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import COMMANDED, Facts
 from agentload.endpoints.identity import identify
@@ -25,7 +26,6 @@ from agentload.layout.cost import Cost, cost
 from agentload.live.runner import Listener
 from agentload.model.metrics import ClockStart, clock_start
 from agentload.model.plan import Plan, Round
-from agentload.protocol.stretches import stretches, where
 from agentload.run.ask import Leg as AskLeg
 from agentload.run.capacity import Crowd, Found, find, keep, keep_searches
 from agentload.run.files import read_traces

@@ -16,12 +16,12 @@ from random import Random
 from typing import Final, Literal
 
 from agentload.ask.asker import Answered, Asker, Failed
+from agentload.dispatch.garbage import garbage
+from agentload.dispatch.naming import named
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify, served_model
 from agentload.errors import EndpointError, StoreError
 from agentload.model.rows import AnswerRow
-from agentload.protocol.garbage import garbage
-from agentload.protocol.naming import named
 from agentload.run.known import remembered
 from agentload.run.past import Asked as AskedOf
 from agentload.run.past import asked_of

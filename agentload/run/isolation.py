@@ -19,6 +19,7 @@ from typing import Final, Literal, TypeAlias
 
 from agentload.ask.plain import Streamed, answers, compared
 from agentload.ask.probes import Reuse, reuse
+from agentload.dispatch.garbage import garbage
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
@@ -26,7 +27,6 @@ from agentload.endpoints.launch import EndedError, Running, start
 from agentload.errors import EndpointError, LaunchError
 from agentload.model.apart import ISOLATION
 from agentload.model.rows import ProbeRow
-from agentload.protocol.garbage import garbage
 
 # vLLM's switches; the last one given wins, so they may follow whatever the arms file says.
 PREFIX_CACHING: Final = {True: "--enable-prefix-caching", False: "--no-enable-prefix-caching"}

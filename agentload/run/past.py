@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from agentload.ask.asker import Answered
+from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan, Play, Round
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, Kind, LegRow, Row, RunRow
-from agentload.protocol.stretches import stretches, where
 from agentload.run.known import began_as
 from agentload.run.questions import Question
 from agentload.store import journal

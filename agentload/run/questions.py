@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from agentload.ask.asker import Answered, Asker
+from agentload.dispatch.naming import named
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.errors import EndpointError, UsageError
@@ -20,7 +21,6 @@ from agentload.prompts.count import count
 from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Part, Tokenizer
 from agentload.prompts.words import WORDS
-from agentload.protocol.naming import named
 from agentload.tasks import Grade, Item, catalog
 from agentload.tasks.parts.custom import EXAMPLE, Own, parse
 from agentload.tasks.parts.grading import grade_all

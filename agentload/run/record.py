@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from agentload import __version__
+from agentload.dispatch.stretches import stretches, where
 from agentload.endpoints.endpoint import Endpoint, without_credentials
 from agentload.endpoints.identity import Identity, kind_of, served_model
 from agentload.endpoints.weights import config_file
@@ -24,7 +25,6 @@ from agentload.layout.cost import ideal_hit_rates
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, Row, RunRow, SampleRow
 from agentload.model.trace import Header
-from agentload.protocol.stretches import stretches, where
 from agentload.study.argv import command
 from agentload.study.change import extended
 from agentload.study.document import json_text

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentload import __version__
+from agentload.dispatch.stretches import stretches
 from agentload.endpoints.identity import Identity
 from agentload.kvmath.pool import pool_of
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
-from agentload.protocol.stretches import stretches
 from agentload.run.record import again, run_row
 from agentload.serve.facts import Facts
 from agentload.store import journal

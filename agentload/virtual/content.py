@@ -10,13 +10,13 @@ from itertools import chain, takewhile
 
 import msgspec
 
+from agentload.dispatch.naming import SALT_TOKENS
 from agentload.emulator.answers import answer
 from agentload.model.commands import Send
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Segment
 from agentload.prompts.count import pieces
 from agentload.prompts.renderer import Renderer
-from agentload.protocol.naming import SALT_TOKENS
 
 Run = tuple[str, int]
 

@@ -15,6 +15,13 @@ from typing import assert_never
 
 import numpy as np
 
+from agentload.dispatch.call import Asked, CallMachine
+from agentload.dispatch.checking import checked
+from agentload.dispatch.dispatcher import Dispatcher
+from agentload.dispatch.row import row
+from agentload.dispatch.session import live_key
+from agentload.dispatch.sse import Parsed
+from agentload.dispatch.stretches import stretches, where
 from agentload.emulator.calls import Finished, FirstToken, Gauges, Rejected, Request
 from agentload.emulator.engine import Engine
 from agentload.emulator.noise import slowed
@@ -43,13 +50,6 @@ from agentload.model.profile import ArmProfile
 from agentload.model.rows import BlockRow, Row, SampleRow
 from agentload.model.stamps import US, Stamps
 from agentload.prompts.renderer import Renderer
-from agentload.protocol.call import Asked, CallMachine
-from agentload.protocol.checking import checked
-from agentload.protocol.dispatcher import Dispatcher
-from agentload.protocol.row import row
-from agentload.protocol.session import live_key
-from agentload.protocol.sse import Parsed
-from agentload.protocol.stretches import stretches, where
 from agentload.virtual.content import Contents, Speaker
 
 SETTLE_NS = 1_000_000_000  # virtual time between rounds, as a live barrier takes

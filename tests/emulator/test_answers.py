@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from agentload.dispatch.garbage import garbage
 from agentload.emulator.answers import Found, altered, answer, read, success_rate
 from agentload.model.profile import Accuracy, ArmProfile
-from agentload.protocol.garbage import garbage
 from tests.emulator.arms import shipped, small
 
 HAY = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. " * 3

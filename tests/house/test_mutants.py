@@ -39,7 +39,7 @@ def test_a_mutant_says_where_it_is_and_how_it_reads() -> None:
 
 
 def test_every_module_can_be_written_from_its_tree() -> None:
-    for path in modules(HOUSE, "replay"):
+    for path in modules(HOUSE, "dispatch"):
         source = (HOUSE / path).read_text(encoding="utf-8")
         for mutant in mutants(source)[:1]:
             compile(mutated(source, mutant), path, "exec")
@@ -48,7 +48,7 @@ def test_every_module_can_be_written_from_its_tree() -> None:
 def test_a_room_is_judged_by_the_nearest_tests_that_mirror_it() -> None:
     assert modules(HOUSE, "report/policy") == [Path("agentload/report/policy.py")]
     assert modules(HOUSE, "advisor/gates")[0].parts == ("advisor", "gates", "__init__.py")
-    assert judges(HOUSE, "replay") == Path("tests/protocol")
+    assert judges(HOUSE, "dispatch") == Path("tests/dispatch")
     assert judges(HOUSE, "report/policy") == Path("tests/report/test_policy.py")
     assert judges(HOUSE, "builtin") == Path("tests/test_builtin.py")
 

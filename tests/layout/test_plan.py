@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
+from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
 from agentload.layout.plan import balanced_orders, cut, families, plan, starts_of, with_starts
 from agentload.layout.traces import sweep
 from agentload.model.plan import Design, Plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
-from agentload.protocol.stretches import stretches, where
 
 
 def session(

@@ -2,10 +2,10 @@
 
 import time
 
+from agentload.dispatch.call import Asked
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits, Outcome
-from agentload.protocol.call import Asked
 
 MS = 1_000_000
 SHORT = Limits(connect_ns=300 * MS, first_ns=300 * MS, idle_ns=200 * MS, total_ns=600 * MS)

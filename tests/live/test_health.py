@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from agentload.dispatch.row import row
 from agentload.live.alarm import Alarm
 from agentload.live.health import Monitor, more_workers, void_reason
 from agentload.live.wire import WireFacts
 from agentload.model.commands import Call, Limits, Outcome, Send
 from agentload.model.rows import CallRow
-from agentload.protocol.row import row
 
 
 @pytest.mark.parametrize(

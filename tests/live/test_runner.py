@@ -6,6 +6,8 @@ from functools import partial
 
 import pytest
 
+from agentload.dispatch.dispatcher import PlayEnd
+from agentload.dispatch.row import row
 from agentload.live.caller import Speech
 from agentload.live.health import Health
 from agentload.live.runner import Runner
@@ -16,10 +18,8 @@ from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send, Set
 from agentload.model.rows import Row
 from agentload.model.trace import Session, Turn
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.protocol.dispatcher import PlayEnd
-from agentload.protocol.row import row
+from tests.dispatch.playing import one_block, said
 from tests.live.scripted import END, STREAM, Peer, good, serving
-from tests.protocol.playing import one_block, said
 
 SECOND = 1_000_000_000
 

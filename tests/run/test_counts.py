@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from agentload.dispatch.row import row
 from agentload.endpoints.endpoint import Endpoint
 from agentload.model.commands import Call, Limits, Outcome, Send, Status
 from agentload.model.rows import CallRow
-from agentload.protocol.row import row
 from agentload.run.counts import Between, Tally
 from tests.evidence.runs import call as timed
 

@@ -17,6 +17,7 @@ import duckdb
 import pytest
 
 from agentload.ask.probes import crossed, reuse
+from agentload.dispatch.call import Asked
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
@@ -36,7 +37,6 @@ from agentload.model.commands import Limits, Outcome
 from agentload.model.plan import ClosedLoop, Load
 from agentload.model.rows import BlockRow, CallRow, RunRow, SampleRow
 from agentload.model.trace import Trace
-from agentload.protocol.call import Asked
 from agentload.run.play import Leg, Playing
 from agentload.store import journal
 from agentload.store.database import reading

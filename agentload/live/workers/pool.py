@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
+from agentload.dispatch.row import row
 from agentload.errors import AgentloadError, LaunchError
 from agentload.live.health import Health
 from agentload.live.runner import Caller
@@ -34,7 +35,6 @@ from agentload.live.workers.messages import (
 )
 from agentload.model.commands import Cancel, Forget, Prepare, Send
 from agentload.model.rows import Row
-from agentload.protocol.row import row
 
 STOP_S: Final = 5.0
 LEAD_NS: Final = 3_000_000  # how long before its instant a worker hears of a call: two wake-ups on a busy machine, with room

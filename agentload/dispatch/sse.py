@@ -9,12 +9,12 @@ from operator import eq
 
 import msgspec
 
+from agentload.dispatch.counting import Chunk, Kind, Shows, counted
+from agentload.dispatch.fault import Fault, fault
+from agentload.dispatch.framing import Framing
+from agentload.dispatch.shapes import Choice, ToolPiece, Usage, decode
 from agentload.model.commands import TokenRule
 from agentload.model.record import record
-from agentload.protocol.counting import Chunk, Kind, Shows, counted
-from agentload.protocol.fault import Fault, fault
-from agentload.protocol.framing import Framing
-from agentload.protocol.shapes import Choice, ToolPiece, Usage, decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from agentload.protocol.document import document
-from agentload.protocol.fault import Fault
-from agentload.protocol.sse import Parsed, ToolCall
+from agentload.dispatch.document import document
+from agentload.dispatch.fault import Fault
+from agentload.dispatch.sse import Parsed, ToolCall
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from agentload.dispatch.arrivals import SECOND
+from agentload.dispatch.intake import intake
 from agentload.model.plan import Block, Plan
 from agentload.model.trace import Session
-from agentload.protocol.arrivals import SECOND
-from agentload.protocol.intake import intake
 
 CONNECT_NS: Final = SECOND // 50  # on a local network; where it takes longer, the call waits for it and says so
 TOKEN_NS: Final = 100  # to render one, on a busy core

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.dispatch.arrivals import SECOND, open_starts, seeded
+from agentload.dispatch.intake import AHEAD_NS, Intake
 from agentload.model.plan import Burst, ClosedLoop, OpenLoop
 from agentload.model.trace import Session
-from agentload.protocol.arrivals import SECOND, open_starts, seeded
-from agentload.protocol.intake import AHEAD_NS, Intake
 
 
 def starts(load: OpenLoop, until_s: float) -> list[float]:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from agentload.dispatch.dispatcher import Dispatcher
+from agentload.dispatch.foresight import CONNECT_NS, TOKEN_NS
 from agentload.model.commands import Ended, Event, Outcome, Send, Settle, Started, Stopped, Wake, Woke
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.plan import Recorded as AsRecorded
 from agentload.model.trace import Session, TurnRef
-from agentload.protocol.dispatcher import Dispatcher
-from agentload.protocol.foresight import CONNECT_NS, TOKEN_NS
-from tests.protocol.playing import S, one_block, play, took
-from tests.protocol.talks import instants, talk
+from tests.dispatch.playing import S, one_block, play, took
+from tests.dispatch.talks import instants, talk
 
 
 def test_a_retry_is_a_further_attempt_with_its_own_name() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
+from agentload.dispatch.naming import request_id
 from agentload.model.plan import Play
-from agentload.protocol.naming import request_id
 
 PLAY = Play(block=0, arm="a", pair=0, salt="s")
 

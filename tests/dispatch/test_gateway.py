@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.protocol.gateway import deed, gateway, is_in_one_piece
+from agentload.dispatch.gateway import deed, gateway, is_in_one_piece
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from agentload.dispatch.arrivals import seeded
+from agentload.dispatch.naming import request_id
 from agentload.model.commands import Call, Prepare, Send, Skip, Watch
 from agentload.model.plan import Plan, Play
 from agentload.model.trace import Session
-from agentload.protocol.arrivals import seeded
-from agentload.protocol.naming import request_id
 
 
 class Outgoing:

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.protocol.framing import Framing
+from agentload.dispatch.framing import Framing
 
 STREAMS = st.lists(st.sampled_from(["data: a", "data:b", "data", ": ping", "event: x", "id: 7", "", "", "data: é:1"]), max_size=12)
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])

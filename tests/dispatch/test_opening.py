@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from agentload.dispatch.dispatcher import Dispatcher
 from agentload.model.commands import Event, Finish, Lost, Open, Opened, Started, Stopped
 from agentload.model.plan import Budget, Load, Plan
 from agentload.model.trace import Session
-from agentload.protocol.dispatcher import Dispatcher
-from tests.protocol.playing import START, S, one_block, play, took
-from tests.protocol.talks import talk
+from tests.dispatch.playing import START, S, one_block, play, took
+from tests.dispatch.talks import talk
 
 
 def started(pairs: int, starts: tuple[int, ...], sessions: tuple[Session, ...] = (talk("s", 2),), *, load: Load | None = None) -> Plan:

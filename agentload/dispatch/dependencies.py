@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from agentload.dispatch.arrivals import SECOND
+from agentload.dispatch.session import Player
 from agentload.model.plan import Plan
 from agentload.model.trace import Session, TurnRef
-from agentload.protocol.arrivals import SECOND
-from agentload.protocol.session import Player
 
 REMEMBERED: Final = 10_000  # ended sessions that may still be referred to; the trace format promises no longer reach
 

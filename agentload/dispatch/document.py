@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from agentload.protocol.fault import body_fault
-from agentload.protocol.shapes import Delta, Function, Usage, decode
-from agentload.protocol.sse import Parsed, ToolCall
+from agentload.dispatch.fault import body_fault
+from agentload.dispatch.shapes import Delta, Function, Usage, decode
+from agentload.dispatch.sse import Parsed, ToolCall
 
 
 def document(body: bytes) -> Parsed:

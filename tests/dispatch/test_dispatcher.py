@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentload.dispatch.dispatcher import Dispatcher
 from agentload.model.commands import Ended, Lost, Outcome, Send, Started, Stopped
 from agentload.model.plan import ClosedLoop, Load, OpenLoop
 from agentload.model.plan import Recorded as AsRecorded
 from agentload.model.trace import Session, TurnRef
-from agentload.protocol.dispatcher import Dispatcher
-from tests.protocol.playing import S, one_block, play, took
-from tests.protocol.talks import talk
+from tests.dispatch.playing import S, one_block, play, took
+from tests.dispatch.talks import talk
 
 
 def test_every_pair_is_played_on_every_arm_with_the_same_salt() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentload.model.trace import Session, Turn
-from tests.protocol.playing import Log, S, said
+from tests.dispatch.playing import Log, S, said
 
 
 def talk(name: str, turns: int, *, start_s: float | None = 0.0, wait_s: float = 1.0, **first: object) -> Session:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.protocol.garbage import garbage
+from agentload.dispatch.garbage import garbage
 
 
 @pytest.mark.parametrize(

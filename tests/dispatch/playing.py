@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from agentload.dispatch.dispatcher import Dispatcher, PlayEnd
 from agentload.model.commands import (
     Cancel,
     Command,
@@ -29,7 +30,6 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Block, Load, Plan, Play, Round
 from agentload.model.trace import Header, Segment, Session
-from agentload.protocol.dispatcher import Dispatcher, PlayEnd
 
 S = 1_000_000_000
 START = 20 * S

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentload.protocol.arrivals import SECOND
+from agentload.dispatch.arrivals import SECOND
 
 MESSAGE_CHARS = 200
 BEGUN_CHARS = 3  # of a key that a cut left standing; fewer tell nothing

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import assert_never
 
+from agentload.dispatch.arrivals import SECOND, seeded, starts
 from agentload.model.plan import Arrivals, Block, ClosedLoop, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session
-from agentload.protocol.arrivals import SECOND, seeded, starts
 
 AHEAD_NS = SECOND // 2  # a session is handed out this long before it starts, so that its first prompt can be made ready
 

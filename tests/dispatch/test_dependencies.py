@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from agentload.dispatch.session import shortened
 from agentload.model.check import Has
 from agentload.model.commands import Outcome, Reply, Send
 from agentload.model.plan import ClosedLoop, Load, WaitScale
 from agentload.model.trace import Segment, Session, Turn, TurnRef
-from agentload.protocol.session import shortened
-from tests.protocol.playing import S, one_block, play, said, took
-from tests.protocol.talks import instants, talk
+from tests.dispatch.playing import S, one_block, play, said, took
+from tests.dispatch.talks import instants, talk
 
 
 def test_a_turn_is_due_when_the_one_before_it_is_complete_plus_its_wait() -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from agentload.dispatch.garbage import garbage
+from agentload.dispatch.sse import Parsed
 from agentload.model.commands import Halt, Limits, Outcome, Reply, StampSource, Status
 from agentload.model.record import record
 from agentload.model.stamps import Stamps, stamps
-from agentload.protocol.garbage import garbage
-from agentload.protocol.sse import Parsed
 
 Stage: TypeAlias = Literal["connecting", "waiting", "streaming", "ended"]
 Failure: TypeAlias = Literal["refused", "reset", "connect_timeout", "unreadable"]

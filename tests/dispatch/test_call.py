@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.dispatch.call import Asked, CallMachine
+from agentload.dispatch.fault import Fault
+from agentload.dispatch.sse import Parsed
 from agentload.model.commands import Limits, Outcome, Reply, Status
 from agentload.model.stamps import stamps
-from agentload.protocol.call import Asked, CallMachine
-from agentload.protocol.fault import Fault
-from agentload.protocol.sse import Parsed
 
 LIMITS = Limits(connect_ns=100, first_ns=1_000, idle_ns=300, total_ns=5_000)
 T0 = 10_000

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.protocol.fault import Fault, body_fault, masked, retry_after_ns, without
+from agentload.dispatch.fault import Fault, body_fault, masked, retry_after_ns, without
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 PROMPT = "my diary of the third of May, which nobody may read"

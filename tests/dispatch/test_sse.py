@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.protocol.fault import Fault
-from agentload.protocol.sse import Parsed, StreamParser, ToolCall
+from agentload.dispatch.fault import Fault
+from agentload.dispatch.sse import Parsed, StreamParser, ToolCall
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 STREAMS = sorted(path.name for path in WIRE.glob("*.sse"))

@@ -1,9 +1,9 @@
 from dataclasses import fields
 
+from agentload.dispatch.row import row
 from agentload.model.commands import Call, Limits, Outcome, Send
 from agentload.model.rows import CallRow
 from agentload.model.stamps import stamps
-from agentload.protocol.row import row
 
 
 def test_a_row_holds_every_field_of_what_was_sent_and_how_it_ended() -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from agentload.dispatch.block import BlockPlay
+from agentload.dispatch.foresight import foresight
 from agentload.model.commands import (
     Cancel,
     Chunks,
@@ -30,8 +32,6 @@ from agentload.model.commands import (
     Woke,
 )
 from agentload.model.plan import Plan, Play, Round
-from agentload.protocol.block import BlockPlay
-from agentload.protocol.foresight import foresight
 
 MAX_REPLAYS = 2  # a pair that is void this often after its first play stays void
 

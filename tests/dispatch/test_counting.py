@@ -1,7 +1,7 @@
 import pytest
 
+from agentload.dispatch.counting import Chunk, Shows, counted
 from agentload.model.commands import TokenRule
-from agentload.protocol.counting import Chunk, Shows, counted
 
 
 def chunk(shows: Shows = "text", *, ids: int | None = None, total: int | None = None) -> Chunk:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, replace
 
+from agentload.dispatch.arrivals import SECOND
+from agentload.dispatch.dependencies import Dependencies
+from agentload.dispatch.foresight import Foresight
+from agentload.dispatch.intake import intake
+from agentload.dispatch.outgoing import Outgoing
+from agentload.dispatch.replies import Replies
+from agentload.dispatch.session import MissingReplyError, Player
 from agentload.model.commands import Call, Command, Ended, Forget, Send, Status
 from agentload.model.plan import Block, Plan, Play
 from agentload.model.trace import Session
-from agentload.protocol.arrivals import SECOND
-from agentload.protocol.dependencies import Dependencies
-from agentload.protocol.foresight import Foresight
-from agentload.protocol.intake import intake
-from agentload.protocol.outgoing import Outgoing
-from agentload.protocol.replies import Replies
-from agentload.protocol.session import MissingReplyError, Player
 
 BACKOFF_NS = SECOND  # wait before a second attempt; doubles with each further one
 RETRIABLE: frozenset[Status] = frozenset({"refused", "reset", "connect_timeout", "busy"})
