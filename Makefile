@@ -91,7 +91,7 @@ coverage: $(READY) ## run the tests and print the share of branches that they ta
 	-$(PYTEST) --numprocesses 2 --dist loadscope --cov --cov-report=
 	@$(BIN)/python -m tests.house.covered
 
-mutants: $(READY) ## break one thing at a time in a room and see whether its tests notice (ROOM=protocol N=60 SEED=0 TESTS=…)
+mutants: $(READY) ## break one thing at a time in a room and see whether its tests notice (ROOM=dispatch N=60 SEED=0 TESTS=…)
 	@$(BIN)/python -m tests.house.mutants $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TESTS),--tests $(TESTS))
 
 wheel: $(READY) ## build dist/*.whl and dist/*.tar.gz
