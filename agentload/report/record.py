@@ -15,7 +15,7 @@ from agentload.evidence.capacity import Held, held
 from agentload.evidence.memory import gpu_memory
 from agentload.report.advise import evidence_of
 from agentload.report.document import document
-from agentload.report.parts import Document, Table
+from agentload.report.parts import Document, Listing, Table
 from agentload.report.policy import Setting
 from agentload.report.read import facts
 from agentload.store.database import reading
@@ -89,15 +89,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """One of the four lists over all models."""
-
-    heading: str
-    word: str
-    items: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLine:
     """What was decided for one model, in a line."""
 
@@ -115,7 +106,7 @@ class Page:
 
     title: str
     banners: tuple[str, ...]
-    lists: tuple[Listed, ...]
+    lists: tuple[Listing, ...]
     no_difference: tuple[str, ...]
     models: tuple[ModelLine, ...]
     tables: tuple[Table, ...]

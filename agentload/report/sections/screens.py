@@ -10,7 +10,7 @@ from advisor.verdict import ArmVerdict, BucketResult, LegState
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.labels import cost, noun
-from agentload.report.parts import Cell, Table, Tone
+from agentload.report.parts import Cell, Table, Tone, table
 from agentload.report.sections.view import View
 
 _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {"yes": (" ✓", "good"), "equal": (" ✓", "good"), "no": (" ✗", "bad")}
@@ -30,7 +30,7 @@ def server(view: View) -> Table:
     cells = [(Cell(text=name), *(make(view, arm) for arm in view.arms)) for name, make in rows]
     optional = {"KV pool; cached prompt share", "worst bucket; buckets down"}
     kept = [row for row in cells if row[0].text not in optional or any(cell != ABSENT for cell in row[1:])]
-    return Table(title="Whole server, your mix", columns=("", *(labels.arm(name) for name in view.arms)), rows=tuple(kept))
+    return table("Whole server, your mix", ("", *map(labels.arm, view.arms)), kept)
 
 
 def _turn_time(view: View, arm: str) -> Cell:
@@ -144,8 +144,7 @@ def classes(view: View) -> Table | None:
         f"{focus} {ttft}",
         f"verdict for {focus}",
     )
-    rows = tuple(_class_row(view, name, first_token) for name in view.workloads)
-    return Table(title="By workload class", columns=columns, rows=rows)
+    return table("By workload class", columns, (_class_row(view, name, first_token) for name in view.workloads))
 
 
 def _first_token(view: View) -> tuple[str, Callable[[View, str], Cell]]:

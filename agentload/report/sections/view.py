@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from advisor.steps import Step
 from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.charts.spec import Mark, Series
 from agentload.report.commands import suggested
 from agentload.report.parts import RunFacts
 
@@ -62,6 +64,13 @@ class View:
             return "FP8 KV-cache"
         challengers = self.evidence.challengers
         return labels.arm(challengers[0].name) if len(challengers) == 1 else "a new arm"
+
+    def series(
+        self, arm: str, mark: Mark, xs: Iterable[float], ys: Iterable[float], *, tips: Iterable[str] = (), label: str | None = None
+    ) -> Series:
+        """Return values of an arm in its colour, under its name unless they are called otherwise."""
+        slot = labels.slots(self.evidence)[arm]
+        return Series(label=label or labels.arm(arm), slot=slot, mark=mark, xs=tuple(xs), ys=tuple(ys), tips=tuple(tips))
 
     def told(self, words: str) -> str:
         """Set one of the advisor's sentences: its figures as ours, its arms as people call them."""
