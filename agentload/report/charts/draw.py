@@ -50,7 +50,7 @@ def _value(value: Attribute) -> str:
 
 WIDTH = 480
 HEIGHT = 300
-# Room for tick labels and for the two axis titles; the y title lies flat above its axis, where it can be read.
+# Room for tick labels and for the two axis titles.
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 28, 46
 CHAR = 6.2
 """Mean width of a character of the 12-pixel label font."""
@@ -91,10 +91,14 @@ def _grid(x: Scale, y: Scale) -> str:
         + text(tick(x.axis.quantity, value, x.step), class_="tick", x=x.at(value), y=y.start + 17, text_anchor=_anchor(x.at(value)))
         for value in x.ticks()
     )
-    names = text(y.axis.label, class_="label", x=4.0, y=14.0) + text(
-        x.axis.label, class_="label", x=(x.start + x.end) / 2, y=HEIGHT - 8.0, text_anchor="middle"
-    )
-    return rows + element("line", class_="axis", x1=x.start, x2=x.end, y1=y.start, y2=y.start) + columns + names
+    line = element("line", class_="axis", x1=x.start, x2=x.end, y1=y.start, y2=y.start)
+    return rows + line + columns + _names(x.axis.label, y.axis.label, x.start)
+
+
+def _names(x: str, y: str, left: float) -> str:
+    """Write what the axes count; the y title lies flat above its axis, where it can be read."""
+    across = text(x, class_="label", x=(left + WIDTH - RIGHT) / 2, y=HEIGHT - 8.0, text_anchor="middle")
+    return text(y, class_="label", x=4.0, y=14.0) + across
 
 
 def _anchor(at: float) -> str:
@@ -187,10 +191,7 @@ def _heat_map(chart: HeatMap) -> str:
         text(label, class_="tick", x=MAP_LEFT - 6.0, y=TOP + (index + 0.5) * high + 4, text_anchor="end")
         for index, label in enumerate(chart.rows)
     )
-    names = text(chart.y_label, class_="label", x=4.0, y=14.0) + text(
-        chart.x_label, class_="label", x=(MAP_LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8.0, text_anchor="middle"
-    )
-    return rows + columns + names + "".join(_field(cell, wide, high) for cell in chart.cells)
+    return rows + columns + _names(chart.x_label, chart.y_label, MAP_LEFT) + "".join(_field(cell, wide, high) for cell in chart.cells)
 
 
 def _field(cell: Cell, wide: float, high: float) -> str:
@@ -214,8 +215,7 @@ def inline(chart: Chart) -> str:
     """Draw for a page that brings title, legend and style itself; one stop of the tab key, its marks are walked with the arrows."""
     return element(
         "svg",
-        element("title", text_of(chart.title), id=f"{chart.name}-title"),
-        element("desc", text_of(chart.caption), id=f"{chart.name}-desc"),
+        *_described(chart, f"{chart.name}-"),
         body(chart),
         class_="chart",
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
@@ -233,8 +233,7 @@ def picture(chart: Chart) -> str:
     return (
         element(
             "svg",
-            element("title", text_of(chart.title), id="title"),
-            element("desc", text_of(chart.caption), id="desc"),
+            *_described(chart, ""),
             element("style", style),
             element("rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=HEIGHT + head + PAD),
             text(shortened(chart.title), class_="title", x=4.0, y=17.0),
@@ -252,6 +251,13 @@ def picture(chart: Chart) -> str:
     )
 
 
+def _described(chart: Chart, prefix: str) -> tuple[str, str]:
+    return (
+        element("title", escape(chart.title, quote=False), id=f"{prefix}title"),
+        element("desc", escape(chart.caption, quote=False), id=f"{prefix}desc"),
+    )
+
+
 def shortened(title: str) -> str:
     """Return as much of a title as fits above the frame; the whole is in the picture's own title."""
     return title if len(title) <= TITLE_CHARS else f"{title[: TITLE_CHARS - 1]}…"
@@ -266,11 +272,6 @@ def body(chart: Chart) -> str:
             return _heat_map(chart)
         case _:
             assert_never(chart)
-
-
-def text_of(words: str) -> str:
-    """Escape words that stand between tags."""
-    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _drawn_legend(chart: Chart) -> tuple[str, int]:
