@@ -25,10 +25,9 @@ from agentload.watch.history import Outcome
 from agentload.watch.jobs_file import Jobs, add, read_jobs
 from agentload.watch.kubernetes import brought, kubernetes
 from agentload.watch.ledger import parquet
-from agentload.watch.notices import digest, junit, prometheus
+from agentload.watch.notices import digest, junit, outcome_told, prometheus
 from agentload.watch.schedule import Schedule
 from agentload.watch.schedulers import Place, calendar, crontab, installed, systemd, when, without
-from agentload.watch.words import outcome_told
 from tests.watch.histories import FACTS, execution, history
 from tests.watch.test_jobs_file import ENTRY
 
