@@ -28,7 +28,7 @@ def _gate(view: View, gate: Gate) -> tuple[Cell | str, ...]:
     return (
         gate.name.replace("_", " "),
         Cell(text=gate.status, tone=_TONES[gate.status]),
-        ", ".join(part for part in (labels.arm(gate.arm) if gate.arm else "", gate.workload or "") if part) or "all",
+        labels.where(gate) or "all",
         _value(gate.observed, gate.unit),
         _value(gate.limit, gate.unit),
         Cell(text=view.told(gate.message), tone="muted"),

@@ -57,7 +57,7 @@ def compared(view: View) -> tuple[Likeness, ...]:
 
 def _figures(view: View) -> Figures:
     reference = view.evidence.reference
-    calls = [each.calls for each in view.evidence.observations if each.arm == reference and each.calls is not None]
+    calls = view.calls(reference)
     line = next((each for each in view.facts.timelines if each.arm == reference), None)
     busy = [] if line is None else [at for at, running in enumerate(line.running) if running > 0]
     prompts, computed = _joined(calls, "prompt_tokens"), _joined(calls, "computed_tokens")

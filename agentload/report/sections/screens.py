@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from advisor.verdict import ArmVerdict, BucketResult, LegState
+from advisor.verdict import ArmVerdict, LegState
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.labels import cost, noun
@@ -19,11 +19,12 @@ ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
 
 def server(view: View) -> Table:
     """Compare the arms as servers: one flag serves all classes, so this decides."""
+    items, _ = _asked(view)
     rows: tuple[tuple[str, Callable[[View, str], Cell]], ...] = (
         ("agent turn time, weighted", _turn_time),
         ("agents per GPU within SLO", _agents),
         ("KV pool; cached prompt share", _pool),
-        (f"answers right, {_items(view)}", _answers),
+        (f"answers right, {say.plural(items, 'pair') if items else 'not tested'}", _answers),
         ("worst bucket; buckets down", _buckets),
         ("verdict for the server", _verdict),
     )
@@ -58,11 +59,6 @@ def _pool(view: View, arm: str) -> Cell:
     return Cell(text=f"{pool}; {say.percent(figures.hit_rate if figures else None)}")
 
 
-def _items(view: View) -> str:
-    items, _ = _asked(view)
-    return say.plural(items, "pair") if items else "not tested"
-
-
 def _asked(view: View) -> tuple[int, float]:
     """Return how many items both arms were asked, and how many of them the reference got right; a graded one counts in part."""
     buckets = [bucket for bucket in view.evidence.accuracy if bucket.arm == view.focus]
@@ -91,11 +87,7 @@ def _buckets(view: View, arm: str) -> Cell:
         return ABSENT
     worst = min(buckets, key=lambda bucket: bucket.difference.value)
     down = sum(bucket.difference.value < 0 for bucket in buckets)
-    return Cell(text=f"{_named(worst)}; {down} of {len(buckets)}")
-
-
-def _named(bucket: BucketResult) -> str:
-    return f"{say.tokens(bucket.context_tokens)} {say.signed(100 * bucket.difference.value, 1)} pp"
+    return Cell(text=f"{say.tokens(worst.context_tokens)} {say.signed(100 * worst.difference.value, 1)} pp; {down} of {len(buckets)}")
 
 
 def _verdict(view: View, arm: str) -> Cell:

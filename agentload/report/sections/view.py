@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.evidence import Evidence
+from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
 from advisor.steps import Step
 from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
@@ -81,6 +81,10 @@ class View:
         """Count the block pairs that the figures rest on."""
         observed = (each.calls for each in self.evidence.observations if each.calls is not None)
         return len({pair for calls in observed for pair in np.unique(calls.pair).tolist()})
+
+    def calls(self, arm: str) -> list[Calls]:
+        """List the calls that were observed on an arm, class by class."""
+        return [each.calls for each in self.evidence.observations if each.arm == arm and each.calls is not None]
 
     def command(self, step: Step) -> str | None:
         """Return the command that takes a step; None where it could not be played."""
