@@ -134,9 +134,7 @@ def _answers(row: Row) -> Cell | str:
 
 
 def _verdict(of: Measured, row: Row) -> Cell:
-    decision = of.document.decision
-    verdicts = decision.server if row.workload is None else decision.classes
-    verdict = next((each for each in verdicts if (each.arm, each.workload) == (row.config, row.workload)), None)
+    verdict = of.verdict(row.config, row.workload)
     if verdict is None:
         return Cell(text="reference", tone="muted") if row.config == of.evidence.reference else ABSENT
     return Cell(text=f"{words(verdict)}{need(verdict)}", tone=labels.VERDICT_TONES[verdict.verdict])
