@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 
 from advisor.decide import decide
-from advisor.evidence import Arm, Calls, ClientHealth, Evidence, Ints
+from advisor.evidence import Calls, Evidence, Ints
 from agentload.errors import EvidenceError
 from agentload.report.advise import evidence_of
 from agentload.report.document import document
@@ -128,7 +128,7 @@ def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
         before,
         run=after.run,
         reference=before.run,
-        arms=tuple(_named(side, arm) for side in sides),
+        arms=tuple(replace(side.arm(arm), name=side.run) for side in sides),
         deployment=replace(before.deployment, version=_versions(before, after)),
         observations=tuple(observations),
         server=tuple((side.run, figures) for side in sides for name, figures in side.server if name == arm),
@@ -136,7 +136,7 @@ def joined(before: Evidence, after: Evidence, arm: str) -> Evidence:
         capacity=tuple(replace(point, arm=side.run) for side in sides for point in side.capacity if point.arm == arm),
         accuracy=(),
         aa=(*before.aa, *after.aa),
-        health=tuple(_health(side, each) for side in sides for each in side.health if each.arm in (None, arm)),
+        health=tuple(replace(each, arm=side.run) for side in sides for each in side.health if each.arm in (None, arm)),
         dated=after.dated,
         notes=(IN_TIME, *(f"{side.run}: {note}" for side in sides for note in side.notes)),
     )
@@ -163,14 +163,6 @@ def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
             f"runs {before.run} and {after.run} cannot be compared: of {len(played)} block pairs {len(common)} are whole in both ({told})",
             hint="void blocks are listed by: agentload runs show RUN",
         )
-
-
-def _named(side: Evidence, arm: str) -> Arm:
-    return replace(side.arm(arm), name=side.run)
-
-
-def _health(side: Evidence, each: ClientHealth) -> ClientHealth:
-    return replace(each, arm=side.run)
 
 
 def _versions(before: Evidence, after: Evidence) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from advisor.evidence import Arm, Evidence
-from advisor.verdict import Leg, LegState, Need, Word
+from advisor.verdict import Gate, Leg, LegState, Need, Word
 from agentload.model.kv import LABELS
 from agentload.report import format as say
 from agentload.report.parts import Tone
@@ -44,6 +44,11 @@ def named(words: str, names: Iterable[str]) -> str:
     for name in names:
         words = re.sub(rf"(?<![\w./=-]){re.escape(name)}(?![\w/=-])", arm(name), words)
     return words
+
+
+def where(gate: Gate) -> str:
+    """Name the arm and the class that a gate is about; empty when it is about all of them."""
+    return ", ".join(part for part in (arm(gate.arm) if gate.arm else "", gate.workload or "") if part)
 
 
 def leg(each: Leg) -> str:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from advisor.estimate import Estimate
 from advisor.evidence import Kind
-from advisor.verdict import ArmVerdict
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.formats.html import security_policy, style, tied
+from agentload.report.formats.html import environment, security_policy, style
 from agentload.report.formats.json import plain
-from agentload.report.formats.md import environment as markdown_environment
-from agentload.report.parts import Cell, Table, Tone
-from agentload.report.record import Listed, Measured, Missing, ModelLine, Page, Row, rows
+from agentload.report.formats.md import rendered as as_markdown
+from agentload.report.parts import Cell, Listing, Table, table
+from agentload.report.record import Measured, Missing, ModelLine, Page, Row, rows
 from agentload.report.sections.opening import BANNERS, HEADINGS
 from agentload.report.sections.screens import need, words
 
@@ -39,7 +37,7 @@ NOTES: Final = (
 
 def page(title: str, models: Sequence[Measured], missing: Sequence[Missing]) -> Page:
     """Say what was found. What was measured never shares a table with what was not."""
-    found = [(each, tuple(rows(each))) for each in models]
+    found = [(each, row) for each in models for row in rows(each)]
     kinds = [kind for kind in KINDS if any(each.document.kind == kind for each in models)]
     return Page(
         title=title,
@@ -47,18 +45,18 @@ def page(title: str, models: Sequence[Measured], missing: Sequence[Missing]) -> 
         lists=tuple(_lists(models)),
         no_difference=tuple(_of_models((each.model, each.document.no_difference) for each in models)),
         models=tuple(_line(each) for each in models),
-        tables=tuple(table for kind in kinds for table in _tables([each for each in found if each[0].document.kind == kind], kind)),
-        rows=tuple(row for _, own in found for row in own),
+        tables=tuple(table for kind in kinds for table in _tables([_said(of, row) for of, row in found if row.kind == kind], kind)),
+        rows=tuple(row for _, row in found),
         missing=tuple(missing),
         notes=NOTES if models else (),
     )
 
 
-def _lists(models: Sequence[Measured]) -> Iterator[Listed]:
+def _lists(models: Sequence[Measured]) -> Iterator[Listing]:
     subjects = {each.document.lists[0].heading for each in models}
     for place, (heading, word) in enumerate(HEADINGS):
         told = models[0].document.lists[place].heading if len(subjects) == 1 else heading.format("a new setting")
-        yield Listed(heading=told, word=word, items=tuple(_of_models((each.model, each.document.lists[place].items) for each in models)))
+        yield Listing(heading=told, word=word, items=tuple(_of_models((each.model, each.document.lists[place].items) for each in models)))
 
 
 def _of_models(items: Iterator[tuple[str, tuple[str, ...]]]) -> Iterator[str]:
@@ -72,122 +70,74 @@ def _line(of: Measured) -> ModelLine:
     )
 
 
-Found = tuple[Measured, tuple[Row, ...]]
-Column = tuple[str, Callable[[Measured, Row], Cell]]
+Said = dict[str, Cell | str]
+_SERVER: Final = ("KV pool, tokens", "GPU memory", "sessions at once", "answers right", "drafts accepted")
+# What to do stands first: a record is wide.
+_RECORD: Final = ("model", "workload", "configuration", "verdict", "TTFT p50", "TTFT p95", "ITL, median", "output tokens/s", *_SERVER)
+_WHOLE: Final = ("model", "configuration", "verdict", "output tokens/s", "requests/s", *_SERVER, "USD, 1,000 turns")
 
 
-def _tables(found: Sequence[Found], kind: Kind) -> Iterator[Table]:
-    told = "" if kind == "measured" else f", {kind}"
-    yield _table(f"Record{told}", found, (*_LATENCIES, *_SERVER), is_server=False)
-    yield _table(f"Whole servers, all workloads{told}", found, (*_RATES, *_SERVER, *_COSTS), is_server=True)
+def _tables(found: Sequence[tuple[Row, Said]], kind: Kind) -> Iterator[Table]:
+    beside = "" if kind == "measured" else f", {kind}"
+    yield _table(f"Record{beside}", [said for row, said in found if row.workload is not None], _RECORD)
+    yield _table(f"Whole servers, all workloads{beside}", [said for row, said in found if row.workload is None], _WHOLE)
 
 
-def _table(title: str, found: Sequence[Found], columns: Sequence[Column], *, is_server: bool) -> Table:
-    chosen = [(of, row) for of, own in found for row in own if (row.workload is None) == is_server]
-    named: tuple[Column, ...] = (("model", _model), *(() if is_server else (("workload", _workload),)), ("configuration", _config))
-    # What to do stands first: a record is wide.
-    made = [(name, [cell(of, row) for of, row in chosen]) for name, cell in (*named, ("verdict", _verdict), *columns)]
+def _table(title: str, found: Sequence[Said], columns: Sequence[str]) -> Table:
     # What nobody asked for is no column; what was asked for and not seen is one.
-    kept = [(name, cells) for name, cells in made if any(cell is not ABSENT for cell in cells)]
-    return Table(
-        title=title, columns=tuple(name for name, _ in kept), rows=tuple(zip(*(cells for _, cells in kept), strict=True)) if chosen else ()
-    )
+    kept = [name for name in columns if any(said[name] is not ABSENT for said in found)]
+    return table(title, kept, ([said[name] for name in kept] for said in found))
 
 
-def _model(_: Measured, row: Row) -> Cell:
-    return Cell(text=row.model)
+def _said(of: Measured, row: Row) -> tuple[Row, Said]:
+    """Say a row, column by column."""
+    is_tail_short = row.ttft_p95_ms is None and row.ttft_p50_ms is not None
+    said: Said = {
+        "model": row.model,
+        "workload": row.workload or "",
+        "configuration": labels.arm(row.config),
+        "verdict": _verdict(of, row),
+        "TTFT p50": _latency(row.ttft_p50_ms),
+        "TTFT p95": TOO_FEW if is_tail_short else _latency(row.ttft_p95_ms),
+        "ITL, median": _latency(row.itl_p50_ms),
+        "output tokens/s": _rate(row.output_tokens_per_s),
+        "requests/s": _rate(row.requests_per_s),
+        "KV pool, tokens": NOT_SEEN if row.pool_tokens is None else say.tokens(row.pool_tokens),
+        "GPU memory": NOT_SEEN if row.gpu_memory_bytes is None else f"{say.number(row.gpu_memory_bytes / GIB, 1)} GiB",
+        "sessions at once": _sessions(row),
+        "answers right": _answers(row),
+        "drafts accepted": ABSENT if row.draft_acceptance is None else say.percent(row.draft_acceptance),
+        "USD, 1,000 turns": ABSENT if row.usd_per_turn is None else say.spread(row.usd_per_turn, say.number, factor=1_000),
+    }
+    return row, said
 
 
-def _config(_: Measured, row: Row) -> Cell:
-    return Cell(text=labels.arm(row.config))
+def _latency(found: Estimate | None) -> Cell | str:
+    return ABSENT if found is None else say.estimate(found)
 
 
-def _workload(_: Measured, row: Row) -> Cell:
-    return Cell(text=row.workload or "")
+def _rate(found: Estimate | None) -> Cell | str:
+    return NOT_SEEN if found is None else say.spread(found, say.number)
 
 
-def _sessions(_: Measured, row: Row) -> Cell:
-    if row.sessions_held is None and row.sessions_broke is None:
-        return ABSENT
+def _sessions(row: Row) -> Cell | str:
     if row.sessions_held is None:
-        return Cell(text=f"none: {row.sessions_broke} do not hold")
-    return Cell(text=f"{row.sessions_held}" + (" or more" if row.sessions_broke is None else f" ({row.sessions_broke} do not hold)"))
+        return ABSENT if row.sessions_broke is None else f"none: {row.sessions_broke} do not hold"
+    return f"{row.sessions_held}" + (" or more" if row.sessions_broke is None else f" ({row.sessions_broke} do not hold)")
 
 
-def _answers(_: Measured, row: Row) -> Cell:
+def _answers(row: Row) -> Cell | str:
     if row.answers_right is None or not row.answers_asked:
         return ABSENT
     share = f"{say.number(100 * row.answers_right / row.answers_asked, 1)} % of {row.answers_asked}"
-    return Cell(text=share if row.accuracy_change is None else f"{share}; {say.points(row.accuracy_change)}")
-
-
-def _pool(_: Measured, row: Row) -> Cell:
-    return NOT_SEEN if row.pool_tokens is None else Cell(text=say.tokens(row.pool_tokens))
-
-
-def _memory(_: Measured, row: Row) -> Cell:
-    return NOT_SEEN if row.gpu_memory_bytes is None else Cell(text=f"{say.number(row.gpu_memory_bytes / GIB, 1)} GiB")
-
-
-def _acceptance(_: Measured, row: Row) -> Cell:
-    return ABSENT if row.draft_acceptance is None else Cell(text=say.percent(row.draft_acceptance))
+    return share if row.accuracy_change is None else f"{share}; {say.points(row.accuracy_change)}"
 
 
 def _verdict(of: Measured, row: Row) -> Cell:
-    verdict = _found(of, row)
+    verdict = of.verdict(row.config, row.workload)
     if verdict is None:
         return Cell(text="reference", tone="muted") if row.config == of.evidence.reference else ABSENT
-    tone: Tone = labels.VERDICT_TONES[verdict.verdict]
-    return Cell(text=f"{words(verdict)}{need(verdict)}", tone=tone)
-
-
-def _found(of: Measured, row: Row) -> ArmVerdict | None:
-    decision = of.document.decision
-    verdicts = decision.server if row.workload is None else decision.classes
-    return next((each for each in verdicts if (each.arm, each.workload) == (row.config, row.workload)), None)
-
-
-def _figure(name: str) -> Callable[[Measured, Row], Cell]:
-    def cell(_: Measured, row: Row) -> Cell:
-        found = getattr(row, name)
-        return ABSENT if found is None else Cell(text=say.estimate(found))
-
-    return cell
-
-
-def _tail(_: Measured, row: Row) -> Cell:
-    if row.ttft_p95_ms is None and row.ttft_p50_ms is not None:
-        return TOO_FEW
-    return ABSENT if row.ttft_p95_ms is None else Cell(text=say.estimate(row.ttft_p95_ms))
-
-
-def _rate(name: str) -> Callable[[Measured, Row], Cell]:
-    def cell(_: Measured, row: Row) -> Cell:
-        found = getattr(row, name)
-        return NOT_SEEN if found is None else Cell(text=say.spread(found, say.number))
-
-    return cell
-
-
-def _thousand(_: Measured, row: Row) -> Cell:
-    return ABSENT if row.usd_per_turn is None else Cell(text=say.spread(row.usd_per_turn, say.number, factor=1_000))
-
-
-_LATENCIES: Final[tuple[Column, ...]] = (
-    ("TTFT p50", _figure("ttft_p50_ms")),
-    ("TTFT p95", _tail),
-    ("ITL, median", _figure("itl_p50_ms")),
-    ("output tokens/s", _rate("output_tokens_per_s")),
-)
-_RATES: Final[tuple[Column, ...]] = (("output tokens/s", _rate("output_tokens_per_s")), ("requests/s", _rate("requests_per_s")))
-_SERVER: Final[tuple[Column, ...]] = (
-    ("KV pool, tokens", _pool),
-    ("GPU memory", _memory),
-    ("sessions at once", _sessions),
-    ("answers right", _answers),
-    ("drafts accepted", _acceptance),
-)
-_COSTS: Final[tuple[Column, ...]] = (("USD, 1,000 turns", _thousand),)
+    return Cell(text=f"{words(verdict)}{need(verdict)}", tone=labels.VERDICT_TONES[verdict.verdict])
 
 
 FORMAT: Final = "agentload-matrix/1"
@@ -207,19 +157,14 @@ def write(page: Page, folder: Path) -> tuple[Path, ...]:
 
 def markdown(page: Page) -> str:
     """Render the page for GitHub and terminals."""
-    text = markdown_environment().get_template("matrix.md.j2").render(page=page)
-    return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
+    return as_markdown("matrix.md.j2", page=page)
 
 
 def html(page: Page) -> str:
     """Render the page as one file that needs no other."""
-    environment = Environment(
-        loader=PackageLoader("agentload.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"tied": tied}
     styled = style() + WIDE
     # Our own style sheet, not a reader's words.
-    return environment.get_template("matrix.html.j2").render(page=page, style=Markup(styled), policy=security_policy(styled=styled))  # noqa: S704
+    return environment().get_template("matrix.html.j2").render(page=page, style=Markup(styled), policy=security_policy(styled=styled))  # noqa: S704
 
 
 def json(page: Page) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -14,7 +14,7 @@ from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
-from agentload.report.charts.spec import Chart
+from agentload.report.charts.spec import Chart, HeatMap
 from agentload.study.kinds import Study
 
 
@@ -120,6 +120,12 @@ class Table:
     note: str = ""
 
 
+def table(title: str, columns: Sequence[str], rows: Iterable[Iterable[Cell | str]], note: str = "") -> Table:
+    """Lay out a table; a word alone is a plain field."""
+    fields = (tuple(Cell(text=each) if isinstance(each, str) else each for each in row) for row in rows)
+    return Table(title=title, columns=tuple(columns), rows=tuple(fields), note=note)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """One question of the first screen, its answer in a word, and the figure behind it."""
@@ -177,6 +183,13 @@ class Group:
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     note: str = ""
+
+
+def group(title: str, *, charts: Iterable[Chart] = (), tables: Iterable[Table] = (), note: str = "") -> Group | None:
+    """Gather the charts and tables that have something in them; None when there are none."""
+    drawn = tuple(each for each in charts if isinstance(each, HeatMap) or any(series.xs for series in each.series))
+    filled = tuple(each for each in tables if each.rows)
+    return Group(title=title, charts=drawn, tables=filled, note=note) if drawn or filled else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ from advisor.assess.figures import output_rate, under_load
 from advisor.decide import decide
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence, Kind
-from advisor.verdict import Word
+from advisor.verdict import ArmVerdict, Word
 from agentload.evidence.capacity import Held, held
 from agentload.evidence.memory import gpu_memory
 from agentload.report.advise import evidence_of
 from agentload.report.document import document
-from agentload.report.parts import Document, Table
+from agentload.report.parts import Document, Listing, Table
 from agentload.report.policy import Setting
 from agentload.report.read import facts
 from agentload.store.database import reading
@@ -43,6 +43,11 @@ class Measured:
     """Bytes that the GPUs of an arm held at most."""
     report: str | None = None
     """Its report, as seen from the page."""
+
+    def verdict(self, arm: str, workload: str | None) -> ArmVerdict | None:
+        """Return the verdict on an arm for a class; with None, for the whole server."""
+        verdicts = self.document.decision.server if workload is None else self.document.decision.classes
+        return next((each for each in verdicts if (each.arm, each.workload) == (arm, workload)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +94,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """One of the four lists over all models."""
-
-    heading: str
-    word: str
-    items: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLine:
     """What was decided for one model, in a line."""
 
@@ -115,7 +111,7 @@ class Page:
 
     title: str
     banners: tuple[str, ...]
-    lists: tuple[Listed, ...]
+    lists: tuple[Listing, ...]
     no_difference: tuple[str, ...]
     models: tuple[ModelLine, ...]
     tables: tuple[Table, ...]
@@ -136,9 +132,7 @@ def rows(of: Measured) -> Iterator[Row]:
 
 
 def _row(of: Measured, arm: str, workload: str | None) -> Row:
-    decision = of.document.decision
-    verdicts = decision.server if workload is None else decision.classes
-    verdict = next((each for each in verdicts if (each.arm, each.workload) == (arm, workload)), None)
+    decision, verdict = of.document.decision, of.verdict(arm, workload)
     safe = next((each.safe for each in decision.server if each.arm == arm), None)
     right = next((each for each in of.right if each.arm == arm), None)
     found = next((each for each in of.held if (each.arm, each.workload) == (arm, workload)), None)

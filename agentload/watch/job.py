@@ -27,6 +27,7 @@ METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 # It becomes a file name, a systemd unit and a Kubernetes object.
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 
+SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 SHOWN: Final = "agentload watch --help shows a jobs file"
 
 
@@ -98,6 +99,11 @@ class Job:
     def longest_s(self) -> float:
         """Return how long an execution may take at most, before what is in flight has ended."""
         return 60 * self.budget.minutes * self.times(is_controlled=self.control)
+
+    @property
+    def timeout_s(self) -> int:
+        """Return after how long a scheduler may give up: its delay is in it, and comparing and storing."""
+        return round(self.longest_s + self.schedule.stagger_s + SLACK_S)
 
 
 def job(name: str, content: object, *, at: Path) -> Job:

@@ -78,7 +78,7 @@ def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
     block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
     longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(f"  {line}\n" for line in block.splitlines())
     # Appended, a file keeps its comments; one that is laid out otherwise is written anew.
-    _replace(path, longer if _reads_as(longer, whole) else yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
+    replace_file(path, longer if _reads_as(longer, whole) else yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
     return added
 
 
@@ -106,7 +106,7 @@ def remove(path: Path, name: str) -> None:
     read_jobs(path).named(name)
     content = _content(path)
     content["jobs"] = {other: entry for other, entry in content["jobs"].items() if other != name}
-    _replace(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    replace_file(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def _reads_as(text: str, content: Mapping[str, Any]) -> bool:
@@ -127,8 +127,8 @@ def _content(path: Path) -> dict[str, Any]:
     return content
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one: cron may read it at this moment."""
+def replace_file(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one: cron or a collector may read it at this moment."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError
@@ -18,13 +19,14 @@ HOME: Final = "/var/lib/agentload"
 CONFIG: Final = "/etc/agentload"
 FILES: Final = frozenset({"digest", "junit", "prometheus"})
 _UNFIT: Final = re.compile(r"[^-._a-zA-Z0-9]+")
-SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 
 
 def kubernetes(jobs: Jobs, *, image: str) -> str:
     """Return the manifests as YAML documents; keys come from the secret `agentload`, where there is one."""
-    documents = [_config(jobs), _claim(), *(_cron_job(job, image) for job in jobs.jobs)]
-    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    # Our template, a YAML document a manifest: a JSON string is a YAML string.
+    made = Environment(loader=PackageLoader("agentload.watch"), undefined=StrictUndefined)  # noqa: S701
+    template = made.get_template("kubernetes.yaml.j2").render(jobs=jobs.jobs, image=image, home=HOME, config=CONFIG)
+    return yaml.dump_all([_config(jobs), *yaml.safe_load_all(template)], Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -90,51 +92,3 @@ def _at_home(entry: dict[str, Any], jobs: Jobs, job: Job, carried: Mapping[Path,
     if said := entry.get("notify"):
         changed["notify"] = {key: str(PurePosixPath(HOME) / value) if key in FILES and value else value for key, value in said.items()}
     return {**entry, **changed}
-
-
-def _claim() -> dict[str, Any]:
-    # The database is a file under a lock: one pod at a time writes it.
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "agentload-watch"}, "spec": spec}
-
-
-def _cron_job(job: Job, image: str) -> dict[str, Any]:
-    name = f"agentload-{job.name}"[:52].rstrip("-")
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name},
-        "spec": {
-            "schedule": job.schedule.cron,
-            "timeZone": job.schedule.time_zone,
-            "concurrencyPolicy": "Forbid",
-            "startingDeadlineSeconds": 3600,
-            "jobTemplate": {
-                "spec": {
-                    "backoffLimit": 0,
-                    "activeDeadlineSeconds": round(job.longest_s + job.schedule.stagger_s + SLACK_S),
-                    "template": {"spec": _pod(job, image)},
-                }
-            },
-        },
-    }
-
-
-def _pod(job: Job, image: str) -> dict[str, Any]:
-    container = {
-        "name": "agentload",
-        "image": image,
-        "command": ["agentload", "watch", "run", job.name, "--file", f"{CONFIG}/watch.yaml", "--scheduled"],
-        "workingDir": HOME,
-        "envFrom": [{"secretRef": {"name": "agentload", "optional": True}}],
-        "resources": {"requests": {"cpu": "2", "memory": "2Gi"}},
-        "volumeMounts": [
-            {"name": "home", "mountPath": HOME},
-            {"name": "config", "mountPath": CONFIG, "readOnly": True},
-        ],
-    }
-    volumes = [
-        {"name": "home", "persistentVolumeClaim": {"claimName": "agentload-watch"}},
-        {"name": "config", "configMap": {"name": "agentload-watch"}},
-    ]
-    return {"restartPolicy": "Never", "containers": [container], "volumes": volumes}

@@ -25,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+Floats: TypeAlias = NDArray[np.float64]
+
 NOISE: Final = 0.015  # run-to-run scatter of a served model before any was measured; cloud benchmarks see 1 to 2 %
 PRIOR_RUNS: Final = 16  # weight of that guess: it counts as much as sixteen runs
 ENOUGH: Final = 5  # runs that may refute it
@@ -34,6 +36,13 @@ LIKENESS: Final = 0.3  # correlation of neighbouring runs
 # so that simulated histories (tests/watch/calibration.py) keep both promises with room to spare.
 LEVELS: Final = (0.0015, 0.002, 0.005)
 BASELINE: Final = 30  # older runs say little about today's scatter
+
+FEWEST: Final = 10  # runs: below, a permutation says little
+SHORTEST: Final = 3  # runs of one level: fewer are a spike
+SIGNIFICANT: Final = 0.005
+DRAWS: Final = 2.5  # permutations, in units of what the smallest p that counts needs
+WINDOW: Final = 120  # the latest runs: older changes were told long ago
+BATCH: Final = 200_000  # numbers in work at once: they fit a processor's cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +64,17 @@ def shift(before: Sequence[float], latest: Sequence[float], *, error: float = 0.
     before = before[-BASELINE:]
     n, k = len(before), len(latest)
     assert n, "a baseline has at least the reference run"
-    own = _own([*before, *latest])
-    level = _own([1.0] * (n + k))
-    step = _own([0.0] * n + [1.0] * k)
-    centre = _dot(level[:n], own[:n]) / _dot(level[:n], level[:n])
-    rest = [each - centre * share for each, share in zip(own[:n], level[:n], strict=True)]
-    seen = _dot(rest, rest)
+    own, level, step = _own([*before, *latest]), _own([1.0] * (n + k)), _own([0.0] * n + [1.0] * k)
+    centre = float(level[:n] @ own[:n] / (level[:n] @ level[:n]))
+    rest = own[:n] - centre * level[:n]
+    seen = float(rest @ rest)
     # A guess that the runs themselves refute counts for nothing.
     weight_of_guess = 0 if n > ENOUGH and special.chdtrc(n - 1, seen / noise**2) < REFUTED else PRIOR_RUNS
     df = weight_of_guess + n - 1
     scatter = (weight_of_guess * noise**2 + seen) / df
-    across, together = _dot(level, step), _dot(level, level)
-    weight = _dot(step, step) - across**2 / together
-    value = (_dot(step, own) - across * _dot(level, own) / together) / weight
+    across, together = float(level @ step), float(level @ level)
+    weight = float(step @ step) - across**2 / together
+    value = (float(step @ own) - across * float(level @ own) / together) / weight
     se = math.sqrt(max(scatter, error**2) / weight)
     reach = float(special.stdtrit(df, 0.975)) * se
     return Shift(
@@ -92,24 +99,10 @@ def is_shifted(found: Shift, *, smallest: float, series: int = 1) -> bool:
     return found.p < LEVELS[found.runs - 1] / series and abs(found.value) >= smallest
 
 
-def _own(values: Sequence[float]) -> list[float]:
+def _own(values: Sequence[float]) -> Floats:
     """Return what each run adds to what it has from the one before, in units that keep a run's variance."""
-    scale = math.sqrt(1 - LIKENESS**2)
-    return [values[0], *((each - LIKENESS * last) / scale for last, each in pairwise(values))]
-
-
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(left * right for left, right in zip(one, other, strict=True))
-
-
-Floats: TypeAlias = NDArray[np.float64]
-
-FEWEST: Final = 10  # runs: below, a permutation says little
-SHORTEST: Final = 3  # runs of one level: fewer are a spike
-SIGNIFICANT: Final = 0.005
-DRAWS: Final = 2.5  # permutations, in units of what the smallest p that counts needs
-WINDOW: Final = 120  # the latest runs: older changes were told long ago
-BATCH: Final = 200_000  # numbers in work at once: they fit a processor's cache
+    runs = np.asarray(values, dtype=np.float64)
+    return np.concatenate((runs[:1], (runs[1:] - LIKENESS * runs[:-1]) / math.sqrt(1 - LIKENESS**2)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

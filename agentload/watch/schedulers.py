@@ -108,7 +108,6 @@ def _apart(one: str, other: str, at: datetime) -> timedelta:
 
 
 WEEKDAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
-SLACK_S: Final = 120  # beyond the job's own limit: comparing and storing
 
 
 def systemd(jobs: Sequence[Job], place: Place) -> dict[str, str]:
@@ -136,7 +135,6 @@ def calendar(schedule: Schedule) -> tuple[str, ...]:
 
 
 def _service(job: Job, place: Place) -> str:
-    limit_s = round(job.longest_s + job.schedule.stagger_s + SLACK_S)
     return f"""\
 # One at a time by {place.lock(job)}
 [Unit]
@@ -150,7 +148,7 @@ ExecStart={" ".join(map(_quoted, place.command(job)))}
 Environment={_quoted(f"PATH={place.path}")}
 StandardOutput=append:{_escaped(str(place.log(job)))}
 StandardError=inherit
-TimeoutStartSec={limit_s}
+TimeoutStartSec={job.timeout_s}
 # 3 says that something got worse: the job itself has worked.
 SuccessExitStatus=3
 """

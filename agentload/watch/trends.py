@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -130,10 +130,11 @@ def _point(change: Change, each: Execution, place: int, before: Sequence[Point])
 
 
 def _series(arm: str, metric: Metric, points: list[Point], executions: Sequence[Execution], alarms: Sequence[Alarm]) -> Series:
-    made = Series(arm=arm, metric=metric, points=tuple(points), change_points=(), alarms=())
     found = change_points([math.log1p(point.value) for point in points])
-    return replace(
-        made,
+    return Series(
+        arm=arm,
+        metric=metric,
+        points=tuple(points),
         change_points=tuple(
             Level(
                 point=each.at,
@@ -145,7 +146,7 @@ def _series(arm: str, metric: Metric, points: list[Point], executions: Sequence[
             )
             for each in found
         ),
-        alarms=tuple(alarm for alarm in alarms if alarm.metric == made.name),
+        alarms=tuple(alarm for alarm in alarms if alarm.metric == f"{arm}: {metric}"),
     )
 
 

@@ -19,8 +19,8 @@ from agentload.watch.execute import accept, latest_ns
 from agentload.watch.history import Execution, expendable, reference
 from agentload.watch.job import Job
 from agentload.watch.ledger import locked
+from agentload.watch.notices import outcome_told
 from agentload.watch.schedule import Schedule
-from agentload.watch.words import outcome_told
 from tests.watch.histories import DAY_NS, FACTS, execution, history
 
 STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))

@@ -1,4 +1,4 @@
-"""A webhook is called when an alarm is raised or closed, and its failure costs nothing."""
+"""A digest, JUnit and Prometheus say what holds; a webhook is called when an alarm is raised or closed, and its failure costs nothing."""
 
 from __future__ import annotations
 
@@ -6,25 +6,102 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+from xml.etree import ElementTree as ET
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
 from agentload.watch.alarms import Alarm, Rule, alarms
 from agentload.watch.execute import Executed
-from agentload.watch.history import Execution
+from agentload.watch.history import Execution, Outcome
 from agentload.watch.job import Job, Notify
-from agentload.watch.notices import send
+from agentload.watch.notices import digest, junit, outcome_told, prometheus, send
 from agentload.watch.schedule import Schedule
-from tests.watch.histories import history
-
-pytestmark = pytest.mark.loopback
+from tests.watch.histories import FACTS, execution, history
 
 WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
+
+
+def test_a_digest_begins_with_what_holds_now() -> None:
+    text = digest("nightly", WORSE, alarms(WORSE, Rule()))
+    assert text.startswith("# nightly: regression\n\n- **regression: prod: turn\\_ms +8.")
+    assert "| 1970-01-14 00:00 | done, against r0 | +8.3% | r13 |" in text
+    assert digest("nightly", WORSE[:-1], ()).startswith("# nightly: nothing got worse\n")
+
+
+def test_what_a_server_said_cannot_turn_into_markup() -> None:
+    past = (execution(0, "dead", reason="<script>|`x`\n# y"),)
+    assert "dead: &lt;script>\\|\\`x\\` # y |" in digest("nightly", past, ())
+
+
+def test_junit_fails_the_series_that_got_worse() -> None:
+    root = ET.fromstring(junit("nightly", WORSE[-1], alarms(WORSE, Rule())))
+    assert {key: root.get(key) for key in ("tests", "failures", "errors")} == {"tests": "2", "failures": "1", "errors": "0"}
+    assert [each.get("name") for each in root if each.find("failure") is not None] == ["prod: turn_ms"]
+    dead = ET.fromstring(junit("nightly", execution(1, "dead", reason="\x00refused"), ()))
+    assert [each.get("message") for each in dead.iter("error")] == ["refused"]
+
+
+# What Jenkins' junit-10.xsd lets an element have, the attributes that it must have first.
+JUNIT = {
+    "testsuite": (("name", "tests", "failures", "errors"), ("skipped", "time", "timestamp"), {"testcase"}),
+    "testcase": (("name", "classname"), ("time",), {"skipped", "error", "failure", "system-out"}),
+    "failure": ((), ("message", "type"), set()),
+    "error": ((), ("message", "type"), set()),
+    "skipped": ((), ("message",), set()),
+    "system-out": ((), (), set()),
+}
+
+
+@pytest.mark.parametrize("outcome", [each for each in get_args(Outcome) if each != "accepted"])
+def test_junit_is_what_continuous_integration_reads(outcome: Outcome) -> None:
+    last = execution(14, outcome, change=0.09 if outcome in {"done", "void"} else None, reason=None if outcome == "done" else "a < b & c")
+    root = ET.fromstring(junit("nightly", last, alarms((*WORSE, last), Rule())))
+    for each in root.iter():
+        needed, allowed, children = JUNIT[each.tag]
+        assert set(needed) <= set(each.attrib) <= {*needed, *allowed}
+        assert {child.tag for child in each} <= children
+    counts = {
+        word: len(root.findall(f"testcase/{tag}")) for word, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+    }
+    assert {word: int(root.get(word, "")) for word in counts} == counts
+    assert int(root.get("tests", "")) == len(root.findall("testcase"))
+    assert root.get("timestamp") == "1970-01-15T00:00:00"
+    expected = {"done": "failures", "void": "failures", "skipped": "skipped"}.get(outcome, "errors")
+    assert counts[expected] >= 1
+
+
+def test_prometheus_reads_the_text_file_back() -> None:
+    text = prometheus("nightly", WORSE, alarms(WORSE, Rule()))
+    seen = {
+        (s.name, *(s.labels[key] for key in sorted(s.labels))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+    assert round(seen["agentload_watch_change_ratio", "prod", "nightly", "turn_ms"], 4) == 0.0833
+    assert seen["agentload_watch_alarms", "nightly", "regression"] == 1
+
+
+def test_a_digest_names_changes_of_level_and_their_suspects() -> None:
+    newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
+    past = (*WORSE[:-1], *(execution(day, change=0.08 + 0.001 * (day % 3), facts=newer) for day in range(13, 23)))
+    text = digest("nightly", past, alarms(past, Rule()))
+    assert "Changes of level:\n\n- prod: turn\\_ms +8." in text
+    assert "since 1970-01-14 00:00, run r13 (p = 0.002); changed just before: prod: version 0.10.0 → 0.11.0" in text
+
+
+def test_an_execution_that_started_late_says_so() -> None:
+    day_ns = 86_400_000_000_000
+    assert outcome_told(replace(execution(3), due_ns=3 * day_ns - 8 * 3_600_000_000_000)) == "done: the reference from now on, 8.0 h late"
+    assert outcome_told(execution(3)) == "done: the reference from now on"
+
+
 STUDY = Replay(traces=(TraceRef(path="rag"),), servers=Live(endpoints="prod=http://127.0.0.1:1/v1"))
 
 
@@ -60,6 +137,7 @@ def executed(past: tuple[Execution, ...], *, raised: tuple[Alarm, ...]) -> Execu
     return Executed(execution=past[-1], history=past, alarms=raised, raised=raised, closed=(), code=3 if raised else 0)
 
 
+@pytest.mark.loopback
 def test_a_raised_alarm_calls_the_webhook_with_a_text_that_slack_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     found = alarms(WORSE, Rule())
     with receiver() as (url, got):
@@ -70,6 +148,7 @@ def test_a_raised_alarm_calls_the_webhook_with_a_text_that_slack_shows(monkeypat
     assert (content["job"], content["exit_code"], content["raised"][0]["kind"]) == ("nightly", 3, "regression")
 
 
+@pytest.mark.loopback
 def test_a_quiet_execution_calls_it_only_when_it_always_shall(monkeypatch: pytest.MonkeyPatch) -> None:
     with receiver() as (url, got):
         monkeypatch.setenv("HOOK", url)
@@ -80,6 +159,7 @@ def test_a_quiet_execution_calls_it_only_when_it_always_shall(monkeypatch: pytes
         assert len(got) == 1
 
 
+@pytest.mark.loopback
 def test_a_webhook_that_fails_is_told_without_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     told = job(Notify(webhook_env="HOOK", always=True))
     with receiver(500) as (url, _):
@@ -92,6 +172,7 @@ def test_a_webhook_that_fails_is_told_without_its_secret(monkeypatch: pytest.Mon
     assert send(told, executed(WORSE[:-1], raised=())) == ("environment variable HOOK holds no URL: no webhook was called",)
 
 
+@pytest.mark.loopback
 def test_a_file_that_cannot_be_written_is_told_and_the_others_are_written(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
     notify = Notify(digest=tmp_path / "file", prometheus=tmp_path / "p.prom")

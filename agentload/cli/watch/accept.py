@@ -15,8 +15,7 @@ import typer
 from agentload.cli.watch import _options as opt
 from agentload.watch.execute import accept
 from agentload.watch.jobs_file import complete_environment, read_jobs
-from agentload.watch.notices import send
-from agentload.watch.words import summary
+from agentload.watch.notices import send, summary
 
 
 def run(

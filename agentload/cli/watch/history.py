@@ -21,8 +21,8 @@ from agentload.watch.execute import watched
 from agentload.watch.history import Execution
 from agentload.watch.jobs_file import read_jobs
 from agentload.watch.ledger import history
+from agentload.watch.notices import alarm_told, level_told, outcome_told, usd_told
 from agentload.watch.trends import Series, trends
-from agentload.watch.words import alarm_told, level_told, outcome_told, usd_told
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 DRAWN: Final = 60  # points

@@ -23,9 +23,8 @@ from agentload.watch.execute import execute, latest_ns
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
 from agentload.watch.ledger import history
-from agentload.watch.notices import send
+from agentload.watch.notices import send, summary
 from agentload.watch.schedule import stagger_s, unanswered
-from agentload.watch.words import summary
 
 
 def run(

@@ -23,8 +23,8 @@ from agentload.watch.history import Execution, executions
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import Jobs, read_jobs
 from agentload.watch.ledger import history, locked
+from agentload.watch.notices import alarm_told
 from agentload.watch.schedule import firings
-from agentload.watch.words import alarm_told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,17 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from itertools import pairwise
-from typing import Any, Final, assert_never
+from typing import Any, Final, Literal, assert_never
 
 from markupsafe import Markup
 
-from agentload.report.charts.scale import Scale, fitted
-from agentload.report.charts.spec import Band, Cell, Chart, HeatMap, Plot, Rule, Series, legend
+from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Plot, Rule, Series, legend
 from agentload.report.format import axis_value, number, tick
+
+EDGE = 0.03
+"""Share of the range that stays free beyond the first and the last value, so that no mark is cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """A stretch of values laid over a stretch of pixels."""
+
+    axis: Axis
+    low: float
+    high: float
+    start: float
+    end: float
+    step: float
+    """Distance between linear ticks; on a log scale the smallest tick."""
+
+    def at(self, value: float) -> float:
+        """Return the pixel of a value; beyond the scale's ends, the end."""
+        value = min(max(value, self.low), self.high)
+        if self.axis.scale == "log":
+            part = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            part = (value - self.low) / (self.high - self.low)
+        return self.start + part * (self.end - self.start)
+
+    def ticks(self) -> tuple[float, ...]:
+        """Return round values inside the scale, at most eight."""
+        if self.axis.scale == "log":
+            return _log_ticks(self.low, self.high)
+        first = math.ceil(self.low / self.step - 1e-9)
+        last = math.floor(self.high / self.step + 1e-9)
+        return tuple(index * self.step for index in range(first, last + 1))
+
+
+SMALLEST = 1e-12  # of its values: a span below this is rounding, not spread
+SMALLEST_SPAN = 1e-100
+
+
+def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, ends: Literal["ticks", "values"]) -> Scale:
+    """Lay an axis over pixels so that it covers all values; where it is left open it ends on a tick, or just beyond the values."""
+    known = [value for value in values if math.isfinite(value) and (axis.scale == "linear" or value > 0)]
+    low = axis.low if axis.low is not None else min(known, default=0.0)
+    high = axis.high if axis.high is not None else max(known, default=1.0)
+    if axis.scale == "log":
+        low, high = (low, high) if high > low else (low / 2, low * 2)
+        return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
+    if high - low <= SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
+        half = max(abs(low), SMALLEST_SPAN) / 2 if abs(low) > SMALLEST_SPAN else 0.5
+        low, high = (low, low + 2 * half) if axis.low is not None else (low - half, low + half)
+    step = round_step((high - low) / 4)
+    low_end, high_end = low - EDGE * (high - low), high + EDGE * (high - low)
+    if ends == "ticks":
+        low_end, high_end = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    low, high = low_end if axis.low is None else low, high_end if axis.high is None else high
+    return Scale(axis=axis, low=low, high=high, start=start, end=end, step=step)
+
+
+def round_step(rough: float) -> float:
+    """Return the smallest of 1, 2, 5 times a power of ten that is not below *rough*."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+
+
+def _log_ticks(low: float, high: float) -> tuple[float, ...]:
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        ticks = tuple(factor * 10.0**exponent for exponent in exponents for factor in factors)
+        inside = tuple(tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9))
+        if len(inside) <= 7:
+            return inside
+    return inside[:: math.ceil(len(inside) / 7)]
+
 
 Attribute = str | float | int | None
 
@@ -50,7 +124,7 @@ def _value(value: Attribute) -> str:
 
 WIDTH = 480
 HEIGHT = 300
-# Room for tick labels and for the two axis titles; the y title lies flat above its axis, where it can be read.
+# Room for tick labels and for the two axis titles.
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 28, 46
 CHAR = 6.2
 """Mean width of a character of the 12-pixel label font."""
@@ -91,10 +165,14 @@ def _grid(x: Scale, y: Scale) -> str:
         + text(tick(x.axis.quantity, value, x.step), class_="tick", x=x.at(value), y=y.start + 17, text_anchor=_anchor(x.at(value)))
         for value in x.ticks()
     )
-    names = text(y.axis.label, class_="label", x=4.0, y=14.0) + text(
-        x.axis.label, class_="label", x=(x.start + x.end) / 2, y=HEIGHT - 8.0, text_anchor="middle"
-    )
-    return rows + element("line", class_="axis", x1=x.start, x2=x.end, y1=y.start, y2=y.start) + columns + names
+    line = element("line", class_="axis", x1=x.start, x2=x.end, y1=y.start, y2=y.start)
+    return rows + line + columns + _names(x.axis.label, y.axis.label, x.start)
+
+
+def _names(x: str, y: str, left: float) -> str:
+    """Write what the axes count; the y title lies flat above its axis, where it can be read."""
+    across = text(x, class_="label", x=(left + WIDTH - RIGHT) / 2, y=HEIGHT - 8.0, text_anchor="middle")
+    return text(y, class_="label", x=4.0, y=14.0) + across
 
 
 def _anchor(at: float) -> str:
@@ -187,10 +265,7 @@ def _heat_map(chart: HeatMap) -> str:
         text(label, class_="tick", x=MAP_LEFT - 6.0, y=TOP + (index + 0.5) * high + 4, text_anchor="end")
         for index, label in enumerate(chart.rows)
     )
-    names = text(chart.y_label, class_="label", x=4.0, y=14.0) + text(
-        chart.x_label, class_="label", x=(MAP_LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8.0, text_anchor="middle"
-    )
-    return rows + columns + names + "".join(_field(cell, wide, high) for cell in chart.cells)
+    return rows + columns + _names(chart.x_label, chart.y_label, MAP_LEFT) + "".join(_field(cell, wide, high) for cell in chart.cells)
 
 
 def _field(cell: Cell, wide: float, high: float) -> str:
@@ -214,8 +289,7 @@ def inline(chart: Chart) -> str:
     """Draw for a page that brings title, legend and style itself; one stop of the tab key, its marks are walked with the arrows."""
     return element(
         "svg",
-        element("title", text_of(chart.title), id=f"{chart.name}-title"),
-        element("desc", text_of(chart.caption), id=f"{chart.name}-desc"),
+        *_described(chart, f"{chart.name}-"),
         body(chart),
         class_="chart",
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
@@ -233,8 +307,7 @@ def picture(chart: Chart) -> str:
     return (
         element(
             "svg",
-            element("title", text_of(chart.title), id="title"),
-            element("desc", text_of(chart.caption), id="desc"),
+            *_described(chart, ""),
             element("style", style),
             element("rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=HEIGHT + head + PAD),
             text(shortened(chart.title), class_="title", x=4.0, y=17.0),
@@ -252,6 +325,13 @@ def picture(chart: Chart) -> str:
     )
 
 
+def _described(chart: Chart, prefix: str) -> tuple[str, str]:
+    return (
+        element("title", escape(chart.title, quote=False), id=f"{prefix}title"),
+        element("desc", escape(chart.caption, quote=False), id=f"{prefix}desc"),
+    )
+
+
 def shortened(title: str) -> str:
     """Return as much of a title as fits above the frame; the whole is in the picture's own title."""
     return title if len(title) <= TITLE_CHARS else f"{title[: TITLE_CHARS - 1]}…"
@@ -266,11 +346,6 @@ def body(chart: Chart) -> str:
             return _heat_map(chart)
         case _:
             assert_never(chart)
-
-
-def text_of(words: str) -> str:
-    """Escape words that stand between tags."""
-    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _drawn_legend(chart: Chart) -> tuple[str, int]:

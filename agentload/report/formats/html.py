@@ -27,7 +27,7 @@ def html(document: Document) -> str:
     """Render a document."""
     # Our own files, not a reader's words: Markup leaves them as they are.
     return (
-        _environment()
+        environment()
         .get_template("decision.html.j2")
         .render(
             document=document,
@@ -58,12 +58,13 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Return what renders HTML templates, with what they need to place charts."""
+    made = Environment(
         loader=PackageLoader("agentload.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {**FILTERS, "tied": tied}
-    return environment
+    made.filters |= {**FILTERS, "tied": tied}
+    return made
 
 
 def tied(words: str) -> str:

@@ -55,6 +55,10 @@ class Report:
     """The run's load beside production's; empty when production was not asked. A bound of null is none."""
 
 
+_SHARED: Final = frozenset(each.name for each in fields(Report)) - {"format", "lists"}
+"""What a decision file has as the document has it."""
+
+
 def files(document: Document) -> Iterator[tuple[str, str]]:
     """Yield the decision file."""
     yield "decision.json", json(document)
@@ -68,28 +72,9 @@ def json(document: Document) -> str:
 
 def report(document: Document) -> Report:
     """Take from a document what machines read."""
-    items = {listing.word: listing.items for listing in document.lists}
-    return Report(
-        format=FORMAT,
-        run=document.run,
-        kind=document.kind,
-        headline=document.headline,
-        answers=document.answers,
-        lists=Lists(
-            use=items["use"],
-            avoid=items["avoid"],
-            calibrate=items["calibrate"],
-            test_further=items["test further"],
-            no_difference=document.no_difference,
-        ),
-        belief=document.belief,
-        do_now=document.do_now,
-        rollout=document.rollout,
-        decision=document.decision,
-        policy=document.policy,
-        made=document.made,
-        production=document.production,
-    )
+    items = {listing.word.replace(" ", "_"): listing.items for listing in document.lists}
+    shared: dict[str, Any] = {name: getattr(document, name) for name in _SHARED}
+    return Report(format=FORMAT, lists=Lists(**items, no_difference=document.no_difference), **shared)
 
 
 def schema() -> str:

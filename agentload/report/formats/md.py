@@ -33,7 +33,12 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def markdown(document: Document) -> str:
     """Render a document."""
-    text = environment().get_template("decision.md.j2").render(document=document)
+    return rendered("decision.md.j2", document=document)
+
+
+def rendered(template: str, **values: object) -> str:
+    """Render a template of Markdown."""
+    text = _environment().get_template(template).render(**values)
     # A section that is absent leaves its blank lines behind; no value holds a line break.
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
@@ -50,8 +55,7 @@ def escaped(words: object) -> str:
     return _SPECIAL.sub(r"\\\1", re.sub(r"\s*\n\s*", " ", str(words)))
 
 
-def environment() -> Environment:
-    """Return what renders Markdown templates: every value is escaped in Markdown's way, unless it is Ready."""
+def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("agentload.report"),
         finalize=escaped,

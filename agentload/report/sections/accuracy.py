@@ -7,33 +7,29 @@ from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Cell as Field
 from agentload.report.charts.spec import HeatMap
-from agentload.report.parts import Cell, Group, Retrieval, Table
+from agentload.report.parts import Cell, Group, Retrieval, group, table
 from agentload.report.sections.view import View
 
 
 def accuracy(view: View) -> Group | None:
     """Show where answers went wrong, by task, depth and length."""
-    maps = _maps(view)
-    rows = tuple(_row(each) for each in view.decision.accuracy)
-    if not maps and not rows:
-        return None
-    table = Table(
-        title="Right answers, the same items on both arms",
-        columns=("arm", "task", "context", "reference", "difference", "changed, p"),
-        rows=rows,
-        note="Difference of right answers in percentage points with its paired interval; p is the exact McNemar test.",
+    differences = table(
+        "Right answers, the same items on both arms",
+        ("arm", "task", "context", "reference", "difference", "changed, p"),
+        map(_row, view.decision.accuracy),
+        "Difference of right answers in percentage points with its paired interval; p is the exact McNemar test.",
     )
-    return Group(title="Accuracy", charts=maps, tables=(table,) if rows else ())
+    return group("Accuracy", charts=_maps(view), tables=(differences,))
 
 
-def _row(each: BucketResult) -> tuple[Cell, ...]:
+def _row(each: BucketResult) -> tuple[Cell | str, ...]:
     return (
-        Cell(text=labels.arm(each.arm)),
-        Cell(text=each.task),
-        Cell(text=say.tokens(each.context_tokens)),
-        Cell(text=f"{say.number(100 * each.reference, 1)} %"),
+        labels.arm(each.arm),
+        each.task,
+        say.tokens(each.context_tokens),
+        f"{say.number(100 * each.reference, 1)} %",
         Cell(text=say.points(each.difference), tone="bad" if each.difference.is_below(0.0) else "plain"),
-        Cell(text=say.ABSENT if each.changed_p is None else say.significant(each.changed_p)),
+        say.ABSENT if each.changed_p is None else say.significant(each.changed_p),
     )
 
 

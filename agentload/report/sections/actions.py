@@ -113,8 +113,7 @@ def _length_spread(view: View) -> float:
 
 
 def _of_reference(view: View, column: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    own = (each.calls for each in view.evidence.observations if each.arm == view.evidence.reference and each.calls is not None)
-    found = [np.asarray(getattr(calls, column), dtype=np.float64) for calls in own]
+    found = [np.asarray(getattr(calls, column), dtype=np.float64) for calls in view.calls(view.evidence.reference)]
     values = np.concatenate(found) if found else np.zeros(0)
     return values[np.isfinite(values)]
 

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from advisor.dtypes import canonical
-from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Check, State
@@ -133,7 +132,7 @@ def _pairs(view: View) -> Iterable[Check]:
 
 def _distinct(view: View) -> tuple[int, int]:
     """Return how many turns of the trace the reference was sent, and how many calls that made."""
-    sent = [each.calls for each in view.evidence.observations if each.arm == view.evidence.reference and each.calls is not None]
+    sent = view.calls(view.evidence.reference)
     turns = [np.unique(np.stack([calls.session, calls.turn]), axis=1).shape[1] for calls in sent]
     return sum(turns), sum(len(calls) for calls in sent)
 
@@ -163,17 +162,12 @@ def _gates(view: View) -> Iterable[Check]:
     for name in dict.fromkeys(gate.name for gate in failed):
         first, *others = (gate for gate in failed if gate.name == name)
         more = f"; {say.plural(len(others), 'more time')}" if others else ""
-        yield Check(state="bad", text=f"failed gate: {name} on {_where(first)}, {view.told(first.message)}{more}")
+        yield Check(state="bad", text=f"failed gate: {name} on {labels.where(first) or 'all arms'}, {view.told(first.message)}{more}")
     if gates and not failed:
         yield Check(state="ok" if passed else "unknown", text=f"{passed} of {len(gates)} physics and health gates passed, none failed")
     unseen = {gate.name for gate in gates} - {gate.name for gate in gates if gate.status != "not observed"}
     if unseen:
         yield Check(state="unknown", text=f"not observed: {', '.join(sorted(name.replace('_', ' ') for name in unseen))}")
-
-
-def _where(gate: Gate) -> str:
-    parts = (labels.arm(gate.arm) if gate.arm else "", gate.workload or "")
-    return ", ".join(part for part in parts if part) or "all arms"
 
 
 def _budget(view: View) -> Iterable[Check]:

@@ -3,52 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
 from advisor.evidence import Calls
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Chart, Plot, Series, every
-from agentload.report.parts import Cell, Group, Table, Timeline
+from agentload.report.charts.spec import Axis, Plot, Series, every
+from agentload.report.parts import Cell, Group, Table, Timeline, group, table
 from agentload.report.sections.view import View
+
+SECONDS: Final = Axis(label="seconds since the run's start", quantity="seconds", low=0.0)
 
 
 def capacity(view: View) -> Group | None:
     """Show what each arm carries and how full its pool ran."""
-    charts = tuple(_charts(view))
-    table = _table(view)
-    if not charts and not table.rows:
-        return None
-    return Group(title="Capacity and load", charts=charts, tables=(table,) if table.rows else ())
-
-
-def _charts(view: View) -> Iterable[Chart]:
-    for make in (_throughput, _agents, _usage, _preemptions):
-        plot = make(view)
-        if any(series.xs for series in plot.series):
-            yield plot
+    charts = (make(view) for make in (_throughput, _agents, _usage, _preemptions))
+    return group("Capacity and load", charts=charts, tables=(_table(view),))
 
 
 def _throughput(view: View) -> Plot:
-    slots = labels.slots(view.evidence)
     series = []
     for arm in view.arms:
-        blocks = [point for name in view.workloads for point in _blocks(view.evidence.calls(name, arm), name)]
-        blocks = list(every(sorted(blocks)))
-        series.append(
-            Series(
-                label=labels.arm(arm),
-                slot=slots[arm],
-                mark="points",
-                xs=tuple(block[0] for block in blocks),
-                ys=tuple(block[1] for block in blocks),
-                tips=tuple(
-                    f"{labels.arm(arm)}, {name}, pair {pair}: {say.significant(rate, 3)} tokens/s, turn {say.duration(ms)}"
-                    for rate, ms, name, pair in blocks
-                ),
-            )
+        blocks = every(sorted(block for name in view.workloads for block in _blocks(view.evidence.calls(name, arm), name)))
+        tips = (
+            f"{labels.arm(arm)}, {name}, pair {pair}: {say.significant(rate, 3)} tokens/s, turn {say.duration(ms)}"
+            for rate, ms, name, pair in blocks
         )
+        series.append(view.series(arm, "points", (block[0] for block in blocks), (block[1] for block in blocks), tips=tips))
     return Plot(
         name="throughput",
         title="Throughput against latency",
@@ -76,22 +59,12 @@ def _blocks(calls: Calls | None, workload: str) -> Iterable[tuple[float, float, 
 
 
 def _agents(view: View) -> Plot:
-    slots = labels.slots(view.evidence)
     series = []
     for arm in view.arms:
         points = sorted((point for point in view.evidence.capacity if point.arm == arm and point.turns), key=lambda point: point.agents)
+        tips = (f"{labels.arm(arm)}, {each.agents} agents: {each.within_slo} of {each.turns} turns within the SLO" for each in points)
         series.append(
-            Series(
-                label=labels.arm(arm),
-                slot=slots[arm],
-                mark="line",
-                xs=tuple(float(point.agents) for point in points),
-                ys=tuple(point.within_slo / point.turns for point in points),
-                tips=tuple(
-                    f"{labels.arm(arm)}, {point.agents} agents: {point.within_slo} of {point.turns} turns within the SLO"
-                    for point in points
-                ),
-            )
+            view.series(arm, "line", (each.agents for each in points), (each.within_slo / each.turns for each in points), tips=tips)
         )
     return Plot(
         name="agents",
@@ -108,7 +81,7 @@ def _usage(view: View) -> Plot:
         name="kv-usage",
         title="KV pool in use over time",
         caption="100 % is a full pool. Only a pool that fills can show what a larger one is worth.",
-        x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
+        x=SECONDS,
         y=Axis(label="share of the KV pool", quantity="share", low=0.0, high=1.0),
         series=tuple(_gauge(view, each, each.kv_usage) for each in _compared(view)),
     )
@@ -119,7 +92,7 @@ def _preemptions(view: View) -> Plot:
         name="preemptions",
         title="Preemptions over time",
         caption="Counted since the run's start; a preempted call computes its prompt again.",
-        x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
+        x=SECONDS,
         y=Axis(label="preemptions", quantity="count", low=0.0),
         series=tuple(_gauge(view, each, each.preemptions) for each in _compared(view) if any(each.preemptions)),
     )
@@ -127,30 +100,24 @@ def _preemptions(view: View) -> Plot:
 
 def _compared(view: View) -> tuple[Timeline, ...]:
     """Leave out what was played as a control."""
-    return tuple(each for each in view.facts.timelines if each.arm in view.arms or each.arm == view.evidence.reference)
+    return tuple(each for each in view.facts.timelines if each.arm in view.arms)
 
 
 def _gauge(view: View, timeline: Timeline, values: tuple[float, ...]) -> Series:
-    kept = every(tuple(zip(timeline.seconds, values, strict=True)))
-    slot = labels.slots(view.evidence)[timeline.arm]
-    xs, ys = tuple(point[0] for point in kept), tuple(point[1] for point in kept)
-    return Series(label=labels.arm(timeline.arm), slot=slot, mark="steps", xs=xs, ys=ys)
+    return view.series(timeline.arm, "steps", every(timeline.seconds), every(values))
 
 
 def _table(view: View) -> Table:
-    rows = tuple(
+    rows = (
         (
-            Cell(text=labels.arm(each.arm)),
-            Cell(text=each.workload or "your mix"),
-            Cell(text=say.spread(each.agents_per_gpu, say.whole)),
-            Cell(text=say.ABSENT if each.replicas_at_peak is None else str(each.replicas_at_peak)),
-            Cell(text=say.ABSENT if each.next_replica_at_agents is None else str(each.next_replica_at_agents)),
+            labels.arm(each.arm),
+            each.workload or "your mix",
+            say.spread(each.agents_per_gpu, say.whole),
+            say.ABSENT if each.replicas_at_peak is None else str(each.replicas_at_peak),
+            say.ABSENT if each.next_replica_at_agents is None else str(each.next_replica_at_agents),
             Cell(text=view.told(each.reason), tone="muted"),
         )
         for each in view.decision.capacity
     )
-    return Table(
-        title="Agents within the SLO",
-        columns=("arm", "load", "agents per GPU", "replicas at the peak", "next replica due at", "how it is known"),
-        rows=rows,
-    )
+    columns = ("arm", "load", "agents per GPU", "replicas at the peak", "next replica due at", "how it is known")
+    return table("Agents within the SLO", columns, rows)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import Final
 
 from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Cell, Group, Served, Step, Table, Tone
+from agentload.report.parts import Cell, Group, Served, Step, Table, Tone, group, table
 from agentload.report.sections.view import View
 
 _TONES: Final[dict[str, Tone]] = {"pass": "good", "fail": "bad", "not observed": "muted"}
@@ -19,22 +20,17 @@ _ORDER: Final = ("fail", "not observed", "pass")
 def gates(view: View) -> Table:
     """List every gate, the failed ones first."""
     ordered = sorted(view.decision.gates, key=lambda gate: (_ORDER.index(gate.status), gate.name))
-    return Table(
-        title="Gates",
-        columns=("gate", "status", "where", "seen", "limit", "what it says"),
-        rows=tuple(_gate(view, gate) for gate in ordered),
-        note="A failed gate makes the figures that rest on it unusable.",
-    )
+    columns = ("gate", "status", "where", "seen", "limit", "what it says")
+    return table("Gates", columns, (_gate(view, gate) for gate in ordered), "A failed gate makes the figures that rest on it unusable.")
 
 
-def _gate(view: View, gate: Gate) -> tuple[Cell, ...]:
-    where = ", ".join(part for part in (labels.arm(gate.arm) if gate.arm else "", gate.workload or "") if part) or "all"
+def _gate(view: View, gate: Gate) -> tuple[Cell | str, ...]:
     return (
-        Cell(text=gate.name.replace("_", " ")),
+        gate.name.replace("_", " "),
         Cell(text=gate.status, tone=_TONES[gate.status]),
-        Cell(text=where),
-        Cell(text=_value(gate.observed, gate.unit)),
-        Cell(text=_value(gate.limit, gate.unit)),
+        labels.where(gate) or "all",
+        _value(gate.observed, gate.unit),
+        _value(gate.limit, gate.unit),
         Cell(text=view.told(gate.message), tone="muted"),
     )
 
@@ -55,40 +51,40 @@ def _value(value: float | None, unit: str) -> str:
 
 def skipped(view: View) -> Table:
     """List the rules that lacked an input, and which."""
-    rows = tuple((Cell(text=each.rule.replace("_", " ")), Cell(text=", ".join(each.missing))) for each in view.decision.skipped)
-    return Table(title="Rules that could not look", columns=("rule", "missing"), rows=rows)
+    rows = ((each.rule.replace("_", " "), ", ".join(each.missing)) for each in view.decision.skipped)
+    return table("Rules that could not look", ("rule", "missing"), rows)
 
 
 def probes(view: View) -> Group | None:
     """List which combinations of features started, answered right and hit their cache."""
-    rows = tuple(
+    rows = (
         (
-            Cell(text=labels.arm(probe.arm)),
-            Cell(text=_ON[probe.prefix_caching]),
-            Cell(text=_ON[probe.cuda_graphs]),
+            labels.arm(probe.arm),
+            _ON[probe.prefix_caching],
+            _ON[probe.cuda_graphs],
             Cell(text=probe.outcome, tone="good" if probe.outcome == "ok" else "bad"),
             Cell(text=view.told(probe.detail), tone="muted"),
         )
         for probe in view.evidence.probes
     )
-    table = Table(title="Probed one by one", columns=("arm", "prefix caching", "CUDA graphs", "outcome", "what was seen"), rows=rows)
-    return Group(title="Feature combinations", tables=(table,)) if rows else None
+    columns = ("arm", "prefix caching", "CUDA graphs", "outcome", "what was seen")
+    return group("Feature combinations", tables=(table("Probed one by one", columns, rows),))
 
 
 def priors(view: View) -> Group | None:
     """List published figures, apart from everything this run found."""
-    rows = tuple(
+    rows = (
         (
-            Cell(text=prior.what.replace("_", " ")),
-            Cell(text=labels.arm(prior.arm)),
-            Cell(text=f"{say.significant(prior.value, 3)} {prior.unit}"),
-            Cell(text=", ".join(part for part in (prior.gpu, prior.version) if part) or say.ABSENT),
-            Cell(text=f"{prior.source}{f', {prior.dated}' if prior.dated else ''}"),
+            prior.what.replace("_", " "),
+            labels.arm(prior.arm),
+            f"{say.significant(prior.value, 3)} {prior.unit}",
+            ", ".join(part for part in (prior.gpu, prior.version) if part) or say.ABSENT,
+            f"{prior.source}{f', {prior.dated}' if prior.dated else ''}",
         )
         for prior in view.evidence.priors
     )
-    table = Table(title="Published, not measured here", columns=("figure", "arm", "value", "on", "source"), rows=rows)
-    return Group(title="Published figures, for comparison only", tables=(table,)) if rows else None
+    columns = ("figure", "arm", "value", "on", "source")
+    return group("Published figures, for comparison only", tables=(table("Published, not measured here", columns, rows),))
 
 
 def reproduction(view: View) -> Table:
@@ -112,30 +108,29 @@ def reproduction(view: View) -> Table:
         ("load generator", ", ".join(made.hosts)),
         ("legs", str(made.legs)),
     )
-    rows = tuple((Cell(text=name), Cell(text=value)) for name, value in pairs if value)
-    return Table(title="Run", columns=("", ""), rows=rows)
+    return table("Run", ("", ""), ((name, value) for name, value in pairs if value))
 
 
 def servers(view: View) -> Table:
     """List what each server said it is."""
     by_arm = {each.arm: each for each in view.facts.made.servers}
-    rows = tuple(_server(view, arm, by_arm.get(arm)) for arm in view.arms)
-    return Table(title="Servers", columns=("arm", "KV dtype", "skipped layers", "kernel", "flags", "at", "fingerprint"), rows=rows)
+    columns = ("arm", "KV dtype", "skipped layers", "kernel", "flags", "at", "fingerprint")
+    return table("Servers", columns, (_server(view, arm, by_arm.get(arm)) for arm in view.arms))
 
 
-def _server(view: View, name: str, served: Served | None) -> tuple[Cell, ...]:
+def _server(view: View, name: str, served: Served | None) -> Iterator[str]:
     arm = view.evidence.arm(name)
-    at = next((part for part in (served.machine, served.profile, served.url) if part), None) if served else None
+    places = (served.machine, served.profile, served.url) if served else ()
     texts = (
         labels.arm(name),
         arm.observed_dtype or arm.expected_dtype,
         ", ".join(arm.skip_layers),
         arm.kernel,
         " ".join(arm.flags),
-        at,
+        next((part for part in places if part), None),
         served.fingerprint if served else None,
     )
-    return tuple(Cell(text=text or say.ABSENT) for text in texts)
+    return (text or say.ABSENT for text in texts)
 
 
 def commands(view: View) -> tuple[Step, ...]:

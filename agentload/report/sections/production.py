@@ -13,7 +13,7 @@ from advisor.evidence import Calls, Floats
 from agentload.exposition.likeness import Figures, Level, Likeness, Spread, Unit, likeness
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Cell, Check, Group, Table, Tone
+from agentload.report.parts import Cell, Check, Group, Tone, group, table
 from agentload.report.sections.view import View
 
 
@@ -57,7 +57,7 @@ def compared(view: View) -> tuple[Likeness, ...]:
 
 def _figures(view: View) -> Figures:
     reference = view.evidence.reference
-    calls = [each.calls for each in view.evidence.observations if each.arm == reference and each.calls is not None]
+    calls = view.calls(reference)
     line = next((each for each in view.facts.timelines if each.arm == reference), None)
     busy = [] if line is None else [at for at, running in enumerate(line.running) if running > 0]
     prompts, computed = _joined(calls, "prompt_tokens"), _joined(calls, "computed_tokens")
@@ -117,15 +117,11 @@ def _named(figures: Sequence[str]) -> str:
 
 def production(view: View, rows: Sequence[Likeness]) -> Group | None:
     """Lay the run's load beside production's, figure by figure."""
-    cells = tuple(
-        (Cell(text=row.what), *(Cell(text=text) for text in shown(row)), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows
-    )
-    if not cells:
-        return None
     reference = labels.arm(view.evidence.reference)
     note = (
         "Alike is within a quarter of production's value, or of the bucket of its histogram in which the quantile lies; ten points for the "
         "cached share. Requests at once and KV pool are of the moment at which its metrics were read, ours of all samples under load."
     )
-    table = Table(title="The load beside production's", columns=("figure", reference, "production", "the run has"), rows=cells, note=note)
-    return Group(title="Production", tables=(table,))
+    cells = ((row.what, *shown(row), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows)
+    laid = table("The load beside production's", ("figure", reference, "production", "the run has"), cells, note)
+    return group("Production", tables=(laid,))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from advisor.verdict import ArmVerdict, BucketResult, LegState
+from advisor.verdict import ArmVerdict, LegState
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.labels import cost, noun
-from agentload.report.parts import Cell, Table, Tone
+from agentload.report.parts import Cell, Table, Tone, table
 from agentload.report.sections.view import View
 
 _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {"yes": (" ✓", "good"), "equal": (" ✓", "good"), "no": (" ✗", "bad")}
@@ -19,18 +19,19 @@ ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
 
 def server(view: View) -> Table:
     """Compare the arms as servers: one flag serves all classes, so this decides."""
+    items, _ = _asked(view)
     rows: tuple[tuple[str, Callable[[View, str], Cell]], ...] = (
         ("agent turn time, weighted", _turn_time),
         ("agents per GPU within SLO", _agents),
         ("KV pool; cached prompt share", _pool),
-        (f"answers right, {_items(view)}", _answers),
+        (f"answers right, {say.plural(items, 'pair') if items else 'not tested'}", _answers),
         ("worst bucket; buckets down", _buckets),
         ("verdict for the server", _verdict),
     )
     cells = [(Cell(text=name), *(make(view, arm) for arm in view.arms)) for name, make in rows]
     optional = {"KV pool; cached prompt share", "worst bucket; buckets down"}
     kept = [row for row in cells if row[0].text not in optional or any(cell != ABSENT for cell in row[1:])]
-    return Table(title="Whole server, your mix", columns=("", *(labels.arm(name) for name in view.arms)), rows=tuple(kept))
+    return table("Whole server, your mix", ("", *map(labels.arm, view.arms)), kept)
 
 
 def _turn_time(view: View, arm: str) -> Cell:
@@ -56,11 +57,6 @@ def _pool(view: View, arm: str) -> Cell:
         return ABSENT
     pool = f"{say.number(ours / theirs, 2)}×" if ours and theirs else say.ABSENT
     return Cell(text=f"{pool}; {say.percent(figures.hit_rate if figures else None)}")
-
-
-def _items(view: View) -> str:
-    items, _ = _asked(view)
-    return say.plural(items, "pair") if items else "not tested"
 
 
 def _asked(view: View) -> tuple[int, float]:
@@ -91,11 +87,7 @@ def _buckets(view: View, arm: str) -> Cell:
         return ABSENT
     worst = min(buckets, key=lambda bucket: bucket.difference.value)
     down = sum(bucket.difference.value < 0 for bucket in buckets)
-    return Cell(text=f"{_named(worst)}; {down} of {len(buckets)}")
-
-
-def _named(bucket: BucketResult) -> str:
-    return f"{say.tokens(bucket.context_tokens)} {say.signed(100 * bucket.difference.value, 1)} pp"
+    return Cell(text=f"{say.tokens(worst.context_tokens)} {say.signed(100 * worst.difference.value, 1)} pp; {down} of {len(buckets)}")
 
 
 def _verdict(view: View, arm: str) -> Cell:
@@ -144,8 +136,7 @@ def classes(view: View) -> Table | None:
         f"{focus} {ttft}",
         f"verdict for {focus}",
     )
-    rows = tuple(_class_row(view, name, first_token) for name in view.workloads)
-    return Table(title="By workload class", columns=columns, rows=rows)
+    return table("By workload class", columns, (_class_row(view, name, first_token) for name in view.workloads))
 
 
 def _first_token(view: View) -> tuple[str, Callable[[View, str], Cell]]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.evidence import Evidence
+from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
 from advisor.steps import Step
 from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.charts.spec import Mark, Series
 from agentload.report.commands import suggested
 from agentload.report.parts import RunFacts
 
@@ -63,6 +65,13 @@ class View:
         challengers = self.evidence.challengers
         return labels.arm(challengers[0].name) if len(challengers) == 1 else "a new arm"
 
+    def series(
+        self, arm: str, mark: Mark, xs: Iterable[float], ys: Iterable[float], *, tips: Iterable[str] = (), label: str | None = None
+    ) -> Series:
+        """Return values of an arm in its colour, under its name unless they are called otherwise."""
+        slot = labels.slots(self.evidence)[arm]
+        return Series(label=label or labels.arm(arm), slot=slot, mark=mark, xs=tuple(xs), ys=tuple(ys), tips=tuple(tips))
+
     def told(self, words: str) -> str:
         """Set one of the advisor's sentences: its figures as ours, its arms as people call them."""
         return labels.named(say.typeset(words), self.arms)
@@ -72,6 +81,10 @@ class View:
         """Count the block pairs that the figures rest on."""
         observed = (each.calls for each in self.evidence.observations if each.calls is not None)
         return len({pair for calls in observed for pair in np.unique(calls.pair).tolist()})
+
+    def calls(self, arm: str) -> list[Calls]:
+        """List the calls that were observed on an arm, class by class."""
+        return [each.calls for each in self.evidence.observations if each.arm == arm and each.calls is not None]
 
     def command(self, step: Step) -> str | None:
         """Return the command that takes a step; None where it could not be played."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from advisor.verdict import Change, Figure
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Band, Chart, Plot, Rule, Series, distribution, every
-from agentload.report.parts import Cell, Group, Table
+from agentload.report.charts.spec import Axis, Band, Plot, Rule, distribution, every
+from agentload.report.parts import Cell, Group, Table, group, table
 from agentload.report.sections.view import View
 
 Metric = Literal["ttft_ms", "tpot_ms", "turn_ms"]
@@ -54,35 +54,23 @@ FIGURES: Final[dict[str, tuple[str, float | None]]] = {
 
 def workload(view: View, name: str) -> Group:
     """Show one class; with the charts a reader asks for when a verdict surprises."""
-    tables = tuple(table for table in (_changes(view, name), _figures(view, name)) if table.rows)
-    return Group(title=f"Class: {name}", charts=tuple(_charts(view, name)), tables=tables)
+    title = f"Class: {name}"
+    plots = (*(_distribution(view, name, metric, words) for metric, words in METRICS), *_pairs(view, name))
+    return group(title, charts=plots, tables=(_changes(view, name), _figures(view, name))) or Group(title=title)
 
 
 def server(view: View) -> Group | None:
     """Show the figures of the whole server."""
-    tables = tuple(table for table in (_changes(view, None), _figures(view, None)) if table.rows)
-    charts = tuple(plot for plot in (_pairs(view, None),) if plot is not None)
-    return Group(title="Whole server", charts=charts, tables=tables) if tables or charts else None
-
-
-def _charts(view: View, name: str) -> Iterable[Chart]:
-    for metric, words in METRICS:
-        plot = _distribution(view, name, metric, words)
-        if plot.series:
-            yield plot
-    pairs = _pairs(view, name)
-    if pairs is not None:
-        yield pairs
+    return group("Whole server", charts=_pairs(view, None), tables=(_changes(view, None), _figures(view, None)))
 
 
 def _distribution(view: View, name: str, metric: Metric, words: str) -> Plot:
-    slots = labels.slots(view.evidence)
     series = []
     for arm in view.arms:
         calls = view.evidence.calls(name, arm)
         xs, ys = ((), ()) if calls is None else distribution(getattr(calls, metric)[calls.ok])
         if xs:
-            series.append(Series(label=labels.arm(arm), slot=slots[arm], mark="steps", xs=xs, ys=ys))
+            series.append(view.series(arm, "steps", xs, ys))
     return Plot(
         name=f"cdf-{metric.removesuffix('_ms')}-{labels.slug(name)}",
         title=f"{name}: {words}",
@@ -93,38 +81,36 @@ def _distribution(view: View, name: str, metric: Metric, words: str) -> Plot:
     )
 
 
-def _pairs(view: View, name: str | None) -> Plot | None:
-    slots = labels.slots(view.evidence)
+def _pairs(view: View, name: str | None) -> Iterator[Plot]:
     changes = [each for arm in view.arms[1:] if (each := view.change("turn_ms", arm, name)) is not None and each.by_pair]
     if not changes:
-        return None
+        return
     focus = next((each for each in changes if each.arm == view.focus), changes[0])
     low, high = (None if end is None else 100 * end for end in (focus.relative.low, focus.relative.high))
     against = labels.arm(view.evidence.reference)
     series = []
     for each in changes:
-        kept = every(tuple(zip(each.pair_ids, each.by_pair, strict=True)))
-        xs, ys = tuple(float(pair) for pair, _ in kept), tuple(100 * value for _, value in kept)
-        tips = tuple(f"{labels.arm(each.arm)}, pair {pair}: {say.signed(100 * value, 1)} %" for pair, value in kept)
-        series.append(Series(label=labels.arm(each.arm), slot=slots[each.arm], mark="points", xs=xs, ys=ys, tips=tips))
-    return Plot(
+        pairs, values = every(each.pair_ids), [100 * value for value in every(each.by_pair)]
+        tips = (f"{labels.arm(each.arm)}, pair {pair}: {say.signed(value, 1)} %" for pair, value in zip(pairs, values, strict=True))
+        series.append(view.series(each.arm, "points", map(float, pairs), values, tips=tips))
+    yield Plot(
         name=f"pairs-{labels.slug(name)}" if name else "pairs",
         title=f"{name or 'Whole server'}: turn time, pair by pair",
         caption=f"Each mark is one block pair against {against}; the band is the interval of {labels.arm(focus.arm)}.",
         x=Axis(label="block pair", quantity="count"),
         y=Axis(label="change of turn time, %", quantity="percent"),
         series=tuple(series),
-        bands=(Band(axis="y", low=low, high=high, label="", slot=slots[focus.arm]),),
+        bands=(Band(axis="y", low=low, high=high, label="", slot=labels.slots(view.evidence)[focus.arm]),),
         rules=(Rule(axis="y", at=0.0, label="no change"),),
     )
 
 
 def _changes(view: View, name: str | None) -> Table:
     """List what an arm changes, pair by pair, beside what two equal servers may differ by."""
-    rows = tuple(
+    rows = (
         (
-            Cell(text=words),
-            *(Cell(text=say.change(each.relative)) if each is not None else Cell(text=say.ABSENT, tone="muted") for each in changes),
+            words,
+            *(say.change(each.relative) if each is not None else Cell(text=say.ABSENT, tone="muted") for each in changes),
             Cell(text=_floor(changes), tone="muted"),
         )
         for metric, words in METRICS
@@ -132,7 +118,7 @@ def _changes(view: View, name: str | None) -> Table:
     )
     against = labels.arm(view.evidence.reference)
     columns = ("", *(labels.arm(arm) for arm in view.arms[1:]), "A/A, cannot rule out")
-    return Table(title=f"Changes of {name or 'the whole server'} against {against}, pair by pair", columns=columns, rows=rows)
+    return table(f"Changes of {name or 'the whole server'} against {against}, pair by pair", columns, rows)
 
 
 def _floor(changes: Sequence[Change | None]) -> str:
@@ -143,15 +129,15 @@ def _floor(changes: Sequence[Change | None]) -> str:
 def _figures(view: View, name: str | None) -> Table:
     ours = [each for each in view.decision.figures if each.workload == name and each.kind == view.decision.kind]
     names = sorted(dict.fromkeys(each.name for each in ours), key=_rank)
-    rows = tuple((Cell(text=called(figure)), *(_field(view.figure(figure, arm, name)) for arm in view.arms)) for figure in names)
-    return Table(title=f"Figures of {name or 'the whole server'}", columns=("", *(labels.arm(arm) for arm in view.arms)), rows=rows)
+    rows = ((called(figure), *(_field(view.figure(figure, arm, name)) for arm in view.arms)) for figure in names)
+    return table(f"Figures of {name or 'the whole server'}", ("", *map(labels.arm, view.arms)), rows)
 
 
-def _field(figure: Figure | None) -> Cell:
+def _field(figure: Figure | None) -> Cell | str:
     if figure is None:
         return Cell(text=say.ABSENT, tone="muted")
     _, factor = FIGURES.get(figure.name.partition(".")[0], ("", None))
-    return Cell(text=say.estimate(figure.estimate) if factor is None else say.spread(figure.estimate, say.number, factor=factor))
+    return say.estimate(figure.estimate) if factor is None else say.spread(figure.estimate, say.number, factor=factor)
 
 
 def called(figure: str) -> str:
