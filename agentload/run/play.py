@@ -25,7 +25,6 @@ from agentload.run.part import Work, loaded, looked_at, part
 from agentload.run.past import Past, check_resumed, needless, past
 from agentload.run.record import again, scraped
 from agentload.run.servers import source, speech, targets
-from agentload.run.vigil import Vigil
 from agentload.store.database import WRITER_PATIENCE_S
 from agentload.store.places import worker_journals
 from agentload.study.kinds import Replay, Sweep
@@ -126,7 +125,6 @@ class Leg:
         leg, writer, met = opened.row.leg, opened.writer, opened.met
         endpoints = {e.name: e for e in playing.endpoints}
         watch = Watch({e.name: source(e) for e in playing.endpoints}, every_s=playing.sample_s, notice=self._notice)
-        vigil = Vigil(self._lost)
 
         async def pair_done(_: int) -> None:
             writer.sync()
@@ -140,7 +138,7 @@ class Leg:
             pair_size=len(plan.arms),
             write=writer.append,
             samples=lambda: watch.rows(run_id=plan.run, leg=leg),
-            vigil=vigil,
+            lost=self._lost,
             on_dead=playing.means.on_dead,
             pair_done=pair_done,
             is_stopping=lambda: self._stops > 0,
@@ -184,7 +182,7 @@ class Leg:
                 write=writer.append,
                 flush=lambda: writer.flush_if_due(time.monotonic_ns()),
                 opening=start,
-                listeners=[barrier, vigil, *([self._listener] if self._listener else [])],
+                listeners=[barrier, *([self._listener] if self._listener else [])],
                 done=before.done,
                 voided=before.lost,
             )
