@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
+
+import msgspec
 
 from agentload.builtin import find
 from agentload.matrix.measure import Measure
@@ -16,6 +18,8 @@ from agentload.workloads import catalog
 
 Settings: TypeAlias = Mapping[str, object]
 """Flags of `vllm serve` without their dashes, and their values."""
+Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,54 +35,58 @@ class Config:
     """It is served from the model's calibrated checkpoint."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mapping of the file, in which a misspelt key is refused."""
+
+
+class Model(Entry, frozen=True):
     """One model, served by us or by servers that run already."""
 
-    name: str
+    name: str = ""
+    """Its key in the file."""
     serve: str | None = None
     """What `vllm serve` is given: a name, or a folder."""
     endpoints: str | None = None
     """In place of `serve`: a=URL,b=URL, an arms file, or emulated:PROFILE."""
     launch: bool = False
     """Start the servers of an arms file by its own commands."""
-    settings: Settings = field(default_factory=dict)
+    settings: Settings = {}
     calibrated: str | None = None
     """Checkpoint with calibrated FP8 scales."""
     windows: bool | None = None
     """Whether it has sliding-window layers; None: its config.json tells."""
-    configs: tuple[str, ...] = ()
-    """Those that it is tried with; () is all."""
-    fields: Mapping[str, object] = field(default_factory=dict)
+    configs: tuple[str, ...] | None = None
+    """Those that it is tried with; None is all."""
+    fields: Mapping[str, object] = {}
     """Further fields of an arms file, for all of its arms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(Entry, frozen=True):
     """One class of traffic: a generator with its options, or a trace."""
 
-    name: str
+    name: str = ""
+    """Its key in the file."""
     generate: str | None = None
     trace: str | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
-    scale: float = 1.0
+    options: Mapping[str, object] = {}
+    scale: Positive = 1.0
     seed: int = 7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class Server(Entry, frozen=True):
     """The machine that models are served on, one server at a time."""
 
-    command: tuple[str, ...] = ("vllm",)
-    port: int = 8000
-    env: Mapping[str, str] = field(default_factory=dict)
-    settings: Settings = field(default_factory=dict)
-    start_minutes: float = 2.0
+    command: str | tuple[str, ...] = ("vllm",)
+    """Words, once it is read."""
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8000
+    env: Mapping[str, str] = {}
+    settings: Settings = {}
+    start_minutes: NotNegative = 2.0
     """What a start takes, for estimates."""
-    start_timeout_s: float = 1800.0
+    start_timeout_s: Positive = 1800.0
     gpu: str | None = None
-    gpus: int | None = None
-    price_per_hour: float | None = None
+    gpus: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    price_per_hour: NotNegative | None = None
     """Of one GPU, in US dollars."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from agentload.endpoints.endpoint import Endpoint
@@ -77,13 +78,13 @@ def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str,
     if not names:
         raise UsageError(f"{model.name}: no configuration fits", hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out))
     # A part of a comparison is another comparison, and has a folder of its own.
-    named = model if only is None else replace(model, name=f"{model.name}.{only}")
+    named = model if only is None else msgspec.structs.replace(model, name=f"{model.name}.{only}")
     planned = Planned(matrix, named, names, places, _tokenizer(model))
     return _part(planned, names, (*found.left_out, *_not_done(planned)), found.notes, traces)
 
 
 def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> None:
-    if unknown := [name for name in model.configs if name not in served]:
+    if unknown := [name for name in model.configs or () if name not in served]:
         raise UsageError(f"{model.name}: its endpoints have no '{unknown[0]}'", hint=f"they have: {', '.join(served)}")
     theirs = [name for name in served if name in names]
     if (model.endpoints or "").startswith(EMULATED) and theirs != list(names):

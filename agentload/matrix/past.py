@@ -191,7 +191,7 @@ def _servers(planned: Planned) -> dict[str, object]:
     if planned.is_emulated:
         return {arm: planned.endpoints(arm) for arm in planned.arms}
     # Any free port will do.
-    server = replace(planned.matrix.server, port=0)
+    server = msgspec.structs.replace(planned.matrix.server, port=0)
     whole = document(replace(planned, matrix=replace(planned.matrix, server=server)))
     shared, arms = _described(whole), whole["arms"]
     assert isinstance(arms, Mapping), whole

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 import yaml
@@ -18,69 +18,24 @@ from agentload.endpoints.keys import holds_key, keys_in_environment
 from agentload.endpoints.read import EMULATED, FIELDS, value_of
 from agentload.errors import AgentloadError, UsageError
 from agentload.matrix import arms as said
-from agentload.matrix.described import Config, Matrix, Model, Server, Settings, Workload
+from agentload.matrix.described import Config, Entry, Matrix, Model, Server, Settings, Workload
 from agentload.matrix.measure import MIX, SHOWN, measure
 from agentload.model.kv import RECIPES, USUAL
 from agentload.report.policy import parse as parse_policy
 from agentload.workloads import catalog
 
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
-Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
-NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """A mapping in which a misspelt key is refused."""
-
-
-class ModelEntry(Strict):
-    """One entry of `models`."""
-
-    serve: str | None = None
-    endpoints: str | None = None
-    launch: bool = False
-    settings: dict[str, Any] = {}  # msgspec copies a default
-    calibrated: str | None = None
-    windows: bool | None = None
-    configs: list[str] | None = None
-    fields: dict[str, Any] = {}
-
-
-class WorkloadEntry(Strict):
-    """One entry of `workloads`."""
-
-    generate: str | None = None
-    trace: str | None = None
-    options: dict[str, Any] = {}
-    scale: Positive = 1.0
-    seed: int = 7
-
-
-class ServerEntry(Strict):
-    """`server`."""
-
-    command: str | list[str] = "vllm"
-    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8000
-    env: dict[str, str] = {}
-    settings: dict[str, Any] = {}
-    start_minutes: NotNegative = 2.0
-    start_timeout_s: Positive = 1800.0
-    gpu: str | None = None
-    gpus: Count | None = None
-    price_per_hour: NotNegative | None = None
-
-
-class File(Strict):
+class File(Entry, frozen=True):
     """The whole file."""
 
-    models: dict[str, str | ModelEntry]
-    workloads: dict[str, str | WorkloadEntry]
+    models: dict[str, str | Model]
+    workloads: dict[str, str | Workload]
     name: str = "matrix"
     configs: list[str] | dict[str, dict[str, Any] | None] | None = None
-    grid: dict[str, Any] = {}
-    measure: dict[str, Any] = {}
-    server: ServerEntry = msgspec.field(default_factory=ServerEntry)
-    policy: dict[str, Any] = {}
+    grid: Mapping[str, Any] = {}
+    measure: Mapping[str, Any] = {}
+    server: Server = Server()
+    policy: Mapping[str, Any] = {}
 
 
 WELL_KNOWN: Final[Mapping[str, Settings]] = {
@@ -133,12 +88,16 @@ def parse(text: str, *, at: str) -> Matrix:
         file = msgspec.convert(document, File)
     except msgspec.ValidationError as error:
         raise UsageError(f"{at}: {str(error).replace(' - at `$.', ', at `')}", hint=SHOWN) from error
+    for kind, entries in (("models", file.models), ("workloads", file.workloads)):
+        for name, each in entries.items():
+            _check_name(name, f"{at}: {kind}.{name}")
+            if not isinstance(each, str) and each.name:
+                raise UsageError(f"{at}: {kind}.{name}: Object contains unknown field `name`", hint=SHOWN)
+        if not entries:
+            raise UsageError(f"{at}: '{kind}' names none", hint=SHOWN)
     configs = tuple(_configs(file, at))
     workloads = tuple(_workload(name, each, f"{at}: workloads.{name}") for name, each in file.workloads.items())
     models = tuple(_model(name, each, f"{at}: models.{name}", configs) for name, each in file.models.items())
-    for kind, found in (("models", models), ("workloads", workloads)):
-        if not found:
-            raise UsageError(f"{at}: '{kind}' names none", hint=SHOWN)
     measured = measure(file.measure, f"{at}: measure", workloads=tuple(each.name for each in workloads))
     parse_policy(file.policy, at=f"{at}: policy")
     return Matrix(
@@ -185,9 +144,8 @@ def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
         yield known_config(name if base is None else f"{base}-{name}", base or "", chosen, where=f"{at}: grid")
 
 
-def _model(name: str, given: str | ModelEntry, where: str, configs: tuple[Config, ...]) -> Model:
-    _check_name(name, where)
-    each = ModelEntry(serve=given) if isinstance(given, str) else given
+def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...]) -> Model:
+    each = Model(serve=given) if isinstance(given, str) else given
     if (each.serve is None) == (each.endpoints is None):
         raise UsageError(f"{where} needs either 'serve' or 'endpoints'", hint="serve: MODEL, or endpoints: arms.yaml or emulated:PROFILE")
     if each.endpoints is not None and (each.settings or each.calibrated):
@@ -210,24 +168,18 @@ def _model(name: str, given: str | ModelEntry, where: str, configs: tuple[Config
     names = [config.name for config in configs]
     if each.serve is not None and (unknown := [config for config in each.configs or () if config not in names]):
         raise UsageError(f"{where}: no configuration '{unknown[0]}'", hint=f"under configs: {', '.join(names)}")
-    return Model(
+    return msgspec.structs.replace(
+        each,
         name=name,
-        serve=each.serve,
-        endpoints=each.endpoints,
-        launch=each.launch,
         settings=said.checked(each.settings, f"{where}.settings"),
-        calibrated=each.calibrated,
-        windows=each.windows,
-        configs=tuple(dict.fromkeys(each.configs or ())),
-        fields=each.fields,
+        configs=each.configs and tuple(dict.fromkeys(each.configs)),
     )
 
 
-def _workload(name: str, given: str | WorkloadEntry, where: str) -> Workload:
-    _check_name(name, where)
+def _workload(name: str, given: str | Workload, where: str) -> Workload:
     if name == MIX:
         raise UsageError(f"{where}: '{MIX}' stands for all workloads at once", hint="another name")
-    each = WorkloadEntry(trace=given) if isinstance(given, str) else given
+    each = Workload(trace=given) if isinstance(given, str) else given
     if (each.generate is None) == (each.trace is None):
         raise UsageError(f"{where} needs either 'generate' or 'trace'", hint="generate: rag, or trace: traces/rag.jsonl")
     if each.trace is not None and (each.options or each.scale != 1):
@@ -237,10 +189,10 @@ def _workload(name: str, given: str | WorkloadEntry, where: str) -> Workload:
             catalog.trace(each.generate, seed=each.seed, options=each.options, ctx_scale=each.scale)
         except AgentloadError as error:
             raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
-    return Workload(name=name, generate=each.generate, trace=each.trace, options=each.options, scale=each.scale, seed=each.seed)
+    return msgspec.structs.replace(each, name=name)
 
 
-def _server(given: ServerEntry, at: str) -> Server:
+def _server(given: Server, at: str) -> Server:
     try:
         command = shlex.split(given.command) if isinstance(given.command, str) else given.command
     except ValueError as error:
@@ -250,7 +202,7 @@ def _server(given: ServerEntry, at: str) -> Server:
     if holds_key(command) or any(keys_in_environment(given.env)):
         raise UsageError(f"{at}: server holds a key", hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…")
     checked = said.checked(given.settings, f"{at}: server.settings")
-    return Server(**msgspec.structs.asdict(given) | {"command": tuple(command), "settings": checked})
+    return msgspec.structs.replace(given, command=tuple(command), settings=checked)
 
 
 def _texts(value: object, where: str) -> tuple[str, ...]:

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Literal
-
-import msgspec
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import changed
-from agentload.endpoints.identity import Identity, identify_all, kind_of
-from agentload.errors import EndpointError, StoreError
-from agentload.model.controls import copied, is_control
-from agentload.model.rows import LegRow, Row
+from agentload.endpoints.identity import Identity, kind_of
+from agentload.errors import EndpointError
 from agentload.run.inquiry import FAILURES, Asked, Eval, Inquiry, Listener, seen_again
-from agentload.run.meeting import caveats
-from agentload.run.past import Given, asked_of, check_joined, check_same_questions, given, replies
+from agentload.run.part import caveats, loaded, looked_at, part
+from agentload.run.past import Past, asked_of, check_joined, check_same_questions, given, replies
 from agentload.run.questions import Question
-from agentload.run.record import described_run, fingerprint, leg_row
-from agentload.run.relay import Launching, Relay
+from agentload.run.record import fingerprint
+from agentload.run.relay import Relay
 from agentload.store import journal
-from agentload.store.database import reading
-from agentload.store.loader import load
-from agentload.store.places import journal_folder, journals
+from agentload.store.database import WRITER_PATIENCE_S
 
 
 class Leg:
@@ -48,31 +39,27 @@ class Leg:
         """Ask all that is left. Raises EndpointError when an arm has stopped answering; what was answered is stored."""
         made = self._eval
         if made.database.exists():
-            with reading(made.database):  # one that cannot take the rows is better known now than after an hour
-                pass
-        async with AsyncExitStack() as stack:
-            relay = None if made.launching is None else await stack.enter_async_context(self._relay(made.launching))
-            identities = await self._identities(relay)
-            before = self._before(identities)
-            told = self._caveats(identities, before)
-            folder = journal_folder(made.database, made.run)
-            folder.mkdir(parents=True, exist_ok=True)
-            leg = leg_row(made.run, before.legs + 1)
-            name = f"{'answers' if made.goes_on == 'join' else 'leg'}{leg.leg:03}.journal"
-            writer = stack.enter_context(journal.Writer(folder / name))
-            for row in self._opening(leg, before, identities, told):
-                writer.append(row)
-            writer.flush()
-            if relay is None:
+            await looked_at(made.database, notice=self._notice)
+        before = given(made.database, made.run, tuple(each.name for each in made.endpoints))
+        self._check(before, {})
+        async with part(
+            made,
+            made.run,
+            before,
+            first=made.endpoints[0].name,
+            is_added=made.goes_on == "join",
+            check=lambda identities: self._check(before, identities),
+            is_stopping=self._stops.is_set,
+            notice=self._notice,
+        ) as opened:
+            identities, writer = opened.met.identities, opened.writer
+            if opened.relay is None:
                 left = await self._inquiry.ask(made.endpoints, self._open(before, identities), identities, writer)
-                await self._look_again(leg.leg, made.endpoints, identities, writer)
+                await self._look_again(opened.row.leg, made.endpoints, identities, writer)
             else:
-                left = await self._ask_in_turn(relay, leg.leg, writer)
+                left = await self._ask_in_turn(opened.relay, before, opened.row.leg, writer)
             is_failed = self._inquiry.dead is not None or bool(self._changed)
-            status: Literal["failed", "stopped", "done"] = "failed" if is_failed else "stopped" if left else "done"
-            ended: LegRow = replace(leg, ended_ns=time.monotonic_ns(), status=status)
-            if made.goes_on != "join":
-                writer.append(ended)
+            opened.row = replace(opened.row, status="failed" if is_failed else "stopped" if left else "done")
         error = await self._load()
         if self._inquiry.dead is not None:
             raise EndpointError(
@@ -88,48 +75,27 @@ class Leg:
         counts = self._inquiry.counts
         return Asked(run_id=made.run, answered=counts["answered"], failed=counts["failed"], left=left, load_error=error)
 
-    def _relay(self, launching: Launching) -> Relay:
-        endpoints = {e.name: e for e in self._eval.endpoints}
-        return Relay(endpoints, launching, is_forced=self._eval.study.servers.force, is_stopping=self._stops.is_set, notice=self._notice)
-
-    async def _identities(self, relay: Relay | None) -> dict[str, Identity]:
-        """Ask every server who it is; of those that are started in turn, the first to be asked comes last, and stays.
-
-        A run that is joined has met them: nothing is started twice for it.
-        """
-        made = self._eval
-        if relay is None:
-            return dict(zip((e.name for e in made.endpoints), await identify_all(made.endpoints), strict=True))
-        if made.goes_on == "join":
-            return {}
-        met = {e.name: await relay.meet(e.name) for e in reversed(made.endpoints) if not is_control(e.name)}
-        return {e.name: met[copied(e.name)] for e in made.endpoints}
-
-    async def _ask_in_turn(self, relay: Relay, leg: int, writer: journal.Writer) -> int:
+    async def _ask_in_turn(self, relay: Relay, before: Past, leg: int, writer: journal.Writer) -> int:
         """Start one server after the other and ask it all that it has not answered."""
         made, left = self._eval, 0
         for endpoint in made.endpoints:
-            before = given(made.database, made.run, (endpoint.name,))
-            if not self._open(before, {}):
+            own = given(made.database, made.run, (endpoint.name,))
+            if not self._open(own, {}):
                 continue
             if not self._stops.is_set():
                 up = await relay.up(endpoint.name)
                 identities = {endpoint.name: up.identity}
                 if made.goes_on == "join":  # nobody was met before
-                    self._caveats(identities, self._before(identities))
+                    self._check(before, identities)
+                    caveats((endpoint,), identities, before=before.began_as, is_forced=made.is_forced, notice=self._notice)
                 writer.append(fingerprint(made.run, leg, endpoint.name, up.identity, moment="before"))
                 self._inquiry.said = self._inquiry.said or replies(made.database, made.run, made.endpoints[0].name)
-                left += await self._inquiry.ask((endpoint,), self._open(before, identities), identities, writer)
+                left += await self._inquiry.ask((endpoint,), self._open(own, identities), identities, writer)
                 await self._look_again(leg, (up.endpoint,), identities, writer)
                 writer.flush()
             else:
-                left += len(self._open(before, {}))
+                left += len(self._open(own, {}))
         return left
-
-    def _caveats(self, identities: Mapping[str, Identity], before: Given) -> tuple[str, ...]:
-        """Stop where a server is not what its arm should be, or was in the run that is gone on with; tell everything else."""
-        asked = [e for e in self._eval.endpoints if e.name in identities]
-        return caveats(asked, identities, before=before.began_as, is_forced=self._eval.study.servers.force, notice=self._notice)
 
     async def _look_again(self, leg: int, asked: Sequence[Endpoint], identities: Mapping[str, Identity], writer: journal.Writer) -> None:
         """Note who the servers are now; what one that became another answered is void."""
@@ -140,21 +106,19 @@ class Leg:
                 for row in self._inquiry.take_back(arm, f"{arm} changed meanwhile"):
                     writer.append(row)
 
-    def _before(self, identities: Mapping[str, Identity]) -> Given:
+    def _check(self, before: Past, identities: Mapping[str, Identity]) -> None:
+        """Raise PlanError unless these questions, put to these servers, go on with the run or may join it."""
         made = self._eval
-        arms = tuple(e.name for e in made.endpoints)
-        before = given(made.database, made.run, arms)
         match made.goes_on:
             case "resume":
                 check_same_questions(before, run_id=made.run, study=made.study, found=made.notes, database=made.database)
             case "join":
-                kind = kind_of(identities) if identities else None
+                kind, arms = kind_of(identities) if identities else None, tuple(each.name for each in made.endpoints)
                 check_joined(before, run_id=made.run, arms=arms, kind=kind, database=made.database)
             case "new":
                 pass
-        return before
 
-    def _open(self, before: Given, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
+    def _open(self, before: Past, identities: Mapping[str, Identity]) -> tuple[Question, ...]:
         """Return the questions that are left and that every arm has room for."""
         said = [each.max_model_len for each in identities.values()] + [e.expect.get("max_model_len") for e in self._eval.endpoints]
         longest = min((length for length in said if isinstance(length, int)), default=None)
@@ -166,21 +130,6 @@ class Leg:
             )
         return tuple(each for each in fit if asked_of(each) not in before.answered)
 
-    def _opening(self, leg: LegRow, before: Given, identities: Mapping[str, Identity], told: tuple[str, ...]) -> list[Row]:
-        made = self._eval
-        seen = [fingerprint(made.run, leg.leg, arm, identity, moment="before") for arm, identity in identities.items()]
-        if made.goes_on == "join":
-            return [*seen]
-        if before.run is not None:
-            return [leg, *seen]
-        found = msgspec.structs.replace(made.notes, caveats=told)
-        described = described_run(made.run, made.study, made.endpoints, identities, command=made.command, notes=found)
-        return [leg, *described, *seen]
-
     async def _load(self) -> str | None:
-        try:
-            await asyncio.to_thread(load, journals(self._eval.database, self._eval.run), self._eval.database)
-        except StoreError as error:
-            self._notice(f"not loaded yet: {error.message}")
-            return error.message
-        return None
+        made = self._eval
+        return await loaded(made.run, made.database, patience_s=WRITER_PATIENCE_S, is_stopping=lambda: False, notice=self._notice)

@@ -1,6 +1,7 @@
 """What happens between two rounds: blocks closed, servers asked who they are, counters compared, what is finished loaded.
 
-Nothing here runs while a block is played, so nothing here can disturb a measurement.
+Nothing but counting is done while a block is played, so nothing here can disturb a measurement. An arm that has stopped answering is
+noticed at once, and may be waited for.
 """
 
 from __future__ import annotations
@@ -9,67 +10,63 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import InitVar, dataclass, field
+from typing import Any, Final, Literal
 
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import told
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
-from agentload.model.commands import Send, Settle
+from agentload.model.commands import Send, Settle, Status
 from agentload.model.rows import BlockRow, CallRow, Row
-from agentload.run.counts import Between, Tally
-from agentload.run.known import dated, differences, is_restarted, newly_missing, remembered
+from agentload.run.known import Between, Tally, dated, differences, is_restarted, newly_missing, remembered
 from agentload.run.record import fingerprint, scraped
-from agentload.run.vigil import Vigil, awaited
 from agentload.study.kinds import OnDead
 
 PATIENCE_S = 600.0  # a large model takes minutes to load
 CUT = "stopped before its end"
+DEAD_AFTER: Final = 5  # failures in a row without any answer between them; one alone may be a full accept queue
+SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeout"})
+WAIT_S: Final = 2.0
 LOOKS = 10
 LOOK_S = 0.2  # a server's counters settle within this many looks after its last answer
 
 
+@dataclass(slots=True, kw_only=True)
 class Barrier:
-    """Settle a round: returns the pairs that are void because their server changed or was not ours alone."""
+    """Settle a round: returns the pairs that are void because their server changed, died or was not ours alone."""
 
-    def __init__(
-        self,
-        *,
-        run_id: str,
-        leg: int,
-        endpoints: Mapping[str, Endpoint],
-        before: Mapping[str, Identity],
-        pair_size: int,
-        write: Callable[[Row], None],
-        samples: Callable[[], Iterable[Row]],
-        vigil: Vigil,
-        on_dead: OnDead,
-        pair_done: Callable[[int], Awaitable[None]],
-        is_stopping: Callable[[], bool],
-        notice: Callable[[str], None],
-        goes_on: str,
-    ) -> None:
-        self._goes_on = goes_on
-        self._run_id = run_id
-        self._leg = leg
-        self._endpoints = dict(endpoints)
-        self._known: dict[str, Identity] = {}
-        self._first: dict[str, dict[str, Any]] = {}
-        """What each arm was when it told so first: what is another one since is another arm."""
-        self._present = tuple(endpoints)
-        self._is_relayed = False
-        self._pair_size = pair_size
-        self._write = write
-        self._samples = samples
-        self._vigil = vigil
-        self._on_dead = on_dead
-        self._pair_done = pair_done
-        self._is_stopping = is_stopping
-        self._notice = notice
-        self._played: Counter[int] = Counter()
-        self._tally = Tally()
-        self._between = Between()
+    run_id: str
+    leg: int
+    endpoints: dict[str, Endpoint]
+    before: InitVar[Mapping[str, Identity]]
+    pair_size: int
+    write: Callable[[Row], None]
+    samples: Callable[[], Iterable[Row]]
+    on_dead: OnDead
+    lost: Callable[[str], None]
+    """Is told once of an arm that has stopped answering."""
+    pair_done: Callable[[int], Awaitable[None]]
+    is_stopping: Callable[[], bool]
+    notice: Callable[[str], None]
+    goes_on: str
+    """The command line that goes on with the run."""
+    dead: set[str] = field(init=False, default_factory=set)
+    _failures: Counter[str] = field(init=False, default_factory=Counter)
+    """In a row, by arm."""
+    _known: dict[str, Identity] = field(init=False, default_factory=dict)
+    _first: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
+    """What each arm was when it told so first: what is another one since is another arm."""
+    _present: tuple[str, ...] = field(init=False)
+    _is_relayed: bool = field(init=False, default=False)
+    _played: Counter[int] = field(init=False, default_factory=Counter)
+    _tally: Tally = field(init=False, default_factory=Tally)
+    _between: Between = field(init=False, default_factory=Between)
+
+    def __post_init__(self, before: Mapping[str, Identity]) -> None:
+        """Hold servers to be what they were *before*."""
+        self._present = tuple(self.endpoints)
         for arm, identity in before.items():
             self._met(arm, identity)
 
@@ -77,9 +74,9 @@ class Barrier:
         """Note that an arm's server was started for a round, and that no other runs."""
         arm = endpoint.name
         self._present, self._is_relayed = (arm,), True
-        self._endpoints[arm] = endpoint
+        self.endpoints[arm] = endpoint
         self._met(arm, identity)
-        self._vigil.revived(arm)
+        self._revived(arm)
         self._note(arm, identity, round_, "before")
         self._sample(arm, identity)
 
@@ -87,47 +84,59 @@ class Barrier:
         """Take no notice: only what ended was counted."""
 
     def ended(self, send: Send, ended: CallRow) -> None:
-        """Note a call of ours that the server will have counted."""
+        """Note a call of ours that the server will have counted, and count failures in a row."""
+        arm = send.arm
         self._between.ended(ended)
-        self._tally.ended(self._endpoints[send.arm], send, ended)
+        self._tally.ended(self.endpoints[arm], send, ended)
+        if ended.status not in SILENT or ended.http_status is not None:
+            self._failures[arm] = 0
+            return
+        self._failures[arm] += 1
+        if self._failures[arm] >= DEAD_AFTER and arm not in self.dead:
+            self.dead.add(arm)
+            self.lost(arm)
+
+    def _revived(self, arm: str) -> None:
+        self.dead.discard(arm)
+        self._failures[arm] = 0
 
     async def __call__(self, settle: Settle, ends: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
         """Close the round's blocks and say which pairs must be played again."""
         reasons = dict(zip(self._present, await asyncio.gather(*(self._look(arm, settle.round) for arm in self._present)), strict=True))
-        given_up = self._vigil.dead
-        for row in await asyncio.to_thread(lambda: list(self._samples())):
-            self._write(row)
+        given_up = self.dead
+        for row in await asyncio.to_thread(lambda: list(self.samples())):
+            self.write(row)
         void: dict[int, str] = {}
         for end in ends:
             if (reason := reasons[end.play.arm]) is not None and end.play.arm not in given_up:
                 void[end.play.pair] = reason
-            self._write(self._block(end, reasons[end.play.arm] or (None if end.is_whole else CUT)))
+            self.write(self._block(end, reasons[end.play.arm] or (None if end.is_whole else CUT)))
             self._played[end.play.pair] += 1
         for pair in {end.play.pair for end in ends}:
             if pair in void:
                 self._played[pair] = 0
-            elif self._played[pair] == self._pair_size and all(end.is_whole for end in ends):
-                await self._pair_done(pair)
+            elif self._played[pair] == self.pair_size and all(end.is_whole for end in ends):
+                await self.pair_done(pair)
         return tuple(sorted(void.items()))
 
     async def _look(self, arm: str, round_: int) -> str | None:
         """Note who the server is now, and say what makes the block that it may have played void."""
-        endpoint, known, between = self._endpoints[arm], self._known[arm], self._between.reason(arm)
-        if arm in self._vigil.dead:
-            if self._on_dead == "wait" and self._is_relayed:
-                self._vigil.revived(arm)  # it will be: what comes next starts it anew
-            elif self._on_dead == "wait":
-                back = await awaited(endpoint, patience_s=PATIENCE_S, goes_on=self._goes_on, is_stopping=self._is_stopping)
+        endpoint, known, between = self.endpoints[arm], self._known[arm], self._between.reason(arm)
+        if arm in self.dead:
+            if self.on_dead == "wait" and self._is_relayed:
+                self._revived(arm)  # it will be: what comes next starts it anew
+            elif self.on_dead == "wait":
+                back = await awaited(endpoint, patience_s=PATIENCE_S, goes_on=self.goes_on, is_stopping=self.is_stopping)
                 if back is not None:
                     self._met(arm, back)
-                    self._vigil.revived(arm)
+                    self._revived(arm)
             return f"{arm} died during the block"
         try:
             said, strangers = await self._settled(endpoint, known)
         except EndpointError as error:
             return f"{arm} did not answer after the block: {error.message}"
         if missing := newly_missing(said, known):
-            self._notice(f"{arm} is held to be what it was: after the block it did not answer {'; '.join(missing)}")
+            self.notice(f"{arm} is held to be what it was: after the block it did not answer {'; '.join(missing)}")
         now = dated(said, time.time()) if is_restarted(known, said) else remembered(said, known)
         fault = self._fault(arm, said, now, strangers)
         self._known[arm] = now
@@ -175,28 +184,28 @@ class Barrier:
             return f"{arm} changed during the block: {', '.join(changes)}"
         if strangers:
             return f"{arm} still works on {strangers:.0f} requests that are not ours"
-        return self._tally.fault(self._endpoints[arm], said.counters)
+        return self._tally.fault(self.endpoints[arm], said.counters)
 
     def _met(self, arm: str, identity: Identity) -> None:
         """Hold what comes next against what a server says now."""
         self._known[arm] = identity
-        self._tally.read(self._endpoints[arm], identity.counters)
+        self._tally.read(self.endpoints[arm], identity.counters)
         self._learn(arm, identity)
 
     def _learn(self, arm: str, identity: Identity) -> None:
         self._first[arm] = {**told(identity.facts()), **self._first.get(arm, {})}
 
     def _note(self, arm: str, identity: Identity, round_: int, moment: Literal["before", "after"]) -> None:
-        self._write(fingerprint(self._run_id, self._leg, arm, identity, moment=moment, round_=round_))
+        self.write(fingerprint(self.run_id, self.leg, arm, identity, moment=moment, round_=round_))
 
     def _sample(self, arm: str, identity: Identity) -> None:
-        for row in scraped(self._run_id, self._leg, self._endpoints[arm], identity):
-            self._write(row)
+        for row in scraped(self.run_id, self.leg, self.endpoints[arm], identity):
+            self.write(row)
 
     def _block(self, end: PlayEnd, void: str | None) -> BlockRow:
         return BlockRow(
-            run_id=self._run_id,
-            leg=self._leg,
+            run_id=self.run_id,
+            leg=self.leg,
             pair=end.play.pair,
             block=end.play.block,
             arm=end.play.arm,
@@ -209,3 +218,19 @@ class Barrier:
             void=void,
             machine=end.play.machine,
         )
+
+
+async def awaited(endpoint: Endpoint, *, patience_s: float, goes_on: str, is_stopping: Callable[[], bool]) -> Identity | None:
+    """Ask until the endpoint answers, or nobody wants it any more. Raises EndpointError when it stays silent."""
+    until_s = time.monotonic() + patience_s
+    while not is_stopping():
+        try:
+            return await identify(endpoint)
+        except EndpointError as error:
+            if time.monotonic() + WAIT_S > until_s:
+                raise EndpointError(
+                    f"{endpoint.name} stayed dead for {patience_s:.0f} s: {error.message}",
+                    hint=f"start it again, then: {goes_on}",
+                ) from error
+        await asyncio.sleep(WAIT_S)
+    return None

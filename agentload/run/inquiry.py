@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
@@ -23,11 +22,11 @@ from agentload.endpoints.identity import Identity, identify, served_model
 from agentload.errors import EndpointError, StoreError
 from agentload.model.rows import AnswerRow
 from agentload.run.known import remembered
+from agentload.run.part import Work
 from agentload.run.past import Asked as AskedOf
 from agentload.run.past import asked_of
 from agentload.run.questions import Question, Questions
 from agentload.run.record import again
-from agentload.run.relay import Launching
 from agentload.store import journal
 from agentload.study.kinds import Ask
 from agentload.study.stored import Notes
@@ -38,20 +37,16 @@ FAILURES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eval:
-    """Everything that an evaluation needs."""
+class Eval(Work):
+    """Everything that an evaluation needs; servers that are started in turn are each asked all of its questions."""
 
     run: str
     study: Ask
     asked: Questions
-    endpoints: tuple[Endpoint, ...]
-    database: Path
     notes: Notes
     """What was found out before anybody was asked: what lengths rest on, which arms there are."""
     goes_on: Literal["new", "resume", "join"] = "new"
     """Join: add the answers to a run of another verb, on the same arms."""
-    launching: Launching | None = None
-    """Start the servers in turn, and ask each all of its questions; None: they run all the time."""
 
     @property
     def command(self) -> str:

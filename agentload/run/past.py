@@ -1,4 +1,4 @@
-"""What earlier legs of a run left in its journals: the pairs that need not be played again."""
+"""What earlier parts of a run left in its journals: the pairs that need not be played again, the questions that are answered."""
 
 from __future__ import annotations
 
@@ -27,38 +27,54 @@ from agentload.study.stored import Notes, notes, stored
 KEPT: Final = (RunRow, LegRow, ArmRow, BlockRow, CallRow, FingerprintRow)
 
 
+Asked: TypeAlias = tuple[str, int, str, float | None, int]
+"""Task, context, item, depth, repetition."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """A run so far."""
 
     legs: int = 0
-    done: frozenset[int] = frozenset()
-    lost: Mapping[int, int]
-    """How many plays of a pair that is not done may have gone out: their salts, and with them their request ids, are used up."""
     run: RunRow | None = None
     arms: tuple[str, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What each arm's server said of itself last."""
     began_as: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What each arm's server was when it first told so."""
+    done: frozenset[int] = frozenset()
+    """Pairs that every arm has played."""
+    lost: Mapping[int, int] = field(default_factory=dict)
+    """How many plays of a pair that is not done may have gone out: their salts, and with them their request ids, are used up."""
+    answered: frozenset[Asked] = frozenset()
+    """Asked of every arm, and answered by all."""
+
+    def began(self, run_id: str, database: Path) -> RunRow:
+        """Return how the run was described when it began. Raises PlanError where nobody began it."""
+        if self.run is None:
+            raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list --db {database}")
+        return self.run
+
+
+def _past(rows: Sequence[Row]) -> Past:
+    arms = sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)
+    return Past(
+        legs=max((row.leg for row in rows if isinstance(row, LegRow)), default=0),
+        run=next((row for row in rows if isinstance(row, RunRow)), None),
+        arms=tuple(row.arm for row in arms),
+        facts={row.arm: json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)},
+        began_as=began_as(rows),
+    )
 
 
 def past(database: Path, plan: Plan) -> Past:
-    """Read the journals of a plan's run. Raises PlanError where the run is unknown or was begun with another plan."""
+    """Read which pairs of a plan its run's journals have."""
     paths = journals(database, plan.run)
     # A machine that lost power leaves pages missing behind the last sync: of the pair that was being played, which is void anyway.
     rows = [row for path in paths for row in journal.read(path, damaged=lambda _: None) if isinstance(row, KEPT)]
     whole = Counter((row.pair, row.salt) for row in rows if isinstance(row, BlockRow) and row.void is None)
     done = frozenset(pair for (pair, _), count in whole.items() if count == len(plan.arms))
-    return Past(
-        legs=max((row.leg for row in rows if isinstance(row, LegRow)), default=0),
-        done=done,
-        lost={pair: count for pair, count in _played(rows).items() if pair not in done},
-        run=next((row for row in rows if isinstance(row, RunRow)), None),
-        arms=tuple(row.arm for row in rows if isinstance(row, ArmRow)),
-        facts={row.arm: json.loads(row.facts) for row in rows if isinstance(row, FingerprintRow)},
-        began_as=began_as(rows),
-    )
+    return replace(_past(rows), done=done, lost={pair: count for pair, count in _played(rows).items() if pair not in done})
 
 
 def needless(plays: Iterable[Play], done: frozenset[int]) -> frozenset[int]:
@@ -99,22 +115,21 @@ def study_of(run: RunRow) -> Study | None:
 
 def check_resumed(before: Past, plan: Plan, study: Study, *, trace_hash: str, database: Path) -> None:
     """Raise PlanError unless *plan* goes on where the run stopped."""
-    if before.run is None:
-        raise PlanError(f"no journal of run {plan.run} beside {database}", hint=f"agentload runs list --db {database}")
-    hint = f"resume with what it began with: {before.run.command}"
+    run = before.began(plan.run, database)
+    hint = f"resume with what it began with: {run.command}"
     for name, then, now in (
-        ("trace", before.run.trace_hash, trace_hash),
-        ("design", before.run.design, plan.design),
-        ("seed", before.run.seed, plan.seed),
+        ("trace", run.trace_hash, trace_hash),
+        ("design", run.design, plan.design),
+        ("seed", run.seed, plan.seed),
     ):
         if then != now:
             raise PlanError(f"run {plan.run} began with {name} {then}, not {now}", hint=hint)
     if before.arms != plan.arms:
         raise PlanError(f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}", hint=hint)
-    first = study_of(before.run)
+    first = study_of(run)
     if first is None:
         raise PlanError(f"run {plan.run} is of an older version, which did not write down how it was played", hint="replay it again")
-    if other := (*differences(first, study), *_other(first, study, before.run, plan)):
+    if other := (*differences(first, study), *_other(first, study, run, plan)):
         raise PlanError(f"run {plan.run} began with other {' and '.join(other)}", hint=hint)
 
 
@@ -137,24 +152,7 @@ def _starts(study: Replay) -> int | None:
     return (study.servers.restarts or study.pairs) if isinstance(study.servers, Live) and study.servers.launch else None
 
 
-Asked: TypeAlias = tuple[str, int, str, float | None, int]
-"""Task, context, item, depth, repetition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """A run so far."""
-
-    run: RunRow | None
-    arms: tuple[str, ...]
-    legs: int
-    answered: frozenset[Asked]
-    """Asked of every arm, and answered by all."""
-    began_as: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What each arm's server was when it first told so."""
-
-
-def given(database: Path, run_id: str, arms: tuple[str, ...]) -> Given:
+def given(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     """Read the journals of a run; an answer that failed counts as not given."""
     rows = [row for path in journals(database, run_id) for row in journal.read(path)]
     # A later row of a question stands for it: what a server that changed had answered was taken back.
@@ -164,13 +162,7 @@ def given(database: Path, run_id: str, arms: tuple[str, ...]) -> Given:
         if isinstance(row, AnswerRow)
     }
     counted = Counter(asked for (arm, asked), is_given in given.items() if is_given and arm in arms)
-    return Given(
-        run=next((row for row in rows if isinstance(row, RunRow)), None),
-        arms=tuple(row.arm for row in sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)),
-        legs=max((row.leg for row in rows if isinstance(row, LegRow)), default=0),
-        answered=frozenset(asked for asked, count in counted.items() if count == len(arms)),
-        began_as=began_as(rows),
-    )
+    return replace(_past(rows), answered=frozenset(asked for asked, count in counted.items() if count == len(arms)))
 
 
 def asked_of(question: Question) -> Asked:
@@ -189,12 +181,11 @@ def replies(database: Path, run_id: str, arm: str) -> dict[Asked, Answered]:
     return {asked: Answered(text=text, finish_reason=None) for asked, text in said.items() if text is not None}
 
 
-def check_same_questions(before: Given, *, run_id: str, study: Ask, found: Notes, database: Path) -> None:
+def check_same_questions(before: Past, *, run_id: str, study: Ask, found: Notes, database: Path) -> None:
     """Raise `PlanError` unless the run began with the same questions."""
-    if before.run is None:
-        raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list --db {database}")
-    hint = f"resume with what it began with: {before.run.command}"
-    first, then = study_of(before.run), notes(before.run.options)
+    run = before.began(run_id, database)
+    hint = f"resume with what it began with: {run.command}"
+    first, then = study_of(run), notes(run.options)
     if not isinstance(first, Ask):
         raise PlanError(f"run {run_id} did not begin with questions, or an older version did not write them down", hint=hint)
     other = differences(first, study, roles=("what", "amount"))
@@ -202,15 +193,14 @@ def check_same_questions(before: Given, *, run_id: str, study: Ask, found: Notes
         raise PlanError(f"run {run_id} began with other {' and '.join(other) or 'questions'}", hint=hint)
 
 
-def check_joined(before: Given, *, run_id: str, arms: tuple[str, ...], kind: Kind | None, database: Path) -> None:
+def check_joined(before: Past, *, run_id: str, arms: tuple[str, ...], kind: Kind | None, database: Path) -> None:
     """Raise `PlanError` unless the run is there and was played on these arms. What was measured never mixes with what was not.
 
     *kind* is None before anybody was asked.
     """
-    if before.run is None:
-        raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list --db {database}")
-    if kind is not None and (before.run.kind == "measured") != (kind == "measured"):
-        raise PlanError(f"run {run_id} is {before.run.kind}, these answers are {kind}", hint="ask the endpoints that the run was played on")
+    run = before.began(run_id, database)
+    if kind is not None and (run.kind == "measured") != (kind == "measured"):
+        raise PlanError(f"run {run_id} is {run.kind}, these answers are {kind}", hint="ask the endpoints that the run was played on")
     if missing := [arm for arm in arms if arm not in before.arms]:
         raise PlanError(f"run {run_id} has no arm '{missing[0]}'", hint=f"name the endpoints as it does: {', '.join(before.arms)}")
 

@@ -6,7 +6,7 @@ import json
 import platform
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -16,14 +16,14 @@ import msgspec
 from agentload import __version__
 from agentload.dispatch.stretches import stretches, where
 from agentload.endpoints.endpoint import Endpoint, without_credentials
-from agentload.endpoints.identity import Identity, kind_of, served_model
+from agentload.endpoints.identity import Identity
 from agentload.endpoints.weights import config_file
 from agentload.errors import ProfileError
 from agentload.exposition.scrape import is_level
 from agentload.kvmath.config import model_shape
 from agentload.layout.cost import ideal_hit_rates
 from agentload.model.plan import Plan
-from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, Row, RunRow, SampleRow
+from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, RunRow, SampleRow
 from agentload.model.trace import Header
 from agentload.study.argv import command
 from agentload.study.change import extended
@@ -45,40 +45,43 @@ def new_run_id() -> str:
 
 
 def run_row(
-    plan: Plan,
+    run: str,
     study: Study,
     *,
+    plan: Plan | None,
     kind: Kind,
-    name: str,
-    trace_hash: str,
+    name: str | None = None,
+    trace_hash: str | None,
     model: str | None,
     created_ns: int,
     command: str,
     notes: Notes,
     cache_block: int | None = None,
 ) -> RunRow:
-    """Describe a run; *cache_block* are the tokens of a block of the servers' prefix cache."""
-    machines = tuple(dict(where(stretch)) for stretch in stretches(plan.rounds))
-    found = msgspec.structs.replace(
-        notes,
-        ideal_hit_rates=ideal_hit_rates(plan, block=cache_block),
-        source=_source(plan.header),
-        rounds=len(plan.rounds),
-        machines=machines if len(machines) > 1 else (),
-    )
+    """Describe a run, called by its trace unless it has another *name*; *cache_block* are the tokens of a block of the servers' cache."""
+    if plan is not None:
+        machines = tuple(dict(where(stretch)) for stretch in stretches(plan.rounds))
+        notes = msgspec.structs.replace(
+            notes,
+            ideal_hit_rates=ideal_hit_rates(plan, block=cache_block),
+            source=_source(plan.header),
+            rounds=len(plan.rounds),
+            machines=machines if len(machines) > 1 else (),
+        )
+    trace = None if plan is None else plan.header.name
     return RunRow(
-        run_id=plan.run,
+        run_id=run,
         kind=kind,
-        name=name,
+        name=name or trace or "eval",
         created_ns=created_ns,
-        trace_name=plan.header.name,
+        trace_name=trace,
         trace_hash=trace_hash,
         model=model,
-        design=plan.design,
-        seed=plan.seed,
+        design="interleaved" if plan is None else plan.design,
+        seed=plan.seed if plan is not None else study.seed if isinstance(study, Ask) else 0,
         version=__version__,
         command=command,
-        options=found.text(),
+        options=notes.text(),
         study=json_text(shown(study)),
     )
 
@@ -172,27 +175,3 @@ def _names(endpoint: Endpoint, model: str, identity: Identity) -> Iterator[str]:
     if "serve" in words[:-1]:
         yield words[words.index("serve") + 1]
     yield model
-
-
-def described_run(
-    run: str, study: Ask, endpoints: Sequence[Endpoint], identities: Mapping[str, Identity], *, command: str, notes: Notes
-) -> tuple[Row, ...]:
-    """Describe the run and its arms."""
-    models = {each.name: served_model(each, identities[each.name]) for each in endpoints}
-    names = set(models.values())
-    described = RunRow(
-        run_id=run,
-        kind=kind_of(identities),
-        name="eval",
-        created_ns=time.time_ns(),
-        trace_name=None,
-        trace_hash=None,
-        model=names.pop() if len(names) == 1 else None,
-        design="interleaved",
-        seed=study.seed,
-        version=__version__,
-        command=command,
-        options=notes.text(),
-        study=json_text(shown(study)),
-    )
-    return described, *(arm_row(run, place, each, models[each.name], identities[each.name]) for place, each in enumerate(endpoints))

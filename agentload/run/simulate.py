@@ -47,8 +47,9 @@ class Simulation:
         plan = self.plan
         profile = next(iter(self.arms.values())).profile
         yield run_row(
-            plan,
+            plan.run,
             self.study,
+            plan=plan,
             kind="simulated",
             name=f"{plan.header.name} on {profile}",
             trace_hash=self.trace_hash,

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from agentload.dispatch.row import row
+from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity
-from agentload.model.rows import FingerprintRow
-from agentload.run.known import began_as, dated, differences, is_restarted, newly_missing, remembered
+from agentload.model.commands import Call, Limits, Outcome, Send, Status
+from agentload.model.rows import CallRow, FingerprintRow
+from agentload.run.known import Between, Tally, began_as, dated, differences, is_restarted, newly_missing, remembered
 from agentload.telemetry.log_lines import StartUp
+from tests.evidence.runs import call as timed
 
 KNOWN = Identity(
     models=("m",),
@@ -74,3 +79,95 @@ def test_a_run_began_with_what_each_arm_told_first() -> None:
 
     rows = [row(2, 1, version="2", kv_cache_dtype="fp8"), row(1, 9, version="1", kv_cache_dtype=None)]
     assert began_as(rows) == {"a": {"version": "1", "kv_cache_dtype": "fp8"}}
+
+
+ARM = Endpoint(name="a", url="http://x/v1", aliases={"small": "other"})
+
+
+def call(status: Status, *, arm: str = "a", model: str | None = None) -> tuple[Send, CallRow]:
+    asked = Call(session="s", turn=0, workload="w", context=(), context_tokens=1, output=1, model=model)
+    send = Send(
+        request_id="q", call=asked, attempt=0, retry_of=None, arm=arm, block=0, pair=0, due_ns=0, released_ns=0, salt="", limits=Limits()
+    )
+    return send, row(send, Outcome(status=status), run_id="r", leg=1)
+
+
+def tallied(*calls: tuple[Send, CallRow], arm: Endpoint = ARM) -> Tally:
+    tally = Tally()
+    tally.read(ARM, {"requests_done": 10.0})
+    for send, ended in calls:
+        tally.ended(arm, send, ended)
+    return tally
+
+
+@pytest.mark.parametrize(
+    ("calls", "done", "fault"),
+    [
+        ([call("ok"), call("garbage"), call("long")], 13, None),
+        ([call("ok")], 14, "a answered 3 requests that were not ours"),
+        # It may have been done with what we gave up, and never was with what it refused.
+        ([call("ok"), call("idle_timeout"), call("short")], 11, None),
+        ([call("ok"), call("idle_timeout"), call("short")], 13, None),
+        ([call("ok"), call("idle_timeout"), call("busy")], 13, "a answered 1 requests that were not ours"),
+        (
+            [call("ok"), call("ok"), call("idle_timeout")],
+            11,
+            "a counted 1 of our 2 requests: its metrics are another server's, or somebody answered in its place",
+        ),
+        # Behind a gateway an alias may be another server's model.
+        ([call("ok"), call("ok", model="small")], 11, None),
+        ([call("ok"), call("ok", model="small")], 12, None),
+    ],
+)
+def test_a_server_counts_our_requests_and_no_others(calls: list[tuple[Send, CallRow]], done: float, fault: str | None) -> None:
+    assert tallied(*calls).fault(ARM, {"requests_done": done}) == fault
+
+
+def test_a_server_that_does_not_count_is_not_accused() -> None:
+    assert tallied(call("ok")).fault(ARM, {"running": 0.0}) is None
+
+
+def test_an_arm_and_its_control_share_a_server_and_arms_behind_a_gateway_do_not() -> None:
+    control = Endpoint(name="a@aa", url="http://x/v1")
+    shared = tallied(call("ok", arm="a@aa"), arm=control)
+    assert shared.fault(ARM, {"requests_done": 11.0}) is None
+    beside = Endpoint(name="b", url="http://gateway/v1", metrics=("http://y/metrics",))
+    apart = tallied(call("ok", arm="b"), arm=beside)
+    assert apart.fault(ARM, {"requests_done": 10.0}) is None
+
+
+def test_what_was_not_read_is_counted_with_the_next_block() -> None:
+    tally = tallied(call("ok"))
+    tally.ended(ARM, *call("ok"))  # between the two, the page did not answer
+    assert tally.fault(ARM, {"requests_done": 12.0}) is None
+    tally.read(ARM, {"requests_done": 12.0})
+    assert tally.fault(ARM, {"requests_done": 13.0}) == "a answered 1 requests that were not ours"
+
+
+def listened(*rows: CallRow) -> Between:
+    between = Between()
+    for each in rows:
+        between.ended(each)
+    return between
+
+
+def test_calls_that_a_gateway_answered_void_the_arms_block_by_name_and_are_then_forgotten() -> None:
+    hit = timed("fp8", 0, 0.0, gateway="response cache (x-litellm-cache-key)")
+    between = listened(hit, hit, timed("fp8", 0, 1.0), timed("bf16", 0, 0.0))
+    assert between.reason("bf16") is None
+    assert between.reason("fp8") == (
+        "fp8: a gateway answered 2 calls in the server's place: response cache (x-litellm-cache-key); "
+        "switch that off, or go to the server itself"
+    )
+    assert between.reason("fp8") is None
+
+
+def test_answers_in_one_piece_void_a_block_only_when_most_long_ones_are() -> None:
+    whole, streamed = (
+        timed("fp8", 0, 0.0, output_tokens=100, coalesced_reads=99),
+        timed("fp8", 0, 0.0, output_tokens=100, coalesced_reads=3),
+    )
+    assert listened(*[whole] * 4).reason("fp8") is None  # too few to judge by
+    assert listened(*[whole] * 5, *[streamed] * 5).reason("fp8") is None
+    told = listened(*[whole] * 6, *[streamed] * 4, replace(whole, status="reset")).reason("fp8")
+    assert told == "fp8: 6 of 10 answers arrived in one piece: a gateway buffers streams, or answers from a cache"

@@ -18,7 +18,6 @@ from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, Fingerpri
 from agentload.model.trace import Header, Session, Trace, Turn
 from agentload.run.past import (
     FIRST,
-    Given,
     Past,
     asked_of,
     began,
@@ -55,8 +54,9 @@ def planned(arms: Sequence[str] = ("a", "b"), *, pairs: int = 2, study: Replay =
 
 def described(made: Plan, study: Replay = STUDY) -> RunRow:
     return run_row(
-        made,
+        made.run,
         study,
+        plan=made,
         kind="measured",
         name="t",
         trace_hash="h",
@@ -440,8 +440,8 @@ def test_what_an_arm_said_before_is_compared_with_what_others_say_now(tmp_path: 
     assert replies(database, "r", "a") == {asked_of(QUESTION): Answered(text="yes", finish_reason=None)}
 
 
-def asked_before(run: RunRow | None = EVALUATED, arms: tuple[str, ...] = ("a", "b")) -> Given:
-    return Given(run=run, arms=arms, legs=1, answered=frozenset())
+def asked_before(run: RunRow | None = EVALUATED, arms: tuple[str, ...] = ("a", "b")) -> Past:
+    return Past(run=run, arms=arms, legs=1, answered=frozenset())
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ def asked_before(run: RunRow | None = EVALUATED, arms: tuple[str, ...] = ("a", "
         (asked_before(None), ASKS, "d", "no journal of run r beside x.duckdb"),
     ],
 )
-def test_an_evaluation_goes_on_only_with_the_questions_that_it_began_with(before: Given, study: Ask, digest: str, says: str | None) -> None:
+def test_an_evaluation_goes_on_only_with_the_questions_that_it_began_with(before: Past, study: Ask, digest: str, says: str | None) -> None:
     said = None
     try:
         check_same_questions(before, run_id="r", study=study, found=Notes(digest=digest), database=Path("x.duckdb"))
@@ -479,7 +479,7 @@ def test_an_evaluation_goes_on_only_with_the_questions_that_it_began_with(before
     ],
 )
 def test_answers_join_a_run_of_the_same_arms_and_what_was_measured_mixes_with_nothing_else(
-    before: Given, arms: tuple[str, ...], kind: Kind | None, says: str | None
+    before: Past, arms: tuple[str, ...], kind: Kind | None, says: str | None
 ) -> None:
     said = None
     try:

@@ -41,8 +41,9 @@ STUDY = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="a=http://me
 
 def described(made: Plan, *, notes: Notes = NOTES) -> RunRow:
     return run_row(
-        made,
+        made.run,
         STUDY,
+        plan=made,
         kind="measured",
         name="n",
         trace_hash="h",

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agentload.run import loading
-from agentload.run.loading import loaded, looked_at
+from agentload.run import part
+from agentload.run.part import loaded, looked_at
 from agentload.store.database import reading, writing
 
 
 @pytest.fixture
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(loading, "STEP_S", 0.02)
+    monkeypatch.setattr(part, "STEP_S", 0.02)
     path = tmp_path / "x.duckdb"
     with writing(path):
         pass

@@ -1,0 +1,267 @@
+"""One process's part of a run, whatever it does with its servers: begun, written down and ended in one way.
+
+A part sees that the database can take rows before anything costs money; meets its servers, all at once or each in its turn, and stops where
+one is not what it should be; opens a journal of its own with who they were; and closes it with how it ended. What was written is loaded
+after that: who keeps the database open is waited for in steps short enough to hear of a stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agentload.endpoints.agreement import agreement
+from agentload.endpoints.counting import tokenizer
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.facts import LASTING, Facts, changed
+from agentload.endpoints.identity import Identity, identify_all, kind_of, served_model
+from agentload.errors import EndpointError, StoreError, alone
+from agentload.model.controls import copied, is_control
+from agentload.model.plan import Plan
+from agentload.model.rows import LegRow, Row
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
+from agentload.run.past import Past
+from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row
+from agentload.run.relay import Launching, Relay
+from agentload.store import journal
+from agentload.store.database import READER_PATIENCE_S, BusyError, reading
+from agentload.store.loader import load
+from agentload.store.places import journal_folder, journals
+from agentload.study.kinds import Study
+from agentload.study.parts import Live
+from agentload.study.stored import Notes
+
+STEP_S: Final = 1.0
+"""How long one attempt waits, in a thread that nobody can stop."""
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What every part of a run needs."""
+
+    study: Study
+    endpoints: tuple[Endpoint, ...]
+    database: Path
+    plan: Plan | None = None
+    trace_hash: str | None = None
+    into: str | None = None
+    """The run beside which it is carried out; None: a run of its own."""
+    launching: Launching | None = None
+    """Start the servers in turn; None: they run all the time."""
+    notes: Notes = field(default_factory=Notes)
+
+    @property
+    def is_forced(self) -> bool:
+        """Tell whether servers are measured that are not what the arms file expects; that is kept as a caveat."""
+        return isinstance(self.study.servers, Live) and self.study.servers.force
+
+    @property
+    def command(self) -> str:
+        """Return the command line that carries it out."""
+        return again(self.study, self.database, into=self.into)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """What the servers are, by arm."""
+
+    identities: Mapping[str, Identity]
+    models: Mapping[str, str]
+    counted: Tokenizer | None = None
+    """What prompts are made by; None where no server counts."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """A part that is under way; its row says, when it is left, how it ended."""
+
+    row: LegRow
+    writer: journal.Writer
+    met: Met
+    relay: Relay | None
+
+
+@asynccontextmanager
+async def part(
+    work: Work,
+    run: str,
+    before: Past,
+    *,
+    first: str | None,
+    is_added: bool = False,
+    names: Sequence[str] = LASTING,
+    check: Callable[[Mapping[str, Identity]], None] = lambda _: None,
+    is_stopping: Callable[[], bool],
+    notice: Notice,
+) -> AsyncIterator[Part]:
+    """Begin a part of a run behind those *before*, and end it. Raises EndpointError for a server that is not what it should be.
+
+    Of servers in turn, the one of the arm that is needed *first* comes last, and stays. A part that is *added* to a run of another verb is
+    none of that run's own, and meets servers in turn when it comes to them.
+    """
+    async with AsyncExitStack() as stack:
+        relay = None
+        if work.launching is not None:
+            endpoints = {each.name: each for each in work.endpoints}
+            made = Relay(endpoints, work.launching, is_forced=work.is_forced, is_stopping=is_stopping, notice=notice)
+            relay = await stack.enter_async_context(made)
+        met = Met(identities={}, models={})
+        if relay is None or not is_added:
+            met = await _met(work, relay, first=first, notice=notice)
+            check(met.identities)
+        own = tuple(each for each in work.endpoints if each.name in met.identities)
+        found = caveats(own, met.identities, before=before.began_as, names=names, is_forced=work.is_forced, notice=notice)
+        row = leg_row(run, before.legs + 1)
+        opening = [*([] if is_added else [row]), *([] if before.run is not None else _described(work, run, met, found))]
+        opening += [fingerprint(run, row.leg, name, identity, moment="before") for name, identity in met.identities.items()]
+        folder = journal_folder(work.database, run)
+        folder.mkdir(parents=True, exist_ok=True)
+        writer = stack.enter_context(journal.Writer(folder / f"{'answers' if is_added else 'leg'}{row.leg:03}.journal"))
+        for each in opening:
+            writer.append(each)
+        writer.sync()  # that there is such a part outlasts the machine
+        opened = Part(row=row, writer=writer, met=met, relay=relay)
+        try:
+            with alone():
+                yield opened
+        except BaseException:
+            opened.row = replace(row, status="failed")
+            raise
+        finally:
+            if not is_added:
+                writer.append(replace(opened.row, ended_ns=time.monotonic_ns()))
+
+
+def _described(work: Work, run: str, met: Met, found: tuple[str, ...]) -> Iterator[Row]:
+    """Describe a run and its arms."""
+    names = set(met.models.values())
+    lengths = work.notes.lengths if work.plan is None else "words" if met.counted is None else met.counted.exact
+    yield run_row(
+        run,
+        work.study,
+        plan=work.plan,
+        kind=kind_of(met.identities),
+        trace_hash=work.trace_hash,
+        model=names.pop() if len(names) == 1 else None,
+        created_ns=time.time_ns(),
+        command=work.command,
+        notes=msgspec.structs.replace(work.notes, lengths=lengths, caveats=found),
+        cache_block=met.identities[work.endpoints[0].name].cache_block,
+    )
+    for position, each in enumerate(work.endpoints):
+        yield arm_row(run, position, each, met.models[each.name], met.identities[each.name])
+
+
+async def _met(work: Work, relay: Relay | None, *, first: str | None, notice: Notice) -> Met:
+    """Meet servers that run all the time, or start every one once to see what it is. Those that play a plan are asked how they count."""
+    identities: dict[str, Identity] = {}
+    models: dict[str, str] = {}
+    counts: dict[str, Tokenizer | None] = {}
+
+    async def look(endpoint: Endpoint) -> None:
+        name = endpoint.name
+        models[name] = served_model(endpoint, identities[name])
+        if work.plan is not None:  # emulated servers count words
+            counts[name] = await tokenizer(endpoint, models[name]) if endpoint.profile is None else WORD_TOKENS
+
+    if relay is None:
+        twins = {each.name: each.name for each in work.endpoints}
+        identities |= zip(twins, await identify_all(work.endpoints), strict=True)
+        await asyncio.gather(*map(look, work.endpoints))
+    else:
+        # A control is its twin's server, started once more.
+        twins = {each.name: copied(each.name) for each in work.endpoints}
+        for each in sorted((each for each in work.endpoints if not is_control(each.name)), key=lambda each: each.name == first):
+            identities[each.name] = await relay.meet(each.name)
+            await look(each)
+    return Met(
+        identities={arm: identities[of] for arm, of in twins.items()},
+        models={arm: models[of] for arm, of in twins.items()},
+        counted=None if work.plan is None else _agreed({name: counts[name] for name in identities}, notice),
+    )
+
+
+def _agreed(measured: Mapping[str, Tokenizer | None], notice: Callable[[str], None]) -> Tokenizer | None:
+    found = {name: each for name, each in measured.items() if each is not None}
+    if not found:
+        notice("no server counts tokens (/tokenize): prompts have as many words as the trace asks for tokens; --tokenizer FILE")
+        return None
+    name, first = next(iter(found.items()))
+    if other := next((other for other, each in found.items() if each != first), None):
+        notice(f"{name} and {other} count tokens differently: both get the same bytes, with the lengths of {name}")
+    return first
+
+
+def caveats(
+    endpoints: Sequence[Endpoint],
+    identities: Mapping[str, Identity],
+    *,
+    before: Mapping[str, Facts],
+    names: Sequence[str] = LASTING,
+    is_forced: bool,
+    notice: Callable[[str], None],
+) -> tuple[str, ...]:
+    """Return what speaks against measuring these servers. Raises EndpointError, unless forced, for one that is not what the arms file says.
+
+    Nor, by the facts of these *names*, what its arm was *before*, in the run that is gone on with: another would be measured in its name.
+    """
+    found = agreement(endpoints, identities)
+    others = tuple(
+        f"{arm} is not the server that the run began with: {', '.join(differs)}"
+        for arm, identity in identities.items()
+        if (differs := changed(before.get(arm, {}), identity.facts(), names))
+    )
+    if not is_forced:
+        found.require()
+        if others:
+            raise EndpointError("; ".join(others), hint="start it as it was then; --force measures it all the same")
+    told = (*others, *found.caveats())
+    for caveat in told:
+        notice(f"caveat: {caveat}")
+    return told
+
+
+async def looked_at(database: Path, *, notice: Notice) -> None:
+    """See that a database can take rows. Raises StoreError: better known now than after an hour."""
+
+    def look(patience_s: float) -> None:
+        with reading(database, patience_s=patience_s):
+            pass
+
+    await _patiently(look, patience_s=READER_PATIENCE_S, is_stopping=lambda: False, notice=notice)
+
+
+async def loaded(run_id: str, database: Path, *, patience_s: float, is_stopping: Callable[[], bool], notice: Notice) -> str | None:
+    """Bring a database up to date with a run's journals; return why that could not be, be it that somebody stops us."""
+
+    def once(patience_s: float) -> None:
+        load(journals(database, run_id), database, patience_s=patience_s)
+
+    try:
+        await _patiently(once, patience_s=patience_s, is_stopping=is_stopping, notice=notice)
+    except StoreError as error:
+        notice(f"not loaded yet: {error.message}")
+        return error.message
+    return None
+
+
+async def _patiently(act: Callable[[float], None], *, patience_s: float, is_stopping: Callable[[], bool], notice: Notice) -> None:
+    until_s, is_told = time.monotonic() + patience_s, False
+    while True:
+        try:
+            return await asyncio.to_thread(act, min(STEP_S, patience_s))
+        except BusyError as error:
+            if is_stopping() or time.monotonic() >= until_s:
+                raise
+            if not is_told:
+                is_told = True
+                notice(f"waiting for the database: {error.message}")
