@@ -24,8 +24,7 @@ def accuracy(
     """
     answers = connection.sql(
         """
-        SELECT arm, task, context_tokens, item, depth, repetition, score, "right",
-            CASE WHEN signals IS NOT NULL THEN (signals ->> 'garbage') IS NOT NULL END AS garbage FROM answers
+        SELECT arm, task, context_tokens, item, depth, repetition, score, "right", is_garbage AS garbage FROM graded
         WHERE run_id = $run AND "right" IS NOT NULL
         """,
         params={"run": run_id},

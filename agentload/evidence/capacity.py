@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias
 import duckdb
 
 from advisor.evidence import CapacityPoint
+from agentload.model.rows import ProbeRow
+from agentload.store import tables
 
 PROBE: Final = "capacity"
 VOID: Final = "void"
@@ -20,11 +22,6 @@ EVICTED: Final = 0.02  # of what later turns could find again: more than the sha
 OF_THE_TURNS: Final = frozenset({None, "errors", "slo"})
 """Trouble that the share of turns within the service level tells by itself."""
 
-_QUERY: Final = """
-SELECT arm, at_ns, settings, detail FROM probes WHERE run_id = ? AND probe = ? AND outcome <> ?
-ORDER BY arm, (settings ->> 'agents')::INT
-"""
-_NEWEST: Final = "SELECT coalesce(max(at_ns), -1) FROM probes WHERE run_id = ? AND probe = ?"
 _Scope: TypeAlias = tuple[str, str | None]
 """An arm, and the workload that its sessions were of; None: all that the run has."""
 
@@ -61,17 +58,18 @@ def capacity(
 
 def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
     """Return a number behind those of all searches beside a run, for one that has no date."""
-    ((newest,),) = connection.execute(_NEWEST, [run_id, PROBE]).fetchall()
-    return int(newest) + 1
+    return max((row.at_ns for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=PROBE)), default=-1) + 1
 
 
 def _searches(connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Collection[str]) -> Mapping[_Scope, tuple[_Step, ...]]:
     """Return the last search of each scope: one that was made again, of a changed server or with other limits, is another search."""
     found: dict[_Scope, list[_Step]] = defaultdict(list)
-    for arm, at_ns, text, detail in connection.execute(_QUERY, [run_id, PROBE, VOID]).fetchall():
-        settings = json.loads(text)
-        scope = arm, _workload(settings.get("classes", ()), workloads)
-        found[scope].append(_Step(at_ns=at_ns, agents=settings["agents"], detail=json.loads(detail)))
+    tried = [
+        (row, json.loads(row.settings)) for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=PROBE) if row.outcome != VOID
+    ]
+    for row, settings in sorted(tried, key=lambda each: (each[0].arm, each[1]["agents"])):
+        scope = row.arm, _workload(settings.get("classes", ()), workloads)
+        found[scope].append(_Step(at_ns=row.at_ns, agents=settings["agents"], detail=json.loads(row.detail or "{}")))
     newest = {scope: max(step.at_ns for step in steps) for scope, steps in found.items()}
     return {scope: tuple(step for step in steps if step.at_ns == newest[scope]) for scope, steps in found.items()}
 

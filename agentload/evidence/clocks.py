@@ -19,7 +19,7 @@ _QUERY: Final = """
 WITH each_gpu AS (
     SELECT s.arm, s.labels,
         avg((s.value::BIGINT & $slowed <> 0)::INTEGER) AS slowed, avg((s.value::BIGINT & $capped <> 0)::INTEGER) AS capped
-    FROM samples AS s JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns AND p.until_ns
+    FROM readings AS s JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns AND p.until_ns
     WHERE s.run_id = $run AND s.name = 'gpu_throttle_reasons' GROUP BY ALL
 )
 SELECT arm, max(slowed), max(capped) FROM each_gpu GROUP BY arm

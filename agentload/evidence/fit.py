@@ -12,7 +12,10 @@ from agentload.builtin import find
 from agentload.emulator.fit import Fitted, Observed, fit
 from agentload.emulator.profile import parse
 from agentload.errors import ProfileError
+from agentload.evidence.plays import plays, tabled
 from agentload.model.profile import ArmProfile, Noise, Profile, Provenance, Source
+from agentload.model.rows import ArmRow
+from agentload.store import tables
 from agentload.store.database import reading
 
 # Void blocks and failed calls say nothing of the model; retries stand for themselves.
@@ -21,11 +24,9 @@ SELECT c.sent_ns, c.prompt_tokens, coalesce(c.cached_tokens, 0), c.output_tokens
 FROM calls AS c
 WHERE c.run_id = ? AND c.arm = ? AND c.status = 'ok' AND c.sent_ns IS NOT NULL AND c.prompt_tokens IS NOT NULL
   AND len(c.chunk_ns) > 1 AND NOT EXISTS (
-    SELECT 1 FROM blocks AS b WHERE b.run_id = c.run_id AND b.arm = c.arm AND b.leg = c.leg AND b.void IS NOT NULL
-      AND c.released_ns BETWEEN b.started_ns AND b.ended_ns)
+    FROM plays AS p WHERE (p.leg, p.arm) = (c.leg, c.arm) AND c.released_ns BETWEEN p.started_ns AND p.until_ns)
 ORDER BY c.sent_ns
 """
-ARMS = "SELECT arm FROM arms WHERE run_id = ? ORDER BY position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +42,15 @@ def fitted(database: Path, run_id: str, *, like: str, name: str) -> FittedProfil
     model = parse(find("profiles", like).read_text(encoding="utf-8"), name=like)
     known = {arm.name: arm for arm in model.arms if arm.step is not None}
     with reading(database) as connection:
-        arms = [arm for (arm,) in connection.execute(ARMS, [run_id]).fetchall()]
+        arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
         shared = [arm for arm in arms if arm in known]
         if not shared:
             raise ProfileError(
                 f"run {run_id} has no arm that {like} describes: {', '.join(arms) or 'no arm at all'}",
                 hint=f"{like} has: {', '.join(known)}",
             )
-        fits = {arm: _fit(connection, run_id, known[arm]) for arm in shared}
+        with tabled(connection, [play for play in plays(connection, run_id) if play.is_void]):
+            fits = {arm: _fit(connection, run_id, known[arm]) for arm in shared}
     made = Profile(
         name=name,
         title=f"{model.title}, fitted to run {run_id}",

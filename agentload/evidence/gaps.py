@@ -16,14 +16,13 @@ QUANTILES: Final = (0.5, 0.95, 0.99)
 # Gaps are whole µs, so counting equal ones keeps a hundred million of them exact in a few MB.
 _QUERY: Final = """
 WITH groups AS (
-    SELECT workload, arm, row_number() OVER () AS number FROM (SELECT DISTINCT workload, arm FROM calls_row WHERE run_id = $run)
+    SELECT workload, arm, row_number() OVER () AS number FROM (SELECT DISTINCT workload, arm FROM streams WHERE run_id = $run)
 ),
-streams AS (
-    SELECT g.number, unnest(k.gap_us) AS gap_us, unnest(k.tokens) AS tokens
-    FROM calls_row AS c JOIN groups AS g USING (workload, arm) JOIN chunks AS k USING (call_id)
-    WHERE c.run_id = $run AND c.status = 'ok'
+gaps AS (
+    SELECT number, unnest(gap_us) AS gap_us, unnest(tokens) AS tokens FROM streams JOIN groups USING (workload, arm)
+    WHERE run_id = $run AND status = 'ok'
 ),
-counted AS (SELECT number, gap_us, tokens, count(*) AS times FROM streams WHERE gap_us IS NOT NULL GROUP BY ALL)
+counted AS (SELECT number, gap_us, tokens, count(*) AS times FROM gaps WHERE gap_us IS NOT NULL GROUP BY ALL)
 SELECT workload, arm, gap_us, tokens, times FROM counted JOIN groups USING (number) ORDER BY workload, arm, gap_us, tokens
 """
 

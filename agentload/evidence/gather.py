@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import cast
 
 import duckdb
 import polars as pl
@@ -34,9 +33,11 @@ from agentload.evidence.controls import controls
 from agentload.evidence.isolation import isolation
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile, Price
+from agentload.model.rows import RunRow
+from agentload.store import tables
 from agentload.study.kinds import Replay
 from agentload.study.stored import notes as notes_of
-from agentload.study.stored import stored
+from agentload.study.stored import study_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +128,14 @@ def _with_gpus(figures: Telemetry, watts: float | None, found: clocks.Clocks | N
 
 
 def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
-    query = "SELECT kind, model, created_ns, study, command, options, design, seed FROM runs WHERE run_id = ?"
-    found = connection.execute(query, [run_id]).fetchall()
-    if not found:
+    row = next(iter(tables.rows(connection, RunRow, run_id=run_id)), None)
+    if row is None:
         raise EvidenceError(f"no run '{run_id}' in the database", hint="agentload runs list")
-    ((kind, model, created_ns, study, command, options, design, seed),) = found
-    made, noted = stored(study, command=command, options=options, design=design, seed=seed), notes_of(options)
+    made, noted = study_of(row), notes_of(row.options)
     return _Run(
-        kind=cast(Kind, kind),
-        model=model,
-        created_ns=created_ns,
+        kind=row.kind,
+        model=row.model,
+        created_ns=row.created_ns,
         is_cold=not isinstance(made, Replay) or made.cache == "cold",
         ideal_hit_rates=noted.ideal_hit_rates,
         caveats=noted.caveats,

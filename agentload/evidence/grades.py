@@ -8,23 +8,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from agentload.model.rows import ArmRow
+from agentload.store import tables
 from agentload.store.database import reading
 
 _CELLS: Final = """
 SELECT task, context_tokens, arm, count_if("right"), count("right"), count(*) - count("right"), avg(score)
-FROM answers WHERE run_id = ? GROUP BY ALL
+FROM graded WHERE run_id = ? GROUP BY ALL
 ORDER BY task, context_tokens, arm
 """
 _ARMS: Final = """
 SELECT a.arm, count_if(x."right"), count(x."right"), count(x.arm) - count(x."right"),
     count_if(r."right" AND NOT x."right"), count_if(x."right" AND NOT r."right"),
-    quantile_cont((x.signals ->> 'agreement')::DOUBLE / nullif((x.signals ->> 'agreement_of')::DOUBLE, 0), 0.5),
-    count_if((x.signals ->> 'garbage') IS NOT NULL), count_if((x.signals ->> 'finish_reason') = 'length')
-FROM arms AS a
-LEFT JOIN answers AS x USING (run_id, arm)
-LEFT JOIN answers AS r ON r.run_id = x.run_id AND r.arm = (SELECT arm FROM arms WHERE run_id = $run AND position = 0)
-    AND (r.task, r.item, r.context_tokens, r.repetition) = (x.task, x.item, x.context_tokens, x.repetition)
-WHERE a.run_id = $run GROUP BY a.arm, a.position ORDER BY a.position
+    quantile_cont(x.agreement, 0.5), count_if(x.is_garbage), count_if(x.finish_reason = 'length')
+FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a
+LEFT JOIN graded AS x ON (x.run_id, x.arm) = ($run, a.arm)
+LEFT JOIN graded AS r ON (r.run_id, r.arm, r.task, r.item, r.context_tokens, r.repetition)
+    = (x.run_id, $arms[1], x.task, x.item, x.context_tokens, x.repetition)
+GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 """
 
 
@@ -87,11 +88,11 @@ def summarise(database: Path, run_id: str) -> Summary:
     """Read what was answered."""
     with reading(database) as connection:
         cells = connection.execute(_CELLS, [run_id]).fetchall()
-        arms = connection.execute(_ARMS, {"run": run_id}).fetchall()
+        order = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
+        arms = connection.execute(_ARMS, {"run": run_id, "arms": order}).fetchall()
     names = ("task", "context_tokens", "arm", "right", "answered", "failed", "score")
     totals = ("arm", "right", "answered", "failed", "lost", "won", "agreement", "garbage", "cut")
     found = tuple(Cell(**dict(zip(names, row, strict=True))) for row in cells)
-    order = [str(row[0]) for row in arms]
     return Summary(
         run_id=run_id,
         cells=found,

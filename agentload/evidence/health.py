@@ -14,6 +14,8 @@ from advisor.evidence import ClientHealth
 from agentload.evidence.limiter import limited
 from agentload.evidence.plays import Play
 from agentload.evidence.rows import total
+from agentload.model.rows import LegRow
+from agentload.store import tables
 
 
 def health(
@@ -43,6 +45,6 @@ def _health(arm: str, plays: Sequence[Play], rows: pl.DataFrame, stall_ms: float
 
 
 def _stall_ms(connection: duckdb.DuckDBPyConnection, run_id: str, legs: set[int]) -> float | None:
-    found = connection.execute("SELECT leg, health FROM legs WHERE run_id = ? AND health IS NOT NULL", [run_id]).fetchall()
-    stalls = [json.loads(text).get("loop_stall_max_ms") for leg, text in found if leg in legs]
+    found = [row.health for row in tables.rows(connection, LegRow, run_id=run_id) if row.leg in legs and row.health is not None]
+    stalls = [json.loads(text).get("loop_stall_max_ms") for text in found]
     return max((float(stall) for stall in stalls if stall is not None), default=None)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Final
+from typing import Any, cast
 
 import duckdb
 
 from advisor.evidence import Probe
 from agentload.model.apart import ISOLATION
-
-_QUERY: Final = "SELECT arm, settings, outcome, detail FROM probes WHERE run_id = ? AND probe = ? ORDER BY at_ns"
+from agentload.model.rows import ProbeRow
+from agentload.store import tables
 
 
 def isolation(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]) -> tuple[Probe, ...]:
     """Read the cells of a run's arms; of one that was tried again, the last counts."""
     found: dict[tuple[str, str], Probe] = {}
-    for arm, settings, outcome, detail in connection.execute(_QUERY, [run_id, ISOLATION]).fetchall():
-        if arm in arms:
-            found.pop((arm, settings), None)
-            found[arm, settings] = Probe(
-                arm=arm, **json.loads(settings), outcome=outcome, detail=json.loads(detail or "{}").get("detail", "")
-            )
+    for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=ISOLATION):
+        if row.arm in arms:
+            found.pop((row.arm, row.settings), None)
+            detail = json.loads(row.detail or "{}").get("detail", "")
+            found[row.arm, row.settings] = Probe(arm=row.arm, **json.loads(row.settings), outcome=cast(Any, row.outcome), detail=detail)
     return tuple(found.values())

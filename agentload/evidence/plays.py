@@ -13,6 +13,9 @@ from typing import Final
 import duckdb
 import polars as pl
 
+from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow
+from agentload.store import tables
+
 WARM_UP: Final = "warm-up"
 
 
@@ -41,52 +44,41 @@ class Play:
 
 def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...]:
     """Read the plays of a run in order of time."""
-    rows = connection.execute(
-        """
-        SELECT b.leg, b.arm, b.pair, b.salt, b.started_ns, b.drain_ns, b.ended_ns, b.warmup, b.void,
-               coalesce(b.machine, a.machine), l.wall_ns + (b.started_ns - l.monotonic_ns) AS wall_ns
-        FROM blocks AS b JOIN legs AS l USING (run_id, leg) LEFT JOIN arms AS a USING (run_id, arm)
-        WHERE run_id = ? ORDER BY wall_ns, b.arm
-        """,
-        [run_id],
-    ).fetchall()
-    arms = _arms(connection, run_id)
-    faults = _pair_faults(((pair, salt, arm, ended_ns, void) for _, arm, pair, salt, _, _, ended_ns, _, void, *_ in rows), arms)
+    anchors = {row.leg: row.wall_ns - row.monotonic_ns for row in tables.rows(connection, LegRow, run_id=run_id)}
+    machines = {row.arm: row.machine for row in tables.rows(connection, ArmRow, run_id=run_id)}
+    played = [(anchors[row.leg] + row.started_ns, row) for row in tables.rows(connection, BlockRow, run_id=run_id) if row.leg in anchors]
+    played.sort(key=lambda each: (each[0], each[1].arm))
+    faults = _pair_faults((row for _, row in played), len(machines))
     starts = _restarts(connection, run_id)
     return tuple(
         Play(
             number=number,
-            leg=leg,
-            arm=arm,
-            pair=pair,
-            started_ns=started_ns,
-            drain_ns=drain_ns,
-            ended_ns=ended_ns,
-            start_s=(wall_ns - rows[0][-1]) / 1e9,
-            restart=starts.at(leg, started_ns),
-            left_out=WARM_UP if warmup else faults.get((pair, salt)),
-            is_void=void is not None,
-            machine=machine,
+            leg=row.leg,
+            arm=row.arm,
+            pair=row.pair,
+            started_ns=row.started_ns,
+            drain_ns=row.drain_ns,
+            ended_ns=row.ended_ns,
+            start_s=(wall_ns - played[0][0]) / 1e9,
+            restart=starts.at(row.leg, row.started_ns),
+            left_out=WARM_UP if row.warmup else faults.get((row.pair, row.salt)),
+            is_void=row.void is not None,
+            machine=row.machine or machines.get(row.arm),
         )
-        for number, (leg, arm, pair, salt, started_ns, drain_ns, ended_ns, warmup, void, machine, wall_ns) in enumerate(rows)
+        for number, (wall_ns, row) in enumerate(played)
     )
 
 
-def _arms(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
-    ((count,),) = connection.execute("SELECT count(*) FROM arms WHERE run_id = ?", [run_id]).fetchall()
-    return int(count)
-
-
-def _pair_faults(rows: Iterable[tuple[int, str, str, int | None, str | None]], arms: int) -> dict[tuple[int, str], str]:
+def _pair_faults(blocks: Iterable[BlockRow], arms: int) -> dict[tuple[int, str], str]:
     """Say what is wrong with a pair as a whole: what voids one half voids the other, and a half alone compares nothing."""
     played: dict[tuple[int, str], set[str]] = defaultdict(set)
     faults: dict[tuple[int, str], str] = {}
-    for pair, salt, arm, ended_ns, void in rows:
-        played[pair, salt].add(arm)
-        if void is not None:
-            faults[pair, salt] = void
-        elif ended_ns is None:
-            faults.setdefault((pair, salt), "not played to its end")
+    for row in blocks:
+        played[row.pair, row.salt].add(row.arm)
+        if row.void is not None:
+            faults[row.pair, row.salt] = row.void
+        elif row.ended_ns is None:
+            faults.setdefault((row.pair, row.salt), "not played to its end")
     for key, on in played.items():
         if len(on) < min(arms, 2):
             faults.setdefault(key, "played on one arm alone")
@@ -103,16 +95,13 @@ class _Restarts:
 
 
 def _restarts(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Restarts:
-    rows = connection.execute(
-        "SELECT leg, at_ns, arm, facts FROM fingerprints WHERE run_id = ? ORDER BY leg, at_ns, arm", [run_id]
-    ).fetchall()
     known: dict[str, object] = {}
     changes = []
-    for leg, at_ns, arm, facts in rows:
-        start = json.loads(facts).get("process_start_s")
-        if start is not None and known.setdefault(arm, start) != start:
-            known[arm] = start
-            changes.append((leg, at_ns))
+    for row in tables.rows(connection, FingerprintRow, run_id=run_id):
+        start = json.loads(row.facts).get("process_start_s")
+        if start is not None and known.setdefault(row.arm, start) != start:
+            known[row.arm] = start
+            changes.append((row.leg, row.at_ns))
     return _Restarts(tuple(changes))
 
 

@@ -13,7 +13,7 @@ from agentload.evidence.plays import Play, counted, tabled
 from agentload.evidence.servers import Server
 
 _QUERY: Final = """
-SELECT s.arm, s.labels, avg(s.value) FROM samples AS s
+SELECT s.arm, s.labels, avg(s.value) FROM readings AS s
 JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns AND p.until_ns
 WHERE s.run_id = $run AND s.name = 'gpu_power_w' GROUP BY ALL ORDER BY ALL
 """

@@ -18,6 +18,8 @@ import msgspec
 
 from agentload.evidence import values
 from agentload.model.profile import ModelShape
+from agentload.model.rows import ArmRow, FingerprintRow
+from agentload.store import tables
 
 _OPTIONS: Final[Mapping[str, str]] = {
     "attention_backend": "--attention-backend",
@@ -93,21 +95,21 @@ class Server:
 
 def servers(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Server, ...]:
     """Read the arms of a run in their order."""
-    rows = connection.execute(
-        """
-        SELECT arm, model, machine, profile, gpu, gpus, usd_per_gpu_hour, tensor_parallel, data_parallel, expected, shape,
-            (SELECT arg_max(facts, (leg, at_ns)) FROM fingerprints AS f WHERE f.run_id = a.run_id AND f.arm = a.arm)
-        FROM arms AS a WHERE run_id = ? ORDER BY position
-        """,
-        [run_id],
-    ).fetchall()
-    names = ("arm", "model", "machine", "profile", "gpu", "gpus", "usd_per_gpu_hour", "tensor_parallel", "data_parallel")
+    facts = {row.arm: row.facts for row in tables.rows(connection, FingerprintRow, run_id=run_id)}
     return tuple(
         Server(
-            **dict(zip(names, known, strict=True)),
-            expected=json.loads(expected or "{}"),
-            facts=json.loads(facts or "{}"),
-            shape=None if shape is None else msgspec.json.decode(shape, type=ModelShape),
+            arm=row.arm,
+            model=row.model,
+            machine=row.machine,
+            profile=row.profile,
+            expected=json.loads(row.expected or "{}"),
+            facts=json.loads(facts.get(row.arm, "{}")),
+            gpu=row.gpu,
+            gpus=row.gpus,
+            usd_per_gpu_hour=row.usd_per_gpu_hour,
+            tensor_parallel=row.tensor_parallel,
+            data_parallel=row.data_parallel,
+            shape=None if row.shape is None else msgspec.json.decode(row.shape, type=ModelShape),
         )
-        for *known, expected, shape, facts in rows
+        for row in tables.rows(connection, ArmRow, run_id=run_id)
     )

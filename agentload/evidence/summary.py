@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from agentload.evidence.plays import WARM_UP, Play, plays
+from agentload.model.rows import ArmRow
+from agentload.store import tables
 from agentload.store.database import reading
 
 # A play that is void was played again: only what came to count is told, with as many calls as the plan has.
@@ -30,9 +32,8 @@ SELECT a.arm,
        sum(output_tokens) AS output_tokens,
        sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL) AS cached_share,
        (SELECT sum(k.ended_ns - k.started_ns) / 1e9 FROM kept k WHERE k.arm = a.arm) AS seconds
-FROM arms a LEFT JOIN counted c ON c.arm = a.arm
-WHERE a.run_id = $run
-GROUP BY a.run_id, a.arm, a.position ORDER BY a.position
+FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a LEFT JOIN counted c ON c.arm = a.arm
+GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 """
 STATUSES = "SELECT arm, status, count(*), min(error) FROM counted WHERE status <> 'ok' GROUP BY ALL ORDER BY arm, 3 DESC"
 
@@ -77,8 +78,9 @@ def summarise(database: Path, run_id: str) -> Summary:
     """Read the figures of a run."""
     with reading(database) as connection:
         played = plays(connection, run_id)
+        arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
         connection.register("kept", _kept(played))
-        rows = connection.execute(COUNTED + QUERY, {"run": run_id}).fetchall()
+        rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
         failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
     left_out = Counter((play.arm, play.left_out) for play in played if play.left_out not in {None, WARM_UP})
     return Summary(

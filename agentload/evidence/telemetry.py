@@ -24,7 +24,7 @@ _QUERY: Final = """
 WITH own AS (
     SELECT leg, arm, name, at_ns, value, lag(value) OVER series AS before, lag(at_ns) OVER series AS before_ns,
         lead(at_ns) OVER series AS next_ns
-    FROM samples WHERE run_id = $run WINDOW series AS (PARTITION BY leg, arm, name, labels ORDER BY at_ns)
+    FROM readings WHERE run_id = $run WINDOW series AS (PARTITION BY leg, arm, name, labels ORDER BY at_ns)
 ),
 inside AS (
     SELECT own.*, least(coalesce(next_ns, p.until_ns), p.until_ns) - at_ns AS lasts_ns
@@ -79,7 +79,7 @@ def of_servers(
 def _sent(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
     """Add up every attempt on each arm, of warm-ups and void blocks too: all of them go through the server's cache."""
     query = """
-        SELECT arm, sum(coalesce(prompt_tokens, context_tokens) + coalesce(output_tokens, 0))::DOUBLE FROM calls_row
+        SELECT arm, sum(coalesce(prompt_tokens, context_tokens) + coalesce(output_tokens, 0))::DOUBLE FROM turns
         WHERE run_id = ? AND sent_ns IS NOT NULL GROUP BY arm
     """
     return dict(connection.execute(query, [run_id]).fetchall())

@@ -18,12 +18,13 @@ from agentload.errors import AgentloadError
 from agentload.evidence.gather import gather
 from agentload.exposition.scrape import Scrape
 from agentload.model.profile import ArmProfile, Price, Profile
-from agentload.model.rows import VerdictRow
+from agentload.model.rows import ArmRow, VerdictRow
 from agentload.report.document import document
 from agentload.report.formats.json import json
 from agentload.report.parts import Document
 from agentload.report.policy import Setting
 from agentload.report.read import facts
+from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
@@ -57,7 +58,7 @@ def evidence_of(
     connection: duckdb.DuckDBPyConnection, run: str, *, setting: Setting, reference: str | None = None, profile: str | None = None
 ) -> Evidence:
     """Gather a run's evidence, with what profiles and the user's own load add to it."""
-    rows = connection.execute("SELECT arm, profile FROM arms WHERE run_id = ? ORDER BY position", [run]).fetchall()
+    rows = [(row.arm, row.profile) for row in tables.rows(connection, ArmRow, run_id=run)]
     known, missing = _profiles(rows, profile)
     evidence = gather(
         connection,

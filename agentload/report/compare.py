@@ -16,15 +16,17 @@ import numpy as np
 from advisor.decide import decide
 from advisor.evidence import Calls, Evidence, Ints
 from agentload.errors import EvidenceError
+from agentload.model.rows import RunRow
 from agentload.report.advise import evidence_of
 from agentload.report.document import document
 from agentload.report.parts import Document, RunFacts
 from agentload.report.policy import Setting
 from agentload.report.read import facts
+from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.study.change import changes
-from agentload.study.stored import stored
+from agentload.study.stored import study_of
 
 IN_TIME: Final = "The runs were made one after the other: whatever else changed between them is in the difference"
 # What has to be equal, in the words of a reader.
@@ -67,16 +69,12 @@ def compare(database: Path, before: str, after: str, *, setting: Setting, arm: s
 
 
 def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:
-    query = "SELECT trace_hash, model, kind, design, seed, study, command, options FROM runs WHERE run_id = ?"
-    row = connection.execute(query, [run]).fetchone()
-    assert row is not None, run
-    rules = connection.execute("SELECT DISTINCT token_rule FROM calls_row WHERE run_id = ? ORDER BY ALL", [run]).fetchall()
-    sessions = "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session FROM calls_row WHERE run_id = ?)"
-    named = dict(zip(("trace_hash", "model", "kind", "design", "seed", "study", "command", "options"), row, strict=True))
-    study, command, options = named.pop("study"), named.pop("command"), named.pop("options")
+    (row,) = tables.rows(connection, RunRow, run_id=run)
+    rules = connection.execute("SELECT DISTINCT token_rule FROM turns WHERE run_id = ? ORDER BY ALL", [run]).fetchall()
+    sessions = "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session FROM turns WHERE run_id = ?)"
     return {
-        **named,
-        "study": stored(study, command=command, options=options, design=named["design"], seed=named["seed"]),
+        **{name: getattr(row, name) for name in ("trace_hash", "model", "kind", "design", "seed")},
+        "study": study_of(row),
         "token_rule": [rule for (rule,) in rules],
         "sessions": connection.execute(sessions, [run]).fetchone(),
     }

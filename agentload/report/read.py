@@ -14,26 +14,16 @@ import duckdb
 
 from agentload.endpoints.facts import LASTING, Facts, changed, told
 from agentload.exposition.scrape import Scrape
+from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, RunRow
 from agentload.report import format as say
 from agentload.report.parts import Made, Retrieval, RunFacts, Served, Timeline
+from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.document import json_text
 from agentload.study.kinds import Replay, Study
-from agentload.study.stored import notes, stored
+from agentload.study.stored import notes, study_of
 
 SECOND: Final = 1_000_000_000
-# An arm may change machines within a run: then its blocks know where it was.
-_ARMS: Final = """
-WITH places AS (
-    SELECT arm, string_agg(machine, ', then ' ORDER BY first) AS machine
-    FROM (SELECT arm, machine, min((leg, started_ns)) AS first FROM blocks WHERE run_id = $run AND machine IS NOT NULL GROUP BY ALL)
-    GROUP BY arm
-)
-SELECT a.arm, url, coalesce(p.machine, a.machine), profile FROM arms AS a LEFT JOIN places AS p USING (arm)
-WHERE a.run_id = $run ORDER BY position
-"""
-_SAID: Final = "SELECT arm, facts FROM fingerprints WHERE run_id = ? ORDER BY leg, at_ns, round"
-
 LENGTHS: Final = 10
 """As many columns as a heat map can label; more lengths than this are gathered at powers of two."""
 
@@ -52,63 +42,68 @@ def facts(database: Path, run: str, *, production: Scrape | None = None) -> RunF
 
 
 def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> tuple[Made, Study | None]:
-    query = "SELECT version, name, created_ns, trace_name, trace_hash, seed, design, command, options, study FROM runs WHERE run_id = ?"
-    row = connection.execute(query, [run]).fetchone()
-    assert row is not None, run
-    version, name, created_ns, trace, trace_hash, seed, design, command, options, text = row
-    legs = connection.execute("SELECT host, ended_ns - monotonic_ns FROM legs WHERE run_id = ? ORDER BY leg", [run]).fetchall()
-    spent = [length for _, length in legs if length is not None]
-    study = stored(text, command=command, options=options, design=design, seed=seed)
-    traces = [each.path for each in study.traces] if isinstance(study, Replay) else [trace] if trace else []
+    (row,) = tables.rows(connection, RunRow, run_id=run)
+    legs = tables.rows(connection, LegRow, run_id=run)
+    spent = [leg.ended_ns - leg.monotonic_ns for leg in legs if leg.ended_ns is not None]
+    study = study_of(row)
+    traces = [each.path for each in study.traces] if isinstance(study, Replay) else [row.trace_name] if row.trace_name else []
     query = "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END AS of, count(DISTINCT session) "
-    sessions = dict(connection.execute(query + "FROM calls_row WHERE run_id = ? GROUP BY of", [run]).fetchall())
+    sessions = dict(connection.execute(query + "FROM turns WHERE run_id = ? GROUP BY of", [run]).fetchall())
     made = Made(
         run=run,
-        tool_version=version,
-        name=name,
+        tool_version=row.version,
+        name=row.name,
         # A simulation has no date: asked for twice, it is one run.
-        created=datetime.fromtimestamp(created_ns / SECOND, UTC).date().isoformat() if created_ns else None,
+        created=datetime.fromtimestamp(row.created_ns / SECOND, UTC).date().isoformat() if row.created_ns else None,
         traces=tuple(str(each) for each in traces),
-        trace_hash=trace_hash,
-        seed=seed,
-        design=design,
-        command=command,
-        options=options if study is None else json_text(study),
+        trace_hash=row.trace_hash,
+        seed=row.seed,
+        design=row.design,
+        command=row.command,
+        options=row.options if study is None else json_text(study),
         database=str(database),
-        hosts=tuple(dict.fromkeys(str(host) for host, _ in legs)),
+        hosts=tuple(dict.fromkeys(leg.host for leg in legs)),
         legs=len(legs),
         minutes=sum(spent) / SECOND / 60 if spent else None,
         servers=_servers(connection, run),
-        origin=origin(notes(options).source, sessions),
+        origin=origin(notes(row.options).source, sessions),
     )
     return made, study
 
 
 def _servers(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Served, ...]:
     said: dict[str, list[Facts]] = {}
-    for arm, text in connection.execute(_SAID, [run]).fetchall():
-        said.setdefault(arm, []).append(json.loads(text))
-    arms = connection.execute(_ARMS, {"run": run}).fetchall()
-    return tuple(_served(arm, url, machine, profile, said.get(arm, [])) for arm, url, machine, profile in arms)
+    for row in tables.rows(connection, FingerprintRow, run_id=run):
+        said.setdefault(row.arm, []).append(json.loads(row.facts))
+    # An arm may change machines within a run: then its blocks know where it was.
+    on: dict[str, dict[str, None]] = {}
+    for block in tables.rows(connection, BlockRow, run_id=run):
+        if block.machine is not None:
+            on.setdefault(block.arm, {})[block.machine] = None
+    return tuple(
+        _served(arm, ", then ".join(on.get(arm.arm, ())) or arm.machine, said.get(arm.arm, []))
+        for arm in tables.rows(connection, ArmRow, run_id=run)
+    )
 
 
-def _served(arm: str, url: str | None, machine: str | None, profile: str | None, said: list[Facts]) -> Served:
+def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
     lasting = {name: value for name, value in told(said[0]).items() if name in LASTING} if said else {}
     digest = hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()[:12] if said else None
     steady = not any(changed(said[0], each) for each in said[1:]) if len(said) > 1 else None
-    return Served(arm=arm, url=url, machine=machine, profile=profile, fingerprint=digest, steady=steady)
+    return Served(arm=arm.arm, url=arm.url, machine=machine, profile=arm.profile, fingerprint=digest, steady=steady)
 
 
 def _timelines(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Timeline, ...]:
     # Legs have a monotonic clock each; the wall clock says how far apart they are.
     query = """
-        SELECT arm, name, (at_ns - monotonic_ns + wall_ns - first_value(wall_ns) OVER (ORDER BY leg)) / 1e9 AS second, value
-        FROM samples JOIN legs USING (run_id, leg)
-        WHERE run_id = ? AND name IN ('kv_usage', 'preemptions', 'running')
+        SELECT arm, name, (wall_ns - $origin_ns) / 1e9 AS second, value FROM readings
+        WHERE run_id = $run AND name IN ('kv_usage', 'preemptions', 'running')
         ORDER BY arm, second
     """
+    first = next(iter(tables.rows(connection, LegRow, run_id=run)), None)
+    origin_ns = first.wall_ns if first is not None else 0
     seen: dict[str, dict[str, dict[float, float]]] = {}
-    for arm, name, second, value in connection.execute(query, [run]).fetchall():
+    for arm, name, second, value in connection.execute(query, {"run": run, "origin_ns": origin_ns}).fetchall():
         # A server of several engines reports each: the pool is as full as its fullest part, preemptions add up.
         at = seen.setdefault(arm, {}).setdefault(name, {})
         at[second] = max(at.get(second, 0.0), value) if name == "kv_usage" else at.get(second, 0.0) + value
@@ -145,7 +140,7 @@ def _increments(counts: Iterable[float]) -> tuple[float, ...]:
 def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retrieval, ...]:
     query = """
         SELECT arm, task, context_tokens, round(10 * depth) / 10 AS tenth, count_if("right"), count(*)
-        FROM answers WHERE run_id = ? AND depth IS NOT NULL AND "right" IS NOT NULL
+        FROM graded WHERE run_id = ? AND depth IS NOT NULL AND "right" IS NOT NULL
         GROUP BY ALL ORDER BY ALL
     """
     rows = connection.execute(query, [run]).fetchall()

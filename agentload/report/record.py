@@ -173,7 +173,7 @@ def _rate(of: Measured, arm: str, workload: str) -> Estimate | None:
     return None if calls is None or not under_load([calls]) else output_rate([calls])
 
 
-_RIGHT = """SELECT arm, count_if("right"), count("right") FROM answers WHERE run_id = ? GROUP BY arm ORDER BY arm"""
+_RIGHT = """SELECT arm, count_if("right"), count("right") FROM graded WHERE run_id = ? GROUP BY arm ORDER BY arm"""
 
 
 def measured(database: Path, run: str, *, model: str, setting: Setting, report: str | None) -> Measured:

@@ -22,7 +22,7 @@ from agentload.store.places import journals
 from agentload.study.change import differences
 from agentload.study.kinds import Ask, Replay, Study
 from agentload.study.parts import Live
-from agentload.study.stored import Notes, notes, stored
+from agentload.study.stored import Notes, notes, study_of
 
 KEPT: Final = (RunRow, LegRow, ArmRow, BlockRow, CallRow, FingerprintRow)
 
@@ -106,11 +106,6 @@ def began(database: Path, run_id: str) -> RunRow | None:
     """Return how a run was described when it began; None where its journals do not say."""
     rows = (row for path in journals(database, run_id) for row in journal.read(path, damaged=lambda _: None))
     return next((row for row in rows if isinstance(row, RunRow)), None)
-
-
-def study_of(run: RunRow) -> Study | None:
-    """Return the study of a run; None where an older version did not write down enough of it."""
-    return stored(run.study, command=run.command, options=run.options, design=run.design, seed=run.seed)
 
 
 def check_resumed(before: Past, plan: Plan, study: Study, *, trace_hash: str, database: Path) -> None:

@@ -31,7 +31,7 @@ from agentload.model.trace import Trace
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.run.files import read_traces, trace_hash
 from agentload.run.inquiry import Eval
-from agentload.run.past import began, beside, study_of, taken
+from agentload.run.past import began, beside, taken
 from agentload.run.play import Playing
 from agentload.run.questions import (
     Asking,
@@ -55,7 +55,7 @@ from agentload.study.change import extended, resumed
 from agentload.study.kinds import Ask, Replay, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import listed
-from agentload.study.stored import Notes
+from agentload.study.stored import Notes, study_of
 
 SECOND: Final = 1_000_000_000
 EMULATED_SPEED: Final = 1000.0

@@ -11,6 +11,8 @@ from typing import Any, Final
 import duckdb
 
 from agentload.errors import StoreError
+from agentload.model.rows import ArmRow, LegRow, RunRow
+from agentload.store import tables
 from agentload.store.database import reading, transaction
 
 # `verdicts` and `samples` of a run go with it; jobs and alarms belong to a schedule.
@@ -97,12 +99,10 @@ class RunSummary:
 
 
 _LINES: Final = """
-WITH chosen AS MATERIALIZED (SELECT *, rowid AS place FROM runs WHERE run_id IN (SELECT unnest($runs::VARCHAR[])))
-SELECT run_id, r.kind, r.name, nullif(r.created_ns, 0), r.model, coalesce(a.arms, []), coalesce(l.status, 'unknown'),
+WITH chosen AS MATERIALIZED (SELECT * FROM listed WHERE run_id IN (SELECT unnest($runs::VARCHAR[])))
+SELECT run_id, kind, name, nullif(created_ns, 0), model, coalesce(arms, []), coalesce(status, 'unknown'),
     coalesce(b.blocks, 0), coalesce(b.void, 0), coalesce(c.calls, 0), coalesce(c.ok, 0)
-FROM chosen AS r
-LEFT JOIN (SELECT run_id, list(arm ORDER BY position) AS arms FROM arms SEMI JOIN chosen USING (run_id) GROUP BY run_id) AS a USING (run_id)
-LEFT JOIN (SELECT run_id, arg_max(status, leg) AS status FROM legs SEMI JOIN chosen USING (run_id) GROUP BY run_id) AS l USING (run_id)
+FROM chosen
 LEFT JOIN (
     SELECT run_id, count(*) AS blocks, count(void) AS void FROM blocks SEMI JOIN chosen USING (run_id) GROUP BY run_id
 ) AS b USING (run_id)
@@ -136,8 +136,7 @@ FROM played LEFT JOIN counted USING (leg, arm, round) ORDER BY leg, round, arm
 
 def lines(connection: duckdb.DuckDBPyConnection, *, begins: str = "") -> tuple[RunLine, ...]:
     """List the runs whose names begin so, in the order in which they were stored."""
-    names = connection.execute("SELECT run_id FROM runs WHERE starts_with(run_id, ?)", [begins]).fetchall()
-    return told(connection, [name for (name,) in names])
+    return told(connection, [name for name in _names(connection) if name.startswith(begins)])
 
 
 def told(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tuple[RunLine, ...]:
@@ -170,24 +169,22 @@ def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
         return found[0]
     if found:
         raise StoreError(f"'{name}' begins the names of {len(found)} runs", hint=", ".join(each.run_id for each in found[-8:]))
-    latest = connection.execute("SELECT run_id FROM runs ORDER BY rowid DESC LIMIT 8").fetchall()
-    known = ", ".join(run_id for (run_id,) in reversed(latest))
+    known = ", ".join(_names(connection)[-8:])
     raise StoreError(f"no run '{name}' in the database", hint=f"its runs: {known}" if known else "agentload runs load brings journals in")
 
 
 def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
     """Describe a run in full; raise `StoreError` if there is none of that name."""
     line = named(connection, name)
-    query = "SELECT trace_name, trace_hash, design, seed, version, command FROM runs WHERE run_id = ?"
-    ((trace, trace_hash, design, seed, version, command),) = connection.execute(query, [line.run_id]).fetchall()
+    (row,) = tables.rows(connection, RunRow, run_id=line.run_id)
     return RunSummary(
         run=line,
-        trace=trace,
-        trace_hash=trace_hash,
-        design=design,
-        seed=seed,
-        version=version,
-        command=command,
+        trace=row.trace_name,
+        trace_hash=row.trace_hash,
+        design=row.design,
+        seed=row.seed,
+        version=row.version,
+        command=row.command,
         legs=_legs(connection, line.run_id),
         arms=_arms(connection, line.run_id),
         blocks=_blocks(connection, line.run_id),
@@ -204,11 +201,21 @@ def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
         connection.execute("DELETE FROM journals")
 
 
+def _names(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """List all runs in the order in which they were stored."""
+    return [name for (name,) in connection.execute("SELECT run_id FROM runs").fetchall()]
+
+
 def _legs(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[LegLine, ...]:
-    query = "SELECT leg, host, status, (ended_ns - monotonic_ns) / 1e9, health FROM legs WHERE run_id = ? ORDER BY leg"
     return tuple(
-        LegLine(leg=leg, host=host, status=status, seconds=seconds, health=None if health is None else json.loads(health))
-        for leg, host, status, seconds, health in connection.execute(query, [run_id]).fetchall()
+        LegLine(
+            leg=row.leg,
+            host=row.host,
+            status=row.status,
+            seconds=None if row.ended_ns is None else (row.ended_ns - row.monotonic_ns) / 1e9,
+            health=None if row.health is None else json.loads(row.health),
+        )
+        for row in tables.rows(connection, LegRow, run_id=run_id)
     )
 
 
@@ -216,17 +223,16 @@ def _arms(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[ArmLine, 
     counted = connection.execute(
         "SELECT arm, status, count(*) FROM calls_row WHERE run_id = ? GROUP BY arm, status ORDER BY count(*) DESC, status", [run_id]
     ).fetchall()
-    rows = connection.execute("SELECT arm, url, profile, model, machine FROM arms WHERE run_id = ? ORDER BY position", [run_id]).fetchall()
     return tuple(
         ArmLine(
-            arm=arm,
-            url=url,
-            profile=profile,
-            model=model,
-            machine=machine,
-            statuses={status: count for of, status, count in counted if of == arm},
+            arm=row.arm,
+            url=row.url,
+            profile=row.profile,
+            model=row.model,
+            machine=row.machine,
+            statuses={status: count for of, status, count in counted if of == row.arm},
         )
-        for arm, url, profile, model, machine in rows
+        for row in tables.rows(connection, ArmRow, run_id=run_id)
     )
 
 
@@ -255,8 +261,7 @@ def _blocks(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[BlockLi
 def run_named(database: Path, wanted: str | None) -> str:
     """Return the run that *wanted* names, in full or as it begins, or with None the one stored last; raise `StoreError` otherwise."""
     with reading(database) as connection:
-        rows = connection.execute("SELECT run_id FROM runs ORDER BY rowid").fetchall()
-    runs = [str(row[0]) for row in rows]
+        runs = _names(connection)
     if not runs:
         raise StoreError(f"{database}: no run in it", hint="make one: agentload replay TRACE --endpoints ENDPOINTS --db " + str(database))
     if wanted is None or wanted in runs:

@@ -64,3 +64,49 @@ SELECT * EXCLUDE (tokens_after_first),
     (sent_ns - greatest(released_ns, opened_ns)) / 1e6 AS lag_ms,
     cached_tokens / nullif(prompt_tokens, 0) AS hit_rate
 FROM clocked;
+
+-- `chunks`, with whose they were.
+CREATE VIEW streams AS
+SELECT run_id, arm, workload, request_id, status, start_ns, gap_us, tokens FROM calls_row JOIN chunks USING (call_id);
+
+-- Runs as lists show them, with their place in the order in which they were stored.
+CREATE VIEW listed AS
+SELECT r.*, arms, status, job
+FROM (SELECT *, row_number() OVER () AS place FROM runs) AS r
+LEFT JOIN (SELECT run_id, list(arm ORDER BY position) AS arms FROM arms GROUP BY run_id) USING (run_id)
+LEFT JOIN (SELECT run_id, arg_max(status, leg) AS status FROM legs GROUP BY run_id) USING (run_id)
+LEFT JOIN (SELECT run_id, max(job) AS job FROM executions WHERE run_id IS NOT NULL GROUP BY run_id) USING (run_id);
+
+-- Decisions in one line: those that were stored, and what a job's executions came to between their arms.
+CREATE VIEW decided AS
+SELECT d.*, kind, name, model
+FROM (
+    SELECT run_id, at_ns, policy, NULL AS job, decision->>'headline' AS headline, decision->'decision'->'choice'->>'verdict' AS verdict
+    FROM verdicts
+    UNION ALL
+    SELECT run_id, coalesce(ended_ns, started_ns), NULL, job, detail->>'headline', NULL FROM executions WHERE run_id IS NOT NULL
+) AS d LEFT JOIN runs USING (run_id) WHERE headline IS NOT NULL;
+
+-- Executions as dashboards plot them, a row a change against the reference; those without one have a row of their own.
+CREATE VIEW changes AS
+SELECT job, make_timestamp_ns(started_ns) AS started, make_timestamp_ns(due_ns) AS due, (ended_ns - started_ns) / 1e9 AS seconds,
+    outcome, run_id, detail->>'reason' AS reason, detail->>'reference' AS reference, change->>'arm' AS arm,
+    change->>'metric' AS metric, exp((change->>'log_ratio')::DOUBLE) - 1 AS change,
+    exp((change->>'log_ratio')::DOUBLE - 1.96 * (change->>'error')::DOUBLE) - 1 AS low,
+    exp((change->>'log_ratio')::DOUBLE + 1.96 * (change->>'error')::DOUBLE) - 1 AS high
+FROM executions LEFT JOIN LATERAL (SELECT unnest((detail->'changes')::JSON[]) AS change) ON true;
+
+CREATE VIEW raised AS
+SELECT job, kind, metric, make_timestamp_ns(raised_ns) AS raised, make_timestamp_ns(closed_ns) AS closed, run_id, detail->>'message' AS message
+FROM alarms;
+
+-- Samples, also by the wall clock: each leg has a monotonic clock of its own.
+CREATE VIEW readings AS
+SELECT s.*, at_ns - monotonic_ns + wall_ns AS wall_ns FROM samples AS s JOIN legs USING (run_id, leg);
+
+-- Answers with what was noticed of them; NULL where nobody looked.
+CREATE VIEW graded AS
+SELECT * EXCLUDE (signals), signals ->> 'finish_reason' AS finish_reason,
+    CASE WHEN signals IS NOT NULL THEN (signals ->> 'garbage') IS NOT NULL END AS is_garbage,
+    (signals ->> 'agreement')::DOUBLE / nullif((signals ->> 'agreement_of')::DOUBLE, 0) AS agreement
+FROM answers;

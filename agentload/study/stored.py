@@ -11,6 +11,7 @@ import msgspec
 
 from agentload.errors import AgentloadError
 from agentload.model.metrics import ClockStart, clock_start
+from agentload.model.rows import RunRow
 from agentload.study.argv import built, split
 from agentload.study.change import extended
 from agentload.study.document import read
@@ -57,6 +58,11 @@ def notes(options: str) -> Notes:
     if isinstance(capacity, dict) and "fill_minutes" in capacity:
         said["fill_minutes"] = capacity["fill_minutes"]
     return msgspec.convert(said, Notes)
+
+
+def study_of(run: RunRow) -> Study | None:
+    """Return the study of a run; None where an older version did not write down enough of it."""
+    return stored(run.study, command=run.command, options=run.options, design=run.design, seed=run.seed)
 
 
 def stored(study: str | None, *, command: str, options: str, design: str | None = None, seed: int = 0) -> Study | None:

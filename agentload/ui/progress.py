@@ -10,7 +10,7 @@ from typing import Final
 from agentload.model.metrics import Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.run.latest import Latest, Spread
-from agentload.study.stored import clock_start_of, notes, stored
+from agentload.study.stored import clock_start_of, notes, study_of
 
 DRAWN: Final = 300
 """Most marks of an arm in the chart; every second one goes when there are more."""
@@ -162,7 +162,7 @@ class Fold:
         self._run = row
         noted = notes(row.options)
         self._job = noted.job
-        self._clock = Clock(clock_start_of(stored(row.study, command=row.command, options=row.options)))
+        self._clock = Clock(clock_start_of(study_of(row)))
         self._rounds = noted.rounds
         self._expected = noted.calls
 

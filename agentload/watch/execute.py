@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from agentload.errors import AgentloadError, EndpointError, EvidenceError, StoreError
+from agentload.model.rows import RunRow
 from agentload.run.record import new_run_id
+from agentload.store import tables
 from agentload.store.database import reading, writing
 from agentload.store.places import journal_folder
 from agentload.store.runs import delete
@@ -191,7 +193,7 @@ def _forget(job: Job, database: Path, past: tuple[Execution, ...]) -> None:
     if not old:
         return
     with writing(database, patience_s=ledger.DATABASE_S) as connection:
-        known = {run for (run,) in connection.execute("SELECT run_id FROM runs").fetchall()}
+        known = {row.run_id for row in tables.rows(connection, RunRow)}
         for run in sorted(known & set(old)):
             delete(connection, run)
     for run in old:
@@ -236,5 +238,5 @@ def accept(job: Job, database: Path, *, run: str | None, note: str | None, notic
 
 def _check_kept(database: Path, run: str) -> None:
     with reading(database) as connection:
-        if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", [run]).fetchone() is None:
+        if not tables.rows(connection, RunRow, run_id=run):
             raise AgentloadError(f"the calls of run {run} are gone: nothing can be held against it", hint="accept a later run")

@@ -11,8 +11,10 @@ from typing import Any
 
 import advisor.verdict
 from agentload.model.controls import is_control
+from agentload.model.rows import ArmRow, FingerprintRow, RunRow
 from agentload.report.advise import advise, keep
 from agentload.report.compare import compare
+from agentload.store import tables
 from agentload.store.database import reading
 from agentload.watch.history import TWO_SIDED, Change
 from agentload.watch.job import METRICS, Job
@@ -50,18 +52,16 @@ def _failed(decision: advisor.verdict.Decision) -> list[str]:
 
 def facts(database: Path, run: str) -> dict[str, dict[str, Any]]:
     """Read what each arm's server said it is when the run ended, with the versions of ours that measured it."""
-    query = "SELECT arm, arg_max(facts, at_ns) FROM fingerprints WHERE run_id = ? GROUP BY arm ORDER BY arm"
     with reading(database) as connection:
-        rows = connection.execute(query, [run]).fetchall()
-        ((version,),) = connection.execute("SELECT version FROM runs WHERE run_id = ?", [run]).fetchall()
-    return {**{arm: json.loads(text) for arm, text in rows if not is_control(arm)}, "agentload": {"version": version}}
+        said = {row.arm: json.loads(row.facts) for row in tables.rows(connection, FingerprintRow, run_id=run)}
+        (made,) = tables.rows(connection, RunRow, run_id=run)
+    return {**{arm: said[arm] for arm in sorted(said) if not is_control(arm)}, "agentload": {"version": made.version}}
 
 
 def has_control(database: Path, run: str) -> bool:
     """Say whether a run played an arm against itself."""
     with reading(database) as connection:
-        arms = connection.execute("SELECT arm FROM arms WHERE run_id = ?", [run]).fetchall()
-    return any(is_control(arm) for (arm,) in arms)
+        return any(is_control(row.arm) for row in tables.rows(connection, ArmRow, run_id=run))
 
 
 def headline(database: Path, run: str, *, job: Job) -> str:

@@ -16,8 +16,8 @@ from typing import Final
 from zlib import crc32
 
 from agentload.errors import StoreError
-from agentload.model.rows import Row
-from agentload.store import codec
+from agentload.model.rows import AlarmRow, Row
+from agentload.store import codec, tables
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
@@ -76,9 +76,8 @@ def stored_alarms(database: Path, job: str) -> tuple[Alarm, ...]:
     """Read a job's alarms as they were stored."""
     if not database.is_file():
         return ()
-    query = f"SELECT {rows.ALARM} FROM alarms WHERE job = ? ORDER BY raised_ns, kind, metric"  # noqa: S608  # our own columns
     with reading(database, patience_s=DATABASE_S) as connection:
-        return tuple(rows.alarm(columns) for columns in connection.execute(query, [job]).fetchall())
+        return tuple(map(rows.alarm, tables.rows(connection, AlarmRow, job=job)))
 
 
 def lock_path(database: Path, job: str) -> Path:
@@ -103,22 +102,9 @@ def locked(database: Path, job: str) -> Iterator[bool]:
         os.close(fd)
 
 
-# One row a change, so that a dashboard plots it as it is; executions without one have a row of their own.
 _QUERIES = {
-    "executions": """
-        SELECT job, make_timestamp_ns(started_ns) AS started, make_timestamp_ns(due_ns) AS due, (ended_ns - started_ns) / 1e9 AS seconds,
-            outcome, run_id, detail->>'reason' AS reason, detail->>'reference' AS reference, change->>'arm' AS arm,
-            change->>'metric' AS metric, exp((change->>'log_ratio')::DOUBLE) - 1 AS change,
-            exp((change->>'log_ratio')::DOUBLE - 1.96 * (change->>'error')::DOUBLE) - 1 AS low,
-            exp((change->>'log_ratio')::DOUBLE + 1.96 * (change->>'error')::DOUBLE) - 1 AS high
-        FROM executions LEFT JOIN LATERAL (SELECT unnest((detail->'changes')::JSON[]) AS change) ON true
-        ORDER BY job, started_ns, arm, metric
-    """,
-    "alarms": """
-        SELECT job, kind, metric, make_timestamp_ns(raised_ns) AS raised, make_timestamp_ns(closed_ns) AS closed, run_id,
-            detail->>'message' AS message
-        FROM alarms ORDER BY job, raised_ns, kind, metric
-    """,
+    "executions": "FROM changes ORDER BY job, started, arm, metric",
+    "alarms": "FROM raised ORDER BY job, raised, kind, metric",
 }
 
 

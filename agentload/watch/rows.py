@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
 
 import duckdb
 import msgspec
 
 from agentload.model.rows import AlarmRow, ExecutionRow, JobRow
+from agentload.store import tables
 from agentload.watch.alarms import Alarm, Kind
 from agentload.watch.history import Detail, Execution, Outcome
 from agentload.watch.job import Job
-
-EXECUTION: Final = "job, started_ns, ended_ns, due_ns, outcome, run_id, detail"
-"""Columns that `execution` reads."""
-ALARM: Final = "job, kind, metric, raised_ns, closed_ns, run_id, detail"
-"""Columns that `alarm` reads."""
-Columns: TypeAlias = tuple[Any, ...]  # as DuckDB gives them
 
 
 class _Told(msgspec.Struct):
@@ -29,34 +23,31 @@ class _Told(msgspec.Struct):
 
 def history(connection: duckdb.DuckDBPyConnection, job: str) -> tuple[Execution, ...]:
     """Read a job's executions in order."""
-    query = f"SELECT {EXECUTION} FROM executions WHERE job = ? ORDER BY started_ns"  # noqa: S608  # our own columns
-    return tuple(execution(columns) for columns in connection.execute(query, [job]).fetchall())
+    return tuple(map(execution, tables.rows(connection, ExecutionRow, job=job)))
 
 
-def execution(columns: Columns) -> Execution:
+def execution(row: ExecutionRow) -> Execution:
     """Turn a row of `executions` into an execution."""
-    job, started_ns, ended_ns, due_ns, outcome, run_id, detail = columns
     return Execution(
-        job=job,
-        started_ns=started_ns,
-        ended_ns=ended_ns,
-        due_ns=due_ns,
-        outcome=_outcome(outcome),
-        run_id=run_id,
-        detail=msgspec.json.decode(detail, type=Detail),
+        job=row.job,
+        started_ns=row.started_ns,
+        ended_ns=row.ended_ns,
+        due_ns=row.due_ns,
+        outcome=_outcome(row.outcome),
+        run_id=row.run_id,
+        detail=msgspec.json.decode(row.detail, type=Detail),
     )
 
 
-def alarm(columns: Columns) -> Alarm:
-    """Turn a row of `alarms` into an alarm; whose it is stands in the first column."""
-    _, kind, metric, raised_ns, closed_ns, run_id, detail = columns
-    told = msgspec.json.decode(detail, type=_Told)
+def alarm(row: AlarmRow) -> Alarm:
+    """Turn a row of `alarms` into an alarm."""
+    told = msgspec.json.decode(row.detail, type=_Told)
     return Alarm(
-        kind=_kind(kind),
-        metric=metric,
-        raised_ns=raised_ns,
-        closed_ns=closed_ns,
-        run_id=run_id,
+        kind=_kind(row.kind),
+        metric=row.metric,
+        raised_ns=row.raised_ns,
+        closed_ns=row.closed_ns,
+        run_id=row.run_id,
         message=told.message,
         suspects=told.suspects,
     )

@@ -29,7 +29,6 @@ from agentload.run.past import (
     needless,
     past,
     replies,
-    study_of,
     taken,
 )
 from agentload.run.questions import Question
@@ -40,7 +39,7 @@ from agentload.study.change import extended
 from agentload.study.document import json_text
 from agentload.study.kinds import Ask, Replay
 from agentload.study.parts import Live, Load, TraceRef
-from agentload.study.stored import Notes
+from agentload.study.stored import Notes, study_of
 from tests.layout.test_plan import swapped
 
 SESSIONS = tuple(Session(session=f"s{i}", workload="chat", start_s=float(i), turns=(Turn(add=(), output=4),)) for i in range(8))

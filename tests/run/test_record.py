@@ -16,7 +16,6 @@ from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.inquiry import Eval
-from agentload.run.past import study_of
 from agentload.run.play import Playing
 from agentload.run.questions import Generated, asking
 from agentload.run.record import arm_row, fingerprint, run_row, scraped
@@ -24,7 +23,7 @@ from agentload.study.argv import built, split
 from agentload.study.change import extended
 from agentload.study.kinds import Ask, Replay, Sweep
 from agentload.study.parts import Live, TraceRef
-from agentload.study.stored import Notes
+from agentload.study.stored import Notes, study_of
 from tests.layout.test_plan import swapped
 
 TURNS = (

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import duckdb
 
+from agentload.model.rows import ExecutionRow
+from agentload.store import tables
 from agentload.ui.asked import Asked
 from agentload.watch.history import Execution
-from agentload.watch.rows import EXECUTION, execution
+from agentload.watch.rows import execution
 
 SHOWN: Final = 40
 GROUPS: Final = 15
 RUNS: Final = 8
 """Of a group, the latest."""
 
-_EXECUTIONS: Final = f"""
-SELECT {EXECUTION} FROM executions
-WHERE detail->>'reference' IS NOT NULL ORDER BY started_ns DESC LIMIT {SHOWN}
-"""  # noqa: S608  # our own columns and number
 # What `agentload compare` wants to be equal, as far as it can be told without reading calls.
 _GROUPS: Final = f"""
 SELECT trace_name, model, kind, list(run_id ORDER BY place DESC)[:{RUNS}], count(*)
-FROM (SELECT *, rowid AS place FROM runs WHERE trace_hash IS NOT NULL)
+FROM listed WHERE trace_hash IS NOT NULL
 GROUP BY trace_hash, trace_name, model, kind, design, seed,
     json_extract(coalesce(study, options), '$.load'), json_extract(coalesce(study, options), '$.cache')
 HAVING count(*) > 1 ORDER BY max(place) DESC LIMIT {GROUPS}
@@ -51,8 +50,10 @@ class Comparisons:
 
 def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Comparisons:  # noqa: ARG001  # a page's signature
     """Read both."""
+    latest = reversed(tables.rows(connection, ExecutionRow))
+    compared = (each for row in latest if (each := execution(row)).detail.reference is not None)
     return Comparisons(
-        executions=tuple(execution(columns) for columns in connection.execute(_EXECUTIONS).fetchall()),
+        executions=tuple(islice(compared, SHOWN)),
         groups=tuple(
             Group(trace=trace, model=model, kind=kind, runs=tuple(runs), count=count)
             for trace, model, kind, runs, count in connection.execute(_GROUPS).fetchall()

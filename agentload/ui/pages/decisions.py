@@ -15,15 +15,9 @@ PER_PAGE: Final = 30
 _TONES: Final[dict[str, Tone]] = {str(word): tone for word, tone in VERDICT_TONES.items()}
 
 _QUERY: Final = """
-WITH told AS (
-    SELECT run_id, at_ns, policy, decision->>'headline' AS headline, decision->'decision'->'choice'->>'verdict' AS verdict FROM verdicts
-    UNION ALL
-    SELECT run_id, coalesce(ended_ns, started_ns), job, detail->>'headline', NULL FROM executions
-    WHERE run_id IS NOT NULL AND detail->>'headline' IS NOT NULL
-)
-SELECT run_id, at_ns, policy, headline, verdict, kind, name, model,
+SELECT run_id, at_ns, coalesce(job, policy), headline, verdict, kind, name, model,
     row_number() OVER (ORDER BY at_ns DESC, run_id) AS number, count(*) OVER () AS total
-FROM told LEFT JOIN runs USING (run_id) WHERE headline IS NOT NULL
+FROM decided
 QUALIFY (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1
 ORDER BY number
 """

@@ -5,35 +5,23 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import msgspec
 
 from agentload.errors import AgentloadError
+from agentload.model.rows import AlarmRow, ExecutionRow, JobRow
 from agentload.report.charts.spec import Plot
+from agentload.store import tables
 from agentload.ui.asked import Asked
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
-from agentload.watch.rows import ALARM, EXECUTION, alarm, execution
+from agentload.watch.rows import alarm, execution
 from agentload.watch.schedule import Schedule, check
 
 SHOWN: Final = 30
 """Executions whose changes are drawn beside a job's name."""
-
-# A job whose row is not there yet, or no more, is known by its executions.
-_JOBS: Final = """
-SELECT job, schedule, spec, coalesce(executions, 0) FROM jobs
-FULL JOIN (SELECT job, count(*) AS executions FROM executions GROUP BY job) USING (job) ORDER BY job
-"""
-_LATEST: Final = f"""
-SELECT {EXECUTION} FROM executions
-QUALIFY row_number() OVER (PARTITION BY job ORDER BY started_ns DESC) <= $shown ORDER BY job, started_ns
-"""  # noqa: S608  # our own columns
-_ALARMS: Final = f"""
-SELECT {ALARM} FROM alarms
-WHERE $job = '' OR job = $job ORDER BY closed_ns IS NOT NULL, raised_ns DESC, kind, metric
-"""  # noqa: S608  # our own columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,31 +65,34 @@ class Jobs:
 
 def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Jobs:
     """Read all jobs, or with a name that one alone."""
-    past: dict[str, list[Execution]] = {}
-    for columns in connection.execute(_LATEST, {"shown": SHOWN}).fetchall():
-        each = execution(columns)
-        past.setdefault(each.job, []).append(each)
+    wanted = {"job": asked.name} if asked.name else {}
+    past: dict[str, list[ExecutionRow]] = {}
+    for row in tables.rows(connection, ExecutionRow, **wanted):
+        past.setdefault(row.job, []).append(row)
     found = alarms(connection, job=asked.name)
-    rows = [row for row in connection.execute(_JOBS).fetchall() if asked.name in ("", row[0])]
-    return Jobs(lines=tuple(_line(row, past.get(row[0], []), found) for row in rows), alarms=found)
+    # A job whose row is not there yet, or no more, is known by its executions.
+    rows = {row.job: row for row in tables.rows(connection, JobRow, **wanted)}
+    return Jobs(lines=tuple(_line(job, rows.get(job), past.get(job, []), found) for job in sorted({*rows, *past})), alarms=found)
 
 
 def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Raised, ...]:
     """Read the alarms of one job, or of all."""
-    return tuple(Raised(job=columns[0], alarm=alarm(columns)) for columns in connection.execute(_ALARMS, {"job": job}).fetchall())
+    rows = tables.rows(connection, AlarmRow, **({"job": job} if job else {}))
+    latest = sorted(rows, key=lambda row: (row.closed_ns is not None, -row.raised_ns))
+    return tuple(Raised(job=row.job, alarm=alarm(row)) for row in latest)
 
 
-def _line(row: tuple[Any, ...], past: list[Execution], found: tuple[Raised, ...]) -> Line:
-    job, told, spec, executions = row
+def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: tuple[Raised, ...]) -> Line:
+    past = [execution(each) for each in executions[-SHOWN:]]
     open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
     named = [change.series for each in past for change in each.detail.changes]
     # The first that changed, else the first: what a reader looks for.
     series = next((each for each in named if any(alarm.metric == each for alarm in open_)), named[0] if named else None)
     return Line(
         job=job,
-        told=told or "",
-        schedule=_schedule(spec),
-        executions=executions,
+        told=row.schedule if row else "",
+        schedule=_schedule(row.spec if row else "{}"),
+        executions=len(executions),
         latest=past[-1] if past else None,
         series=series,
         changes=tuple(math.expm1(change.log_ratio) for each in past for change in each.detail.changes if change.series == series),
@@ -111,8 +102,8 @@ def _line(row: tuple[Any, ...], past: list[Execution], found: tuple[Raised, ...]
     )
 
 
-def _schedule(spec: str | None) -> Schedule | None:
-    said = json.loads(spec or "{}").get("schedule")
+def _schedule(spec: str) -> Schedule | None:
+    said = json.loads(spec).get("schedule")
     try:
         found = msgspec.convert(said, Schedule)
         check(found, where="")

@@ -43,8 +43,8 @@ def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Overview:
 
 
 def _unloaded(connection: duckdb.DuckDBPyConnection, journalled: tuple[str, ...]) -> tuple[str, ...]:
-    query = "SELECT name FROM (SELECT unnest($names::VARCHAR[]) AS name) WHERE name NOT IN (SELECT run_id FROM runs) ORDER BY name DESC"
-    return tuple(name for (name,) in connection.execute(query, {"names": list(journalled)}).fetchall())
+    loaded = connection.execute("SELECT run_id FROM listed WHERE list_contains($names, run_id)", {"names": list(journalled)}).fetchall()
+    return tuple(sorted({*journalled} - {name for (name,) in loaded}, reverse=True))
 
 
 def _charted(connection: duckdb.DuckDBPyConnection, held: list[jobs.Raised]) -> list[jobs.Raised]:

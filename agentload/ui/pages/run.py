@@ -10,31 +10,32 @@ import duckdb
 import msgspec
 
 from agentload.errors import StoreError
+from agentload.model.rows import ExecutionRow, VerdictRow
 from agentload.report.charts.spec import Axis, Chart, Plot, Series
 from agentload.report.labels import SLOTS, VERDICT_TONES
 from agentload.report.parts import Answer, Tone
+from agentload.store import tables
 from agentload.store.runs import BlockLine, RunSummary, named, summary
 from agentload.ui.asked import Asked, NotFoundError
 
 _TONES: Final[dict[str, Tone]] = {str(word): tone for word, tone in VERDICT_TONES.items()}
 
 _TIMINGS: Final = """
-SELECT workload, c.arm, count(*) AS calls, count_if(status = 'ok') AS ok,
+SELECT workload, arm, count(*) AS calls, count_if(status = 'ok') AS ok,
     quantile_cont(ttft_ms, [0.5, 0.95]) FILTER (status = 'ok'),
     quantile_cont(turn_ms, [0.5, 0.95]) FILTER (status = 'ok'),
     quantile_cont(tpot_ms, [0.5, 0.95]) FILTER (status = 'ok'),
     sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL)
-FROM turns AS c LEFT JOIN arms AS a ON (a.run_id, a.arm) = (c.run_id, c.arm)
-WHERE c.run_id = $run AND NOT c.prime GROUP BY workload, c.arm, position ORDER BY workload, position
+FROM turns WHERE run_id = $run AND NOT prime GROUP BY workload, arm ORDER BY workload, list_position($arms, arm)
 """
 
 _FAILURES: Final = """
-SELECT arm, status, count(*), any_value(error) FROM calls_row
+SELECT arm, status, count(*), any_value(error) FROM turns
 WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status ORDER BY count(*) DESC LIMIT 12
 """
 
 _ANSWERS: Final = """
-SELECT task, arm, count_if("right"), count("right"), count(*) FROM answers WHERE run_id = $run GROUP BY task, arm ORDER BY task, arm
+SELECT task, arm, count_if("right"), count("right"), count(*) FROM graded WHERE run_id = $run GROUP BY task, arm ORDER BY task, arm
 """
 
 
@@ -120,8 +121,8 @@ def found(connection: duckdb.DuckDBPyConnection, name: str) -> str:
     try:
         return named(connection, name).run_id
     except StoreError as error:
-        jobs = connection.execute("SELECT max(job) FROM executions WHERE run_id = ?", [name]).fetchall()
-        kept = f"job {jobs[0][0]} keeps no calls of runs this old; what became of it is on the job's page" if jobs[0][0] else None
+        job = _job(connection, name)
+        kept = f"job {job} keeps no calls of runs this old; what became of it is on the job's page" if job else None
         raise NotFoundError(error.message, hint=kept or error.hint) from error
 
 
@@ -129,12 +130,12 @@ def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Run:
     """Read a run by its name, or how that begins; raise `NotFoundError` if there is none."""
     run = found(connection, asked.name)
     told = summary(connection, run)
-    jobs = connection.execute("SELECT max(job) FROM executions WHERE run_id = ?", [run]).fetchall()
+    arms = [each.arm for each in told.arms]
     return Run(
         summary=told,
-        slots={each.arm: position % SLOTS for position, each in enumerate(told.arms)},
+        slots={arm: position % SLOTS for position, arm in enumerate(arms)},
         verdict=_verdict(connection, run),
-        timings=tuple(_timing(row) for row in connection.execute(_TIMINGS, {"run": run}).fetchall()),
+        timings=tuple(_timing(row) for row in connection.execute(_TIMINGS, {"run": run, "arms": arms}).fetchall()),
         failures=tuple(
             Failed(arm=arm, status=status, count=count, error=error)
             for arm, status, count, error in connection.execute(_FAILURES, {"run": run}).fetchall()
@@ -144,8 +145,12 @@ def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Run:
             for task, arm, right, graded, count in connection.execute(_ANSWERS, {"run": run}).fetchall()
         ),
         charts=tuple(_charts(told)),
-        job=jobs[0][0],
+        job=_job(connection, run),
     )
+
+
+def _job(connection: duckdb.DuckDBPyConnection, run: str) -> str | None:
+    return max((row.job for row in tables.rows(connection, ExecutionRow, run_id=run)), default=None)
 
 
 def _timing(row: tuple[Any, ...]) -> Timing:
@@ -156,15 +161,15 @@ def _timing(row: tuple[Any, ...]) -> Timing:
 
 
 def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> Verdict | None:
-    query = "SELECT at_ns, policy, decision FROM verdicts WHERE run_id = ? ORDER BY at_ns DESC LIMIT 1"
-    for at_ns, policy, text in connection.execute(query, [run]).fetchall():
-        try:
-            stored = msgspec.json.decode(text, type=_Stored)
-        except msgspec.ValidationError:
-            return None  # of a version that told it otherwise; the report is made anew from the calls
-        tone = _TONES.get(stored.decision.choice.verdict, "plain")
-        return Verdict(at_ns=at_ns, policy=policy, headline=stored.headline, tone=tone, answers=stored.answers)
-    return None
+    kept = tables.rows(connection, VerdictRow, run_id=run)
+    try:
+        stored = msgspec.json.decode(kept[-1].decision, type=_Stored) if kept else None
+    except msgspec.ValidationError:
+        stored = None  # of a version that told it otherwise; the report is made anew from the calls
+    if stored is None:
+        return None
+    tone = _TONES.get(stored.decision.choice.verdict, "plain")
+    return Verdict(at_ns=kept[-1].at_ns, policy=kept[-1].policy, headline=stored.headline, tone=tone, answers=stored.answers)
 
 
 def _charts(found: RunSummary) -> Iterator[Chart]:

@@ -14,27 +14,18 @@ from agentload.ui.asked import Asked
 PER_PAGE: Final = 50
 
 _QUERY: Final = """
-WITH named AS (SELECT run_id, list(arm ORDER BY position) AS arms FROM arms GROUP BY run_id),
-ended AS (SELECT run_id, arg_max(status, leg) AS status FROM legs GROUP BY run_id),
-watched AS (SELECT run_id, max(job) AS job FROM executions WHERE run_id IS NOT NULL GROUP BY run_id),
-found AS (
-    SELECT r.run_id, job, row_number() OVER (ORDER BY r.rowid DESC) AS number, count(*) OVER () AS total
-    FROM runs AS r LEFT JOIN named USING (run_id) LEFT JOIN ended USING (run_id) LEFT JOIN watched USING (run_id)
-    WHERE ($kind = '' OR r.kind = $kind) AND ($status = '' OR status = $status) AND ($job = '' OR job = $job)
-        AND list_bool_and(list_transform($terms, lambda term:
-            contains(lower(concat_ws(' ', r.run_id, r.name, r.model, r.trace_name, job, array_to_string(arms, ' '))), term)))
-            IS NOT FALSE
-),
-chosen AS MATERIALIZED (SELECT * FROM found WHERE (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1),
-answered AS (SELECT run_id, count(*) AS answers FROM answers WHERE run_id IN (SELECT run_id FROM chosen) GROUP BY run_id),
-decided AS (
-    SELECT run_id, arg_max(decision->>'headline', at_ns) AS headline FROM verdicts
-    WHERE run_id IN (SELECT run_id FROM chosen) GROUP BY run_id
-)
-SELECT run_id, job, headline, coalesce(answers, 0), number, total
-FROM chosen LEFT JOIN answered USING (run_id) LEFT JOIN decided USING (run_id)
+SELECT run_id, job, row_number() OVER (ORDER BY place DESC) AS number, count(*) OVER () AS total FROM listed
+WHERE ($kind = '' OR kind = $kind) AND ($status = '' OR status = $status) AND ($job = '' OR job = $job)
+    AND list_bool_and(list_transform($terms, lambda term:
+        contains(lower(concat_ws(' ', run_id, name, model, trace_name, job, array_to_string(arms, ' '))), term)))
+        IS NOT FALSE
+QUALIFY (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1
 ORDER BY number
 """
+_HEADLINES: Final = """
+SELECT run_id, arg_max(headline, at_ns) FROM decided WHERE job IS NULL AND list_contains($runs, run_id) GROUP BY run_id
+"""
+_ANSWERS: Final = "SELECT run_id, count(*) FROM graded WHERE list_contains($runs, run_id) GROUP BY run_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +62,11 @@ def read(connection: duckdb.DuckDBPyConnection, asked: Asked, *, size: int = PER
     }
     rows = connection.execute(_QUERY, wanted).fetchall()
     first, total = (rows[0][-2], rows[0][-1]) if rows else (0, 0)
-    told = {each.run_id: each for each in runs.told(connection, [row[0] for row in rows])}
+    shown = [row[0] for row in rows]
+    headlines, answers = (dict(connection.execute(query, {"runs": shown}).fetchall()) for query in (_HEADLINES, _ANSWERS))
+    told = {each.run_id: each for each in runs.told(connection, shown)}
     return Runs(
-        lines=tuple(Line(run=told[run], job=job, headline=headline, answers=answers) for run, job, headline, answers, *_ in rows),
+        lines=tuple(Line(run=told[run], job=job, headline=headlines.get(run), answers=answers.get(run, 0)) for run, job, *_ in rows),
         total=total,
         page=(first - 1) // size + 1 if rows else 1,
         pages=max(1, -(-total // size)),

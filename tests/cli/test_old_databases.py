@@ -1,0 +1,140 @@
+"""What older versions wrote is read, judged, listed and added to as what this one writes."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentload.cli.main import main
+from agentload.model.rows import ArmRow, RunRow
+from agentload.store import tables
+from agentload.store.database import reading
+from agentload.store.journal import Writer
+from agentload.store.places import journal_folder
+from agentload.study.kinds import Ask, Replay, Study, Sweep
+from agentload.study.parts import Live, TraceRef, Virtual
+from agentload.study.stored import clock_start_of, is_whole, notes, study_of
+from agentload.ui.asked import Asked
+from agentload.ui.pages import comparisons, decisions, jobs, overview, run, runs
+from tests.databases import COMMITS, unpacked
+
+Called = Callable[..., tuple[int, str, str]]
+SIMULATED = {"9618594": "sim-b3d83edf4e", "7933c57": "sim-d4ce3c3898", "ed8c596": "sim-f0f7bfcc0e"}
+
+
+@pytest.fixture(params=COMMITS)
+def commit(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def old(commit: str, tmp_path: Path) -> Path:
+    return unpacked(f"{commit}.duckdb", tmp_path / "old.duckdb")
+
+
+@pytest.fixture
+def agentload(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Called:
+    """Run the command in this process; return its exit code, what it printed and what it complained of."""
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["agentload", *arguments])
+        return main(), *capfd.readouterr()
+
+    return called
+
+
+def described(database: Path) -> tuple[RunRow, ...]:
+    with reading(database) as connection:
+        return tables.rows(connection, RunRow)
+
+
+def test_runs_are_listed_reported_and_advised_on(commit: str, old: Path, agentload: Called) -> None:
+    code, out, _ = agentload("runs", "list", "--db", "old.duckdb", "--json")
+    names = [each["run_id"] for each in json.loads(out)]
+    assert (code, names) == (0, [row.run_id for row in described(old)])
+    for name in names[:3]:  # a simulation, an evaluation and a sweep; what comes then was stopped, or is a job's
+        assert agentload("runs", "show", name, "--db", "old.duckdb")[0] == 0
+        code, out, _ = agentload("advise", "old.duckdb", "--run", name, "--json")
+        assert (code, json.loads(out)["made"]["run"]) == (0, name)
+    code, out, _ = agentload("report", "old.duckdb", "--run", SIMULATED[commit], "--out", "reports")
+    assert (code, "decision.html" in out) == (0, True)
+
+
+def test_runs_of_two_versions_are_compared_once_one_is_loaded(commit: str, tmp_path: Path, old: Path, agentload: Called) -> None:
+    assert old.is_file()
+    other = next(each for each in COMMITS if each != commit)
+    unpacked(f"{other}.journal", tmp_path / "other.journal")
+    assert agentload("runs", "load", "other.journal", "--db", "old.duckdb")[0] == 0
+    both = f"{SIMULATED[commit]},{SIMULATED[other]}"
+    code, out, _ = agentload("compare", "old.duckdb", "--runs", both, "--json")
+    assert (code, json.loads(out)["made"]["compared_with"]) == (0, SIMULATED[commit])
+
+
+def test_new_runs_go_in_beside_the_old_ones(old: Path, agentload: Called) -> None:
+    before = described(old)
+    options = "--profile llama-3.1-8b-h100 --arms bf16,fp8 --pairs 2 --max-calls 4 --db old.duckdb"
+    assert agentload("simulate", "short_chat", *options.split())[0] == 0
+    *first, latest = described(old)
+    assert (tuple(first), latest.study is not None) == (before, True)
+
+
+def test_pages_show_them(commit: str, old: Path) -> None:
+    with reading(old) as connection:
+        listed = runs.read(connection, Asked(page="runs"))
+        names = [line.run.run_id for line in listed.lines]
+        assert names[-1] == SIMULATED[commit]
+        assert [run.read(connection, Asked(page="run", name=name)).summary.run.run_id for name in names] == names
+        assert decisions.read(connection, Asked(page="decisions")).total == 0
+        assert comparisons.read(connection, Asked(page="comparisons")).groups == ()
+        watched = [] if commit == "9618594" else ["nightly"]
+        assert [line.job for line in jobs.read(connection, Asked(page="jobs")).lines] == watched
+        unloaded = overview.read(connection, Asked(page="overview", journalled=(names[0], "another"))).unloaded
+        assert unloaded == ("another",)
+
+
+def test_the_study_of_every_old_run_is_known(commit: str, old: Path) -> None:
+    rows = described(old)
+    simulated, asked, swept, played, *watched = map(study_of, rows)
+    servers = Live(endpoints="emulated:llama-3.1-8b-h100")
+    trace = (TraceRef(path="short_chat"),)
+    assert isinstance(simulated, Replay)
+    assert (simulated.traces, simulated.servers, simulated.pairs, simulated.load.max_calls) == (
+        trace,
+        Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
+        2,
+        4,
+    )
+    assert isinstance(asked, Ask)
+    assert (asked.servers, asked.items, asked.depths) == (servers, 2, 2)
+    assert isinstance(swept, Sweep)
+    assert (swept.servers, swept.pairs) == (servers, 2)
+    assert isinstance(played, Replay)
+    assert (played.traces, played.servers, played.pairs, played.load.sessions, played.load.max_calls) == (trace, servers, 2, 2, 3)
+    studies: list[Study] = [simulated, asked, swept, played]
+    assert [clock_start_of(each) for each in studies] == ["due", "due", "released", "released"]
+    assert all(map(is_whole, studies))
+    # The command of a job's execution names neither its trace nor its servers.
+    for study, row in zip(watched, rows[4:], strict=True):
+        assert isinstance(study, Replay)
+        assert (study.traces, study.pairs, is_whole(study), notes(row.options).job) == (trace, 3, False, "nightly")
+    assert len(watched) == (0 if commit == "9618594" else 1)
+
+
+def test_a_run_whose_study_nobody_wrote_down_cannot_be_resumed(agentload: Called, tmp_path: Path) -> None:
+    with reading(unpacked("9618594.duckdb", tmp_path / "old.duckdb")) as connection:
+        simulated, *_ = tables.rows(connection, RunRow)
+        arms = tables.rows(connection, ArmRow, run_id=simulated.run_id)
+    unknown = replace(simulated, command="agentload", options="{}")
+    folder = journal_folder(tmp_path / "old.duckdb", unknown.run_id)
+    folder.mkdir(parents=True)
+    with Writer(folder / "leg001.journal") as journal:
+        journal.append(unknown)
+        for arm in arms:
+            journal.append(arm)
+    servers = ("--endpoints", "emulated:llama-3.1-8b-h100", "--pairs", "2", "--max-calls", "4")
+    code, _, said = agentload("replay", "short_chat", *servers, "--db", "old.duckdb", "--resume", unknown.run_id)
+    assert (code, "is of an older version" in said, "hint: replay it again" in said) == (1, True, True), said
