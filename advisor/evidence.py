@@ -344,6 +344,10 @@ class Evidence:
         """Return the arm called *name*."""
         return next(arm for arm in self.arms if arm.name == name)
 
+    def both(self, name: str) -> tuple[Arm, Arm]:
+        """Return the arm called *name* and the reference."""
+        return self.arm(name), self.arm(self.reference)
+
     def gpus(self, arm: str) -> int:
         """Return the GPUs of one replica of *arm*: a split server has more of them."""
         return self.arm(arm).gpus or self.deployment.gpus_per_replica

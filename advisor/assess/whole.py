@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor import gates, rulebook
-from advisor.assess import accuracy, capacity, lines, mix, reach, room, speed
+from advisor.assess import accuracy, capacity, lines, reach, room, speed
 from advisor.case import Case
 from advisor.evidence import Evidence
 from advisor.policy import Policy
@@ -28,7 +28,7 @@ def _unspoiled(evidence: Evidence, seen: Sequence[Gate], what: Spoiled) -> Evide
 
 def assess(evidence: Evidence, policy: Policy) -> Case:
     """Return the case that *evidence* makes under *policy*."""
-    shares = mix.shares(evidence)
+    shares = reach.shares(evidence)
     gates_seen = gate_results(evidence, policy)
     decoded, prefilled = _unspoiled(evidence, gates_seen, "decode sweep"), _unspoiled(evidence, gates_seen, "prefill sweep")
     judged = accuracy.pooled(evidence, policy)

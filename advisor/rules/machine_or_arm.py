@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.case import Case
 from advisor.evidence import Arm
-from advisor.legs.machines import allowance, swap
+from advisor.legs.speed import allowance, swap
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.deployment.machines", "speeds"})

@@ -9,7 +9,7 @@ from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.evidence import Arm
 from advisor.rules import BLOG
-from advisor.statistics.signs import sign_test
+from advisor.statistics.accuracy import sign_test
 from advisor.steps import Calibrate
 from advisor.verdict import Finding
 

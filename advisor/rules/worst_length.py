@@ -8,7 +8,7 @@ from __future__ import annotations
 from advisor import words
 from advisor.case import Case
 from advisor.evidence import Arm
-from advisor.statistics.signs import slope_per_doubling
+from advisor.statistics.accuracy import slope_per_doubling
 from advisor.steps import Questions
 from advisor.verdict import Finding
 
