@@ -1,4 +1,4 @@
-"""Names of KV-cache dtypes, as vLLM spells them."""
+"""Names of KV-cache dtypes and attention kernels, as vLLM spells them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _SAME = {
     "fp16": "float16",
 }
 _WIDE = frozenset({"auto", "bfloat16", "float16", "float32"})
+HOPPER = 90
 
 
 def canonical(dtype: str) -> str:
@@ -32,3 +33,18 @@ def is_quantised(arm: Arm) -> bool:
 def is_fp8(arm: Arm) -> bool:
     """Say whether an arm stores FP8 values."""
     return (dtype_of(arm) or "").startswith("fp8")
+
+
+def kernel_of(arm: Arm, sm: int | None) -> str | None:
+    """Return an arm's kernel; a version that the server does not tell is filled in where only one can be meant.
+
+    Of vLLM's FLASH_ATTN on Hopper, FA3 alone takes an FP8 cache; only a start-up log names it.
+    """
+    return "FLASH_ATTN(FA3)" if arm.kernel == "FLASH_ATTN" and sm == HOPPER and is_fp8(arm) else arm.kernel
+
+
+def same_numbers(mine: Arm, theirs: Arm) -> bool:
+    """Say whether two arms read and write the same KV values with the same kernel, so that answers cannot change."""
+    if mine.observed_dtype is None or theirs.observed_dtype is None or mine.kernel is None:
+        return False
+    return canonical(mine.observed_dtype) == canonical(theirs.observed_dtype) and mine.kernel == theirs.kernel

@@ -6,38 +6,190 @@ otherwise, shares and rates lie in 0..1, lengths are tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from advisor.columns import Bools, Calls, Floats, Ints, Sweep
-from advisor.facts import Arm, Deployment, Gpu, Model, Prior, Probe, Scales, WorkloadClass
+import numpy as np
+import numpy.typing as npt
 
-__all__ = [
-    "AaControl",
-    "AccuracyBucket",
-    "Arm",
-    "Bools",
-    "Calls",
-    "CapacityPoint",
-    "ClientHealth",
-    "Deployment",
-    "Evidence",
-    "Floats",
-    "Gpu",
-    "Ints",
-    "Kind",
-    "Model",
-    "Observation",
-    "Phase",
-    "Prior",
-    "Probe",
-    "Scales",
-    "Sweep",
-    "Telemetry",
-    "WorkloadClass",
-]
-
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Kind = Literal["measured", "emulated", "simulated"]
+Scales = Literal["calibrated", "default", "dynamic"]
+"""Where an FP8 cache takes its scales from: the checkpoint, the constant 1.0, or per token and head at run time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Describe one GPU of the deployment; peaks are the vendor's dense figures."""
+
+    name: str  # as in profiles: H100-SXM, H200-SXM, B200-SXM, A100-80GB
+    sm: int | None = None  # compute capability times ten: 80, 89, 90, 100, 120
+    bf16_tflops: float | None = None
+    fp8_tflops: float | None = None
+    hbm_tb_s: float | None = None
+    memory_gb: float | None = None
+    usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Describe the served model as far as the KV cache and the physics gates need it."""
+
+    name: str
+    params: float | None = None  # all weights
+    active_params: float | None = None  # weights that one token is multiplied with; a dense model's params less its embedding table
+    weight_bits: int | None = None  # 16, 8, 4
+    layers: int | None = None
+    full_layers: int | None = None  # layers that attend to the whole context
+    window_layers: int | None = None
+    window_tokens: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    attention: Literal["gqa", "mla", "hybrid"] | None = None
+    checkpoint: str | None = None  # revision or hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Describe what all arms share: engine, machines, load at the peak."""
+
+    engine: str = "vllm"
+    version: str | None = None  # the engine's own version string
+    gpu: Gpu
+    tensor_parallel: int = 1
+    gpus_per_replica: int = 1
+    replicas: int = 1  # behind one arm's URL: what was measured is theirs together
+    max_model_len: int | None = None
+    machines: tuple[str, ...] = ()  # distinct machines that served an arm
+    swapped: bool = False  # each arm ran on each machine
+    peak_agents: int | None = None  # concurrent agents at the user's peak
+    load_growth_per_month: float | None = None  # share, 0.05 is five percent
+    spare_replicas: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """Describe one server configuration under comparison."""
+
+    name: str
+    expected_dtype: str | None = None  # what the arms file says: auto, bfloat16, fp8_e4m3, …
+    observed_dtype: str | None = None  # what the server says, bfloat16 rather than auto
+    kernel: str | None = None  # attention backend read from the server: FLASH_ATTN(FA3), FLASHINFER, …
+    skip_layers: tuple[str, ...] = ()  # --kv-cache-dtype-skip-layers
+    scales: Scales | None = None  # None for an unquantised cache or when unknown
+    prefix_caching: bool | None = None
+    flags: tuple[str, ...] = ()  # what else it was started with, word by word, as far as that is known
+    all_flags: bool = False  # its log or launch told: what is not among the flags was not set
+    weights: str | None = None  # what it was started with, where the model is served under another name
+    kv_bytes_per_token: float | None = None  # bytes read per cached token and step, growing layers only, over all GPUs of the replica
+    page_bytes: float | None = None  # bytes of one page over all layers of one rank
+    pool_tokens: float | None = None  # KV pool as the server reports it
+    expected_pool_tokens: float | None = None  # KV pool as the page formula gives it
+    max_concurrency: float | None = None  # as the server reports it
+    machine: str | None = None  # None when the arm moved between machines
+    gpus: int | None = None  # of one replica; None: as many as the deployment's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadClass:
+    """Describe one class of the user's mix and what its own traffic looks like."""
+
+    name: str
+    gpu_time_share: float | None = (
+        None  # share of the time in which the reference's server was busy, split equally among the calls that were open; None: not seen
+    )
+    context_tokens: Floats | None = None  # contexts of the user's own calls, for the share that lies outside the tested range
+    batch: float | None = None  # sequences that decode together under this user's load
+    working_set_tokens: float | None = None  # KV tokens of all sessions alive at the user's peak on one replica, shared prefixes once
+
+    def __post_init__(self) -> None:
+        assert self.gpu_time_share is None or 0 <= self.gpu_time_share <= 1, self.gpu_time_share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """Carry one published or fitted figure that was not measured in this run; shown beside, never pooled."""
+
+    what: str  # itl_slope_ms_per_token, itl_intercept_ms, break_even_tokens, decode_ratio_b1, prefill_ratio, …
+    arm: str  # name of the arm it speaks about
+    value: float
+    low: float | None = None
+    high: float | None = None
+    unit: str
+    gpu: str | None = None
+    version: str | None = None
+    source: str
+    dated: str | None = None  # ISO date
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Hold one cell of the isolation matrix: whether this combination of features starts, answers right and hits its cache."""
+
+    arm: str
+    prefix_caching: bool | None = None
+    cuda_graphs: bool | None = None
+    outcome: Literal["ok", "no start", "crash", "garbage", "no hits"]
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calls:
+    """Hold the turns of one workload on one arm as equally long columns: one row a turn (its last attempt).
+
+    The drain tail is there: its latencies are paired like any other's, only throughput has to leave it out. Void blocks are left out.
+    (pair, session, turn) names the same bytes on every arm. A float is NaN where a row lacks it.
+    """
+
+    restart: Ints  # which start of the servers; the top level of the bootstrap
+    pair: Ints  # block pair; the same number on two arms is the two halves of one pair
+    block: Ints  # position of the block in time, over all arms
+    session: Ints  # of the trace: the same number in two pairs is the same session, played again
+    turn: Ints
+    start_s: Floats  # release, seconds after the run's start
+    ok: Bools  # ended cleanly; False also for a turn that was never sent
+    ttft_ms: Floats
+    tpot_ms: Floats  # mean token latency of the call, without the first token
+    turn_ms: Floats  # from due (open loop) or released (closed loop) to the last byte
+    prompt_tokens: Floats
+    output_tokens: Floats
+    computed_tokens: Floats | None = None  # prompt minus cached
+    asked_tokens: Floats | None = None  # output tokens that the trace asked for
+    batch_kv_tokens: Floats | None = None  # mean KV tokens of the whole batch while this call decoded
+    lag_ms: Floats | None = None  # sent minus released: our own delay
+    gap_p99_ms: Floats | None = None  # p99 gap between chunks within the call
+    machine: Ints | None = None  # index into Deployment.machines
+    tail: Bools | None = None  # released when the block's load had begun to drain; None: nobody knows
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            column = getattr(self, each.name)
+            assert column is None or column.shape == self.pair.shape, each.name
+
+    def __len__(self) -> int:
+        return int(self.pair.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sweep:
+    """Hold a context sweep on one arm: one row a call, all arms of a run with the same (pair, context, users) cells."""
+
+    arm: str
+    pair: Ints
+    users: Ints  # calls that decode together
+    context_tokens: Floats  # the call's own mean KV tokens while decoding (prompt + half the output)
+    itl_ms: Floats  # mean token latency of the call
+    ttft_ms: Floats | None = None
+    prompt_tokens: Floats | None = None
+    computed_tokens: Floats | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            column = getattr(self, each.name)
+            assert each.name == "arm" or column is None or column.shape == self.pair.shape, each.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +343,10 @@ class Evidence:
     def arm(self, name: str) -> Arm:
         """Return the arm called *name*."""
         return next(arm for arm in self.arms if arm.name == name)
+
+    def both(self, name: str) -> tuple[Arm, Arm]:
+        """Return the arm called *name* and the reference."""
+        return self.arm(name), self.arm(self.reference)
 
     def gpus(self, arm: str) -> int:
         """Return the GPUs of one replica of *arm*: a split server has more of them."""

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from advisor import words
 from advisor.case import Case
-from advisor.legs.capacity import AGENTS, capacity_leg
-from advisor.legs.pays import pays_leg
+from advisor.legs.capacity import AGENTS, capacity_leg, pays_leg
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import speed_leg
 from advisor.legs.tested import after_holm

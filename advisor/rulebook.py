@@ -1,35 +1,93 @@
-"""Run every rule: a rule whose inputs are missing is skipped and listed, never guessed."""
+"""Find rules and gates by file name and run them: a rule whose inputs are missing is skipped and listed, never guessed.
+
+Every module of a package is a plug-in, in the order of its name; other packages announce rules as entry points. The parameters of a rule
+are its scope: `check(case)` looks at everything once, `check(case, arm)` at each challenger, `check(case, arm, workload)` at each workload
+of each, `check(case, workload, arm)` the other way round; what it finds is about that scope.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from inspect import signature
+from itertools import product
+from types import ModuleType
+from typing import Any
 
-from advisor import plugins, rules
+from advisor import rules
 from advisor.case import Case, missing
+from advisor.evidence import Arm, WorkloadClass
 from advisor.verdict import Finding, Skipped
 
 GROUP = "agentload.rules"  # in which other packages announce theirs
+NEEDED = ("NEEDS", "check")  # what they define
 _ORDER = {"blocks": 0, "opposes": 1, "supports": 2, "informs": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Hold a rule, or say why one of another package cannot be used."""
+
+    name: str
+    module: Any = None  # what the entry point names: a module as a rule
+    problem: str | None = None
+
+
+@cache
+def modules(package: ModuleType) -> tuple[ModuleType, ...]:
+    """Return the modules of *package*, sorted by name."""
+    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    return tuple(import_module(f"{package.__name__}.{name}") for name in names)
+
+
+def first_sentence(module: ModuleType) -> str:
+    """Return a plug-in's help: the first line of its docstring."""
+    return (module.__doc__ or "").strip().splitlines()[0]
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Return ours, then those of other packages by their names: none may have a name that is taken, and each defines what it needs to."""
+    found = [Rule(name=module.__name__.rpartition(".")[2], module=module) for module in modules(rules)]
+    for entry in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
+        package = f"the package {entry.dist.name if entry.dist else '?'}"
+        if entry.name in {each.name for each in found}:
+            found.append(Rule(name=entry.name, problem=f"another name: that of {package} is taken"))
+            continue
+        try:
+            module = entry.load()
+        except Exception as error:  # noqa: BLE001  # whatever a package does wrong, it is named, and no other rule suffers
+            found.append(Rule(name=entry.name, problem=f"{package}, which cannot be loaded: {type(error).__name__}: {error}"))
+            continue
+        lacks = [each for each in NEEDED if not hasattr(module, each)]
+        problem = f"{' and '.join(lacks)}, which {package} does not define" if lacks else None
+        found.append(Rule(name=entry.name, module=module, problem=problem))
+    return tuple(found)
+
+
+def findings(check: Callable[..., Finding | Iterable[Finding] | None], case: Case) -> Iterator[Finding]:
+    """Yield what a rule finds in each scope that its parameters name."""
+    known: dict[str, list[Arm | WorkloadClass]] = {"arm": [*case.evidence.challengers], "workload": [*case.evidence.workloads]}
+    names = [name for name in signature(check).parameters if name in known]
+    for scope in product(*(known[name] for name in names)):
+        found = check(case, *scope)
+        of = {name: each.name for name, each in zip(names, scope, strict=True)}
+        for each in () if found is None else (found,) if isinstance(found, Finding) else found:
+            yield replace(each, arm=of.get("arm", each.arm), workload=of.get("workload", each.workload))
 
 
 def run(case: Case) -> tuple[tuple[Finding, ...], tuple[Skipped, ...]]:
     """Return all findings, the weightiest first, and the rules that could not look."""
-    findings: list[Finding] = []
+    found: list[Finding] = []
     skipped: list[Skipped] = []
-    for rule in _rules():
+    for rule in all_rules():
         absent = missing(case, rule.module.NEEDS) if rule.problem is None else (rule.problem,)
         if absent:
             skipped.append(Skipped(rule=rule.name, missing=absent))
-            continue
-        found = rule.module.check(case)
-        several = () if found is None else found if isinstance(found, tuple) else (found,)
-        findings.extend(replace(each, rule=rule.name) for each in several)
-    return tuple(sorted(findings, key=lambda each: _ORDER[each.kind])), tuple(skipped)
-
-
-def _rules() -> Iterator[plugins.Announced]:
-    """Yield ours, then those of other packages."""
-    own = {module.__name__.rpartition(".")[2]: module for module in plugins.modules(rules)}
-    yield from (plugins.Announced(name=name, module=module) for name, module in own.items())
-    yield from plugins.announced(GROUP, taken=frozenset(own), needs=("NEEDS", "check"))
+        else:
+            found.extend(replace(each, rule=rule.name) for each in findings(rule.module.check, case))
+    return tuple(sorted(found, key=lambda each: _ORDER[each.kind])), tuple(skipped)

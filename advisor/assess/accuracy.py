@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.assess import mix, reach
+from advisor.assess import reach
 from advisor.case import Accuracy, weighty
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
 from advisor.gates import answers_possible
 from advisor.policy import Policy
-from advisor.statistics import accuracy, holm
+from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult
 
 _LEVEL = 0.95
@@ -106,7 +106,7 @@ def _own(buckets: Sequence[AccuracyBucket], workload: str, between: tuple[float,
 def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     """Return the pooled accuracy of every challenger for each workload, and for the server over all that its weighty workloads need."""
     between = {each.name: reach.usual(evidence, each.name) for each in evidence.workloads}
-    binding = weighty(mix.shares(evidence))
+    binding = weighty(reach.shares(evidence))
     out: list[Accuracy | None] = []
     for arm in evidence.challengers:
         telling = answers_possible.telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
@@ -144,7 +144,7 @@ def _pool(
         p_not_worse=p_not_worse,
         p_worse=p_worse,
         worst=_result(worst[0], worst[1][0]),
-        worst_p=min(holm.adjusted([judged[2] for _, judged in each_judged])),
+        worst_p=min(planning.adjusted([judged[2] for _, judged in each_judged])),
         discordance=_discordance(buckets),
         items=_items(buckets),
         lengths=tuple(sorted({bucket.context_tokens for bucket in buckets})),

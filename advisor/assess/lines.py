@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.evidence import Evidence, Prior
-from advisor.statistics.break_even import break_even
-from advisor.statistics.break_even_replay import break_even_from_calls
-from advisor.statistics.itl import itl_line
+from advisor.statistics.break_even import break_even, break_even_from_calls
+from advisor.statistics.line import itl_line
 from advisor.statistics.ttft import ttft_curve
 from advisor.verdict import BreakEven, ItlLine, TtftCurve
 

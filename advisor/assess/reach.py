@@ -1,4 +1,7 @@
-"""Measure at which lengths the user's calls live, and how much of them lies beyond the lengths at which answers were checked."""
+"""Weigh the classes of the user's load, and measure at which lengths its calls live and how many are longer than what was tested.
+
+A class weighs its share of the server's time where that is known, else the reference's time in turns.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,21 @@ from advisor.evidence import Evidence, Floats
 
 SLACK = 1.1  # a bucket speaks for lengths up to a tenth above its own
 USUAL = (0.10, 0.99)  # a tenth may be shorter: what is asked there dilutes; one in a hundred may be longer: `beyond_share` tells of them
+
+
+def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
+    """Return the weight of each workload, adding up to 1 (equal weights when nothing was observed)."""
+    told = {each.name: each.gpu_time_share for each in evidence.workloads}
+    weights = {name: float(share) for name, share in told.items() if share is not None}
+    if len(weights) < len(told):
+        weights = {}
+        for name in told:
+            calls = evidence.calls(name, evidence.reference)
+            weights[name] = 0.0 if calls is None else float(np.nansum(calls.turn_ms[calls.ok]))
+    total = sum(weights.values())
+    if total <= 0:
+        return tuple((name, 1 / len(told)) for name in told)
+    return tuple((name, weight / total) for name, weight in weights.items())
 
 
 def contexts(evidence: Evidence, workload: str) -> Floats | None:

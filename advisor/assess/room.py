@@ -10,7 +10,7 @@ import numpy as np
 from advisor.case import Room
 from advisor.evidence import Calls, Evidence, Telemetry
 from advisor.policy import Policy
-from advisor.statistics.matching import session_numbers
+from advisor.statistics.paired import session_numbers
 
 HIT_GAP = 0.05  # cached share lost against a cache without bounds
 LARGER = 1.25  # times the reference's pool: an arm that shows what more room brings

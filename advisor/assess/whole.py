@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor import gates, plugins
-from advisor.assess import accuracy, capacity, lines, mix, reach, room, speed
+from advisor import gates, rulebook
+from advisor.assess import accuracy, capacity, lines, reach, room, speed
 from advisor.case import Case
 from advisor.evidence import Evidence
 from advisor.policy import Policy
@@ -15,7 +15,7 @@ from advisor.verdict import Gate, Spoiled
 
 def gate_results(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
     """Return the answers of all gates, failures first."""
-    found = [gate for module in plugins.modules(gates) for gate in module.check(evidence, policy)]
+    found = [gate for module in rulebook.modules(gates) for gate in module.check(evidence, policy)]
     order = {"fail": 0, "not observed": 1, "pass": 2}
     return tuple(sorted(found, key=lambda gate: order[gate.status]))
 
@@ -28,7 +28,7 @@ def _unspoiled(evidence: Evidence, seen: Sequence[Gate], what: Spoiled) -> Evide
 
 def assess(evidence: Evidence, policy: Policy) -> Case:
     """Return the case that *evidence* makes under *policy*."""
-    shares = mix.shares(evidence)
+    shares = reach.shares(evidence)
     gates_seen = gate_results(evidence, policy)
     decoded, prefilled = _unspoiled(evidence, gates_seen, "decode sweep"), _unspoiled(evidence, gates_seen, "prefill sweep")
     judged = accuracy.pooled(evidence, policy)

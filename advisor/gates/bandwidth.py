@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.evidence import Evidence, Sweep
 from advisor.policy import Policy
-from advisor.statistics.itl import itl_line
+from advisor.statistics.line import itl_line
 from advisor.verdict import Gate
 
 NAME = "memory bandwidth"

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.evidence import Arm, Evidence, Floats
 from advisor.policy import Policy
-from advisor.statistics.grid import length_index
+from advisor.statistics.line import length_index
 from advisor.verdict import Gate
 
 NAME = "compute floor"

@@ -6,7 +6,7 @@ import math
 
 from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
-from advisor.statistics.matching import same_turns
+from advisor.statistics.paired import same_turns
 from advisor.verdict import Gate
 
 NAME = "generated length"

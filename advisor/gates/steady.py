@@ -1,15 +1,60 @@
-"""Absolute figures need a settled server: warm-up is cut by MSER-5, and the last third has to look like the first."""
+"""Absolute figures need a settled server: warm-up is cut by MSER-5, and the last third has to look like the first.
+
+MSER-5 alone is known to miss slow drifts (Wang & Glynn 2016), hence the second look.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from scipy import stats
 
 from advisor.evidence import Calls, Evidence, Floats
 from advisor.policy import Policy
-from advisor.statistics.warmup import mser5
 from advisor.verdict import Gate
 
 NAME = "steady"
+BATCH = 5
+LEAST_BATCHES = 24  # half of them still fill three thirds of four
+COARSE = 4  # means a third
+DRIFT_P = 0.01  # the check runs on every series of a report: rare false alarms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmup:
+    """Say how many observations to drop, and whether the rest is level."""
+
+    drop: int
+    settled: bool
+    moved: float | None  # last third minus first third of what is left; None when it was still settling half way
+
+
+def _thirds(means: Floats) -> tuple[float, float]:
+    """Return how far the last third lies from the first, and the p-value of so large a step.
+
+    Neighbouring batches are alike; a few coarse means a third keep the test honest.
+    """
+    third = means.size // 3
+    first, last = (np.array([each.mean() for each in np.array_split(part, COARSE)]) for part in (means[:third], means[-third:]))
+    p = float(stats.ttest_ind(first, last, equal_var=False).pvalue) if np.ptp(means) > 0 else 1.0
+    return float(last.mean() - first.mean()), p
+
+
+def mser5(series: Floats) -> Warmup | None:
+    """Return the truncation of *series* (in time order), or None when it is too short to judge."""
+    batches = series.size // BATCH
+    if batches < LEAST_BATCHES:
+        return None
+    means = series[: batches * BATCH].reshape(batches, BATCH).mean(axis=1)
+    half = batches // 2
+    left = np.arange(batches, batches - half, -1)
+    tail_sum, tail_square = (np.cumsum(part[::-1])[::-1][:half] for part in (means, means**2))
+    cut = int(np.argmin((tail_square - tail_sum**2 / left) / left**2))
+    if cut == half - 1 and _thirds(means)[1] < DRIFT_P:
+        return Warmup(drop=cut * BATCH, settled=False, moved=None)
+    moved, p = _thirds(means[cut:])
+    return Warmup(drop=cut * BATCH, settled=p >= DRIFT_P, moved=moved)
 
 
 def _level(calls: Calls) -> Floats:

@@ -1,13 +1,16 @@
-"""Does the arm carry more agents per GPU? Only runs that filled the pool can say so, or a load that the pool cannot limit."""
+"""Does the arm carry more agents per GPU? Only runs that filled the pool can say so, or a load that the pool cannot limit.
+
+An arm pays by faster turns or by more agents per GPU, and by neither where one is bought with the other.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from advisor import words
-from advisor.case import Case
+from advisor.case import Case, Room
+from advisor.dtypes import same_numbers
 from advisor.estimate import Estimate
-from advisor.legs import machines
 from advisor.verdict import Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"
@@ -17,10 +20,10 @@ LONGER = 4  # times as many turns halve the interval of a step
 
 
 def _equal_pools(case: Case, arm: str) -> bool:
-    mine, theirs = case.evidence.arm(arm), case.evidence.arm(case.evidence.reference)
+    mine, theirs = case.evidence.both(arm)
     if mine.pool_tokens and theirs.pool_tokens:
         return abs(mine.pool_tokens / theirs.pool_tokens - 1) <= SAME_POOL
-    return machines.same_numbers(case, arm)
+    return same_numbers(mine, theirs)
 
 
 def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Estimate] | None:
@@ -99,3 +102,28 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     told = "; ".join([room.reason, *dict.fromkeys(silent)] if spoiled is None else [f"{spoiled.name}: {spoiled.message}"])
     need = _need(case, f"long primed runs that fill the KV pool, {reference} and {arm}")
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=(need,))
+
+
+def pays_leg(speed: Leg, capacity: Leg, room: Room) -> Leg:
+    """Return the leg that speed and capacity give together; the reason names what decided."""
+    is_open = capacity.state == "unclear" or (capacity.state == "untested" and room.state == "binds")
+    match speed.state, capacity.state:
+        case "yes", "no":
+            return replace(speed, state="unclear", reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose")
+        case "no", "yes":
+            return replace(speed, state="unclear", reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose")
+        case "no", _ if is_open:
+            # A larger pool may be worth more than its slower turns where the pool is what limits.
+            return replace(speed, state="unclear", reason=f"{speed.reason}; capacity not settled: {capacity.reason}", needs=capacity.needs)
+        case "yes" | "no", _:
+            return speed
+        case _, "yes":
+            return replace(capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}", needs=())
+        case "equal", "equal":
+            return replace(speed, reason=f"{speed.reason}; {capacity.reason}")
+        case "equal", "no":
+            return replace(capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}")
+        case "equal", _:
+            return replace(speed, state="unclear", reason=f"{speed.reason}; capacity not settled: {capacity.reason}", needs=capacity.needs)
+        case _, _:
+            return speed

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from advisor import words
 from advisor.case import Case
-from advisor.legs import machines, questions
+from advisor.dtypes import same_numbers
+from advisor.legs import questions
 from advisor.legs.tested import Tested
 from advisor.verdict import Leg, LegState, Need
 
@@ -17,14 +18,14 @@ from advisor.verdict import Leg, LegState, Need
 def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
     """Return whether answers are shown to be as good, shown to be worse, or neither."""
     own = _alone(case, arm, workload)
-    if workload is not None or own.leg.state == "no" or machines.same_numbers(case, arm):
+    if workload is not None or own.leg.state == "no" or same_numbers(*case.evidence.both(arm)):
         return own
     return _with(own, {name: _alone(case, arm, name) for name in case.weighty()}, level=case.policy.alpha / 2)
 
 
 def _alone(case: Case, arm: str, workload: str | None) -> Tested:
     policy, margin = case.policy, case.policy.accuracy_margin
-    if machines.same_numbers(case, arm):
+    if same_numbers(*case.evidence.both(arm)):
         reason = "same KV dtype and kernel: nothing that touches the answers changed"
         return Tested(leg=Leg(name="safe", state="yes", margin=margin, reason=reason))
     found, reach, spoiled = case.accuracy_of(arm, workload), case.reach_of(arm, workload), case.spoiled("accuracy", arm, workload)

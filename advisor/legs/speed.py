@@ -7,13 +7,33 @@ from dataclasses import replace
 
 from advisor import words
 from advisor.case import Case, Speed
-from advisor.legs import machines
 from advisor.legs.tested import Tested
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.statistics.planning import units_needed
 from advisor.statistics.resampling import Spread
-from advisor.steps import Again, MorePairs, Restarts
+from advisor.steps import Again, MorePairs, Restarts, Swap
 from advisor.verdict import Leg, LegState, Need
+
+FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
+
+
+def confounded(case: Case, arm: str) -> bool:
+    """Say whether *arm* and the reference ran on different machines and never changed places."""
+    deployment = case.evidence.deployment
+    mine, theirs = (each.machine for each in case.evidence.both(arm))
+    return len(deployment.machines) > 1 and not deployment.swapped and (mine is None or theirs is None or mine != theirs)
+
+
+def allowance(case: Case, arm: str) -> float:
+    """Return the relative change that a difference between machines may explain; a control across machines puts it into the noise floor."""
+    if not confounded(case, arm) or any(control.across_machines for control in case.evidence.aa):
+        return 0.0
+    return case.policy.machine_spread
+
+
+def swap(pairs: int) -> Swap:
+    """Return a replay of at least so many pairs in which the arms change machines half way."""
+    return Swap(pairs=max(FEWEST, pairs + pairs % 2))
 
 
 def more_pairs(case: Case, speed: Speed) -> Need:
@@ -61,7 +81,7 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     if speed is None:
         return _untested(case, arm, workload)
     policy, spread, relative = case.policy, speed.spread, speed.change.relative
-    floor, allowed = speed.change.floor or 0.0, machines.allowance(case, arm)
+    floor, allowed = speed.change.floor or 0.0, allowance(case, arm)
     margin = max(policy.min_change, floor, allowed)
     needs = (more_pairs(case, speed),)
     told = f"turn time {words.change(relative)}"
@@ -81,8 +101,8 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     if p_against <= policy.alpha / 2:
         return tested("no", told)
     if allowed:
-        swap = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=machines.swap(speed.change.pairs))
-        return tested("unclear", f"{told}: cannot tell machine from arm, swap them", (swap,))
+        swapped = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=swap(speed.change.pairs))
+        return tested("unclear", f"{told}: cannot tell machine from arm, swap them", (swapped,))
     # A floor raises the bar for a difference, never the room for none: noise is no proof of equality.
     if relative.is_within(policy.min_change):
         equal = tested("equal", f"{told}, inside ±{policy.min_change:.1%}")

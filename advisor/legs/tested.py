@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from advisor.statistics import holm
+from advisor.statistics import planning
 from advisor.verdict import Leg, Need
 
 
@@ -30,7 +30,7 @@ def after_holm(legs: tuple[Tested, ...], *, level: float) -> tuple[Leg, ...]:
     out = list(legs)
     for side, state in (("p_for", "yes"), ("p_against", "no")):
         claims = [(index, p) for index, each in enumerate(legs) if (p := getattr(each, side)) is not None]
-        for (index, p), adjusted in zip(claims, holm.adjusted([p for _, p in claims]), strict=True):
+        for (index, p), adjusted in zip(claims, planning.adjusted([p for _, p in claims]), strict=True):
             if out[index].leg.state == state:
                 out[index] = _held(out[index], p, adjusted, level)
     return tuple(each.leg for each in out)

@@ -11,8 +11,8 @@ from advisor import words
 from advisor.assess.reach import contexts
 from advisor.case import Case
 from advisor.estimate import Estimate
-from advisor.evidence import WorkloadClass
-from advisor.verdict import BreakEven, Finding, Inequality
+from advisor.evidence import Arm, WorkloadClass
+from advisor.verdict import Finding, Inequality
 
 NEEDS = frozenset({"break_even", "evidence.workloads.batch"})
 
@@ -26,7 +26,13 @@ def _held(case: Case, workload: WorkloadClass) -> float | None:
     return None if workload.batch is None or lengths is None or not lengths.size else workload.batch * float(np.median(lengths))
 
 
-def _finding(case: Case, found: BreakEven, workload: WorkloadClass, held: float) -> Finding:
+def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
+    """Return on which side of a bounded set or a half-line the workload lies; the largest batch measured speaks."""
+    sets = [each for each in case.break_even if each.arm == arm.name and each.shape in ("bounded", "half-line")]
+    held = _held(case, workload)
+    if not sets or held is None:
+        return None
+    found = sets[-1]
     bound = Estimate(
         value=found.tokens if found.tokens is not None else found.high or 0.0,
         low=found.low,
@@ -41,13 +47,11 @@ def _finding(case: Case, found: BreakEven, workload: WorkloadClass, held: float)
     if side is None:
         told = "inside the break-even set: the lines cannot be told apart there"
     else:
-        told = f"{side} the break-even set, where {found.arm} is {'ahead' if ahead else 'behind'} in token latency"
+        told = f"{side} the break-even set, where {arm.name} is {'ahead' if ahead else 'behind'} in token latency"
     ends = f"[{words.tokens(low)}, {'open' if found.high is None else words.tokens(found.high)}]"
     return Finding(
         kind="informs" if side is None else "supports" if ahead else "opposes",
-        arm=found.arm,
-        workload=workload.name,
-        message=(f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {told} {ends}."),
+        message=f"{workload.name} decodes in batches of {words.tokens(held)} KV tokens: {told} {ends}.",
         estimates=(bound,),
         inequality=Inequality(
             left=f"KV tokens of the batch on {workload.name}",
@@ -60,17 +64,3 @@ def _finding(case: Case, found: BreakEven, workload: WorkloadClass, held: float)
         next_step=case.context_sweep() if side is None else None,
         leg="pays",
     )
-
-
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm and workload with a bounded set or a half-line; the largest batch measured speaks."""
-    out = []
-    for arm in case.evidence.challengers:
-        sets = [each for each in case.break_even if each.arm == arm.name and each.shape in ("bounded", "half-line")]
-        if not sets:
-            continue
-        for workload in case.evidence.workloads:
-            held = _held(case, workload)
-            if held is not None:
-                out.append(_finding(case, sets[-1], workload, held))
-    return tuple(out)

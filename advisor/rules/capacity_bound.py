@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+
 from advisor.case import Case
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"rooms", "evidence.arms.pool_tokens"})
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding a workload (and the mix) that the reference's pool limits, for each arm with another pool."""
+def check(case: Case) -> Iterator[Finding]:
+    """Yield one finding a workload (and the mix) that the reference's pool limits, for each arm with another pool."""
     reference = case.evidence.arm(case.evidence.reference)
-    out = []
-    for room in case.rooms:
-        if room.state != "binds" or not reference.pool_tokens:
+    for room, arm in product(case.rooms, case.evidence.challengers):
+        if room.state != "binds" or not reference.pool_tokens or not arm.pool_tokens:
             continue
-        for arm in case.evidence.challengers:
-            if not arm.pool_tokens:
-                continue
-            ratio = arm.pool_tokens / reference.pool_tokens
-            measured = case.capacity_of(arm.name, room.workload)
-            known = measured is not None and measured.agents_per_gpu is not None
-            out.append(
-                Finding(
-                    kind="supports" if ratio > 1 + case.policy.min_capacity_gain else "informs",
-                    arm=arm.name,
-                    workload=room.workload,
-                    message=f"The pool limits this load ({room.reason}); {arm.name} holds {ratio:.2f}x the tokens of {reference.name}."
-                    + ("" if known else " What that is worth shows only in long runs that fill the pool."),
-                    next_step=None if known else case.search(),
-                    leg="capacity",
-                )
-            )
-    return tuple(out)
+        ratio = arm.pool_tokens / reference.pool_tokens
+        measured = case.capacity_of(arm.name, room.workload)
+        known = measured is not None and measured.agents_per_gpu is not None
+        yield Finding(
+            kind="supports" if ratio > 1 + case.policy.min_capacity_gain else "informs",
+            arm=arm.name,
+            workload=room.workload,
+            message=f"The pool limits this load ({room.reason}); {arm.name} holds {ratio:.2f}x the tokens of {reference.name}."
+            + ("" if known else " What that is worth shows only in long runs that fill the pool."),
+            next_step=None if known else case.search(),
+            leg="capacity",
+        )

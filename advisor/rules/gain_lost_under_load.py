@@ -7,7 +7,8 @@ import numpy as np
 from advisor import words
 from advisor.assess.reach import contexts
 from advisor.case import Case
-from advisor.sources import LOAD
+from advisor.evidence import Arm, WorkloadClass
+from advisor.rules import LOAD
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"itl", "speeds", "evidence.workloads.batch"})
@@ -16,36 +17,24 @@ WORTH_TELLING = 0.8  # share of the modelled gain that survives at most
 LEAST_GAIN = 0.03  # modelled; below it a share means nothing
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm and workload whose token latency surely gains less than its lines promise."""
-    out = []
-    base = case.line(case.evidence.reference)
-    for arm in case.evidence.challengers:
-        line = case.line(arm.name)
-        if base is None or line is None:
-            continue
-        for workload in case.evidence.workloads:
-            speed, lengths = case.speed(arm.name, workload.name, "tpot_ms"), contexts(case.evidence, workload.name)
-            if speed is None or workload.batch is None or lengths is None or not lengths.size:
-                continue
-            held = workload.batch * float(np.median(lengths))
-            here, there = (each.intercept_ms.value + held * each.slope_ms_per_token.value for each in (line, base))
-            promised, most = 1 - here / there, -(speed.change.relative.low or 0.0)
-            if promised < LEAST_GAIN or most > WORTH_TELLING * promised:
-                continue
-            out.append(
-                Finding(
-                    kind="informs",
-                    arm=arm.name,
-                    workload=workload.name,
-                    message=(
-                        f"On {workload.name} the lines of single requests promise {promised:.1%} less token latency at "
-                        f"{words.tokens(held)} KV "
-                        f"tokens; {words.change(speed.change.relative)} was measured. Decide on the measured figure."
-                    ),
-                    estimates=(speed.change.relative,),
-                    source=LOAD,
-                    leg="pays",
-                )
-            )
-    return tuple(out)
+def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
+    """Return that token latency surely gains less than the lines of single requests promise."""
+    base, line = case.line(case.evidence.reference), case.line(arm.name)
+    speed, lengths = case.speed(arm.name, workload.name, "tpot_ms"), contexts(case.evidence, workload.name)
+    if base is None or line is None or speed is None or workload.batch is None or lengths is None or not lengths.size:
+        return None
+    held = workload.batch * float(np.median(lengths))
+    here, there = (each.intercept_ms.value + held * each.slope_ms_per_token.value for each in (line, base))
+    promised, most = 1 - here / there, -(speed.change.relative.low or 0.0)
+    if promised < LEAST_GAIN or most > WORTH_TELLING * promised:
+        return None
+    return Finding(
+        kind="informs",
+        message=(
+            f"On {workload.name} the lines of single requests promise {promised:.1%} less token latency at {words.tokens(held)} KV "
+            f"tokens; {words.change(speed.change.relative)} was measured. Decide on the measured figure."
+        ),
+        estimates=(speed.change.relative,),
+        source=LOAD,
+        leg="pays",
+    )

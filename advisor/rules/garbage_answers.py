@@ -7,7 +7,7 @@ from scipy import stats
 
 from advisor import words
 from advisor.case import Case
-from advisor.evidence import AccuracyBucket
+from advisor.evidence import AccuracyBucket, Arm
 from advisor.steps import Features
 from advisor.verdict import Finding
 
@@ -23,28 +23,21 @@ def _p_more(bucket: AccuracyBucket) -> float:
     return float(stats.fisher_exact(table, alternative="greater").pvalue)
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm whose worst bucket surely holds more garbage than the reference (Bonferroni over its buckets)."""
-    out = []
-    for arm in case.evidence.challengers:
-        buckets = [each for each in case.evidence.accuracy if each.arm == arm.name]
-        worst = min(buckets, key=_p_more, default=None)
-        if worst is None or _p_more(worst) * len(buckets) > case.policy.alpha / 2:
-            continue
-        where = words.bucket(worst.task, worst.context_tokens)
-        out.append(
-            Finding(
-                kind="blocks",
-                arm=arm.name,
-                context_tokens=worst.context_tokens,
-                message=(
-                    f"{worst.garbage} of {worst.items} answers to {where} are garbage on {arm.name}, "
-                    f"{worst.reference_garbage} on {case.evidence.reference}."
-                ),
-                flips="a version, kernel or flag under which the garbage is gone",
-                next_step=Features(),
-                leg="safe",
-                asks_for="avoid",
-            )
-        )
-    return tuple(out)
+def check(case: Case, arm: Arm) -> Finding | None:
+    """Return the arm's worst bucket where it surely holds more garbage than the reference (Bonferroni over its buckets)."""
+    buckets = [each for each in case.evidence.accuracy if each.arm == arm.name]
+    worst = min(buckets, key=_p_more, default=None)
+    if worst is None or _p_more(worst) * len(buckets) > case.policy.alpha / 2:
+        return None
+    return Finding(
+        kind="blocks",
+        context_tokens=worst.context_tokens,
+        message=(
+            f"{worst.garbage} of {worst.items} answers to {words.bucket(worst.task, worst.context_tokens)} are garbage on {arm.name}, "
+            f"{worst.reference_garbage} on {case.evidence.reference}."
+        ),
+        flips="a version, kernel or flag under which the garbage is gone",
+        next_step=Features(),
+        leg="safe",
+        asks_for="avoid",
+    )

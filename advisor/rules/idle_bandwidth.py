@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from advisor.case import Case
-from advisor.sources import BLOG
+from advisor.rules import BLOG
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"itl.bandwidth_tb_s", "evidence.deployment.gpu.hbm_tb_s"})
@@ -11,28 +13,24 @@ NEEDS = frozenset({"itl.bandwidth_tb_s", "evidence.deployment.gpu.hbm_tb_s"})
 LOW = 0.60  # the published slopes of full-speed kernels imply 75 to 91 % of peak, those of gpt-oss on H100 51 to 58 %
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding a challenger whose slope surely reads below the bound."""
-    deployment = case.evidence.deployment
-    out = []
+def check(case: Case) -> Iterator[Finding]:
+    """Yield one finding a challenger whose slope surely reads below the bound."""
+    gpu = case.evidence.deployment.gpu
     for line in case.itl:
         bandwidth = line.bandwidth_tb_s
-        if bandwidth is None or deployment.gpu.hbm_tb_s is None or line.arm == case.evidence.reference:
+        if bandwidth is None or gpu.hbm_tb_s is None or line.arm == case.evidence.reference:
             continue
-        peak = deployment.gpu.hbm_tb_s * deployment.tensor_parallel
+        peak = gpu.hbm_tb_s * case.evidence.deployment.tensor_parallel
         if bandwidth.is_below(LOW * peak):
-            out.append(
-                Finding(
-                    kind="informs",
-                    arm=line.arm,
-                    message=(
-                        f"The slope of {line.arm} reads the cache at {bandwidth.value:.2f} TB/s, {bandwidth.value / peak:.0%} of the "
-                        "peak: a better kernel would gain more."
-                    ),
-                    estimates=(bandwidth,),
-                    flips="a newer attention kernel: measure again after an upgrade",
-                    source=BLOG,
-                    leg="pays",
-                )
+            yield Finding(
+                kind="informs",
+                arm=line.arm,
+                message=(
+                    f"The slope of {line.arm} reads the cache at {bandwidth.value:.2f} TB/s, {bandwidth.value / peak:.0%} of the "
+                    "peak: a better kernel would gain more."
+                ),
+                estimates=(bandwidth,),
+                flips="a newer attention kernel: measure again after an upgrade",
+                source=BLOG,
+                leg="pays",
             )
-    return tuple(out)

@@ -8,36 +8,31 @@ from __future__ import annotations
 
 from advisor.case import Case
 from advisor.dtypes import dtype_of
-from advisor.sources import BACKENDS
+from advisor.evidence import Arm
+from advisor.rules import BACKENDS
 from advisor.steps import ArmsFile
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.arms.kernel"})
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm with another dtype and another kernel than the reference, unless a third arm is there."""
+def check(case: Case, arm: Arm) -> Finding | None:
+    """Return that the arm has another dtype and another kernel than the reference, and the third arm that separates them."""
     evidence = case.evidence
     reference = evidence.arm(evidence.reference)
-    out = []
-    for arm in evidence.challengers:
-        if arm.kernel is None or reference.kernel is None or arm.kernel == reference.kernel or dtype_of(arm) == dtype_of(reference):
-            continue
-        third = next((each for each in evidence.arms if each.kernel == arm.kernel and dtype_of(each) == dtype_of(reference)), None)
-        if third is None:
-            backend = arm.kernel.split("(")[0]
-            told = f"Whether dtype or kernel did it is open; an arm like bf16-same-backend tells, with --attention-backend {backend}."
-        else:
-            told = f"{third.name} has the reference's dtype on that kernel: compare {arm.name} with it for the dtype's own effect."
-        out.append(
-            Finding(
-                kind="informs",
-                arm=arm.name,
-                message=f"{arm.name} runs {arm.kernel}, {reference.name} runs {reference.kernel}. {told}",
-                flips="a third arm that separates dtype from kernel" if third is None else None,
-                next_step=ArmsFile() if third is None else None,
-                source=BACKENDS,
-                leg="pays",
-            )
-        )
-    return tuple(out)
+    if arm.kernel is None or reference.kernel is None or arm.kernel == reference.kernel or dtype_of(arm) == dtype_of(reference):
+        return None
+    third = next((each for each in evidence.arms if each.kernel == arm.kernel and dtype_of(each) == dtype_of(reference)), None)
+    if third is None:
+        backend = arm.kernel.split("(")[0]
+        told = f"Whether dtype or kernel did it is open; an arm like bf16-same-backend tells, with --attention-backend {backend}."
+    else:
+        told = f"{third.name} has the reference's dtype on that kernel: compare {arm.name} with it for the dtype's own effect."
+    return Finding(
+        kind="informs",
+        message=f"{arm.name} runs {arm.kernel}, {reference.name} runs {reference.kernel}. {told}",
+        flips="a third arm that separates dtype from kernel" if third is None else None,
+        next_step=ArmsFile() if third is None else None,
+        source=BACKENDS,
+        leg="pays",
+    )

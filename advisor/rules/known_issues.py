@@ -1,16 +1,22 @@
 """Known issues of this version, GPU, model and set of flags.
 
-An issue applies when every fact that it asks for is known and agrees. Answers measured here outrank a report from elsewhere: where they are
-shown to be good, an issue is a reason for a canary, not against the arm.
+The table is dated data, `advisor/known_issues.json`. An issue applies when every fact that it asks for is known and agrees. Answers
+measured here outrank a report from elsewhere: where they are shown to be good, an issue is a reason for a canary, not against the arm.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
 from advisor.case import Case
-from advisor.dtypes import dtype_of, is_quantised
+from advisor.dtypes import dtype_of, is_quantised, kernel_of
 from advisor.evidence import Arm
-from advisor.issue_table import Issue, table, version
-from advisor.kernels import kernel_of
 from advisor.legs import questions
 from advisor.steps import Features
 from advisor.verdict import Finding, Weight, Word
@@ -18,6 +24,60 @@ from advisor.verdict import Finding, Weight, Word
 NEEDS = frozenset({"evidence.arms.observed_dtype"})
 
 HARMFUL = frozenset({"wrong answers", "crash"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """State the deployment that an issue is about; None asks nothing."""
+
+    gpu: str | None = None  # part of the GPU's name
+    sm: tuple[int, ...] | None = None
+    dtype: str | None = None  # how the KV dtype begins
+    quantised: bool | None = None
+    expected: str | None = None  # the dtype that was asked for
+    kernel: str | None = None  # part of the backend's name
+    model: str | None = None  # part of the model's name
+    attention: str | None = None
+    head_dim_from: int | None = None
+    tensor_parallel_above: int | None = None
+    prefix_caching: bool | None = None
+    flag: str | None = None  # part of a server flag
+    context_above: float | None = None
+    version_from: str | None = None
+    version_at_most: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """Hold one entry of the table."""
+
+    id: str
+    url: str
+    title: str
+    state: Literal["open", "closed"]
+    effect: Literal["wrong answers", "crash", "slower", "no gain", "no hits", "unclear support"]
+    when: When
+    certain: bool = False  # seen in every run that was reported
+
+
+def _issue(entry: dict[str, Any]) -> Issue:
+    when = entry["when"]
+    if "sm" in when:
+        when["sm"] = tuple(when["sm"])
+    return Issue(**(entry | {"when": When(**when)}))
+
+
+@cache
+def table() -> tuple[str, tuple[Issue, ...]]:
+    """Return the month the table speaks for and its entries."""
+    content = json.loads(resources.files("advisor").joinpath("known_issues.json").read_text(encoding="utf-8"))
+    return content["as_of"], tuple(_issue(entry) for entry in content["issues"])
+
+
+def version(text: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version string."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in found.group(1).split(".")) if found else ()
 
 
 def _has(text: str | None, part: str | None) -> bool:
@@ -53,18 +113,15 @@ def _shown_good(case: Case, arm: str) -> bool:
     return found is not None and found.p_not_worse <= case.policy.alpha / 2 < found.worst_p
 
 
-def _asks(issue: Issue) -> tuple[Weight, Word | None]:
-    if issue.certain:
-        return "blocks", "avoid"
-    return "opposes", "test further" if issue.state == "open" else None
-
-
 def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
     harmful, good = issue.effect in HARMFUL, _shown_good(case, arm.name)
-    kind, asks = _asks(issue) if harmful and not good else ("informs", None)
+    kind: Weight = "informs"
+    asks: Word | None = None
+    if harmful and not good:
+        kind = "blocks" if issue.certain else "opposes"
+        asks = "avoid" if issue.certain else "test further" if issue.state == "open" else None
     return Finding(
         kind=kind,
-        arm=arm.name,
         message=f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."
         + (" The answers measured here do not show it." if harmful and good else ""),
         flips="paired answers that are shown to be as good" if asks else None,
@@ -76,7 +133,7 @@ def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
     )
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm and issue that applies."""
+def check(case: Case, arm: Arm) -> Iterator[Finding]:
+    """Yield one finding an issue that applies."""
     as_of, issues = table()
-    return tuple(_finding(case, arm, issue, as_of) for arm in case.evidence.challengers for issue in issues if applies(issue, case, arm))
+    yield from (_finding(case, arm, issue, as_of) for issue in issues if applies(issue, case, arm))

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from advisor.case import Case
-from advisor.legs.machines import allowance, swap
+from advisor.evidence import Arm
+from advisor.legs.speed import allowance, swap
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.deployment.machines", "speeds"})
 
 
-def _pairs(case: Case, arm: str) -> int:
-    speed = case.speed(arm, None)
-    return 0 if speed is None else speed.change.pairs
-
-
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm that cannot be told from its machine."""
-    return tuple(
-        Finding(
-            kind="opposes",
-            arm=arm.name,
-            message=(
-                f"{arm.name} and {case.evidence.reference} ran on different machines and were not swapped: cannot tell machine from arm "
-                "below "
-                f"{allowance(case, arm.name):.0%}."
-            ),
-            flips="arms that change machines half way, or a control across machines",
-            next_step=swap(_pairs(case, arm.name)),
-            leg="validity",
-        )
-        for arm in case.evidence.challengers
-        if allowance(case, arm.name) > 0
+def check(case: Case, arm: Arm) -> Finding | None:
+    """Return that the arm cannot be told from its machine."""
+    allowed, speed = allowance(case, arm.name), case.speed(arm.name, None)
+    if not allowed:
+        return None
+    return Finding(
+        kind="opposes",
+        message=(
+            f"{arm.name} and {case.evidence.reference} ran on different machines and were not swapped: cannot tell machine from arm "
+            f"below {allowed:.0%}."
+        ),
+        flips="arms that change machines half way, or a control across machines",
+        next_step=swap(0 if speed is None else speed.change.pairs),
+        leg="validity",
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from advisor import words
 from advisor.case import Case
 from advisor.dtypes import is_quantised
+from advisor.evidence import Arm
 from advisor.legs import questions
 from advisor.legs.speed import more_pairs
 from advisor.statistics.paired import MIN_PAIRS
@@ -37,28 +40,17 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
             f"Turn time of {workload} on {arm}, {words.change(relative)}, is not settled against {margin:.0%}: "
             f"{words.counted(need.pairs or 0, 'more pair')}{cost}."
         )
-    return Finding(kind="opposes", arm=arm, workload=workload, message=told, next_step=need.step, leg="pays", need=need)
+    return Finding(kind="opposes", workload=workload, message=told, next_step=need.step, leg="pays", need=need)
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm and workload whose speed is not settled, and one a quantised arm without answers."""
-    out: list[Finding] = []
-    for arm in case.evidence.challengers:
-        found = (_speed(case, arm.name, workload.name) for workload in case.evidence.workloads)
-        out.extend(each for each in found if each is not None)
-        if is_quantised(arm) and case.accuracy_of(arm.name, None) is None:
-            need = questions.first(case, arm.name, next(iter(case.weighty()), None))
-            out.append(
-                Finding(
-                    kind="opposes",
-                    arm=arm.name,
-                    message=(
-                        f"No paired answers on {arm.name}: about {need.pairs or 0:,} at the lengths of each class settle a margin of "
-                        f"{100 * case.policy.accuracy_margin:.0f} pp."
-                    ),
-                    next_step=need.step,
-                    leg="safe",
-                    need=need,
-                )
-            )
-    return tuple(out)
+def check(case: Case, arm: Arm) -> Iterator[Finding]:
+    """Yield one finding a workload whose speed is not settled, and one a quantised arm without answers."""
+    found = (_speed(case, arm.name, workload.name) for workload in case.evidence.workloads)
+    yield from (each for each in found if each is not None)
+    if is_quantised(arm) and case.accuracy_of(arm.name, None) is None:
+        need = questions.first(case, arm.name, next(iter(case.weighty()), None))
+        told = (
+            f"No paired answers on {arm.name}: about {need.pairs or 0:,} at the lengths of each class settle a margin of "
+            f"{100 * case.policy.accuracy_margin:.0f} pp."
+        )
+        yield Finding(kind="opposes", message=told, next_step=need.step, leg="safe", need=need)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from advisor.case import Case
 from advisor.statistics.line import BENT
 from advisor.verdict import Finding, ItlLine
@@ -15,22 +17,20 @@ def _why(line: ItlLine) -> str:
     return "a few calls decide the slope, so read the points; more pairs settle it"
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm whose two fits disagree or whose residuals bend."""
-    return tuple(
-        Finding(
+def check(case: Case) -> Iterator[Finding]:
+    """Yield one finding an arm whose two fits disagree or whose residuals bend."""
+    for line in case.itl:
+        if line.straight:
+            continue
+        bent = "" if line.lack_of_fit_p is None else f", lack of fit p {line.lack_of_fit_p:.3f}"
+        yield Finding(
             kind="informs",
             arm=line.arm,
             message=(
                 f"{line.arm}, batch {line.users}: least squares gives {line.slope_ms_per_token.value:.3g} ms/token, Theil-Sen "
-                f"{line.theil_sen_slope.value:.3g}"
-                + ("" if line.lack_of_fit_p is None else f", lack of fit p {line.lack_of_fit_p:.3f}")
-                + f": {_why(line)}."
+                f"{line.theil_sen_slope.value:.3g}{bent}: {_why(line)}."
             ),
             estimates=(line.slope_ms_per_token, line.theil_sen_slope),
             next_step=case.context_sweep(),
             leg="validity",
         )
-        for line in case.itl
-        if not line.straight
-    )

@@ -6,7 +6,7 @@ Same kernel, faster memory: the FP8 decode ratio at batch 8 goes from 0.53 on H1
 from __future__ import annotations
 
 from advisor.case import Case
-from advisor.sources import KERNELS
+from advisor.rules import KERNELS
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.priors"})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 import numpy as np
 
 from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import Calls
-from advisor.policy import Slo
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Finding, Inequality
@@ -24,49 +24,41 @@ def _tail(calls: Calls | None, metric: Metric, share: float) -> Estimate | None:
     return quantile(np.where(calls.ok, getattr(calls, metric), np.inf), calls.session, share, unit="ms")
 
 
-def _limits(slo: Slo) -> Iterator[tuple[Metric, float]]:
-    limits: tuple[tuple[Metric, float | None], ...] = (("ttft_ms", slo.ttft_ms), ("tpot_ms", slo.tpot_ms), ("turn_ms", slo.turn_ms))
-    yield from ((metric, limit) for metric, limit in limits if limit is not None)
-
-
-def _looks(case: Case) -> list[tuple[str, Slo, Metric, float, str]]:
-    """Return every limit of every workload that every arm is held against: (workload, level, metric, limit, arm)."""
+def _looks(case: Case) -> list[tuple[str, float, Metric, float, str]]:
+    """Return every limit of every workload that every arm is held against: (workload, share of turns, metric, limit, arm)."""
     return [
-        (workload.name, slo, metric, limit, arm.name)
+        (workload.name, slo.share, metric, limit, arm.name)
         for workload in case.evidence.workloads
         if (slo := case.policy.slo(workload.name)) is not None
-        for metric, limit in _limits(slo)
+        for metric in get_args(Metric)
+        if (limit := getattr(slo, metric)) is not None
         for arm in case.evidence.challengers
     ]
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm, workload and limit that the arm surely breaks, the reference holds, and that pair by pair got worse."""
+def check(case: Case) -> Iterator[Finding]:
+    """Yield one finding an arm, workload and limit that the arm surely breaks, the reference holds, and that pair by pair got worse."""
     looks = _looks(case)
-    out = []
-    for workload, slo, metric, limit, arm in looks:
-        mine, theirs = (_tail(case.evidence.calls(workload, each), metric, slo.share) for each in (arm, case.evidence.reference))
+    for workload, share, metric, limit, arm in looks:
+        mine, theirs = (_tail(case.evidence.calls(workload, each), metric, share) for each in (arm, case.evidence.reference))
         speed = case.speed(arm, workload, metric)
         if mine is None or theirs is None or speed is None or not mine.is_above(limit) or theirs.value > limit:
             continue
         # Two tails near a limit may lie on either side of it by chance; the same turns do not get longer by chance.
         if speed.spread.p_above(0.0) * len(looks) > case.policy.alpha / 2:
             continue
-        name = f"{metric.removesuffix('_ms')} p{100 * slo.share:.0f}"
-        out.append(
-            Finding(
-                kind="blocks",
-                arm=arm,
-                workload=workload,
-                message=(
-                    f"{name} of {workload} is {mine.value:.0f} ms on {arm} and {theirs.value:.0f} ms on {case.evidence.reference}; "
-                    f"the limit is {limit:.0f} ms."
-                ),
-                estimates=(mine, theirs),
-                inequality=Inequality(left=f"{name} on {arm}", observed=mine, relation="<=", right=f"{limit:.0f} ms", holds=False),
-                flips=f"a limit above {mine.high or mine.value:.0f} ms",
-                leg="pays",
-                asks_for="avoid",
-            )
+        name = f"{metric.removesuffix('_ms')} p{100 * share:.0f}"
+        yield Finding(
+            kind="blocks",
+            arm=arm,
+            workload=workload,
+            message=(
+                f"{name} of {workload} is {mine.value:.0f} ms on {arm} and {theirs.value:.0f} ms on {case.evidence.reference}; "
+                f"the limit is {limit:.0f} ms."
+            ),
+            estimates=(mine, theirs),
+            inequality=Inequality(left=f"{name} on {arm}", observed=mine, relation="<=", right=f"{limit:.0f} ms", holds=False),
+            flips=f"a limit above {mine.high or mine.value:.0f} ms",
+            leg="pays",
+            asks_for="avoid",
         )
-    return tuple(out)

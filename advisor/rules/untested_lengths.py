@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from advisor import words
 from advisor.case import Case
 from advisor.dtypes import is_quantised
@@ -11,27 +13,23 @@ from advisor.verdict import Finding
 NEEDS = frozenset({"reach.beyond_share"})
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding a quantised arm and scope with calls beyond its longest bucket."""
-    out = []
+def check(case: Case) -> Iterator[Finding]:
+    """Yield one finding a quantised arm and scope with calls beyond its longest bucket."""
     for reach in case.reach:
         found = case.accuracy_of(reach.arm, reach.workload)
         if not reach.beyond_share or found is None or not is_quantised(case.evidence.arm(reach.arm)):
             continue
         need = questions.longer(case, found)
-        out.append(
-            Finding(
-                kind="opposes" if reach.beyond_share > case.policy.max_untested_share else "informs",
-                arm=reach.arm,
-                workload=reach.workload,
-                message=(
-                    f"{reach.beyond_share:.1%} of the calls of {words.scope(reach.workload)} are longer than "
-                    f"{words.length(found.asked_to)}, up to {words.length(reach.longest or 0.0)}: no answer was checked there. Keep them "
-                    f"on {case.evidence.reference}, cap them, or ask there."
-                ),
-                next_step=need.step,
-                leg="safe",
-                need=need,
-            )
+        yield Finding(
+            kind="opposes" if reach.beyond_share > case.policy.max_untested_share else "informs",
+            arm=reach.arm,
+            workload=reach.workload,
+            message=(
+                f"{reach.beyond_share:.1%} of the calls of {words.scope(reach.workload)} are longer than "
+                f"{words.length(found.asked_to)}, up to {words.length(reach.longest or 0.0)}: no answer was checked there. Keep them "
+                f"on {case.evidence.reference}, cap them, or ask there."
+            ),
+            next_step=need.step,
+            leg="safe",
+            need=need,
         )
-    return tuple(out)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from advisor.case import Case
-from advisor.dtypes import dtype_of, is_quantised
-from advisor.kernels import kernel_of
+from advisor.dtypes import dtype_of, is_quantised, kernel_of
+from advisor.evidence import Arm
 from advisor.legs import questions
-from advisor.sources import BACKENDS
+from advisor.rules import BACKENDS
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.deployment.gpu.sm", "evidence.arms.kernel"})
@@ -31,26 +31,18 @@ VALIDATED: tuple[tuple[int, str, str], ...] = (
 )
 
 
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding a quantised arm whose combination is not in the table."""
+def check(case: Case, arm: Arm) -> Finding | None:
+    """Return that a quantised arm's combination is not in the table."""
     sm = case.evidence.deployment.gpu.sm
-    out = []
-    for arm in case.evidence.challengers:
-        dtype, kernel = dtype_of(arm), kernel_of(arm, sm)
-        if dtype is None or not is_quantised(arm) or kernel is None:
-            continue
-        if any(sm == capability and dtype.startswith(known) and part in kernel.upper() for capability, known, part in VALIDATED):
-            continue
-        out.append(
-            Finding(
-                kind="opposes",
-                arm=arm.name,
-                message=(
-                    f"{kernel} with {dtype} on SM{sm} is not a combination that vLLM 0.33.0 selects by itself: run it behind a canary."
-                ),
-                next_step=questions.first(case, arm.name, None).step,
-                source=BACKENDS,
-                leg="safe",
-            )
-        )
-    return tuple(out)
+    dtype, kernel = dtype_of(arm), kernel_of(arm, sm)
+    if dtype is None or not is_quantised(arm) or kernel is None:
+        return None
+    if any(sm == capability and dtype.startswith(known) and part in kernel.upper() for capability, known, part in VALIDATED):
+        return None
+    return Finding(
+        kind="opposes",
+        message=f"{kernel} with {dtype} on SM{sm} is not a combination that vLLM 0.33.0 selects by itself: run it behind a canary.",
+        next_step=questions.first(case, arm.name, None).step,
+        source=BACKENDS,
+        leg="safe",
+    )

@@ -10,7 +10,7 @@ from advisor.assess.speed import between
 from advisor.case import Case
 from advisor.dtypes import is_fp8
 from advisor.evidence import Arm, Evidence
-from advisor.sources import BLOG, KERNELS
+from advisor.rules import BLOG, KERNELS
 from advisor.statistics.resampling import Spread
 from advisor.steps import ArmsFile
 from advisor.verdict import Finding

@@ -7,49 +7,40 @@ from __future__ import annotations
 
 from advisor import words
 from advisor.case import Case
-from advisor.statistics.signs import slope_per_doubling
+from advisor.evidence import Arm
+from advisor.statistics.accuracy import slope_per_doubling
 from advisor.steps import Questions
-from advisor.verdict import BucketResult, Finding
+from advisor.verdict import Finding
 
 NEEDS = frozenset({"buckets"})
 
 GROWS = 0.05  # two-sided level of the slope over length
 
 
-def _upper_end(bucket: BucketResult) -> float:
-    return 1.0 if bucket.difference.high is None else bucket.difference.high
-
-
-def check(case: Case) -> tuple[Finding, ...]:
-    """Return one finding an arm with a significant slope downwards or a bucket whose interval lies below zero."""
-    out = []
-    for arm in case.evidence.challengers:
-        buckets = [each for each in case.buckets if each.arm == arm.name]
-        if not buckets:
-            continue
-        # The surest fall, not the largest: ten items may fall by 20 points and show nothing.
-        worst = min(buckets, key=_upper_end)
-        trend = slope_per_doubling(
-            [each.context_tokens for each in buckets],
-            [each.difference.value for each in buckets],
-            [each.difference.n for each in buckets],
-        )
-        falls = trend is not None and trend[0] < 0 and trend[1] < GROWS
-        if not falls and not worst.difference.is_below(0.0):
-            continue
-        told = f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, {words.points(worst.difference)}."
-        if trend is not None and falls:
-            told += f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p {trend[1]:.3f}, screening)."
-        out.append(
-            Finding(
-                kind="opposes",
-                arm=arm.name,
-                context_tokens=worst.context_tokens,
-                message=told,
-                estimates=(worst.difference,),
-                next_step=Questions(lengths=(round(worst.context_tokens),)),
-                leg="safe",
-                screening=True,
-            )
-        )
-    return tuple(out)
+def check(case: Case, arm: Arm) -> Finding | None:
+    """Return a significant slope downwards, or a bucket whose interval lies below zero."""
+    buckets = [each for each in case.buckets if each.arm == arm.name]
+    if not buckets:
+        return None
+    # The surest fall, not the largest: ten items may fall by 20 points and show nothing.
+    worst = min(buckets, key=lambda each: 1.0 if each.difference.high is None else each.difference.high)
+    trend = slope_per_doubling(
+        [each.context_tokens for each in buckets],
+        [each.difference.value for each in buckets],
+        [each.difference.n for each in buckets],
+    )
+    falls = trend is not None and trend[0] < 0 and trend[1] < GROWS
+    if not falls and not worst.difference.is_below(0.0):
+        return None
+    told = f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, {words.points(worst.difference)}."
+    if trend is not None and falls:
+        told += f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p {trend[1]:.3f}, screening)."
+    return Finding(
+        kind="opposes",
+        context_tokens=worst.context_tokens,
+        message=told,
+        estimates=(worst.difference,),
+        next_step=Questions(lengths=(round(worst.context_tokens),)),
+        leg="safe",
+        screening=True,
+    )

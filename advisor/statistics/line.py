@@ -1,7 +1,8 @@
-"""Fit a line through a grid by weighted least squares, with an error that comes from block pairs, not from residuals.
+"""Lay a sweep on a grid and fit lines through it by weighted least squares, with an error that comes from block pairs, not from residuals.
 
-Each pair covers all lengths, so each pair gives a line of its own; their mean is the fit and their scatter its covariance, whatever
-drifts or correlates inside a pair. With fewer than three pairs the residuals have to do.
+A grid has one row a block pair, one column a length, the median in each cell. Each pair covers all lengths, so each pair gives a line of
+its own; their mean is the fit and their scatter its covariance, whatever drifts or correlates inside a pair. With fewer than three pairs
+the residuals have to do. Token latency is fitted two ways, to say when a line is the wrong picture.
 """
 
 from __future__ import annotations
@@ -11,12 +12,60 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from advisor.evidence import Floats
-from advisor.statistics.grid import Grid
+from advisor.estimate import Estimate
+from advisor.evidence import Floats, Ints
+from advisor.verdict import ItlLine
 
 MIN_PAIRS = 3
 MIN_LENGTHS = 3
 BENT = 0.05  # lack-of-fit level
+SAME_LENGTH = 0.02  # lengths within 2 % of their neighbour are one planned length; template tokens differ by a few
+DISAGREE = 0.10  # least squares and Theil-Sen further apart than this: outliers or a bend decide the slope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Grid:
+    """Hold medians by block pair (rows) and length (columns); NaN where a cell is empty."""
+
+    pairs: Ints
+    lengths: Floats
+    values: Floats
+
+    def medians(self) -> Floats:
+        """Return the median over pairs at each length."""
+        out: Floats = np.nanmedian(self.values, axis=0)
+        return out
+
+
+def length_index(lengths: Floats) -> tuple[Ints, Floats]:
+    """Return the column of each row and the mean length of each column."""
+    order = np.argsort(lengths, kind="stable")
+    ordered = lengths[order]
+    steps = np.diff(ordered) > SAME_LENGTH * np.maximum(ordered[:-1], 1.0)
+    index = np.empty(lengths.size, dtype=np.int64)
+    index[order] = np.concatenate([[0], np.cumsum(steps)])
+    return index, np.bincount(index, weights=lengths) / np.bincount(index)
+
+
+def cell_medians(index: Ints, values: Floats) -> Floats:
+    """Return the median of *values* in each group of *index* (0, 1, …, none empty)."""
+    order = np.lexsort((values, index))
+    counts = np.bincount(index)
+    first = np.cumsum(counts) - counts
+    ordered = values[order]
+    middle: Floats = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
+    return middle
+
+
+def on_grid(pair: Ints, lengths: Floats, values: Floats) -> Grid:
+    """Return the grid of *values*; rows that are not finite are left out."""
+    seen = np.isfinite(values) & np.isfinite(lengths)
+    pairs, row = np.unique(pair[seen], return_inverse=True)
+    column, centres = length_index(lengths[seen])
+    cells, index = np.unique(row * centres.size + column, return_inverse=True)
+    table = np.full(pairs.size * centres.size, np.nan)
+    table[cells] = cell_medians(index, values[seen])
+    return Grid(pairs=pairs, lengths=centres, values=table.reshape(pairs.size, centres.size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,4 +156,60 @@ def fit(grid: Grid, scale: Floats) -> Line | None:
         pairs=pairs,
         lengths=lengths,
         lack_of_fit_p=bend_p,
+    )
+
+
+def itl_line(
+    arm: str, *, users: int, pair: Ints, batch_tokens: Floats, itl_ms: Floats, kv_bytes_per_token: float | None = None
+) -> ItlLine | None:
+    """Return the line of one arm at one batch size, or None with fewer than three lengths."""
+    if not itl_ms.size:
+        return None
+    grid = on_grid(pair, batch_tokens, itl_ms)
+    medians = grid.medians()
+    fitted = fit(grid, medians)
+    if fitted is None:
+        return None
+    reach = fitted.reach()
+    method = f"weighted least squares over {fitted.lengths} lengths, {fitted.pairs} block pairs"
+    slope = _estimate(fitted.slope, reach * fitted.var_slope**0.5, fitted.pairs, "ms/token", method)
+    robust = stats.theilslopes(medians, grid.lengths)
+    theil_sen = Estimate(
+        value=float(robust.slope),
+        low=float(robust.low_slope),
+        high=float(robust.high_slope),
+        n=fitted.lengths,
+        unit="ms/token",
+        method="Theil-Sen over medians by length",
+    )
+    agree = abs(slope.value - theil_sen.value) <= DISAGREE * abs(theil_sen.value)
+    return ItlLine(
+        arm=arm,
+        users=users,
+        slope_ms_per_token=slope,
+        intercept_ms=_estimate(fitted.intercept, reach * fitted.var_intercept**0.5, fitted.pairs, "ms", method),
+        theil_sen_slope=theil_sen,
+        lack_of_fit_p=fitted.lack_of_fit_p,
+        straight=agree and (fitted.lack_of_fit_p is None or fitted.lack_of_fit_p >= BENT),
+        bandwidth_tb_s=_bandwidth(slope, kv_bytes_per_token),
+        range_tokens=(float(grid.lengths.min()), float(grid.lengths.max())),
+    )
+
+
+def _estimate(value: float, reach: float, n: int, unit: str, method: str) -> Estimate:
+    return Estimate(value=value, low=value - reach, high=value + reach, n=n, unit=unit, method=method)
+
+
+def _bandwidth(slope: Estimate, kv_bytes_per_token: float | None) -> Estimate | None:
+    """Return bytes per token over slope in TB/s: what the attention kernel reads per second."""
+    if kv_bytes_per_token is None or slope.value <= 0 or slope.low is None or slope.high is None:
+        return None
+    per_ms = kv_bytes_per_token * 1e3 / 1e12
+    return Estimate(
+        value=per_ms / slope.value,
+        low=per_ms / slope.high,
+        high=per_ms / slope.low if slope.low > 0 else None,
+        n=slope.n,
+        unit="TB/s",
+        method="KV bytes per token / slope",
     )

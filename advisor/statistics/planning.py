@@ -1,12 +1,13 @@
 """Say how much more evidence settles a question, and never from the observed effect: a plan that chases its own estimate is worth nothing.
 
 The plan asks for enough units that a truth of twice the margin is called different, and a truth of zero is called equal, in nine runs of
-ten: a verdict stands on two legs, and both then stand in four runs of five.
+ten: a verdict stands on two legs, and both then stand in four runs of five. Holm (1979) keeps the family's level while both are looked at.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from scipy import special
 
@@ -42,3 +43,14 @@ def items_needed(discordance: float, margin: float, *, level: float = LEVEL / FA
     """Return how many paired items show "not worse by *margin*" when the truth is no difference: (z + z)^2 psi / margin^2."""
     z = float(special.ndtri(1 - level) + special.ndtri(power))
     return math.ceil(z * z * discordance / margin**2)
+
+
+def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Return Holm's adjusted p-values in the order given; reject those at or below the family's level."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    out = [0.0] * len(p_values)
+    running = 0.0
+    for rank, index in enumerate(order):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
+        out[index] = running
+    return tuple(out)

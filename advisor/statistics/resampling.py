@@ -7,6 +7,7 @@ Student's t, which repairs the narrowness of the bootstrap with few units (Heste
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,3 +85,9 @@ def spread(value: float, drawn: Floats, *, units: int, lost: int = 1, unit_name:
     df = max(units - lost, 1)
     se = float(np.std(usable)) * float(np.sqrt(units / df)) if usable.size else float("inf")
     return Spread(value=value, se=se, df=df, units=units, unit_name=unit_name)
+
+
+def noise_floor(control: Spread) -> float:
+    """Return the largest relative change that the A/A control leaves possible between equal sides."""
+    low, high = control.interval()
+    return max(abs(math.expm1(low)), abs(math.expm1(high)))

@@ -13,7 +13,7 @@ import numpy as np
 from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
 from advisor.statistics import resampling
-from advisor.statistics.grid import cell_medians, length_index
+from advisor.statistics.line import cell_medians, length_index
 from advisor.statistics.resampling import Spread
 from advisor.verdict import TtftCurve
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.assess import figures, lines, mix, reach, room
+from advisor.assess import figures, lines, reach, room
 from advisor.assess.accuracy import pooled
 from advisor.assess.whole import assess
 from advisor.case import missing
@@ -71,11 +71,11 @@ def test_hits_that_a_pool_of_twice_the_size_misses_too_are_not_missed_for_want_o
 
 def test_shares_are_those_of_gpu_time_or_else_of_turn_time() -> None:
     told = (WorkloadClass(name="a", gpu_time_share=0.6), WorkloadClass(name="b", gpu_time_share=0.2))
-    assert dict(mix.shares(bare(workloads=told))) == pytest.approx({"a": 0.75, "b": 0.25})
+    assert dict(reach.shares(bare(workloads=told))) == pytest.approx({"a": 0.75, "b": 0.25})
     calls = simulated_calls(np.random.default_rng(1), pairs=3, effect=0.0, noise=Noise())
     unknown = (WorkloadClass(name="chat"), WorkloadClass(name="idle"))
-    assert mix.shares(bare(workloads=unknown, observations=observed(*calls))) == (("chat", 1.0), ("idle", 0.0))
-    assert mix.shares(bare(workloads=unknown)) == (("chat", 0.5), ("idle", 0.5))
+    assert reach.shares(bare(workloads=unknown, observations=observed(*calls))) == (("chat", 1.0), ("idle", 0.0))
+    assert reach.shares(bare(workloads=unknown)) == (("chat", 0.5), ("idle", 0.5))
 
 
 def test_answers_count_at_the_lengths_a_workload_has() -> None:

@@ -6,15 +6,15 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from advisor.assess.controls import control_of, controls
+from advisor.assess.speed import control_of, controls
 from advisor.assess.whole import assess
 from advisor.case import Case, Room
 from advisor.decide import decide
 from advisor.evidence import AaControl, Calls, WorkloadClass
-from advisor.legs.pays import pays_leg
+from advisor.legs.capacity import pays_leg
 from advisor.legs.speed import more_pairs, speed_leg
 from advisor.policy import Policy
-from advisor.statistics.floor import noise_floor
+from advisor.statistics.resampling import noise_floor
 from advisor.verdict import Leg, LegState, Need
 from tests.advisor.cases import SPREAD, bare, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import ModuleType
 
+from advisor import rulebook
 from advisor.assess.whole import assess
 from advisor.case import Case
 from advisor.evidence import (
@@ -24,8 +25,7 @@ def case(evidence: Evidence, policy: Policy | None = None) -> Case:
 
 
 def findings(rule: ModuleType, evidence: Evidence, policy: Policy | None = None) -> list[Finding]:
-    found = rule.check(case(evidence, policy))
-    return [] if found is None else [found] if isinstance(found, Finding) else list(found)
+    return list(rulebook.findings(rule.check, case(evidence, policy)))
 
 
 def chat_class(**changes: object) -> WorkloadClass:

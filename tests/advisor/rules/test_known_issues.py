@@ -12,10 +12,10 @@ from advisor.evidence import (
     Gpu,
     Model,
 )
-from advisor.issue_table import Issue, table, version
 from advisor.rules import (
     known_issues,
 )
+from advisor.rules.known_issues import Issue, table, version
 from tests.advisor.cases import BF16, FP8, H100, bare, compared
 from tests.advisor.rules.asking import case, chat_class, findings
 

@@ -1,23 +1,28 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from advisor import plugins, rulebook, rules
+from advisor import rulebook, rules
+from advisor.case import Case
 from advisor.evidence import (
+    Arm,
     Observation,
     Telemetry,
+    WorkloadClass,
 )
-from tests.advisor.cases import bare
-from tests.advisor.rules.asking import case
+from advisor.verdict import Finding
+from tests.advisor.cases import BF16, FP8, bare
+from tests.advisor.rules.asking import case, chat_class
 
 
 def test_every_rule_is_one_file_with_a_message_its_needs_and_a_check() -> None:
-    found = plugins.modules(rules)
+    found = rulebook.modules(rules)
     assert len(found) >= 23
     for module in found:
-        assert plugins.first_sentence(module).endswith("."), module.__name__
+        assert rulebook.first_sentence(module).endswith("."), module.__name__
         assert module.NEEDS
         assert callable(module.check)
 
@@ -45,14 +50,25 @@ def test_a_rule_of_another_package_that_cannot_be_used_is_listed_with_the_reason
     (tmp_path / "odd_rule_empty.py").write_text("NEEDS = frozenset()\n")
     before, _ = rulebook.run(case(bare()))
     monkeypatch.syspath_prepend(tmp_path)
-    plugins.announced.cache_clear()
+    rulebook.all_rules.cache_clear()
     try:
         findings, skipped = rulebook.run(case(bare()))
     finally:
-        plugins.announced.cache_clear()
+        rulebook.all_rules.cache_clear()
     assert findings == before
     assert {each.rule: each.missing for each in skipped[-3:]} == {
         "broken": ("the package odd-rules, which cannot be loaded: ModuleNotFoundError: No module named 'what_is_not_there'",),
         "empty": ("check, which the package odd-rules does not define",),
         "noise_floor": ("another name: that of the package odd-rules is taken",),
     }
+
+
+def test_a_rule_looks_once_in_each_scope_that_its_parameters_name() -> None:
+    def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding:
+        return Finding(kind="informs", message=f"{case.evidence.run}: {workload.name} on {arm.name}")
+
+    evidence = bare(arms=(BF16, FP8, replace(FP8, name="third")), workloads=(chat_class(), chat_class(name="code")))
+    found = list(rulebook.findings(check, case(evidence)))
+    assert [(each.workload, each.arm) for each in found] == [("chat", "fp8"), ("chat", "third"), ("code", "fp8"), ("code", "third")]
+    assert found[0].message == "r1: chat on fp8"
+    assert list(rulebook.findings(lambda case: None, case(evidence))) == []

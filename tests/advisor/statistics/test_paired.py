@@ -6,7 +6,7 @@ from scipy import stats
 
 from advisor.evidence import Calls
 from advisor.statistics import paired, resampling
-from advisor.statistics.matching import same_turns
+from advisor.statistics.paired import same_turns
 from tests.advisor.worlds import Noise, simulated_calls
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from advisor.statistics import floor, holm, planning, quantiles, signs, warmup
+from advisor.gates import steady
+from advisor.statistics import accuracy, planning, quantiles, resampling
 from advisor.statistics.resampling import Spread
 
 
@@ -14,28 +15,28 @@ from advisor.statistics.resampling import Spread
 def test_holm_is_statsmodels_holm(count: int) -> None:
     oracle = import_module("statsmodels.stats.multitest")
     for p_values in np.random.default_rng(count).random((5, count)) ** 3:
-        assert holm.adjusted(p_values.tolist()) == pytest.approx(oracle.multipletests(p_values, method="holm")[1])
+        assert planning.adjusted(p_values.tolist()) == pytest.approx(oracle.multipletests(p_values, method="holm")[1])
 
 
 def test_holm_multiplies_by_the_claims_that_are_left_and_never_falls() -> None:
-    assert holm.adjusted([0.01, 0.04, 0.03]) == pytest.approx((0.03, 0.06, 0.06))
-    assert holm.adjusted([]) == ()
+    assert planning.adjusted([0.01, 0.04, 0.03]) == pytest.approx((0.03, 0.06, 0.06))
+    assert planning.adjusted([]) == ()
 
 
 def test_six_of_six_buckets_down_is_no_chance() -> None:
-    found = signs.sign_test([-0.4, -3.0, -2.0, -1.6, -1.3, -3.3])  # Kimi-K2.5 on H200, vLLM blog 2026-04-22
+    found = accuracy.sign_test([-0.4, -3.0, -2.0, -1.6, -1.3, -3.3])  # Kimi-K2.5 on H200, vLLM blog 2026-04-22
     assert (found.down, found.up, found.p, found.all_down) == (6, 0, 0.03125, True)
-    assert signs.sign_test([0.0, 0.0]).p == 1.0
-    assert not signs.sign_test([-1.0, 1.0]).all_down
+    assert accuracy.sign_test([0.0, 0.0]).p == 1.0
+    assert not accuracy.sign_test([-1.0, 1.0]).all_down
 
 
 def test_a_loss_that_grows_with_length_has_a_slope() -> None:
-    found = signs.slope_per_doubling([4096, 8192, 16384, 32768], [-0.01, -0.021, -0.029, -0.04], [200] * 4)
+    found = accuracy.slope_per_doubling([4096, 8192, 16384, 32768], [-0.01, -0.021, -0.029, -0.04], [200] * 4)
     assert found is not None
     assert found[0] == pytest.approx(-0.01, abs=0.001)
     assert found[1] < 0.01
-    assert signs.slope_per_doubling([4096, 8192], [0.0, 0.1], [200, 200]) is None
-    assert signs.slope_per_doubling([4096, 8192, 16384], [-0.02] * 3, [200, 100, 10]) == (0.0, 1.0)
+    assert accuracy.slope_per_doubling([4096, 8192], [0.0, 0.1], [200, 200]) is None
+    assert accuracy.slope_per_doubling([4096, 8192, 16384], [-0.02] * 3, [200, 100, 10]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(("q", "sessions"), [(0.5, 5), (0.9, 29), (0.95, 59), (0.99, 299), (0.999, 2995)])
@@ -77,18 +78,18 @@ def test_a_warm_up_is_cut_and_a_level_series_is_kept() -> None:
     rng = np.random.default_rng(3)
     noise = signal.lfilter([1], [1, -0.3], rng.normal(0, 0.02, 400))
     cold = 1.0 + noise + np.concatenate([np.linspace(2, 0, 60), np.zeros(340)])
-    found = warmup.mser5(cold)
+    found = steady.mser5(cold)
     assert found is not None
     assert (found.settled, 40 <= found.drop <= 90) == (True, True)
-    level = warmup.mser5(1.0 + noise)
+    level = steady.mser5(1.0 + noise)
     assert level is not None
     assert (level.settled, level.drop <= 100) == (True, True)
-    assert warmup.mser5(np.ones(100)) is None
+    assert steady.mser5(np.ones(100)) is None
 
 
 def test_a_slow_drift_that_mser_misses_is_seen_in_thirds() -> None:
     rng = np.random.default_rng(4)
-    found = warmup.mser5(1.0 + np.linspace(0, 0.2, 600) + rng.normal(0, 0.05, 600))
+    found = steady.mser5(1.0 + np.linspace(0, 0.2, 600) + rng.normal(0, 0.05, 600))
     assert found is not None
     assert not found.settled
 
@@ -118,4 +119,4 @@ def test_no_scatter_needs_the_least_and_endless_scatter_is_capped() -> None:
 
 def test_the_noise_floor_is_the_far_end_of_the_control() -> None:
     control = Spread(value=0.01, se=0.005, df=11, units=12, unit_name="block pairs")
-    assert floor.noise_floor(control) == pytest.approx(0.0212, abs=2e-4)
+    assert resampling.noise_floor(control) == pytest.approx(0.0212, abs=2e-4)
