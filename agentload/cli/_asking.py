@@ -8,9 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from agentload.cli._output import transient
+from agentload.cli._print import table, transient
 from agentload.cli._signals import heard
-from agentload.cli._table import table
 from agentload.evidence.grades import Summary
 from agentload.layout.cost import about
 from agentload.model.rows import AnswerRow

@@ -11,8 +11,7 @@ from agentload.ask.probes import Probed, Verdict, short
 from agentload.cli import _asking, _found
 from agentload.cli._audience import TERMINAL, notice
 from agentload.cli._dry import describe
-from agentload.cli._output import print_json, transient
-from agentload.cli._table import table
+from agentload.cli._print import print_json, table, transient
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
 from agentload.evidence.summary import summarise

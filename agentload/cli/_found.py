@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from agentload.cli._table import table
+from agentload.cli._print import table
 from agentload.run.capacity import Found
 from agentload.study.kinds import What
 

@@ -1,22 +1,34 @@
-"""Find verbs by file name and import a verb only when it is invoked, so that `agentload --help` is instant."""
+"""Find verbs by their names in the source and import a verb only when it is invoked, so that `agentload --help` is instant."""
 
-import pkgutil
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import cleandoc
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from agentload.cli._help import help_text
-from agentload.cli._needs import command_class
 from agentload.errors import UsageError
 
-_NO_VERBS = frozenset({"main"})
+Run = TypeVar("Run", bound=Callable[..., None])
+
+WIDTH: Final = 76  # what 80 columns leave
+_NO_VERBS: Final = frozenset({"main"})
+_VERB: Final = re.compile(r'^def ([a-z]\w*)\(.*?^    """(.*?)"""', re.MULTILINE | re.DOTALL)
+"""A public function and its docstring."""
+_GROUP: Final = re.compile(r'"""(.*?)"""', re.DOTALL)
+"""The docstring of a package."""
+_IDLE: Final = (None, False, 0)
+_INDENT: Final = "    "
+_DEEPER: Final = "  "
+_VERBATIM: Final = "\b"  # paragraphs that do not begin with it are filled
+_SEAM: Final = re.compile(r'\s+(?=(?:--? ?\w|\|)(?:[^"]*"[^"]*")*[^"]*$)')  # before an option or a pipe, outside quotes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +36,21 @@ class Verb:
     """Name a verb or a group without having imported it."""
 
     name: str
+    docstring: str
     module: str
-    file: Path
-    is_group: bool
+    function: str | None
+    """None of a group."""
+
+    @property
+    def headline(self) -> str:
+        """The first line of the docstring."""
+        return self.docstring.partition("\n")[0]
+
+    def run(self) -> Callable[..., None]:
+        """Import the verb's function."""
+        assert self.function is not None, self.name
+        found: Callable[..., None] = getattr(import_module(self.module), self.function)
+        return found
 
 
 def verbs(package: str) -> tuple[Verb, ...]:
@@ -34,28 +58,32 @@ def verbs(package: str) -> tuple[Verb, ...]:
     spec = find_spec(package)
     assert spec is not None, package
     assert spec.origin is not None, package
-    root = Path(spec.origin).parent
-    found = [
-        Verb(
-            name=part.name.removesuffix("_").replace("_", "-"),
-            module=f"{package}.{part.name}",
-            file=root / part.name / "__init__.py" if part.ispkg else root / f"{part.name}.py",
-            is_group=part.ispkg,
-        )
-        for part in pkgutil.iter_modules([str(root)])
-        if not part.name.startswith("_") and part.name not in _NO_VERBS
-    ]
-    return tuple(sorted(found, key=lambda verb: verb.name))
+    found: list[tuple[str, str, str, str | None]] = []
+    for file in Path(spec.origin).parent.glob("*.py"):
+        if file.stem == "__init__" or not (file.stem.startswith("_") or file.stem in _NO_VERBS):
+            module = package if file.stem == "__init__" else f"{package}.{file.stem}"
+            found += [(name, docstring, module, name) for name, docstring in _VERB.findall(file.read_text(encoding="utf-8"))]
+    for file in Path(spec.origin).parent.glob("[a-z]*/__init__.py"):
+        name, docstring = file.parent.name, _GROUP.match(file.read_text(encoding="utf-8"))
+        found.append((name, docstring[1] if docstring else "", f"{package}.{name}", None))
+    return tuple(
+        Verb(name=name.removesuffix("_").replace("_", "-"), docstring=cleandoc(docstring), module=module, function=function)
+        for name, docstring, module, function in sorted(found)
+    )
 
 
-def headline(verb: Verb) -> str:
-    """Read the first line of a verb's docstring from its file, without importing it."""
-    with verb.file.open(encoding="utf-8") as source:
-        return source.readline().strip().removeprefix('"""').removesuffix('"""')
+def needs(others: Mapping[str, tuple[str, ...]]) -> Callable[[Run], Run]:
+    """Have a verb refuse a parameter that would do nothing: for each those of which at least one must have been given with it."""
+
+    def decorated(run: Run) -> Run:
+        run.needs = others  # type: ignore[attr-defined]  # read when the verb is invoked
+        return run
+
+    return decorated
 
 
 class LazyGroup(TyperGroup):
-    """Hold the verbs of one package; typer's group, except that its commands are files until they are needed."""
+    """Hold the verbs of one package; typer's group, except that its commands are text until they are needed."""
 
     def __init__(self, *, package: str = "agentload.cli", **attributes: Any) -> None:  # typer's own attributes pass through
         super().__init__(**attributes)
@@ -72,23 +100,64 @@ class LazyGroup(TyperGroup):
             near = get_close_matches(cmd_name, self.verbs, n=1, cutoff=0.5)
             hint = f"did you mean `{ctx.command_path} {near[0]}`?" if near else f"{ctx.command_path} --help"
             raise UsageError(f"no verb '{cmd_name}'", hint=hint)
-        return _group(verb) if verb.is_group else _command(verb)
+        if verb.function is None:
+            return LazyGroup(package=verb.module, name=verb.name, help=help_text(verb.docstring), rich_markup_mode=None)
+        return _command(verb)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401, ARG002  # as list_commands
         """List each verb with the first line of its docstring."""
         if self.verbs:
             with formatter.section("Commands"):
-                formatter.write_dl([(verb.name, headline(verb)) for verb in self.verbs.values()])
+                formatter.write_dl([(verb.name, verb.headline) for verb in self.verbs.values()])
 
 
-def _group(verb: Verb) -> LazyGroup:
-    return LazyGroup(package=verb.module, name=verb.name, help=help_text(import_module(verb.module).__doc__ or ""), rich_markup_mode=None)
+class _Command(TyperCommand):
+    """A command that checks what was typed before it runs."""
+
+    needs: Mapping[str, tuple[str, ...]]
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401  # typer keeps its base class private
+        for name, others in self.needs.items():
+            source = ctx.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE" and all(ctx.params[other] in _IDLE for other in others):
+                wanted = " or ".join(self._option(other) for other in others)
+                raise UsageError(f"{self._option(name)} does nothing without {wanted}", hint=f"{ctx.command_path} --help")
+        return super().invoke(ctx)
+
+    def _option(self, name: str) -> str:
+        return next(each.opts[0] for each in self.params if each.name == name)
 
 
 def _command(verb: Verb) -> TyperCommand:
-    module = import_module(verb.module)
+    run = verb.run()
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name=verb.name, cls=command_class(getattr(module, "NEEDS", {})), help=help_text(module.__doc__ or ""))(module.run)
+    app.command(name=verb.name, cls=_Command, help=help_text(verb.docstring))(run)
     command = get_command(app)
-    assert isinstance(command, TyperCommand), command
+    assert isinstance(command, _Command), command
+    command.needs = getattr(run, "needs", {})
     return command
+
+
+def help_text(docstring: str) -> str:
+    """Mark indented paragraphs as verbatim, with long commands continued on further lines as a shell reads them."""
+    return "\n\n".join(_paragraph(each) for each in docstring.strip().split("\n\n"))
+
+
+def _paragraph(text: str) -> str:
+    lines = text.splitlines()
+    if not all(line.startswith(_INDENT) for line in lines):
+        return text
+    return "\n".join([_VERBATIM, *(_folded(line) for line in lines)])
+
+
+def _folded(line: str) -> str:
+    if len(line) <= WIDTH or not line.startswith(f"{_INDENT}agentload "):
+        return line
+    first, *parts = _SEAM.split(line)
+    folded = [first]
+    for part in parts:
+        if len(f"{folded[-1]} {part} \\") <= WIDTH:
+            folded[-1] += f" {part}"
+        else:
+            folded.append(_INDENT + _DEEPER + part)
+    return " \\\n".join(folded)

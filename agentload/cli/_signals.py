@@ -1,19 +1,32 @@
-"""Hear Ctrl-C, SIGTERM and a closed terminal while an event loop runs."""
+"""Hear Ctrl-C, SIGTERM and a closed terminal, and put back what they did before."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def handled(handlers: Mapping[int, Callable[[int, Any], object]]) -> Iterator[None]:
+    """Have signals handled so."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
 def heard(stop: Callable[[], None]) -> Iterator[None]:
-    """Call *stop* for each of them, and put back what they did before: the loop would have them kill us. `nohup` stays as it is."""
-    loop = asyncio.get_running_loop()
+    """Call *stop* for each of them while an event loop runs, which would have them kill us afterwards. `nohup` stays as it is."""
+    from asyncio import get_running_loop  # which `agentload --help` does without
+
+    loop = get_running_loop()
     terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream.isatty()]
 
     def hung_up() -> None:

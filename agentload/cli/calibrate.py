@@ -1,11 +1,4 @@
-"""Write a script that calibrates the scales of an FP8 KV cache on prompts of your own trace, at their own lengths.
-
-The script runs where the model is, with llm-compressor; agentload itself needs neither. Its result is one more arm to be asked.
-
-For example:
-
-    agentload calibrate traces/mine.jsonl --model meta-llama/Llama-3.1-8B-Instruct --out calibrate
-"""
+"""Calibration of an FP8 KV cache on your own prompts."""
 
 from __future__ import annotations
 
@@ -25,7 +18,7 @@ from agentload.run.files import load_traces
 LITERAL_WANTED = 0.5
 
 
-def run(
+def calibrate(
     traces: Annotated[list[str], typer.Argument(help="Trace files, or names of shipped traces.")],
     *,
     model: Annotated[str, typer.Option(help="Model to calibrate: a name of the Hugging Face hub, or a folder.")],
@@ -36,6 +29,14 @@ def run(
     ] = "tensor",
     seed: Annotated[int, typer.Option(help="Equal seeds draw equal prompts.")] = 0,
 ) -> None:
+    """Write a script that calibrates the scales of an FP8 KV cache on prompts of your own trace, at their own lengths.
+
+    The script runs where the model is, with llm-compressor; agentload itself needs neither. Its result is one more arm to be asked.
+
+    For example:
+
+        agentload calibrate traces/mine.jsonl --model meta-llama/Llama-3.1-8B-Instruct --out calibrate
+    """
     if prompts < 1:
         raise UsageError(f"--prompts must be at least 1, got {prompts}")
     chosen = _strategy(strategy)

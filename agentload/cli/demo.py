@@ -1,8 +1,4 @@
-"""Compare three KV-cache configurations on emulated servers and write the decision report, in under a minute.
-
-Nothing to install and no GPU: the servers follow a published deployment (gpt-oss-20b on an H100: BF16, FP8, FP8 that skips sliding-window
-layers). Two small traces are replayed live, every call is stored in DuckDB, and the advisor decides.
-"""
+"""The demo: three arms, two small traces, one report."""
 
 from __future__ import annotations
 
@@ -28,12 +24,17 @@ PAIRS: Final = 4
 LOAD: Final = Load(speed=2.0, wait_cap_s={"user": 0.3, "tool": 0.1})
 
 
-def run(
+def demo(
     *,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report and its database.")] = Path("reports/demo"),
     profile: Annotated[str, typer.Option(help="Another shipped profile to play on.")] = "gpt-oss-20b-h100",
     seed: Annotated[int, typer.Option(help="Seed of the servers' noise and of the order of the arms.")] = 0,
 ) -> None:
+    """Compare three KV-cache configurations on emulated servers and write the decision report, in under a minute.
+
+    Nothing to install and no GPU: the servers follow a published deployment (gpt-oss-20b on an H100: BF16, FP8, FP8 that skips
+    sliding-window layers). Two small traces are replayed live, every call is stored in DuckDB, and the advisor decides.
+    """
     database = out / "demo.duckdb"
     out.mkdir(parents=True, exist_ok=True)
     study = Replay(

@@ -1,18 +1,177 @@
-"""Check whether this machine can measure, and say what to mend.
+"""Check this machine: one function a check, each returns what it saw and what to do about it."""
 
-Exits with 1 if a check failed; a warning names what a run here would lose.
-"""
+from __future__ import annotations
 
-from typing import Annotated
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
 import typer
 
-from agentload.cli._checks import CHECKS
-from agentload.cli._output import print_json
+from agentload import __version__, builtin
+from agentload.cli._print import print_json
 from agentload.errors import AgentloadError
+from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
+
+# Switching stamps on took 3 ms where it was measured (Linux 6.18); half a second of patience is enough to say no.
+ATTEMPTS: Final = 25
+ATTEMPT_S: Final = 0.02
+
+LIBRARIES: Final = ("aiohttp", "duckdb", "httptools", "msgspec", "numpy", "openai", "polars", "pyarrow", "scipy", "typer")
+REINSTALL: Final = "reinstall: pip install --force-reinstall agentload"
+
+# A stream is one socket: two thousand of them, and the other ends if the server is on this machine too.
+FILES_WANTED: Final = 4_096
+# One dispatcher and one worker; the emulator, if it runs here too, wants its own core.
+CORES_WANTED: Final = 2
+# A day of 50,000 chunks/s at 2 bytes a stamp is about 9 GB; below 2 GB even a short run with --keep-raw may not fit.
+DISK_WANTED_BYTES: Final = 2 * 1024**3
+# Reading these takes no system call; any other costs microseconds a stamp.
+FAST_CLOCKS: Final = frozenset({"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"})
 
 
-def run(*, json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """State what one check saw, and what to do unless all is well."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    seen: str
+    advice: str | None = None
+
+
+def _check(name: str, seen: str, *, warn: str | None = None, fail: str | None = None) -> Check:
+    return Check(name=name, state="fail" if fail else "warn" if warn else "ok", seen=seen, advice=fail or warn)
+
+
+def _python() -> Check:
+    """Name the versions of Python and of agentload."""
+    return _check("python", f"{platform.python_implementation()} {platform.python_version()}, agentload {__version__}")
+
+
+def _system() -> Check:
+    """Check the operating system: only Linux stamps packets for us."""
+    seen = f"{platform.system()} {platform.release()} {platform.machine()}"
+    elsewhere = "measure from Linux: elsewhere stamps are taken in user space"
+    return _check("system", seen, warn=None if platform.system() == "Linux" else elsewhere)
+
+
+def _cores() -> Check:
+    """Check the number of cores that this process may use."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    few = "few streams only: the load generator would wait for itself, and such runs are void"
+    return _check("cores", str(count), warn=few if count < CORES_WANTED else None)
+
+
+def _open_files() -> Check:
+    """Check how many sockets may be open at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _check("open files", "unlimited")
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    few = f"more than {soft // 2:,} streams need `ulimit -n {wanted}`"
+    return _check("open files", f"{soft:,}", warn=few if soft < FILES_WANTED else None)
+
+
+def _clock() -> Check:
+    """Check that reading the clock is cheap and fine-grained."""
+    resolution_ns = time.get_clock_info("monotonic").resolution * 1e9
+    source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    name = source.read_text().strip() if source.is_file() else None
+    dear = "stamps cost a system call each: prefer a machine whose clock source is tsc"
+    seen = f"{'unknown source' if name is None else name}, {resolution_ns:.0f} ns"
+    return _check("clock", seen, warn=None if name is None or name in FAST_CLOCKS else dear)
+
+
+def _kernel_timestamps() -> Check:
+    """Check that the kernel stamps what is sent and received, by sending a few bytes over 127.0.0.1."""
+    sent, received = _stamps()
+    seen = f"send {'yes' if sent else 'no'}, receive {'yes' if received else 'no'}"
+    coarse = "stamps are taken in user space (stamp_source = 'user'): keep streams few and the machine quiet"
+    return _check("kernel timestamps", seen, warn=None if sent and received else coarse)
+
+
+def _stamps() -> tuple[bool, bool]:
+    """Return whether a byte over a loopback connection came back with a send stamp, and with a receive stamp."""
+    sent = received = False
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=1) as near:
+        far, _ = server.accept()
+        with far:
+            far.settimeout(1)
+            near.setblocking(False)  # so that an empty error queue is no reason to wait
+            if not (stamp_sent(near) and stamp_received(far)):
+                return False, False
+            # The first socket of a machine that asks for stamps switches them on, in the background: the first bytes may miss theirs.
+            for _attempt in range(ATTEMPTS):
+                near.sendall(b"x")
+                received = received_ns(far.recvmsg(1, ANCILLARY_BYTES)[1]) is not None or received
+                sent = bool(sent_ns(near)) or sent
+                if sent and received:
+                    break
+                time.sleep(ATTEMPT_S)
+    return sent, received
+
+
+def _working_directory() -> Check:
+    """Check that journals and databases can be written here."""
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free
+    try:
+        with tempfile.TemporaryFile(dir=here):
+            pass
+    except OSError as error:
+        return _check("working directory", f"{here}: {error.strerror}", fail="change to a directory that you can write to")
+    scarce = "free some disk space: a full disk ends a run"
+    return _check("working directory", f"{here}, {free / 1024**3:.1f} GiB free", warn=scarce if free < DISK_WANTED_BYTES else None)
+
+
+def _libraries() -> Check:
+    """Check that the main libraries are installed, and name their versions."""
+    missing = []
+    present = []
+    for name in LIBRARIES:
+        try:
+            present.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    return _check("libraries", f"missing: {', '.join(missing)}", fail=REINSTALL) if missing else _check("libraries", ", ".join(present))
+
+
+def _shipped(kind: builtin.Kind) -> Check:
+    """Check that the data that travels with the package is found."""
+    found = builtin.names(kind)
+    return _check(kind, ", ".join(found) or "none found", fail=None if found else REINSTALL)
+
+
+CHECKS: Final[tuple[Callable[[], Check], ...]] = (
+    _python,
+    _system,
+    _cores,
+    _open_files,
+    _clock,
+    _kernel_timestamps,
+    _working_directory,
+    _libraries,
+    lambda: _shipped("profiles"),
+    lambda: _shipped("traces"),
+    lambda: _shipped("presets"),
+)
+
+
+def doctor(*, json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False) -> None:
+    """Check whether this machine can measure, and say what to mend.
+
+    Exits with 1 if a check failed; a warning names what a run here would lose.
+    """
     checks = tuple(check() for check in CHECKS)
     if json:
         print_json(checks)

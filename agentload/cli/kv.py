@@ -1,44 +1,33 @@
-"""Compute what a KV cache takes: bytes a token, pages, pool tokens and concurrency of BF16, FP8 and FP8 that skips windows.
-
-MODEL is a config.json, a folder with one, or the name of a model in the local Hugging Face cache; nothing is downloaded. In its place
---shape says what the model is made of. The pool is what --kv-memory says, or what the GPU's memory leaves beside the weights. Below the
-sizes stand published rules for KV caches: which hold for the vLLM of today, and what they come to for this model.
-
-For example:
-
-    agentload kv ~/models/gemma-3-27b-it --kv-memory 40G --max-model-len 32768
-
-    agentload kv openai/gpt-oss-20b --gpu H100 --weights 13.7
-
-    agentload kv --shape layers=32,kv_heads=8,head_dim=128 --max-model-len 32768 --kv-memory 40G
-"""
+"""Sizes of KV caches."""
 
 from __future__ import annotations
 
 import json as jsons
 import re
-from typing import Annotated
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
 
 import typer
 
-from agentload.cli._output import print_json
-from agentload.cli._rules import rules as lines
-from agentload.cli._table import table
+from agentload.cli._print import ABSENT, print_json, print_table
 from agentload.endpoints.weights import config_file
 from agentload.errors import ProfileError, UsageError
 from agentload.kvmath.compare import LayerSize, Size, cautions, layer_sizes, sharded, sizes
 from agentload.kvmath.config import model_shape, shape_of
 from agentload.kvmath.gpus import NAMES, gpu_named
 from agentload.kvmath.pool import GIB
-from agentload.kvmath.practice import Advice, Subject, advice
+from agentload.kvmath.practice import GUIDE, Advice, Subject, advice
 from agentload.kvmath.vllm import USUAL_STEP
 from agentload.kvmath.vllm import batched_tokens as usual_step
 from agentload.model.profile import Gpu, ModelShape
 
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+WIDTH: Final = 96
+HEAD: Final = ("published rule", "today", "what holds, and what it comes to here")
+UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def run(
+def kv(
     model: Annotated[str | None, typer.Argument(help="config.json, a folder with one, or a model in the local Hugging Face cache.")] = None,
     *,
     shape: Annotated[
@@ -60,6 +49,20 @@ def run(
     rules: Annotated[bool, typer.Option("--rules/--no-rules", help="Say what published rules come to for this model.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
+    """Compute what a KV cache takes: bytes a token, pages, pool tokens and concurrency of BF16, FP8 and FP8 that skips windows.
+
+    MODEL is a config.json, a folder with one, or the name of a model in the local Hugging Face cache; nothing is downloaded. In its place
+    --shape says what the model is made of. The pool is what --kv-memory says, or what the GPU's memory leaves beside the weights. Below the
+    sizes stand published rules for KV caches: which hold for the vLLM of today, and what they come to for this model.
+
+    For example:
+
+        agentload kv ~/models/gemma-3-27b-it --kv-memory 40G --max-model-len 32768
+
+        agentload kv openai/gpt-oss-20b --gpu H100 --weights 13.7
+
+        agentload kv --shape layers=32,kv_heads=8,head_dim=128 --max-model-len 32768 --kv-memory 40G
+    """
     whole, is_multimodal = _model(model, shape, weights, max_model_len)
     made = sharded(whole, tensor_parallel)
     length = max_model_len or made.max_len
@@ -100,18 +103,15 @@ def _print(subject: Subject, told: tuple[Advice, ...], *, assumed: str) -> None:
         f"tokens, read {subject.batched_tokens:,} at a time{assumed}\n"
     )
     layers = layer_sizes(subject.shape, block_tokens=subject.block_tokens)
-    for line in table(("layers", "count", "B/token bf16", "fp8", "page B bf16", "fp8"), [_layer_cells(each) for each in layers]):
-        print(line)
+    print_table(("layers", "count", "B/token bf16", "fp8", "page B bf16", "fp8"), [_layer_cells(each) for each in layers])
     print()
     head = ("arm", "B/token", "page B", "pages", "pool tokens", "requests of full length", "pool")
-    for line in table(head, [_cells(each) for each in subject.sizes]):
-        print(line)
+    print_table(head, [_cells(each) for each in subject.sizes])
     for caution in cautions(subject.shape):
         print(f"\nnote: {caution}")
     if told:
         print()
-        for line in lines(told):
-            print(line)
+        print(*_rules(told), sep="\n")
 
 
 def _model(model: str | None, shape: str | None, weights: float | None, length: int | None) -> tuple[ModelShape, bool]:
@@ -162,18 +162,27 @@ def _bytes(text: str) -> int:
 
 def _cells(size: Size) -> tuple[str, ...]:
     if size.pool_tokens is None or size.concurrency is None:
-        return (size.arm, f"{size.bytes_per_token:,}", f"{size.page_bytes:,}", "–", "too small for one request", "–", "–")
-    against = "–" if size.against_first is None else f"{size.against_first:.2f}x"
-    return (
-        size.arm,
-        f"{size.bytes_per_token:,}",
-        f"{size.page_bytes:,}",
-        f"{size.pages:,}",
-        f"{size.pool_tokens:,}",
-        f"{size.concurrency:.2f}",
-        against,
-    )
+        room = (ABSENT, "too small for one request", ABSENT, ABSENT)
+    else:
+        against = ABSENT if size.against_first is None else f"{size.against_first:.2f}x"
+        room = (f"{size.pages:,}", f"{size.pool_tokens:,}", f"{size.concurrency:.2f}", against)
+    return (size.arm, f"{size.bytes_per_token:,}", f"{size.page_bytes:,}", *room)
 
 
 def _layer_cells(layer: LayerSize) -> tuple[str, ...]:
     return (layer.kind, str(layer.layers), *(f"{each:,}" for each in (*layer.token_bytes, *layer.page_bytes)))
+
+
+def _rules(found: Sequence[Advice]) -> Iterator[str]:
+    """Yield the lines of a table whose last column is wrapped: what rules come to, and whether they still hold."""
+    cells = [HEAD, *((each.rule, each.today, _text(each)) for each in found)]
+    first, second = (max(len(line[place]) for line in cells) for place in (0, 1))
+    for name, today, text in cells:
+        begins = f"{name.ljust(first)}  {today.ljust(second)}  "
+        yield textwrap.fill(text, len(begins) + WIDTH, initial_indent=begins, subsequent_indent=" " * len(begins))
+    yield f"guide: {GUIDE}"
+
+
+def _text(found: Advice) -> str:
+    here = "" if found.here is None else f" Here: {found.here}."
+    return f'"{found.published}" ({found.source.replace(f"{GUIDE},", "guide")}): {found.because}.{here}'

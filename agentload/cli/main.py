@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from agentload import __version__
 from agentload.cli._lazy import LazyGroup
+from agentload.cli._signals import handled
 from agentload.errors import AgentloadError, GateError, InterruptError, UsageError
 
 FAILED: Final = 1
@@ -51,12 +52,8 @@ def _root(
 def _interruptible() -> Iterator[None]:
     """Have SIGTERM and a closed terminal do what Ctrl-C does: verbs then end the servers that they started. `nohup` stays as it is."""
     ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.signal(number, signal.default_int_handler) for number in ends if signal.getsignal(number) == signal.SIG_DFL}
-    try:
+    with handled({number: signal.default_int_handler for number in ends if signal.getsignal(number) == signal.SIG_DFL}):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def main() -> int:

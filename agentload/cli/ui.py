@@ -1,14 +1,6 @@
-"""Show runs, decisions, comparisons and jobs in a browser, and what is running while it runs.
+"""Pages for a browser."""
 
-The pages are read-only, ask nothing of the network and answer to this machine alone. They live beside a run: the database is opened for
-an instant, progress comes from the journals. Ctrl-C ends.
-
-For example:
-
-    agentload ui
-
-    agentload ui --db agentload.duckdb --db /var/lib/agentload/watch.duckdb --port 9000
-"""
+from __future__ import annotations
 
 import sys
 from pathlib import Path
@@ -16,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from agentload.cli import _decide as opt
+from agentload.cli._options import Policy, Profile, setting
 from agentload.ui.guard import is_loopback
 from agentload.ui.server import Options, Running, check
 from agentload.ui.server import run as serve
@@ -24,7 +16,7 @@ from agentload.ui.server import run as serve
 USUAL: Final = (Path("agentload.duckdb"), Path("watch.duckdb"))
 
 
-def run(
+def ui(
     *,
     db: Annotated[
         list[Path] | None, typer.Option(help="DuckDB file; may be given more than once. agentload.duckdb and watch.duckdb when omitted.")
@@ -34,16 +26,27 @@ def run(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Name that browsers may call this server by, besides localhost; may be given more than once.")
     ] = None,
-    policy: opt.Policy = None,
-    profile: opt.Profile = None,
+    policy: Policy = None,
+    profile: Profile = None,
     seconds: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.", min=0)] = None,
 ) -> None:
+    """Show runs, decisions, comparisons and jobs in a browser, and what is running while it runs.
+
+    The pages are read-only, ask nothing of the network and answer to this machine alone. They live beside a run: the database is opened for
+    an instant, progress comes from the journals. Ctrl-C ends.
+
+    For example:
+
+        agentload ui
+
+        agentload ui --db agentload.duckdb --db /var/lib/agentload/watch.duckdb --port 9000
+    """
     options = Options(
         databases=tuple(db or [each for each in USUAL if each.exists()] or USUAL[:1]),
         host=host,
         port=port,
         names=tuple(allow_host or ()),
-        setting=opt.setting(policy),
+        setting=setting(policy),
         profile=profile,
     )
     check(options)

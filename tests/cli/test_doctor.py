@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agentload import builtin
-from agentload.cli import _checks, _stamps, doctor
+from agentload.cli import doctor
 from agentload.cli import main as cli
-from agentload.cli._checks import Check
+from agentload.cli.doctor import Check
 
 FINE = Check(name="python", state="ok", seen="CPython 3.11.7")
 POOR = Check(name="open files", state="warn", seen="256", advice="more than 128 streams need `ulimit -n 4096`")
@@ -48,7 +48,7 @@ def test_json_holds_what_the_lines_hold(monkeypatch: pytest.MonkeyPatch, capsys:
 
 @pytest.mark.loopback
 def test_every_check_answers_on_this_machine() -> None:
-    checks = [check() for check in _checks.CHECKS]
+    checks = [check() for check in doctor.CHECKS]
     assert len({check.name for check in checks}) == len(checks)
     assert [check.name for check in checks if (check.state == "ok") != (check.advice is None)] == []
 
@@ -67,7 +67,7 @@ def test_few_open_files_name_the_command_that_raises_them(
     monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], state: str, advice: str | None
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
-    check = _checks.open_files()
+    check = doctor._open_files()
     assert (check.state, check.advice) == (state, advice)
 
 
@@ -80,31 +80,31 @@ def test_few_open_files_name_the_command_that_raises_them(
     ],
 )
 def test_missing_kernel_timestamps_are_a_warning(monkeypatch: pytest.MonkeyPatch, stamps: tuple[bool, bool], state: str, seen: str) -> None:
-    monkeypatch.setattr(_checks, "stamps_over_loopback", lambda: stamps)
-    check = _checks.kernel_timestamps()
+    monkeypatch.setattr(doctor, "_stamps", lambda: stamps)
+    check = doctor._kernel_timestamps()
     assert (check.state, check.seen) == (state, seen)
 
 
 @pytest.mark.loopback
 def test_a_kernel_that_refuses_timestamps_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_stamps, "stamp_sent", lambda _: False)
-    assert _stamps.stamps_over_loopback() == (False, False)
+    monkeypatch.setattr(doctor, "stamp_sent", lambda _: False)
+    assert doctor._stamps() == (False, False)
 
 
 def test_another_system_than_linux_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    assert _checks.system().state == "warn"
+    assert doctor._system().state == "warn"
 
 
 def test_a_missing_library_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_checks, "LIBRARIES", ("numpy", "no-such-library"))
-    check = _checks.libraries()
+    monkeypatch.setattr(doctor, "LIBRARIES", ("numpy", "no-such-library"))
+    check = doctor._libraries()
     assert (check.state, check.seen) == ("fail", "missing: no-such-library")
 
 
 def test_missing_data_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtin, "names", lambda _: ())
-    assert _checks.shipped("traces").state == "fail"
+    assert doctor._shipped("traces").state == "fail"
 
 
 def test_a_working_directory_that_takes_no_file_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -113,5 +113,5 @@ def test_a_working_directory_that_takes_no_file_fails(monkeypatch: pytest.Monkey
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    check = _checks.working_directory()
+    check = doctor._working_directory()
     assert (check.state, check.seen) == ("fail", f"{tmp_path}: Permission denied")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli import emulate
+from agentload.cli.servers import _names, emulate
 from agentload.errors import AgentloadError, ProfileError
 from tests.conftest import Spawn
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.loopback
 
 
 def test_a_profile_is_served_by_a_process_for_each_arm(capsys: pytest.CaptureFixture[str]) -> None:
-    emulate.run("llama-3.1-8b-h100", port=0, seconds=0.1)
+    emulate("llama-3.1-8b-h100", port=0, seconds=0.1)
     bf16, fp8, _, ready_made = capsys.readouterr().out.splitlines()
     urls = [line.split()[1] for line in (bf16, fp8)]
     assert [line.split()[0] for line in (bf16, fp8)] == ["bf16", "fp8"]
@@ -21,7 +21,7 @@ def test_a_profile_is_served_by_a_process_for_each_arm(capsys: pytest.CaptureFix
 
 
 def test_one_arm_is_served_here_and_logs_as_vllm_does(capsys: pytest.CaptureFixture[str]) -> None:
-    emulate.run("llama-3.1-8b-h100/fp8", port=0, seconds=0.05)
+    emulate("llama-3.1-8b-h100/fp8", port=0, seconds=0.05)
     out, log = capsys.readouterr()
     assert out == ""
     assert "GPU KV cache size: " in log
@@ -38,14 +38,14 @@ def test_one_arm_is_served_here_and_logs_as_vllm_does(capsys: pytest.CaptureFixt
     ],
 )
 def test_a_profile_may_be_a_path_and_an_arm_follows_the_last_slash(text: str, expected: tuple[str, tuple[str, ...]]) -> None:
-    assert emulate._names(text) == expected
+    assert _names(text) == expected
 
 
 def test_an_unknown_profile_or_arm_is_told_with_those_that_exist() -> None:
     with pytest.raises(AgentloadError, match="no profile 'nope'"):
-        emulate.run("nope", port=0)
+        emulate("nope", port=0)
     with pytest.raises(ProfileError, match="no arm 'fp9'") as caught:
-        emulate.run("llama-3.1-8b-h100/fp9", port=0)
+        emulate("llama-3.1-8b-h100/fp9", port=0)
     assert caught.value.hint == "it has: bf16, fp8"
 
 
@@ -53,7 +53,7 @@ def test_a_script_of_faults_is_checked_before_any_server_starts(tmp_path: Path) 
     script = tmp_path / "faults.yaml"
     script.write_text("faults: [{kind: nope}]")
     with pytest.raises(ProfileError, match=r"faults\.yaml: faults\[0\]\.kind: expected one of busy, "):
-        emulate.run("llama-3.1-8b-h100", port=0, faults=script)
+        emulate("llama-3.1-8b-h100", port=0, faults=script)
 
 
 def test_ctrl_c_stops_all_servers_without_a_word(spawn: Spawn) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import typer
 
-from agentload.cli._help import help_text
-from agentload.cli._lazy import LazyGroup
+from agentload.cli._lazy import LazyGroup, help_text
 
 ROOT = LazyGroup(package="agentload.cli", name="agentload", rich_markup_mode=None)
 CONTEXT = typer.Context(ROOT, info_name="agentload", terminal_width=80)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli import launch
+from agentload.cli.servers import _finished, launch
 from agentload.errors import GateError, InterruptError, LaunchError
 
 pytestmark = pytest.mark.loopback
@@ -30,14 +30,14 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_command_runs_while_the_servers_do_and_its_failure_is_told(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    launch.run(endpoints=file, command=["echo", "ran"], logs=file.parent)
+    launch(endpoints=file, command=["echo", "ran"], logs=file.parent)
     printed = capfd.readouterr()
     assert printed.out == "ran\n"
     assert printed.err.splitlines()[-1].startswith("a: stopped")
     with pytest.raises(LaunchError, match="'false' ended with code 1"):
-        launch.run(endpoints=file, command=["false"], logs=file.parent)
+        launch(endpoints=file, command=["false"], logs=file.parent)
     with pytest.raises(GateError, match="'sh' did not meet its gate"):
-        launch.run(endpoints=file, command=["sh", "-c", "exit 3"], logs=file.parent)
+        launch(endpoints=file, command=["sh", "-c", "exit 3"], logs=file.parent)
 
 
 # Says when it runs, notes SIGTERM, and takes its time to end.
@@ -68,7 +68,7 @@ def test_a_command_that_is_asked_to_stop_ends_in_its_own_time(tmp_path: Path, nu
     asking.start()
     try:
         with pytest.raises(InterruptError, match="was stopped"):
-            launch.finished([sys.executable, "-c", PATIENT, str(note)])
+            _finished([sys.executable, "-c", PATIENT, str(note)])
         assert signal.getsignal(number) is signal.default_int_handler
     finally:
         signal.signal(number, before)

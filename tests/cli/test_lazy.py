@@ -1,22 +1,45 @@
 import subprocess
 import sys
 from importlib import import_module
+from inspect import getdoc
 from pathlib import Path
 
 import pytest
 
-from agentload.cli._lazy import LazyGroup, Verb, headline, verbs
+from agentload.cli._lazy import LazyGroup, Verb, verbs
 from agentload.errors import UsageError
 
+PEOPLE = '''\
+"""What is said to people."""
+
+
+def greet(
+    *,
+    name: str = "you",
+) -> None:
+    """Greet somebody.
+
+    Politely.
+    """
+    print(_said(name))
+
+
+def two_words() -> None:
+    """Have two words."""
+
+
+def _said(name: str) -> str:
+    """Say it."""
+    return f"hello {name}"
+'''
 TREE = {
     "__init__.py": '"""Hold planted verbs."""\n',
     "main.py": "",
     "_shared.py": "",
-    "greet.py": '"""Greet somebody.\n\nPolitely.\n"""\n\ndef run(*, name: str = "you") -> None:\n    print("hello", name)\n',
-    "explode.py": '"""Explode on import."""\n\nraise RuntimeError("imported")\n',
-    "two_words.py": '"""Have two words."""\n\ndef run() -> None: ...\n',
+    "people.py": PEOPLE,
+    "explode.py": 'raise RuntimeError("imported")\n\n\ndef explode() -> None:\n    """Explode on import."""\n',
     "file/__init__.py": '"""Handle files."""\n',
-    "file/import_.py": '"""Import a file."""\n\ndef run(path: str) -> None:\n    print("imported", path)\n',
+    "file/named.py": 'def import_(path: str) -> None:\n    """Import a file."""\n    print("imported", path)\n',
 }
 
 
@@ -39,7 +62,7 @@ def invoke(package: str, *arguments: str) -> int | None:
     return code
 
 
-def test_a_files_name_is_the_verbs_name(house: str) -> None:
+def test_a_public_functions_name_is_the_verbs_name(house: str) -> None:
     assert [verb.name for verb in verbs(house)] == ["explode", "file", "greet", "two-words"]
     assert [verb.name for verb in verbs(f"{house}.file")] == ["import"]
 
@@ -88,17 +111,14 @@ def test_an_unknown_verb_of_a_group_names_the_nearest(house: str) -> None:
 
 def every_verb(package: str = "agentload.cli") -> list[Verb]:
     found = list(verbs(package))
-    return found + [inner for verb in found if verb.is_group for inner in every_verb(verb.module)]
+    return found + [inner for verb in found if verb.function is None for inner in every_verb(verb.module)]
 
 
-@pytest.mark.parametrize("verb", every_verb(), ids=lambda verb: verb.module)
+@pytest.mark.parametrize("verb", every_verb(), ids=lambda verb: f"{verb.module}.{verb.function}")
 def test_every_verb_says_what_it_does_in_one_line(verb: Verb) -> None:
-    module = import_module(verb.module)
-    line = headline(verb)
-    assert module.__doc__ is not None
-    assert line == module.__doc__.splitlines()[0]
-    assert line[-1] in ".?"
-    assert verb.is_group != callable(getattr(module, "run", None))  # a group may hold a verb `run`
+    documented = import_module(verb.module) if verb.function is None else verb.run()
+    assert verb.docstring == getdoc(documented)
+    assert verb.headline[-1] in ".?"
 
 
 def test_help_imports_no_verb_and_no_heavy_library() -> None:
@@ -106,4 +126,4 @@ def test_help_imports_no_verb_and_no_heavy_library() -> None:
     program = "import sys; from agentload.cli.main import main; sys.argv[1:] = ['--help']; main(); print(*sys.modules, file=sys.stderr)"
     loaded = set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr.split())
     heavy = {"aiohttp", "asyncio", "duckdb", "jinja2", "msgspec", "numpy", "openai", "polars", "pyarrow", "rich", "scipy"}
-    assert loaded & (heavy | {verb.module for verb in every_verb() if not verb.is_group}) == set()
+    assert loaded & (heavy | {verb.module for verb in every_verb()}) == set()

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from agentload.cli import matrix
+from agentload.cli.matrix import matrix
 from agentload.errors import UsageError
 from tests.cli.test_replay import AGENTLOAD
 from tests.conftest import Spawn
@@ -43,7 +43,7 @@ def test_a_dry_run_tells_cells_calls_minutes_and_cost_and_leaves_nothing_behind(
     path.write_text(
         TWO.replace("CONTEXTS", "contexts: 1k..4k, concurrency: {}").replace("gone: {endpoints", "new: {serve: org/m, windows: false} #")
     )
-    matrix.run(file=path, dry_run=True)
+    matrix(file=path, dry_run=True)
     assert capsys.readouterr().out.splitlines() == [
         "matrix: 8 cells",
         "  toy: bf16, fp8 × short, long",
@@ -64,7 +64,7 @@ def test_a_dry_run_tells_cells_calls_minutes_and_cost_and_leaves_nothing_behind(
         "assumed: 20 ms a token, 10,000 new prompt tokens a second, 2 min a start",
         "nothing was started (--dry-run)",
     ]
-    matrix.run(file=path, dry_run=True, json=True, only="new")
+    matrix(file=path, dry_run=True, json=True, only="new")
     said = json.loads(capsys.readouterr().out)
     assert said["cells"] == [["new", arm, workload] for arm in ("bf16", "fp8") for workload in ("short", "long")]
     assert said["steps"][0]["command"].startswith("agentload replay ")
@@ -73,16 +73,16 @@ def test_a_dry_run_tells_cells_calls_minutes_and_cost_and_leaves_nothing_behind(
 
 
 def test_a_preset_is_printed_for_the_model_that_one_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
-    matrix.run(preset="mini-lab", model="org/mine")
+    matrix(preset="mini-lab", model="org/mine")
     assert "  model: org/mine # a name, or a folder" in capsys.readouterr().out
 
 
 def test_it_is_either_a_file_or_a_preset() -> None:
     for given in ({}, {"file": Path("x"), "preset": "mini-lab"}):
         with pytest.raises(UsageError, match="either a file or --preset"):
-            matrix.run(**given)  # type: ignore[arg-type]  # by name
+            matrix(**given)  # type: ignore[arg-type]  # by name
     with pytest.raises(UsageError, match="--minutes must be positive"):
-        matrix.run(file=Path("x"), minutes=0)
+        matrix(file=Path("x"), minutes=0)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """An option that means nothing without another is refused, where it was silently left out of account."""
 
 import sys
-from importlib import import_module
 
 import pytest
 
@@ -41,6 +40,6 @@ def test_an_option_with_what_it_needs_is_taken(monkeypatch: pytest.MonkeyPatch, 
 
 def test_needs_name_parameters_that_there_are() -> None:
     for verb in verbs("agentload.cli"):
-        if (needs := getattr(import_module(verb.module), "NEEDS", None)) is not None:
-            known = import_module(verb.module).run.__annotations__.keys()
+        if verb.function is not None and (needs := getattr(verb.run(), "needs", None)) is not None:
+            known = verb.run().__annotations__.keys()
             assert {*needs, *(name for each in needs.values() for name in each)} <= known, verb.name

@@ -6,8 +6,8 @@ from inspect import Parameter, signature
 
 import pytest
 
-from agentload.cli import replay, simulate
 from agentload.cli._study import runs
+from agentload.cli.studies import replay, simulate
 from agentload.run.prepared import Place
 from agentload.study.fields import flags
 from agentload.study.kinds import Replay, Study
@@ -35,7 +35,7 @@ def test_a_verb_has_the_options_of_its_study_and_of_where_rows_go_and_gets_both(
 
 def test_verbs_that_play_a_load_have_all_of_its_options() -> None:
     for each in (replay, simulate):
-        assert set(signature(each.run).parameters) > LOAD
+        assert set(signature(each).parameters) > LOAD
 
 
 def test_a_study_that_is_printed_is_one_that_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:

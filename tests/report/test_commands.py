@@ -1,7 +1,6 @@
 """A suggested command is whole: it can be copied, and plays what the run played."""
 
 import shlex
-from importlib import import_module
 from typing import get_args
 
 import pytest
@@ -12,6 +11,7 @@ from typer.main import get_command
 
 from advisor import steps
 from advisor.policy import Slo
+from agentload.cli._lazy import verbs
 from agentload.report.commands import measured, suggested
 from agentload.report.parts import Made, RunFacts
 from agentload.study.argv import built, split
@@ -57,7 +57,8 @@ def refused(command: str) -> set[str]:
     """List the options of a command line that its verb does not have."""
     _, verb, *words = shlex.split(command)
     app = typer.Typer(add_completion=False)
-    app.command()(import_module(f"agentload.cli.{f'{verb}.{words[0]}' if verb == 'endpoints' else verb}").run)
+    group, name = ("agentload.cli.endpoints", words[0]) if verb == "endpoints" else ("agentload.cli", verb)
+    app.command()(next(each for each in verbs(group) if each.name == name).run())
     known = {name for param in get_command(app).params for name in (*param.opts, *param.secondary_opts)}
     return {word for word in words if word.startswith("--")} - known
 

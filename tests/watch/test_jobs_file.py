@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli.watch.run import run
+from agentload.cli.watch.executions import run
 from agentload.errors import AgentloadError
 from agentload.watch.jobs_file import add, environment_file, read_environment, read_jobs, remove
 from tests.cli.watch.jobs import watch_file

@@ -1,1 +1,144 @@
 """Look at the deployments that can be emulated, and fit one of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+from typing import Annotated
+
+import typer
+
+from agentload.builtin import find, names
+from agentload.cli._print import print_json
+from agentload.emulator.profile import parse, text
+from agentload.evidence.fit import fitted
+from agentload.kvmath.pool import pool_of
+from agentload.model.profile import ArmProfile, Profile
+from agentload.store.runs import run_named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One profile at a glance."""
+
+    name: str
+    title: str
+    arms: tuple[str, ...]
+    """Those that have a latency and can be played."""
+    accuracy_only: tuple[str, ...]
+
+
+def list_(*, json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
+    """List the profiles: what was published or fitted about a deployment, arm by arm."""
+    listed = tuple(_listed(name) for name in names("profiles"))
+    if json:
+        print_json(listed)
+        return
+    width = max((len(each.name) for each in listed), default=0)
+    for each in listed:
+        print(f"{each.name:<{width}}  {', '.join(each.arms) or '–'}")
+        print(f"{'':<{width}}  {each.title}")
+        if each.accuracy_only:
+            print(f"{'':<{width}}  accuracy only: {', '.join(each.accuracy_only)}")
+
+
+def _listed(name: str) -> Listed:
+    profile = parse(find("profiles", name).read_text(encoding="utf-8"), name=name)
+    return Listed(
+        name=name,
+        title=profile.title,
+        arms=tuple(arm.name for arm in profile.arms if arm.step is not None),
+        accuracy_only=tuple(arm.name for arm in profile.arms if arm.step is None),
+    )
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="Profile file, or the name of a shipped profile.")],
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
+) -> None:
+    """Show a profile: each arm's step time, KV pool and accuracy, what was fitted, and where the numbers come from.
+
+    For example:
+
+        agentload profile show gpt-oss-20b-h100
+    """
+    profile = parse(find("profiles", name).read_text(encoding="utf-8"), name=name)
+    if json:
+        print_json(profile)
+        return
+    print("\n".join(_shown(profile)))
+
+
+def _shown(profile: Profile) -> Iterator[str]:
+    yield f"{profile.name}: {profile.title}"
+    for arm in profile.arms:
+        yield ""
+        yield from _arm(arm)
+    yield ""
+    for said in ("published", "assumed", "fitted", "predicted", "extrapolates"):
+        yield fill(getattr(profile.provenance, said), width=120, initial_indent=f"{said:<14}", subsequent_indent=" " * 14)
+    for slo in profile.slos:
+        limits = (("TTFT", slo.ttft_ms), ("token latency", slo.tpot_ms), ("turn", slo.turn_ms))
+        said = ", ".join(f"{what} {value:g} ms" for what, value in limits if value is not None)
+        yield f"SLO           {slo.name}: {said} for {slo.share:.0%} of calls ({slo.source})"
+    if profile.price is not None:
+        yield f"price         {profile.price.usd_per_gpu_hour:g} USD a GPU and hour ({profile.price.source})"
+    for source in profile.sources:
+        yield f"source        {source.key}: {source.title}, {source.where}{f', {source.date}' if source.date else ''}"
+
+
+def _arm(arm: ArmProfile) -> Iterator[str]:
+    made = " (synthetic: no deployment was measured)" if arm.synthetic else ""
+    skipped = f", {', '.join(arm.skip_layers)} at two bytes" if arm.skip_layers else ""
+    yield f"{arm.name}: KV cache {arm.kv_dtype}{skipped}, {arm.gpu.name}, {arm.server.software}{made}"
+    step = arm.step
+    if step is None:
+        yield "  latency       unknown: this arm cannot be played"
+    else:
+        known = f"known up to a batch of {step.known_to_batch}"
+        yield f"  token latency {step.decode_ms:g} ms + {step.decode_ms_per_token:g} ms a cached token ({known})"
+        yield f"  prefill       {step.prefill_ms_per_token:g} ms a token + {step.prefill_ms_per_pair:g} ms a causal pair"
+        yield f"  KV pool       {pool_of(arm).tokens:,} tokens"
+    for score in arm.accuracy:
+        length = f" at {score.context_tokens:,}" if score.context_tokens else ""
+        yield f"  accuracy      {score.task}{length}: {score.percent:g} % ({score.source})"
+    if arm.note:
+        yield f"  note          {arm.note}"
+
+
+def fit(
+    database: Annotated[Path, typer.Argument(help="DuckDB file that a replay wrote.")],
+    *,
+    like: Annotated[str, typer.Option(help="Profile of the same model on the same hardware, with arms of the same names.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Profile file to write.")],
+    run: Annotated[str | None, typer.Option(help="Run to fit, or how its name begins; the one stored last when omitted.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print coefficients and errors as JSON.")] = False,
+) -> None:
+    """Fit a profile to a measured run, so that your own server can be simulated.
+
+    Hardware, model geometry and KV configuration are taken from a profile that is like it; the timing coefficients of each arm come from
+    the run's calls. The error on a quarter of the observations that were left out is printed and written into the file.
+
+    For example:
+
+        agentload profile fit agentload.duckdb --like llama-3.1-8b-h100 -o profiles/mine.yaml
+    """
+    made = fitted(database, run_named(database, run), like=like, name=out.stem)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text(made.profile), encoding="utf-8")
+    if json:
+        print_json(made.fits)
+        return
+    for arm, found in made.fits.items():
+        step = found.step
+        print(f"{arm}: {found.calls} calls; error is the median over what was left out")
+        decode = f"{step.decode_ms:.4g} ms + {step.decode_ms_per_token:.4g} ms a cached token"
+        prefill = f"{step.prefill_ms_per_token:.4g} ms a token + {step.prefill_ms_per_pair:.4g} ms a pair"
+        print(f"  token latency  {decode}  (error {found.itl_error.median:.1%})")
+        print(f"  prefill        {prefill}  (error {found.ttft_error.median:.1%})")
+        for note in found.notes:
+            print(f"  {note}")
+    print(f"{out}\n\nNext: agentload simulate TRACE --profile {out}")

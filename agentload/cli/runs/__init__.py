@@ -1,1 +1,239 @@
 """Look at stored runs, bring journals in, and be rid of what is not needed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from agentload.cli._print import ABSENT, notice, print_json, print_table, table, when
+from agentload.errors import AgentloadError, StoreError, UsageError
+from agentload.evidence.gaps import Gaps, gaps
+from agentload.store import loader
+from agentload.store import runs as stored
+from agentload.store.database import reading, writing
+from agentload.store.frames import Fault
+from agentload.store.places import journal_folder, journalled_runs, journals, raw_files
+from agentload.store.runs import ArmLine, BlockLine, LegLine, RunLine, RunSummary, lines, named, summary
+
+DB: Final = Path("agentload.duckdb")
+Read: TypeAlias = Annotated[Path, typer.Option(help="DuckDB file to read.")]
+ARMS: Final = ("arm", "calls", "ended", "model", "machine", "where")
+GAPS: Final = ("workload", "arm", "gaps", "chunk gap p50", "p95", "p99 ms", "token p50", "p95", "p99 ms")
+BLOCKS: Final = ("leg", "round", "pair", "block", "arm", "seconds", "drain", "calls", "ok", "tokens/s", "requests/s", "void")
+
+
+def list_(
+    *,
+    db: Read = DB,
+    json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
+) -> None:
+    """List the runs of a database, in the order in which they were stored.
+
+    For example:
+
+        agentload runs list --db agentload.duckdb
+    """
+    with reading(db) as connection:
+        runs = lines(connection)
+    if json:
+        print_json(runs)
+        return
+    head = ("run", "kind", "started (UTC)", "name", "arms", "blocks", "void", "calls", "ok", "status")
+    print_table(head, [_run(each) for each in runs])
+    for name in sorted(set(journalled_runs(db)) - {each.run_id for each in runs}):
+        notice(f"not loaded yet: {name} (agentload runs load {name} --db {db})")
+
+
+def _run(run: RunLine) -> tuple[str, ...]:
+    ok = f"{run.ok / run.calls:.1%}" if run.calls else ABSENT
+    counts = (str(run.blocks), str(run.void_blocks), f"{run.calls:,}")
+    return (run.run_id, run.kind, when(run.created_ns), run.name, ",".join(run.arms), *counts, ok, run.status)
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="Name of the run, or how it begins.", metavar="RUN")],
+    *,
+    db: Read = DB,
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show a run: its health, arms, how calls ended, latencies, and every block with what voided it.
+
+    Rates of a block leave out its drain tail. A chunk gap is what a reader sees, a token latency what the server takes for one token; they
+    differ where chunks carry several tokens.
+
+    For example:
+
+        agentload runs show 20261120-074205-1f3a
+    """
+    with reading(db) as connection:
+        found = summary(connection, name)
+        between = gaps(connection, found.run.run_id)
+    raw = raw_files(db, found.run.run_id)
+    if json:
+        print_json({"summary": found, "gaps": between, "raw": [str(path) for path in raw]})
+        return
+    print(*_lines(found, between), sep="\n")
+    if raw:
+        print(f"\nraw bytes of calls ({sum(path.stat().st_size for path in raw) / 1e6:,.1f} MB), a JSON line a call: zstdcat FILE")
+        for path in raw:
+            print(f"  {path}")
+
+
+def _lines(found: RunSummary, between: Sequence[Gaps]) -> Iterator[str]:
+    yield f"run {found.run.run_id}: {found.run.name}, {found.run.kind}, {found.run.status}"
+    trace, digest, design = (each or ABSENT for each in (found.trace, found.trace_hash, found.design))
+    yield f"trace {trace} ({digest}), {design}, seed {found.seed}, agentload {found.version}"
+    yield found.command
+    yield ""
+    yield from _health(found.legs)
+    yield ""
+    yield from table(ARMS, [_arm(each) for each in found.arms])
+    if between:
+        yield ""
+        yield from table(GAPS, [_gaps(each) for each in between])
+    if found.blocks:
+        yield ""
+        yield from table(BLOCKS, [_block(each) for each in found.blocks])
+
+
+def _health(legs: tuple[LegLine, ...]) -> Iterator[str]:
+    for leg in legs:
+        health = leg.health or {}
+        seconds = "" if leg.seconds is None else f" after {leg.seconds:,.1f} s"
+        yield f"leg {leg.leg} on {leg.host}: {leg.status}{seconds}"
+        figures = (
+            ("send lag p99", health.get("send_lag_p99_ms"), "{:.2f} ms"),
+            ("loop stall", health.get("loop_stall_max_ms"), "{:.1f} ms"),
+            ("coalesced reads", health.get("coalesced_share"), "{:.1%}"),
+            ("CPU", health.get("cpu_share"), "{:.0%}"),
+            ("busiest second", health.get("cpu_peak_share"), "{:.0%} of a core"),
+            ("workers", len(health.get("workers", ())) or None, "{}"),
+        )
+        known = [f"{name} {form.format(value)}" for name, value, form in figures if value is not None]
+        yield "  " + (", ".join(known) if known else "nobody watched the client")
+        if health.get("void"):
+            yield f"  void: {health['void']}"
+
+
+def _arm(arm: ArmLine) -> tuple[str, ...]:
+    ended = ", ".join(f"{count:,} {status}" for status, count in arm.statuses.items()) or ABSENT
+    calls = f"{sum(arm.statuses.values()):,}"
+    return arm.arm, calls, ended, arm.model or ABSENT, arm.machine or ABSENT, arm.url or arm.profile or ABSENT
+
+
+def _gaps(found: Gaps) -> tuple[str, ...]:
+    return found.workload, found.arm, f"{found.chunks:,}", *(f"{value:,.3f}" for value in (*found.chunk_ms, *found.token_ms))
+
+
+def _block(block: BlockLine) -> tuple[str, ...]:
+    def figure(value: float | None, form: str) -> str:
+        return ABSENT if value is None else form.format(value)
+
+    return (
+        str(block.leg),
+        str(block.round),
+        str(block.pair),
+        str(block.block),
+        block.arm,
+        figure(block.seconds, "{:,.1f}"),
+        figure(block.drain_share, "{:.0%}"),
+        f"{block.calls:,}",
+        f"{block.ok:,}",
+        figure(block.output_tokens_per_s, "{:,.1f}"),
+        figure(block.requests_per_s, "{:,.2f}"),
+        block.void or ("warm-up" if block.warmup else ""),
+    )
+
+
+def load(
+    names: Annotated[list[str] | None, typer.Argument(help="Runs, journal files, or folders of journals.", metavar="RUN")] = None,
+    *,
+    db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = DB,
+    json: Annotated[bool, typer.Option("--json", help="Print what was loaded as JSON.")] = False,
+) -> None:
+    """Load journals into a database: what a crash or a busy database left behind, or a whole database anew.
+
+    Names runs whose journals lie beside the database, journal files, or folders of them; without any, all journals beside the database.
+    Rows that are there already stay as they are, so loading twice does no harm.
+
+    For example:
+
+        agentload runs load 20261120-074205-1f3a
+
+        agentload runs load old.journal/20261120-074205-1f3a --db new.duckdb
+    """
+    wanted = {name: _files(name, db) for name in names or journalled_runs(db)}
+    if not wanted:
+        raise StoreError(f"no journals beside {db}", hint="name a journal file or folder: agentload runs load FILE --db DATABASE")
+    found = {name: loader.load(files, db) for name, files in wanted.items()}
+    if json:
+        print_json([{"name": name, "calls": each.calls, "stamps": each.stamps, "faults": each.faults} for name, each in found.items()])
+        return
+    for name, each in found.items():
+        print(f"{name}: {each.calls:,} calls, {each.stamps:,} stamps loaded")
+        for path, fault in each.faults:
+            print(f"  {path}: {_lost(fault)}")
+
+
+def _files(name: str, database: Path) -> tuple[Path, ...]:
+    path = Path(name)
+    found = journals(database, name) or ((path,) if path.is_file() else tuple(sorted(path.rglob("*.journal"))) if path.is_dir() else ())
+    if not found:
+        known = ", ".join(journalled_runs(database)[-8:])
+        hint = f"there are: {known}" if known else "name a journal file or folder"
+        raise StoreError(f"no journals of a run '{name}' beside {database}", hint=hint)
+    return found
+
+
+def _lost(fault: Fault) -> str:
+    match fault.kind:
+        case "torn":
+            return f"the last {fault.length:,} bytes were cut by a crash, or are being written just now"
+        case "damaged":
+            return f"{fault.length:,} bytes from byte {fault.offset:,} on are damaged; what is whole around them was loaded"
+
+
+def delete(
+    names: Annotated[list[str], typer.Argument(help="Names of runs, or how they begin.", metavar="RUN")],
+    *,
+    db: Annotated[Path, typer.Option(help="DuckDB file to delete from.")] = DB,
+    keep_journals: Annotated[bool, typer.Option("--keep-journals", help="Delete rows only.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what was deleted as JSON.")] = False,
+) -> None:
+    """Delete runs: their rows in the database and the journals beside it.
+
+    Asks first, unless --yes is given. With --keep-journals, `agentload runs load RUN` can bring a run back.
+
+    For example:
+
+        agentload runs delete 20261120-074205-1f3a
+    """
+    with reading(db) as connection:
+        runs = {each.run_id: each for each in (named(connection, name) for name in names)}
+    if not yes:
+        _ask(", ".join(f"{each.run_id} ({each.calls:,} calls)" for each in runs.values()))
+    deleted = []
+    for line in runs.values():
+        with writing(db) as connection:
+            stored.delete(connection, line.run_id)
+        files = () if keep_journals else journals(db, line.run_id)
+        if files:
+            shutil.rmtree(journal_folder(db, line.run_id))
+        deleted.append({"run_id": line.run_id, "calls": line.calls, "journals": len(files)})
+        if not json:
+            print(f"deleted {line.run_id}: {line.calls:,} calls, {len(files)} journal{'' if len(files) == 1 else 's'}")
+    if json:
+        print_json(deleted)
+
+
+def _ask(what: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("nobody to ask whether to delete", hint="--yes deletes without asking")
+    if not typer.confirm(f"delete {what}?", err=True):
+        raise AgentloadError("nothing was deleted")

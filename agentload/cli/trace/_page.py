@@ -7,8 +7,7 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from agentload.cli.trace._lines import duration, field_row, gib, percent
-from agentload.cli.trace._seen import Seen
+from agentload.cli.trace._seen import LENGTHS, Seen, arm_rows, duration, length_rows
 from agentload.report.charts.draw import FILTERS
 from agentload.report.charts.spec import Axis, Mark, Plot, Series
 from agentload.report.format import number
@@ -31,20 +30,10 @@ def page(seen: Seen) -> str:
         seen=seen,
         facts=_facts(found),
         plots=[*_lengths(found), *_growth(found), *_arrivals(found), *_over_time(seen.load)],
-        head=("", "count", *(f"q{share * 100:g}" for share in SHARES), "mean"),
-        rows=[field_row(name, found.fields[name]) for name in sorted(found.fields, key=lambda name: name.partition("@")[::-1])],
-        pools=[(number(tokens), percent(share)) for tokens, share in seen.load.hits.items()],
-        arms=[
-            (
-                arm.arm,
-                number(arm.kv_bytes_per_token),
-                number(arm.pool_tokens),
-                percent(arm.hit_ratio),
-                gib(arm.running_gib),
-                gib(arm.live_gib),
-            )
-            for arm in seen.arms
-        ],
+        head=("", *LENGTHS),
+        rows=length_rows(found),
+        pools=[(number(tokens), f"{share:.1%}") for tokens, share in seen.load.hits.items()],
+        arms=arm_rows(seen),
         style=Markup(html.style()),  # noqa: S704  # our own files
     )
 
@@ -56,7 +45,7 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
         ("calls", number(found.turns)),
         ("prompt tokens", number(found.reuse.tokens)),
         ("starts within", duration(found.last_start_s)),
-        ("reuse if nothing is forgotten", percent(found.reuse.share)),
+        ("reuse if nothing is forgotten", f"{found.reuse.share:.1%}"),
     ]
     return facts if found.arrivals_cv is None else [*facts, ("CV of the gaps between starts", f"{found.arrivals_cv:.2f}")]
 

@@ -1,19 +1,29 @@
-"""What `trace show` has to say, as data: the overview, and what each arm of a profile makes of it."""
+"""What `trace show` has to say, as data and as lines: the overview, what each arm of a profile makes of it, what production does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from agentload.builtin import find
+from agentload.cli._options import production
+from agentload.cli._print import table
 from agentload.emulator.profile import arm as arm_of
 from agentload.emulator.profile import parse
+from agentload.exposition.likeness import Figures, Likeness, Spread, likeness
 from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
-from agentload.tracefile.load import Load, load
-from agentload.tracefile.overview import Overview, overview
+from agentload.report.format import number, plural
+from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, Load, load
+from agentload.tracefile.overview import SHARES, Overview, overview
+
+LENGTHS: Final = ("count", *(f"q{share * 100:g}" for share in SHARES), "mean")
+ARMS: Final = ("arm", "KV bytes/token", "pool tokens", "reuse", "calls hold at most", "sessions hold at most")
+_COMPARED: Final = (0.5, 0.9, 0.99)
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +84,99 @@ def _on_arm(arm: ArmProfile, pool_tokens: int, found: Load) -> OnArm:
         running_gib=max(found.running_tokens, default=0) * size / GIB,
         live_gib=max(found.live_tokens, default=0) * size / GIB,
     )
+
+
+def beside(found: Overview, source: str) -> tuple[Likeness, ...]:
+    """Compare a trace with the metrics that `prometheus=URL|FILE` names."""
+    prompt, output = (
+        Spread(mean=field.mean, quantiles={share: field.quantiles[SHARES.index(share)] for share in _COMPARED})
+        for field in (found.fields["context"], found.fields["output"])
+    )
+    return tuple(likeness(Figures(prompt=prompt, output=output, cached=found.reuse.share), production(source)))
+
+
+def lines(seen: Seen) -> Iterator[str]:
+    """Yield what is shown on a terminal, line by line."""
+    found = seen.overview
+    spawned = f" ({number(found.spawned)} of them spawned)" if found.spawned else ""
+    yield f"{seen.name} (seed {seen.seed}): {plural(found.sessions, 'session')}{spawned}, {plural(found.turns, 'call')}"
+    if len(found.workloads) > 1:
+        yield ", ".join(f"{name} {number(count)}" for name, count in sorted(found.workloads.items()))
+    yield ""
+    yield from table(("lengths in tokens", *LENGTHS), length_rows(found))
+    yield ""
+    yield from table(
+        ("context at call", *(number(growth.call) for growth in found.growth)),
+        [
+            ("sessions", *(number(growth.sessions) for growth in found.growth)),
+            ("q50", *(number(growth.q50) for growth in found.growth)),
+            ("q90", *(number(growth.q90) for growth in found.growth)),
+        ],
+    )
+    yield ""
+    yield from _over_time(found, seen.load)
+    yield ""
+    events = ", ".join(f"{event or 'plain calls'} {reuse.share:.1%}" for event, reuse in sorted(found.reuse_by_event.items()))
+    yield f"reuse, nothing forgotten  {found.reuse.share:.1%}{f' ({events})' if len(found.reuse_by_event) > 1 else ''}"
+    for tokens, share in seen.load.hits.items():
+        yield f"reuse, {number(tokens)} tokens kept  {share:.1%}"
+    if seen.arms:
+        yield ""
+        yield from table(ARMS, arm_rows(seen))
+
+
+def length_rows(found: Overview) -> list[tuple[str, ...]]:
+    """Return a row a field: its count, as many quantiles as `SHARES`, and its mean."""
+    rows = []
+    for name, summary in sorted(found.fields.items(), key=lambda field: field[0].partition("@")[::-1]):
+        unit = " (s)" if name.startswith("wait") else ""
+        figures = (_figure(name, value) for value in (*summary.quantiles, summary.mean))
+        rows.append((f"{name}{unit}", number(summary.count), *figures))
+    return rows
+
+
+def arm_rows(seen: Seen) -> list[tuple[str, ...]]:
+    """Return a row an arm, under the words of `ARMS`."""
+    return [
+        (
+            arm.arm,
+            number(arm.kv_bytes_per_token),
+            number(arm.pool_tokens),
+            f"{arm.hit_ratio:.1%}",
+            f"{arm.running_gib:,.1f} GiB",
+            f"{arm.live_gib:,.1f} GiB",
+        )
+        for arm in seen.arms
+    ]
+
+
+def duration(seconds: float) -> str:
+    """Print a span of time in the unit that suits it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+
+
+def _figure(name: str, value: float) -> str:
+    if name.startswith("thinking"):
+        return f"{value:.2f}"
+    return f"{value:,.2f}" if name.startswith("wait") and value < 10 else number(value)
+
+
+def _over_time(found: Overview, load: Load) -> Iterator[str]:
+    rate = (found.sessions - found.spawned) / found.last_start_s if found.last_start_s else 0.0
+    spread = "" if found.arrivals_cv is None else f", CV of the gaps {found.arrivals_cv:.2f}"
+    yield f"starts           {_sparkline(found.arrivals)}  {rate:.3g} a second over {duration(found.last_start_s)}{spread}"
+    if not load.calls:
+        return
+    over = duration(load.span_s * len(load.running))
+    yield f"calls at once    {_sparkline(load.running)}  at most {number(max(load.running))} over {over}"
+    yield f"their tokens     {_sparkline(load.running_tokens)}  at most {number(max(load.running_tokens))}"
+    yield f"session tokens   {_sparkline(load.live_tokens)}  at most {number(max(load.live_tokens))}"
+    partly = f"the first {plural(load.calls, 'call')}, " if load.calls < found.turns else ""
+    yield f"({partly}each at {PREFILL_TOKENS_PER_S:,.0f} prompt and {DECODE_TOKENS_PER_S:g} output tokens a second, no queue)"
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    top = max(values, default=0)
+    return "".join(_BLOCKS[min(7, int(8 * value / top))] if top else _BLOCKS[0] for value in values)

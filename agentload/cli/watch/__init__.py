@@ -13,3 +13,13 @@ Jobs live in a file, watch.yaml, with their database beside it:
 
 The first usable run of a job is the reference; each later one is held against it, turn by turn on the same bytes.
 """
+
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+DEFAULT: Final = Path("watch.yaml")
+
+JobsFile: TypeAlias = Annotated[Path, typer.Option("--file", "-f", help="Jobs file; its database lies beside it.")]
+Name: TypeAlias = Annotated[str, typer.Argument(help="Name of the job.")]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli.watch.accept import run as accept
-from agentload.cli.watch.history import run
+from agentload.cli.watch.executions import accept
+from agentload.cli.watch.executions import history as show
 from agentload.errors import AgentloadError
 from agentload.watch import ledger, rows
 from tests.cli.watch.jobs import watch_file
@@ -30,7 +30,7 @@ def told(folder: Path) -> Path:
 
 
 def test_a_slowdown_is_drawn_and_told_with_its_suspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("nightly", file=told(tmp_path), last=2)
+    show("nightly", file=told(tmp_path), last=2)
     assert capsys.readouterr().out.splitlines() == [
         "prod: turn_ms  ▁▁▁▁▁▁▁▁▁▁▁███▇██████  -0.6% to +8.9%",
         "  prod: turn_ms +8.3% since 1970-01-12 00:00, run r11 (p = 0.002)" + NAMED,
@@ -43,7 +43,7 @@ def test_a_slowdown_is_drawn_and_told_with_its_suspect(tmp_path: Path, capsys: p
 
 
 def test_for_machines_it_is_the_whole_of_a_jobs_trends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("nightly", file=told(tmp_path), json=True)
+    show("nightly", file=told(tmp_path), json=True)
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"job", "executions", "series", "identities", "alarms"}
     (series,) = found["series"]

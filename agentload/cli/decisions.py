@@ -1,0 +1,146 @@
+"""Decide on what was measured, and write it down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias, get_args
+
+import typer
+
+from advisor.verdict import Word
+from agentload.cli._options import Against, Policy, Profile, production, setting
+from agentload.errors import GateError, UsageError
+from agentload.report import compare as comparing
+from agentload.report.advise import advise as advised
+from agentload.report.advise import keep
+from agentload.report.formats.json import json as as_json
+from agentload.report.formats.txt import text
+from agentload.report.parts import Document
+from agentload.report.write import USUAL, write
+
+FailOn: TypeAlias = Annotated[
+    str | None, typer.Option(help="Exit with 3 on these verdicts for the whole server: avoid,calibrate,test-further,… or gates.")
+]
+
+WORDS: Final[dict[str, Word]] = {word.replace(" ", "-"): word for word in get_args(Word)}
+GATES: Final = "gates"
+
+
+def advise(
+    database: Annotated[Path, typer.Argument(help="DuckDB file that a replay, eval or simulation wrote.")],
+    *,
+    run: Annotated[str | None, typer.Option(help="Run to decide on, or how its name begins; the one stored last when omitted.")] = None,
+    reference: Annotated[str | None, typer.Option(help="Arm in use today; the run's first when omitted.")] = None,
+    policy: Policy = None,
+    profile: Profile = None,
+    against: Against = None,
+    fail_on: FailOn = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the decision file instead.")] = False,
+) -> None:
+    """Decide on a run: use, avoid, calibrate or test further, with the figures behind it.
+
+    Prints the first screen of the report and stores the decision in the database. A policy file moves the thresholds:
+
+        min_change: 0.03
+        accuracy_margin: 0.02
+        slos: [{workload: chat, ttft_ms: 800}, {ttft_ms: 3000}]
+        load: {peak_agents: 42, spare_replicas: 1}
+
+    For example:
+
+        agentload advise agentload.duckdb
+
+        agentload advise agentload.duckdb --run 20261120-074205-1f3a --policy policy.yaml --fail-on avoid,gates
+
+        agentload advise agentload.duckdb --against prometheus=http://production:8000/metrics
+    """
+    words, thresholds = _gate(fail_on), setting(policy)
+    found = None if against is None else production(against)
+    document = advised(database, run, setting=thresholds, reference=reference, profile=profile, production=found)
+    print(as_json(document) if json else text(document), end="")
+    keep(document, database, setting=thresholds)
+    _check(document, words)
+
+
+def report(
+    database: Annotated[Path, typer.Argument(help="DuckDB file that a replay, eval or simulation wrote.")],
+    *,
+    run: Annotated[str | None, typer.Option(help="Run to report on, or how its name begins; the one stored last when omitted.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write into; reports/RUN when omitted.")] = None,
+    format: Annotated[str, typer.Option(help="Any of md,html,json,txt.")] = ",".join(USUAL),
+    reference: Annotated[str | None, typer.Option(help="Arm in use today; the run's first when omitted.")] = None,
+    policy: Policy = None,
+    profile: Profile = None,
+    against: Against = None,
+) -> None:
+    """Write the decision report of a run: Markdown with its charts, one HTML page, and JSON.
+
+    Beside a decision to use an arm lie a canary manifest, its alert rules and the rollback limits. docs/report.md explains every row.
+
+    For example:
+
+        agentload report agentload.duckdb -o reports/today
+
+        agentload report agentload.duckdb --run 20261120-074205-1f3a --format html -o reports/today
+
+        agentload report agentload.duckdb --against prometheus=http://production:8000/metrics
+    """
+    found = None if against is None else production(against)
+    document = advised(database, run, setting=setting(policy), reference=reference, profile=profile, production=found)
+    folder = out or Path("reports") / document.run
+    paths = write(document, folder, formats=[name.strip() for name in format.split(",")])
+    print(document.headline)
+    for path in paths:
+        if path.parent == folder:
+            print(path)
+
+
+def compare(
+    database: Annotated[Path, typer.Argument(help="DuckDB file that holds both runs.")],
+    *,
+    runs: Annotated[str, typer.Option(help="BEFORE,AFTER")],
+    arm: Annotated[str | None, typer.Option(help="Arm to compare; the first that both have when omitted.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the report into this folder.")] = None,
+    policy: Policy = None,
+    profile: Profile = None,
+    fail_on: FailOn = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the decision file instead.")] = False,
+) -> None:
+    """Compare two runs of the same plan, to see whether last night's upgrade made the agents slower.
+
+    Both runs must have played the same trace with the same options; what differs is named, and refused. The verdict is about the later run,
+    held against the earlier one.
+
+    For example:
+
+        agentload compare agentload.duckdb --runs 20261119-020000-77aa,20261120-020000-1f3a --fail-on avoid
+    """
+    names = [name.strip() for name in runs.split(",")]
+    if len(names) != 2 or names[0] == names[1] or not all(names):
+        raise UsageError(f"--runs: expected two runs, got '{runs}'", hint="--runs BEFORE,AFTER")
+    words = _gate(fail_on)
+    document = comparing.compare(database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile)
+    print(as_json(document) if json else text(document), end="")
+    if out is not None:
+        write(document, out)
+    _check(document, words)
+
+
+def _gate(fail_on: str | None) -> frozenset[str]:
+    """Parse `--fail-on`; raise `UsageError` on a word that is no verdict."""
+    words = frozenset(word.strip() for word in fail_on.split(",")) if fail_on else frozenset[str]()
+    unknown = sorted(words - {*WORDS, GATES})
+    if unknown:
+        raise UsageError(f"--fail-on: '{unknown[0]}' is no verdict", hint=f"one of: {', '.join([*WORDS, GATES])}")
+    return words
+
+
+def _check(document: Document, words: frozenset[str]) -> None:
+    """Raise `GateError` when the decision is one that the user wants to fail on."""
+    decision = document.decision
+    verdict = decision.choice.verdict.replace(" ", "-")
+    if verdict in words:
+        raise GateError(f"the verdict is '{decision.choice.verdict}': {document.headline}", hint=f"--fail-on {verdict} asked for this exit")
+    failed = sorted({each.name for each in decision.gates if each.status == "fail"})
+    if GATES in words and failed:
+        raise GateError(f"failed gates: {', '.join(failed)}", hint="their figures are not usable; the report's checks say why")

@@ -1,0 +1,309 @@
+"""Executions of jobs: make them, say what came of them, accept a change, hand them to other programs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import typer
+
+from agentload.cli._print import ABSENT, notice, print_json, print_table, when
+from agentload.cli.watch import DEFAULT, JobsFile, Name
+from agentload.errors import AgentloadError, GateError, UsageError
+from agentload.watch import execute as executing
+from agentload.watch import ledger
+from agentload.watch.alarms import AMISS, Alarm
+from agentload.watch.daemon import serve
+from agentload.watch.execute import execute, latest_ns, watched
+from agentload.watch.history import Execution, executions
+from agentload.watch.job import Job
+from agentload.watch.jobs_file import Jobs, complete_environment, read_jobs
+from agentload.watch.kubernetes import brought, kubernetes
+from agentload.watch.notices import alarm_told, digest, junit, level_told, outcome_told, prometheus, send, summary, usd_told
+from agentload.watch.schedule import firings, stagger_s, unanswered
+from agentload.watch.schedulers import crontab, place, systemd
+from agentload.watch.trends import Series, trends
+
+
+def run(
+    name: Name,
+    *,
+    file: JobsFile = DEFAULT,
+    scheduled: Annotated[
+        bool,
+        typer.Option("--scheduled", help="Called by a scheduler: do nothing unless a firing is due, and start with the job's stagger."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the execution as JSON.")] = False,
+) -> None:
+    """Execute a job once, now: what a scheduler calls.
+
+    Exits with 0 when nothing got worse, 3 on a regression, a changed identity or void figures, and 1 when the job could not run. While an
+    execution still runs, another is recorded as skipped and exits with 0.
+
+    Schedulers start with hardly any environment: variables of keys and webhooks may lie in watch.env beside watch.yaml, as NAME=value
+    lines.
+
+    For example:
+
+        agentload watch run nightly-rag
+    """
+    jobs = read_jobs(file)
+    job = jobs.named(name)
+    complete_environment(jobs.path)
+    if scheduled and not _is_time(job, jobs):
+        return
+    executed = execute(job, jobs.database, notice=notice)
+    for failure in send(job, executed):
+        notice(f"warning: {failure}")
+    print_json(executed.execution) if json else print(summary(executed))
+    raise typer.Exit(executed.code)
+
+
+def _is_time(job: Job, jobs: Jobs) -> bool:
+    last_ns = latest_ns(ledger.history(jobs.database, job.name))
+    if not unanswered(job.schedule, last_ns=last_ns, now_ns=time.time_ns()):
+        return False
+    time.sleep(stagger_s(job.schedule, job=job.name, host=platform.node()))
+    return True
+
+
+def daemon(*, file: JobsFile = DEFAULT) -> None:
+    """Execute jobs as they fall due, in the foreground: for containers, where there is no cron.
+
+    SIGTERM and Ctrl-C let what is in flight come to its end, and store it.
+
+    For example:
+
+        agentload watch daemon --file /etc/agentload/watch.yaml
+    """
+    jobs = read_jobs(file)
+    if not jobs.jobs:
+        raise AgentloadError(f"{file}: no jobs in it", hint="agentload watch add --help")
+    asyncio.run(serve(jobs.jobs, place(jobs), say=lambda text: print(text, flush=True)))
+
+
+def accept(
+    name: Name,
+    *,
+    file: JobsFile = DEFAULT,
+    run: Annotated[str | None, typer.Option(help="Run to accept; the latest usable one when omitted.")] = None,
+    note: Annotated[str | None, typer.Option(help="Why, for the history.")] = None,
+) -> None:
+    """Accept a change: later runs are held against this one, and alarms on what was before are closed.
+
+    The run is kept from then on, and the history says when and why.
+
+    For example:
+
+        agentload watch accept nightly-rag --note "vLLM 0.11, slower prefill is known"
+    """
+    jobs = read_jobs(file)
+    job = jobs.named(name)
+    complete_environment(jobs.path)
+    accepted = executing.accept(job, jobs.database, run=run, note=note, notice=notice)
+    print(summary(accepted))
+    for failure in send(job, accepted):
+        notice(f"warning: {failure}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What `--json` prints for each job."""
+
+    job: str
+    is_running: bool
+    latest: Execution | None
+    alarms: tuple[Alarm, ...]
+    """Open ones."""
+    next_ns: int
+    executions: int
+
+
+def status(
+    *,
+    file: JobsFile = DEFAULT,
+    json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+) -> None:
+    """Show each job: its latest execution, its open alarms, its next firing.
+
+    Exits with 3 while an alarm is open, other than an improvement.
+
+    For example:
+
+        agentload watch status
+    """
+    jobs = read_jobs(file)
+    found = [_status(job, jobs) for job in jobs.jobs]
+    if json:
+        print_json(found)
+    else:
+        _show(found)
+    amiss = [each.job for each in found for alarm in each.alarms if alarm.kind in AMISS]
+    if amiss:
+        raise GateError(f"open alarms: {len(amiss)}", hint=f"agentload watch history {amiss[0]} --file {file}")
+
+
+def _status(job: Job, jobs: Jobs) -> Status:
+    past = ledger.history(jobs.database, job.name)
+    ran = executions(past)
+    with ledger.locked(jobs.database, job.name) as is_free:
+        pass
+    return Status(
+        job=job.name,
+        is_running=not is_free,
+        latest=ran[-1] if ran else None,
+        alarms=tuple(alarm for alarm in watched(job, past) if alarm.is_open),
+        next_ns=next(firings(job.schedule, time.time_ns())),
+        executions=len(ran),
+    )
+
+
+def _show(found: list[Status]) -> None:
+    head = ("job", "executions", "latest (UTC)", "outcome", "alarms", "next (UTC)")
+    print_table(head, [_line(each) for each in found])
+    for each in found:
+        for alarm in each.alarms:
+            print(f"{each.job}: {alarm_told(alarm)}")
+
+
+def _line(each: Status) -> tuple[str, ...]:
+    latest = each.latest
+    state = "running" if each.is_running else "–" if latest is None else "killed" if latest.outcome == "running" else latest.outcome
+    started = "–" if latest is None else when(latest.started_ns)
+    return (each.job, str(each.executions), started, state, str(len(each.alarms)), when(each.next_ns))
+
+
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+DRAWN: Final = 60  # points
+FLAT: Final = 0.03  # a smaller span is noise: it is not drawn as high as a change
+
+
+def history(
+    name: Name,
+    *,
+    file: JobsFile = DEFAULT,
+    last: Annotated[int, typer.Option(help="As many of the latest executions.")] = 20,
+    json: Annotated[bool, typer.Option("--json", help="Print executions, series with change points, and alarms as JSON.")] = False,
+) -> None:
+    """Show what became of a job's firings: each figure over its runs, where its level changed, outcomes and alarms.
+
+    A line of blocks spans the smallest and the largest change against the first reference run. Suspects are what the servers said
+    differently just before; they are no proof.
+
+    For example:
+
+        agentload watch history nightly-rag --last 30
+    """
+    jobs = read_jobs(file)
+    job = jobs.named(name)
+    past = ledger.history(jobs.database, name)
+    found = trends(name, past, watched(job, past))
+    if json:
+        print_json(found)
+        return
+    if not past:
+        print(f"{name} was not executed yet: agentload watch run {name}")
+        return
+    for one in found.series:
+        for line in _drawn(one):
+            print(line)
+    shown = past[-last:] if last > 0 else ()
+    series = list(dict.fromkeys(change.series for each in shown for change in each.detail.changes))
+    cost = any(each.detail.usd is not None for each in shown)
+    head = ("started (UTC)", "took", *(["USD"] if cost else []), *series, "run", "outcome")
+    print_table(head, [_cells(each, series, cost=cost) for each in shown])
+    for alarm in found.alarms:
+        until = "open" if alarm.closed_ns is None else f"closed {when(alarm.closed_ns)}"
+        print(f"{when(alarm.raised_ns)}, {until}: {alarm_told(alarm)}")
+
+
+def _drawn(series: Series) -> Iterator[str]:
+    values = [point.value for point in series.points][-DRAWN:]
+    low, high = min(values), max(values)
+    span = max(high - low, FLAT)
+    blocks = "".join(BLOCKS[min(int((each - low) / span * len(BLOCKS)), len(BLOCKS) - 1)] for each in values)
+    yield f"{series.name}  {blocks}  {low:+.1%} to {high:+.1%}"
+    for level in series.change_points:
+        yield f"  {level_told(series, level)}"
+
+
+def _cells(each: Execution, series: list[str], *, cost: bool) -> tuple[str, ...]:
+    found = {change.series: f"{math.expm1(change.log_ratio):+.1%}" for change in each.detail.changes}
+    return (
+        when(each.started_ns),
+        ABSENT if each.ended_ns is None else f"{(each.ended_ns - each.started_ns) / 1e9:,.0f} s",
+        *(["–" if each.detail.usd is None else usd_told(each.detail.usd)] if cost else []),
+        *(found.get(name, "–") for name in series),
+        each.run_id or "–",
+        outcome_told(each),
+    )
+
+
+Given = TypeVar("Given")
+
+
+def export(
+    kind: Annotated[str, typer.Argument(help="crontab, systemd, kubernetes, parquet, digest, junit or prometheus.", metavar="KIND")],
+    *,
+    file: JobsFile = DEFAULT,
+    job: Annotated[str | None, typer.Option(help="Job of a digest, junit or prometheus file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for systemd and parquet.")] = None,
+    image: Annotated[str | None, typer.Option(help="Container image for kubernetes.")] = None,
+) -> None:
+    """Write ready files for a scheduler, a dashboard or continuous integration.
+
+    crontab and kubernetes go to stdout, systemd's units and Parquet files into a folder; digest, junit and prometheus need a job.
+
+    For example:
+
+        agentload watch export systemd --out /etc/systemd/system
+
+        agentload watch export kubernetes --image registry/agentload:1 | kubectl apply -f -
+    """
+    jobs = read_jobs(file)
+    match kind:
+        case "crontab":
+            print(crontab(jobs.jobs, place(jobs)), end="")
+        case "kubernetes":
+            print(kubernetes(jobs, image=_given(image, "--image")), end="")
+            for path, wanted in brought(jobs).items():
+                print(f"note: {path} has to lie on the claim agentload-watch as {wanted} (kubectl cp)", file=sys.stderr)
+        case "systemd":
+            folder = _given(out, "--out")
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in systemd(jobs.jobs, place(jobs)).items():
+                (folder / name).write_text(text, encoding="utf-8")
+                print(folder / name)
+        case "parquet":
+            for path in ledger.parquet(jobs.database, _given(out, "--out")):
+                print(path)
+        case "digest" | "junit" | "prometheus":
+            print(_text(kind, jobs, _given(job, "--job")), end="")
+        case _:
+            raise UsageError(f"no format '{kind}'", hint="crontab, systemd, kubernetes, parquet, digest, junit or prometheus")
+
+
+def _text(kind: str, jobs: Jobs, name: str) -> str:
+    job = jobs.named(name)
+    past = ledger.history(jobs.database, name)
+    found = watched(job, past)
+    if kind == "digest":
+        return digest(name, past, found)
+    if kind == "prometheus":
+        return prometheus(name, past, found)
+    if not past:
+        raise UsageError(f"{name} was not executed yet", hint=f"agentload watch run {name}")
+    return junit(name, executions(past)[-1], found)
+
+
+def _given(value: Given | None, option: str) -> Given:
+    if value is None:
+        raise UsageError(f"{option} is needed", hint="agentload watch export --help")
+    return value
