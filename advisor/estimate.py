@@ -22,16 +22,10 @@ class Estimate:
     method: str
     level: float = 0.95
 
-    def scaled(self, factor: float, *, unit: str) -> Estimate:
-        """Return the same estimate in another unit, *factor* times as large."""
-        low, high = (self.low, self.high) if factor >= 0 else (self.high, self.low)
-        return replace(
-            self,
-            value=factor * self.value,
-            low=None if low is None else factor * low,
-            high=None if high is None else factor * high,
-            unit=unit,
-        )
+    def inverse(self, factor: float, *, unit: str, method: str | None = None) -> Estimate:
+        """Return *factor* over this estimate, which is above zero; an end at or below zero becomes an open one."""
+        low, high = (None if end is None or end <= 0 else factor / end for end in (self.high, self.low))
+        return replace(self, value=factor / self.value, low=low, high=high, unit=unit, method=self.method if method is None else method)
 
     def is_above(self, bound: float) -> bool:
         """Say whether the whole interval lies above *bound*."""

@@ -344,9 +344,14 @@ class Evidence:
         """Return the arm called *name*."""
         return next(arm for arm in self.arms if arm.name == name)
 
+    @property
+    def base(self) -> Arm:
+        """Return the reference."""
+        return self.arm(self.reference)
+
     def both(self, name: str) -> tuple[Arm, Arm]:
         """Return the arm called *name* and the reference."""
-        return self.arm(name), self.arm(self.reference)
+        return self.arm(name), self.base
 
     def gpus(self, arm: str) -> int:
         """Return the GPUs of one replica of *arm*: a split server has more of them."""

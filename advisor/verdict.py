@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from advisor.estimate import Estimate
 from advisor.evidence import Kind
@@ -12,6 +12,7 @@ from advisor.steps import Step
 Word = Literal["use", "avoid", "calibrate", "test further", "no difference"]
 Weight = Literal["supports", "opposes", "blocks", "informs"]
 Spoiled = Literal["ttft", "itl", "turn", "hits", "accuracy", "capacity", "prefill sweep", "decode sweep"]
+TIMES: Final[tuple[Spoiled, ...]] = ("ttft", "itl", "turn", "capacity")  # what a server's pace shows in
 LegState = Literal["yes", "no", "equal", "unclear", "untested"]
 """yes: shown to pay (or to be safe); no: shown not to; equal: shown to differ by less than the margin; unclear: looked at, not settled."""
 
@@ -73,7 +74,7 @@ class Gate:
     """Say whether a measurement is physically possible and was taken by a healthy client."""
 
     name: str
-    status: Literal["pass", "fail", "not observed"]
+    status: Literal["pass", "fail", "not observed"] = "not observed"
     arm: str | None = None
     workload: str | None = None
     message: str
@@ -81,6 +82,10 @@ class Gate:
     limit: float | None = None
     unit: str = ""
     spoils: tuple[Spoiled, ...] = ()  # evidence that a failure makes unusable
+
+    def judged(self, *, good: bool, but: str = "") -> Gate:
+        """Return a gate that passed, spoiling nothing, or failed, with what that means added to its message."""
+        return replace(self, status="pass", spoils=()) if good else replace(self, status="fail", message=f"{self.message}{but}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

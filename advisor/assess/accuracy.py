@@ -61,9 +61,7 @@ def _judged(buckets: list[AccuracyBucket], margin: float) -> tuple[Estimate, flo
     found = accuracy.graded(reference, arm, clusters)
     if found is None:
         return None
-    low, high = found.interval(_LEVEL)
-    method = "paired graded scores, contexts as clusters"
-    shown = Estimate(value=found.value, low=low, high=high, n=found.units, unit="share", method=method, level=_LEVEL)
+    shown = found.estimate(unit="share", method="paired graded scores, contexts as clusters", level=_LEVEL)
     return shown, found.p_above(-margin), found.p_below(-margin)
 
 

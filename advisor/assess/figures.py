@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import special
 
 from advisor.estimate import Estimate
 from advisor.evidence import Arm, Calls, Evidence, Floats, Telemetry
 from advisor.policy import Policy, Slo
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
+from advisor.statistics.resampling import Spread
 from advisor.verdict import Figure
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"))
@@ -23,9 +23,9 @@ def _mean(values: Floats, *, unit: str, method: str) -> Estimate | None:
     """Return the mean over independent blocks with Student's interval."""
     if values.size < 2:
         return None
-    reach = float(special.stdtrit(values.size - 1, 0.975)) * float(values.std(ddof=1)) / values.size**0.5
-    mean = float(values.mean())
-    return Estimate(value=mean, low=mean - reach, high=mean + reach, n=values.size, unit=unit, method=method)
+    se = float(values.std(ddof=1)) / values.size**0.5
+    spread = Spread(value=float(values.mean()), se=se, df=values.size - 1, units=values.size, unit_name="blocks")
+    return spread.estimate(unit=unit, method=method)
 
 
 def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
@@ -99,20 +99,12 @@ def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[
     yield "output_tokens_per_s", tokens
     price, gpus = evidence.deployment.gpu.usd_per_hour, evidence.gpus(arm.name) * evidence.deployment.replicas
     if price is not None and tokens.low is not None and tokens.low > 0:
-        yield "usd_per_mtok", _inverse(tokens, price * gpus / 3600 * 1e6, unit="USD/1M output tokens")
+        yield "usd_per_mtok", tokens.inverse(price * gpus / 3600 * 1e6, unit="USD/1M output tokens")
     if price is not None and requests is not None and requests.low is not None and requests.low > 0:
-        yield "usd_per_turn", _inverse(requests, price * gpus / 3600, unit="USD/turn")
+        yield "usd_per_turn", requests.inverse(price * gpus / 3600, unit="USD/turn")
     watts = next((figures.watts for name, figures in evidence.server if name == arm.name), None)
     if watts is not None and tokens.low is not None and tokens.low > 0:
-        yield "joule_per_token", _inverse(tokens, watts, unit="J/output token")
-
-
-def _inverse(rate: Estimate, factor: float, *, unit: str) -> Estimate:
-    assert rate.low is not None
-    assert rate.high is not None
-    return Estimate(
-        value=factor / rate.value, low=factor / rate.high, high=factor / rate.low, n=rate.n, unit=unit, method=rate.method, level=rate.level
-    )
+        yield "joule_per_token", tokens.inverse(watts, unit="J/output token")
 
 
 def _telemetry(figures: Telemetry) -> Iterator[tuple[str, Estimate]]:

@@ -80,13 +80,13 @@ def _alive(evidence: Evidence, workload: str | None, whole: Alive | None) -> Ali
 
 def _never_full(evidence: Evidence) -> bool:
     """Say whether the reference's pool could hold all that was ever sent: then it never had to let go of a token."""
-    figures, pool = evidence.telemetry(None, evidence.reference), evidence.arm(evidence.reference).pool_tokens
+    figures, pool = evidence.telemetry(None, evidence.reference), evidence.base.pool_tokens
     return figures is not None and figures.sent_tokens is not None and pool is not None and figures.sent_tokens < pool
 
 
 def _misses_alike(evidence: Evidence, workload: str | None) -> bool:
     """Say whether arms with larger pools hit their caches no more often: then it is not room that the hits lack."""
-    reference = evidence.arm(evidence.reference)
+    reference = evidence.base
     ours = evidence.telemetry(workload, reference.name)
     if ours is None or ours.hit_rate is None or not reference.pool_tokens:
         return False
@@ -113,7 +113,7 @@ def _strain(figures: Telemetry | None, *, has_room: bool) -> str | None:
 
 
 def _room(evidence: Evidence, policy: Policy, workload: str | None, whole: Alive | None) -> Room:
-    alive, pool = _alive(evidence, workload, whole), evidence.arm(evidence.reference).pool_tokens
+    alive, pool = _alive(evidence, workload, whole), evidence.base.pool_tokens
     tokens = None if alive is None else alive.tokens
     has_room = _never_full(evidence) or _misses_alike(evidence, workload)
     strain = _strain(evidence.telemetry(workload, evidence.reference), has_room=has_room)

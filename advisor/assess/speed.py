@@ -6,8 +6,7 @@ The noise floor is the same estimate on sides that were the same configuration.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -75,20 +74,24 @@ def _minutes_per_pair(evidence: Evidence) -> float:
     return float(span[np.isfinite(span)].sum()) / 60 / pairs
 
 
-def _speed(change: Change, spread: Spread, minutes: float, control: Spread | None) -> Speed:
-    calls = change.calls / max(change.pairs, 1)
-    return Speed(change=change, spread=spread, calls_per_pair=calls, minutes_per_pair=minutes, control=control)
-
-
-def _change(metric: Metric, arm: str, spread: Spread, *, workload: str | None, pairs: int, calls: int, control: Spread | None) -> Change:
-    floor = None if control is None else noise_floor(control)
-    relative = spread.relative(unit="relative", method=_METHOD)
-    return Change(metric=metric, arm=arm, workload=workload, relative=relative, pairs=pairs, calls=calls, floor=floor)
-
-
-def _by_workload(table: PairTable, change: Change) -> Change:
-    by_pair = tuple(float(each) for each in np.expm1(table.value))
-    return replace(change, by_pair=by_pair, pair_ids=tuple(int(each) for each in table.pair))
+def _speed(
+    metric: Metric, arm: str, workload: str | None, *, tables: Sequence[PairTable], spread: Spread, minutes: float, control: Spread | None
+) -> Speed:
+    """Return the comparison that *spread* is, of one workload's table, or of all that the mix has."""
+    pairs, calls = np.unique(np.concatenate([each.pair for each in tables])).size, sum(int(each.calls.sum()) for each in tables)
+    own = None if workload is None else tables[0]
+    change = Change(
+        metric=metric,
+        arm=arm,
+        workload=workload,
+        relative=spread.relative(unit="relative", method=_METHOD),
+        pairs=pairs,
+        calls=calls,
+        floor=None if control is None else noise_floor(control),
+        by_pair=() if own is None else tuple(np.expm1(own.value).tolist()),
+        pair_ids=() if own is None else tuple(own.pair.tolist()),
+    )
+    return Speed(change=change, spread=spread, calls_per_pair=calls / max(pairs, 1), minutes_per_pair=minutes, control=control)
 
 
 def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[Speed, ...]:
@@ -102,37 +105,21 @@ def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[S
             if reference is not None and calls is not None:
                 matched[workload.name] = (reference, calls, same_turns(reference, calls))
         for metric in METRICS:
-            tables = {}
+            tables: dict[str, PairTable] = {}
+            found: list[tuple[str | None, list[PairTable], Spread | None]] = []
             for name, (reference, calls, rows) in matched.items():
                 table = paired.pair_table(reference, calls, metric, rows=rows)
                 spread = None if table is None else paired.change(table)
-                if table is None or spread is None:
-                    continue
-                tables[name] = table
-                control = control_of(known, metric, name)
-                change = _change(
-                    metric,
-                    arm.name,
-                    spread,
-                    workload=name,
-                    pairs=len(table),
-                    calls=int(table.calls.sum()),
-                    control=control,
-                )
-                out.append(_speed(_by_workload(table, change), spread, minutes, control))
+                if table is not None and spread is not None:
+                    tables[name] = table
+                    found.append((name, [table], spread))
             mixed = paired.mixed_change(tuple(tables.values()), tuple(dict(shares)[name] for name in tables))
-            if mixed is not None:
-                control = control_of(known, metric, None)
-                change = _change(
-                    metric,
-                    arm.name,
-                    mixed,
-                    workload=None,
-                    pairs=len(np.unique(np.concatenate([table.pair for table in tables.values()]))),
-                    calls=sum(int(table.calls.sum()) for table in tables.values()),
-                    control=control,
-                )
-                out.append(_speed(change, mixed, minutes, control))
+            found.append((None, list(tables.values()), mixed))
+            out.extend(
+                _speed(metric, arm.name, scope, tables=own, spread=spread, minutes=minutes, control=control_of(known, metric, scope))
+                for scope, own, spread in found
+                if spread is not None
+            )
     return tuple(out)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import Gate
@@ -9,25 +11,18 @@ from advisor.verdict import Gate
 NAME = "foreign requests"
 
 
-def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
-    """Return one gate an arm (or one for the run) where foreign requests were counted."""
-    gates = []
+def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
+    """Yield one gate an arm (or one for the run) where foreign requests were counted."""
     for health in evidence.health:
         if health.foreign_requests is None:
             continue
         ours = sum(len(each.calls) for each in evidence.observations if each.calls is not None and health.arm in (None, each.arm))
         share = health.foreign_requests / max(1, ours + health.foreign_requests)
-        good = share <= policy.max_foreign_share
-        gates.append(
-            Gate(
-                name=NAME,
-                status="pass" if good else "fail",
-                arm=health.arm,
-                message=f"{health.foreign_requests:,} foreign requests, {share:.1%} of all"
-                + ("" if good else ": take the server out of rotation"),
-                observed=share,
-                limit=policy.max_foreign_share,
-                spoils=() if good else ("ttft", "itl", "turn", "hits", "capacity"),
-            )
-        )
-    return tuple(gates)
+        yield Gate(
+            name=NAME,
+            arm=health.arm,
+            message=f"{health.foreign_requests:,} foreign requests, {share:.1%} of all",
+            observed=share,
+            limit=policy.max_foreign_share,
+            spoils=("ttft", "itl", "turn", "hits", "capacity"),
+        ).judged(good=share <= policy.max_foreign_share, but=": take the server out of rotation")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from advisor import words
 from advisor.evidence import AccuracyBucket, Evidence
 from advisor.policy import Policy
-from advisor.verdict import Gate
+from advisor.verdict import Gate, Spoiled
 
 NAME = "answers possible"
 LEAST = 10.0  # margins that the reference has to get right: the margin is then a tenth of all it can do (published MRCR: 40 to 66 %)
@@ -24,34 +26,21 @@ def _broken(buckets: tuple[AccuracyBucket, ...]) -> str:
     return f"; {count:,} of {asked:,} are garbage or were cut short" if count else ""
 
 
-def _gate(reference: str, arm: str, buckets: tuple[AccuracyBucket, ...], policy: Policy) -> Gate:
-    weights = [each.items or len(each.reference_scores if each.reference_scores is not None else ()) for each in buckets]
-    right = sum(weight * (each.reference_right or 0.0) for weight, each in zip(weights, buckets, strict=True)) / sum(weights)
-    silent = [each for each in buckets if each not in telling(buckets, policy)]
+def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
+    """Yield one gate an arm with answers."""
     least = LEAST * policy.accuracy_margin
-    told = f"{reference} answers {right:.0%} right"
-    if right < least:
-        why = f"{told}{_broken(buckets)}: these questions cannot show a loss; give a thinking model room (--thinking), or ask easier tasks"
-    else:
-        names = ", ".join(words.bucket(each.task, each.context_tokens) for each in silent)
-        why = f"{told}, next to none of {names}: what is asked there counts for nothing" if silent else told
-    return Gate(
-        name=NAME,
-        status="fail" if right < least or silent else "pass",
-        arm=arm,
-        message=why,
-        observed=right,
-        limit=least,
-        unit="share",
-        spoils=("accuracy",) if right < least else (),
-    )
-
-
-def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
-    """Return one gate an arm with answers."""
-    gates = []
     for arm in evidence.challengers:
         buckets = tuple(each for each in evidence.accuracy if each.arm == arm.name and each.reference_right is not None)
-        if buckets:
-            gates.append(_gate(evidence.reference, arm.name, buckets, policy))
-    return tuple(gates)
+        if not buckets:
+            continue
+        weights = [each.items or len(each.reference_scores if each.reference_scores is not None else ()) for each in buckets]
+        right = sum(weight * (each.reference_right or 0.0) for weight, each in zip(weights, buckets, strict=True)) / sum(weights)
+        known = telling(buckets, policy)
+        silent = ", ".join(words.bucket(each.task, each.context_tokens) for each in buckets if each not in known)
+        why = f", next to none of {silent}: what is asked there counts for nothing"
+        if right < least:
+            why = f"{_broken(buckets)}: these questions cannot show a loss; give a thinking model room (--thinking), or ask easier tasks"
+        told = f"{evidence.reference} answers {right:.0%} right"
+        spoils: tuple[Spoiled, ...] = ("accuracy",) if right < least else ()
+        gate = Gate(name=NAME, arm=arm.name, message=told, observed=right, limit=least, unit="share", spoils=spoils)
+        yield gate.judged(good=right >= least and not silent, but=why)

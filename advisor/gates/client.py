@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from advisor.evidence import ClientHealth, Evidence
 from advisor.policy import Policy
-from advisor.verdict import Gate
+from advisor.verdict import TIMES, Gate
 
 NAME = "client"
 
@@ -24,29 +25,15 @@ def _faults(health: ClientHealth, policy: Policy) -> list[tuple[str, float, floa
     ]
 
 
-def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
-    """Return one gate an arm (or one for the run); "not observed" when nobody watched the client."""
+def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
+    """Yield one gate an arm (or one for the run); "not observed" when nobody watched the client."""
     if not evidence.health:
-        return (Gate(name=NAME, status="not observed", message="nobody watched the client"),)
-    gates = []
+        yield Gate(name=NAME, message="nobody watched the client")
     for health in evidence.health:
-        faults = _faults(health, policy)
+        faults, lag = _faults(health, policy), health.send_lag_p99_ms
         if not faults:
-            lag = "unknown" if health.send_lag_p99_ms is None else f"{health.send_lag_p99_ms:.2f} ms"
-            gates.append(
-                Gate(name=NAME, status="pass", arm=health.arm, message=f"send lag p99 {lag}", observed=health.send_lag_p99_ms, unit="ms")
-            )
+            told = f"send lag p99 {'unknown' if lag is None else f'{lag:.2f} ms'}"
+            yield Gate(name=NAME, status="pass", arm=health.arm, message=told, observed=lag, unit="ms")
         for told, value, limit, unit in faults:
-            gates.append(
-                Gate(
-                    name=NAME,
-                    status="fail",
-                    arm=health.arm,
-                    message=f"{told}: lower the load or use a quieter machine",
-                    observed=value,
-                    limit=limit,
-                    unit=unit,
-                    spoils=("ttft", "itl", "turn", "capacity"),
-                )
-            )
-    return tuple(gates)
+            why = f"{told}: lower the load or use a quieter machine"
+            yield Gate(name=NAME, status="fail", arm=health.arm, message=why, observed=value, limit=limit, unit=unit, spoils=TIMES)

@@ -6,12 +6,15 @@ Floor = (2 * weights * n + 4 * heads * head_dim * layers * causal pairs) / (peak
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 
 from advisor.evidence import Arm, Evidence, Floats
 from advisor.policy import Policy
 from advisor.statistics.line import length_index
-from advisor.verdict import Gate
+from advisor.verdict import Gate, Spoiled
 
 NAME = "compute floor"
 TOLERANCE = 0.05  # boost clocks and token counts that differ by a template
@@ -35,49 +38,41 @@ def floor_ms(evidence: Evidence, arm: Arm, computed: Floats, prompt: Floats) -> 
     return out
 
 
-def _gate(evidence: Evidence, arm: Arm, workload: str | None, *, computed: Floats, prompt: Floats, ttft: Floats) -> Gate:
-    floor = floor_ms(evidence, arm, computed, prompt)
-    seen = np.isfinite(ttft) & np.isfinite(computed) & (computed > 0)
-    if floor is None or not seen.any():
-        unknown = "peak TFLOP/s or weights unknown: name `gpu` and `config` in the arms file"
-        message = unknown if floor is None else "no TTFT of tokens that are known to be computed"
-        return Gate(name=NAME, status="not observed", arm=arm.name, workload=workload, message=message)
-    below = seen & (ttft < (1 - TOLERANCE) * floor)
-    if below.sum() <= RARE * seen.sum():
-        return Gate(name=NAME, status="pass", arm=arm.name, workload=workload, message="every TTFT is possible")
-    index, lengths = length_index(computed[below])
-    worst = int(np.argmax(np.bincount(index)))
-    here = index == worst
-    observed, limit = float(np.median(ttft[below][here])), float(np.median(floor[below][here]))
-    return Gate(
-        name=NAME,
-        status="fail",
-        arm=arm.name,
-        workload=workload,
-        message=(
-            f"TTFT of {observed:.0f} ms for {lengths[worst]:,.0f} computed tokens: the GPU's peak allows no less than {limit:.0f} ms "
-            f"({int(below.sum())} of {int(seen.sum())} calls); the prompts were cached, or the stamps are wrong"
-        ),
-        observed=observed,
-        limit=limit,
-        unit="ms",
-        spoils=("prefill sweep",) if workload is None else ("ttft", "turn"),
-    )
-
-
-def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
-    """Return one gate an arm and workload (or sweep) with TTFT and computed tokens."""
-    del policy  # physics is not negotiable
-    gates = []
+def _measured(evidence: Evidence) -> Iterator[tuple[str, str | None, tuple[Floats, Floats, Floats]]]:
+    """Yield arm, workload (None: a sweep), and computed tokens, prompt tokens and TTFT wherever all are known."""
     for sweep in evidence.sweeps:
         if sweep.ttft_ms is not None and sweep.computed_tokens is not None:
             prompt = sweep.computed_tokens if sweep.prompt_tokens is None else sweep.prompt_tokens
-            arm = evidence.arm(sweep.arm)
-            gates.append(_gate(evidence, arm, None, computed=sweep.computed_tokens, prompt=prompt, ttft=sweep.ttft_ms))
+            yield sweep.arm, None, (sweep.computed_tokens, prompt, sweep.ttft_ms)
     for each in evidence.observations:
         calls = each.calls
         if calls is not None and calls.computed_tokens is not None and len(calls):
-            ok, arm = calls.ok, evidence.arm(each.arm)
-            computed, prompt, ttft = calls.computed_tokens[ok], calls.prompt_tokens[ok], calls.ttft_ms[ok]
-            gates.append(_gate(evidence, arm, each.workload, computed=computed, prompt=prompt, ttft=ttft))
-    return tuple(gates)
+            yield each.arm, each.workload, (calls.computed_tokens[calls.ok], calls.prompt_tokens[calls.ok], calls.ttft_ms[calls.ok])
+
+
+def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
+    """Yield one gate an arm and workload (or sweep) with TTFT and computed tokens."""
+    del policy  # physics is not negotiable
+    for arm, workload, (computed, prompt, ttft) in _measured(evidence):
+        gate = Gate(name=NAME, arm=arm, workload=workload, message="every TTFT is possible")
+        floor = floor_ms(evidence, evidence.arm(arm), computed, prompt)
+        seen = np.isfinite(ttft) & np.isfinite(computed) & (computed > 0)
+        if floor is None:
+            yield replace(gate, message="peak TFLOP/s or weights unknown: name `gpu` and `config` in the arms file")
+            continue
+        if not seen.any():
+            yield replace(gate, message="no TTFT of tokens that are known to be computed")
+            continue
+        below = seen & (ttft < (1 - TOLERANCE) * floor)
+        if below.sum() <= RARE * seen.sum():
+            yield replace(gate, status="pass")
+            continue
+        index, lengths = length_index(computed[below])
+        worst = int(np.argmax(np.bincount(index)))
+        observed, limit = (float(np.median(each[below][index == worst])) for each in (ttft, floor))
+        told = (
+            f"TTFT of {observed:.0f} ms for {lengths[worst]:,.0f} computed tokens: the GPU's peak allows no less than {limit:.0f} ms "
+            f"({int(below.sum())} of {int(seen.sum())} calls); the prompts were cached, or the stamps are wrong"
+        )
+        spoils: tuple[Spoiled, ...] = ("prefill sweep",) if workload is None else ("ttft", "turn")
+        yield replace(gate, status="fail", message=told, observed=observed, limit=limit, unit="ms", spoils=spoils)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+
 from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
-from advisor.verdict import Gate
+from advisor.verdict import TIMES, Gate
 
 NAME = "dropped turns"
 
@@ -13,29 +16,24 @@ def _dropped(calls: Calls) -> float:
     return 1.0 - float(calls.ok.mean())
 
 
-def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
-    """Return one gate a challenger and workload."""
-    gates = []
-    for workload in evidence.workloads:
-        reference = evidence.calls(workload.name, evidence.reference)
-        for arm in evidence.challengers:
-            calls = evidence.calls(workload.name, arm.name)
-            if calls is None or reference is None:
-                continue
-            mine, theirs = _dropped(calls), _dropped(reference)
-            differs, many = abs(mine - theirs) > policy.max_dropped_difference, max(mine, theirs) > policy.max_dropped_share
-            told = f"{mine:.1%} of the turns dropped, {theirs:.1%} on {evidence.reference}"
-            why = ": what is left cannot be compared" if differs else ": what is left are the turns that are quick enough" if many else ""
-            gates.append(
-                Gate(
-                    name=NAME,
-                    status="fail" if differs or many else "pass",
-                    arm=arm.name,
-                    workload=workload.name,
-                    message=f"{told}{why}",
-                    observed=max(mine, theirs) if many and not differs else mine - theirs,
-                    limit=policy.max_dropped_share if many and not differs else policy.max_dropped_difference,
-                    spoils=("ttft", "itl", "turn", "capacity") if differs or many else (),
-                )
-            )
-    return tuple(gates)
+def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
+    """Yield one gate a challenger and workload."""
+    for workload, arm in product(evidence.workloads, evidence.challengers):
+        reference, calls = evidence.calls(workload.name, evidence.reference), evidence.calls(workload.name, arm.name)
+        if calls is None or reference is None:
+            continue
+        mine, theirs = _dropped(calls), _dropped(reference)
+        differs, many = abs(mine - theirs) > policy.max_dropped_difference, max(mine, theirs) > policy.max_dropped_share
+        by_count = many and not differs
+        yield Gate(
+            name=NAME,
+            arm=arm.name,
+            workload=workload.name,
+            message=f"{mine:.1%} of the turns dropped, {theirs:.1%} on {evidence.reference}",
+            observed=max(mine, theirs) if by_count else mine - theirs,
+            limit=policy.max_dropped_share if by_count else policy.max_dropped_difference,
+            spoils=TIMES,
+        ).judged(
+            good=not (differs or many),
+            but=": what is left " + ("are the turns that are quick enough" if by_count else "cannot be compared"),
+        )

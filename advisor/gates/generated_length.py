@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
@@ -19,28 +20,22 @@ def _ratio(reference: Calls, arm: Calls) -> float | None:
     return float(arm.output_tokens[right].sum()) / wanted if wanted > 0 else None
 
 
-def check(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
-    """Return one gate an arm and workload."""
-    gates = []
+def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
+    """Yield one gate an arm and workload."""
     for each in evidence.observations:
         reference = evidence.calls(each.workload, evidence.reference)
         if each.calls is None or reference is None:
             continue
         ratio = _ratio(reference, each.calls)
         if ratio is None or math.isnan(ratio):
-            gates.append(Gate(name=NAME, status="not observed", arm=each.arm, workload=each.workload, message="no token counts"))
+            yield Gate(name=NAME, arm=each.arm, workload=each.workload, message="no token counts")
             continue
-        good = policy.length_low <= ratio <= policy.length_high
-        gates.append(
-            Gate(
-                name=NAME,
-                status="pass" if good else "fail",
-                arm=each.arm,
-                workload=each.workload,
-                message=f"{ratio:.0%} of the tokens asked for" + ("" if good else ": the arm's times are not those of the same work"),
-                observed=ratio,
-                limit=policy.length_low if ratio < 1 else policy.length_high,
-                spoils=() if good else ("turn", "itl"),
-            )
-        )
-    return tuple(gates)
+        yield Gate(
+            name=NAME,
+            arm=each.arm,
+            workload=each.workload,
+            message=f"{ratio:.0%} of the tokens asked for",
+            observed=ratio,
+            limit=policy.length_low if ratio < 1 else policy.length_high,
+            spoils=("turn", "itl"),
+        ).judged(good=policy.length_low <= ratio <= policy.length_high, but=": the arm's times are not those of the same work")

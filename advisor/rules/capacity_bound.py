@@ -13,7 +13,7 @@ NEEDS = frozenset({"rooms", "evidence.arms.pool_tokens"})
 
 def check(case: Case) -> Iterator[Finding]:
     """Yield one finding a workload (and the mix) that the reference's pool limits, for each arm with another pool."""
-    reference = case.evidence.arm(case.evidence.reference)
+    reference = case.evidence.base
     for room, arm in product(case.rooms, case.evidence.challengers):
         if room.state != "binds" or not reference.pool_tokens or not arm.pool_tokens:
             continue

@@ -19,7 +19,7 @@ NEEDS = frozenset({"evidence.arms.kernel"})
 def check(case: Case, arm: Arm) -> Finding | None:
     """Return that the arm has another dtype and another kernel than the reference, and the third arm that separates them."""
     evidence = case.evidence
-    reference = evidence.arm(evidence.reference)
+    reference = evidence.base
     if arm.kernel is None or reference.kernel is None or arm.kernel == reference.kernel or dtype_of(arm) == dtype_of(reference):
         return None
     third = next((each for each in evidence.arms if each.kernel == arm.kernel and dtype_of(each) == dtype_of(reference)), None)

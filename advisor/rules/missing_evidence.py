@@ -20,9 +20,7 @@ FIRST_PAIRS = 12  # a first run: enough to know its own scatter within a third
 
 
 def _speed(case: Case, arm: str, workload: str) -> Finding | None:
-    speed = next(
-        (each for each in case.speeds if (each.change.arm, each.change.workload, each.change.metric) == (arm, workload, "turn_ms")), None
-    )
+    speed = case.measured(arm, workload)
     if speed is None:
         need = Need(what=f"block pairs of {workload} on {arm}", pairs=FIRST_PAIRS, step=MorePairs(pairs=FIRST_PAIRS))
         told = f"{workload} has fewer than {MIN_PAIRS} block pairs on {arm}."

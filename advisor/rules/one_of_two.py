@@ -14,7 +14,7 @@ NEEDS = frozenset({"evidence.arms.prefix_caching"})
 
 def check(case: Case, arm: Arm) -> Finding | None:
     """Return that a quantised arm runs without, or fails with, the prefix caching that the reference has."""
-    reference = case.evidence.arm(case.evidence.reference)
+    reference = case.evidence.base
     failed = [each for each in case.evidence.probes if each.arm == arm.name and each.prefix_caching and each.outcome != "ok"]
     alone = reference.prefix_caching is True and arm.prefix_caching is False
     if not is_quantised(arm) or not (failed or alone):

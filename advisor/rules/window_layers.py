@@ -77,7 +77,7 @@ def check(case: Case) -> Finding | None:
         arm=skip.name,
         message=(
             f"Skipping the window layers changes turn time by {words.change(a)}, full FP8 by {words.change(b)}; "
-            f"{_against(direct, full)}{_pool_cost(skip, full, evidence.arm(evidence.reference))}."
+            f"{_against(direct, full)}{_pool_cost(skip, full, evidence.base)}."
         ),
         estimates=(a, b),
         flips="a load that the KV pool limits: then the larger pool of full FP8 counts for more than its steps",

@@ -15,7 +15,7 @@ from scipy import optimize, special, stats
 
 from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
-from advisor.statistics.resampling import Spread
+from advisor.statistics.resampling import Spread, cluster_variance
 
 MIN_CLUSTERS = 3
 
@@ -83,8 +83,7 @@ def design_effect(difference: Floats, clusters: Ints) -> float:
         return 1.0
     if alone == 0 or groups < MIN_CLUSTERS:
         return difference.size / groups
-    sums = np.bincount(index, weights=centred)
-    return max(1.0, groups / (groups - 1) * float(sums @ sums) / alone)
+    return max(1.0, cluster_variance(difference, index) * difference.size**2 / alone)
 
 
 def graded(reference: Floats, arm: Floats, clusters: Ints | None = None) -> Spread | None:
@@ -96,15 +95,12 @@ def graded(reference: Floats, arm: Floats, clusters: Ints | None = None) -> Spre
     """
     difference = arm - reference
     index = np.arange(difference.size) if clusters is None else np.unique(clusters, return_inverse=True)[1]
-    sizes = np.bincount(index)
-    if sizes.size < MIN_CLUSTERS:
+    groups = np.unique(index).size
+    if groups < MIN_CLUSTERS:
         return None
-    mean = float(difference.mean())
-    deviation = np.bincount(index, weights=difference - mean)
-    groups = sizes.size
-    se = math.sqrt(groups / (groups - 1) * float(deviation @ deviation)) / difference.size
+    se = math.sqrt(cluster_variance(difference, index))
     largest = float(np.abs(difference).max()) or 1.0
-    return Spread(value=mean, se=max(se, largest / groups), df=groups - 1, units=groups, unit_name="contexts")
+    return Spread(value=float(difference.mean()), se=max(se, largest / groups), df=groups - 1, units=groups, unit_name="contexts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,6 +182,9 @@ def itl_line(
         unit="ms/token",
         method="Theil-Sen over medians by length",
     )
+    bandwidth = None
+    if kv_bytes_per_token is not None and slope.value > 0:
+        bandwidth = slope.inverse(kv_bytes_per_token * 1e3 / 1e12, unit="TB/s", method="KV bytes per token / slope")
     agree = abs(slope.value - theil_sen.value) <= DISAGREE * abs(theil_sen.value)
     return ItlLine(
         arm=arm,
@@ -191,25 +194,10 @@ def itl_line(
         theil_sen_slope=theil_sen,
         lack_of_fit_p=fitted.lack_of_fit_p,
         straight=agree and (fitted.lack_of_fit_p is None or fitted.lack_of_fit_p >= BENT),
-        bandwidth_tb_s=_bandwidth(slope, kv_bytes_per_token),
+        bandwidth_tb_s=bandwidth,
         range_tokens=(float(grid.lengths.min()), float(grid.lengths.max())),
     )
 
 
 def _estimate(value: float, reach: float, n: int, unit: str, method: str) -> Estimate:
     return Estimate(value=value, low=value - reach, high=value + reach, n=n, unit=unit, method=method)
-
-
-def _bandwidth(slope: Estimate, kv_bytes_per_token: float | None) -> Estimate | None:
-    """Return bytes per token over slope in TB/s: what the attention kernel reads per second."""
-    if kv_bytes_per_token is None or slope.value <= 0 or slope.low is None or slope.high is None:
-        return None
-    per_ms = kv_bytes_per_token * 1e3 / 1e12
-    return Estimate(
-        value=per_ms / slope.value,
-        low=per_ms / slope.high,
-        high=per_ms / slope.low if slope.low > 0 else None,
-        n=slope.n,
-        unit="TB/s",
-        method="KV bytes per token / slope",
-    )

@@ -7,6 +7,7 @@ balanced covariates: what a second place in line or a faster machine adds is tak
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,19 +24,17 @@ MIN_FREE = 4  # residual degrees of freedom that a covariate must leave
 _KEY_LIMIT = 2**62  # three numbers are packed into one int64
 
 
-def _packed(left: Calls, right: Calls) -> tuple[Ints, Ints]:
-    """Return one integer key a row; ids of any size are renumbered first."""
-    keys = np.zeros(len(left) + len(right), dtype=np.int64)
-    room = 1
-    for name in ("pair", "session", "turn"):
-        column = np.concatenate([getattr(left, name), getattr(right, name)])
+def _keys(columns: Sequence[Ints]) -> Ints:
+    """Return one integer a row, equal where all columns are; ids of any size are renumbered first."""
+    keys, room = np.zeros(columns[0].size, dtype=np.int64), 1
+    for column in columns:
         low, high = int(column.min()), int(column.max())
         if (high - low + 1) * room >= _KEY_LIMIT:
-            _, column = np.unique(column, return_inverse=True)
+            _, column = np.unique(column, return_inverse=True)  # noqa: PLW2901  # the same column, with smaller numbers
             low, high = 0, int(column.max())
         keys = keys * (high - low + 1) + (column - low)
         room *= high - low + 1
-    return keys[: len(left)], keys[len(left) :]
+    return keys
 
 
 def same_turns(reference: Calls, arm: Calls) -> tuple[Ints, Ints]:
@@ -43,7 +42,8 @@ def same_turns(reference: Calls, arm: Calls) -> tuple[Ints, Ints]:
     if not len(reference) or not len(arm):
         none = np.zeros(0, dtype=np.int64)
         return none, none
-    left, right = _packed(reference, arm)
+    columns = [np.concatenate([getattr(reference, name), getattr(arm, name)]) for name in ("pair", "session", "turn")]
+    left, right = np.split(_keys(columns), [len(reference)])
     if left.size == right.size and np.array_equal(left, right):
         rows = np.flatnonzero(reference.ok & arm.ok)
         return rows, rows
@@ -54,15 +54,7 @@ def same_turns(reference: Calls, arm: Calls) -> tuple[Ints, Ints]:
 
 def session_numbers(calls: Calls) -> Ints:
     """Return one number a row that names its session within its pair: 0, 1, … without gaps."""
-    low, high = int(calls.session.min()), int(calls.session.max())
-    first, last = int(calls.pair.min()), int(calls.pair.max())
-    width = high - low + 1
-    if width * (last - first + 1) < _KEY_LIMIT:
-        key = (calls.pair - first) * width + (calls.session - low)
-    else:
-        _, session = np.unique(calls.session, return_inverse=True)
-        key = (calls.pair - first) * (int(session.max()) + 1) + session
-    numbers: Ints = np.unique(key, return_inverse=True)[1].astype(np.int64, copy=False)
+    numbers: Ints = np.unique(_keys([calls.pair, calls.session]), return_inverse=True)[1].astype(np.int64, copy=False)
     return numbers
 
 

@@ -13,6 +13,7 @@ from scipy import stats
 
 from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
+from advisor.statistics.resampling import cluster_variance
 
 BOUND_LEVEL = 0.95  # one-sided; sets the least count
 
@@ -21,17 +22,6 @@ def least_sessions(q: float) -> int:
     """Return the least count of independent sessions that bounds quantile *q* from the far side."""
     tail = max(q, 1 - q)
     return math.ceil(math.log(1 - BOUND_LEVEL) / math.log(tail))
-
-
-def _design_effect(below: Floats, index: Ints, q: float) -> float:
-    """Return how many times wider clusters make the variance of a share than independent rows would."""
-    sizes = np.bincount(index)
-    groups = sizes.size
-    if groups < 2 or groups == below.size:
-        return 1.0
-    deviation = np.bincount(index, weights=below - below.mean())
-    clustered = groups / (groups - 1) * float(deviation @ deviation) / below.size**2
-    return max(1.0, clustered * below.size / (q * (1 - q)))
 
 
 def quantile(values: Floats, clusters: Ints, q: float, *, unit: str, level: float = 0.95) -> Estimate | None:
@@ -52,7 +42,9 @@ def quantile(values: Floats, clusters: Ints, q: float, *, unit: str, level: floa
     value = float(ordered[min(n - 1, math.ceil(q * n) - 1)])
     if not math.isfinite(value):
         return None
-    effective = max(1.0, n / _design_effect((values <= value).astype(np.float64), index, q))
+    below = (values <= value).astype(np.float64)
+    wider = 1.0 if sessions in (1, n) else max(1.0, cluster_variance(below, index) * n / (q * (1 - q)))
+    effective = max(1.0, n / wider)
     low, high = (float(stats.binom.ppf(each, round(effective), q)) / round(effective) for each in ((1 - level) / 2, (1 + level) / 2))
     first, last = math.floor(low * n) - 1, math.ceil(high * n)
     return Estimate(

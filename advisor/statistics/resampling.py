@@ -36,6 +36,11 @@ class Spread:
         reach = float(special.stdtrit(self.df, 0.5 + level / 2)) * self.se
         return self.value - reach, self.value + reach
 
+    def estimate(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
+        """Return the value with its interval at *level*."""
+        low, high = self.interval(level)
+        return Estimate(value=self.value, low=low, high=high, n=self.units, unit=unit, method=method, level=level)
+
     def p_below(self, bound: float) -> float:
         """Return the one-sided p-value of the claim that the truth lies below *bound*."""
         return self._tail(bound - self.value)
@@ -51,9 +56,14 @@ class Spread:
 
     def relative(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
         """Return a log ratio as a relative change, arm / reference - 1."""
-        low, high = self.interval(level)
-        low, value, high = (float(np.expm1(each)) for each in (low, self.value, high))
+        low, value, high = (float(np.expm1(each)) for each in (self.interval(level)[0], self.value, self.interval(level)[1]))
         return Estimate(value=value, low=low, high=high, n=self.units, unit=unit, method=f"{method}, {self.unit_name}", level=level)
+
+
+def cluster_variance(values: Floats, index: Ints) -> float:
+    """Return the variance of the mean of *values* where the rows of a cluster (0, 1, …) share its luck; two clusters at least."""
+    sums = np.bincount(index, weights=values - values.mean())
+    return sums.size / (sums.size - 1) * float(sums @ sums) / values.size**2
 
 
 def restarts_differ(values: Floats, restart: Ints, *, lost: int = 1) -> bool:

@@ -6,15 +6,14 @@ zero predict negative times for short prompts, and an unweighted fit spends all 
 
 from __future__ import annotations
 
-from itertools import combinations
+from dataclasses import replace
 
 import numpy as np
+from scipy import optimize
 
-from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
 from advisor.statistics import resampling
 from advisor.statistics.line import cell_medians, length_index
-from advisor.statistics.resampling import Spread
 from advisor.verdict import TtftCurve
 
 _SCALE = np.array([1e8, 1e4, 1.0])  # puts the three columns on one footing
@@ -22,30 +21,6 @@ _UNITS = ("ms/token^2", "ms/token", "ms")
 MIN_LENGTHS = 4  # one more than coefficients
 MIN_PAIRS = 3  # fewer are not worth resampling as wholes
 DRAWS = 500
-
-
-def _nonnegative(normal: Floats, right: Floats) -> Floats:
-    """Return the non-negative least-squares solution of each 3x3 system: the best feasible face, all faces tried at once."""
-    best = np.zeros_like(right)
-    least = np.zeros(len(right))
-    for size in (1, 2, 3):
-        for face in combinations(range(3), size):
-            part = normal[:, face][:, :, face]
-            regular = np.linalg.matrix_rank(part) == size
-            if not regular.any():
-                continue
-            solution = np.zeros_like(right)
-            solution[np.ix_(regular, face)] = np.linalg.solve(part[regular], right[regular][:, face, None])[..., 0]
-            loss = np.einsum("bi,bij,bj->b", solution, normal, solution) - 2 * np.einsum("bi,bi->b", solution, right)
-            better = regular & (solution >= 0).all(axis=1) & (loss < least - 1e-12 * np.abs(least))
-            best[better], least[better] = solution[better], loss[better]
-    return best
-
-
-def _coefficient(spread: Spread, scale: float, unit: str, method: str) -> Estimate:
-    low, high = spread.interval()
-    ends = (scale * max(low, 0.0), scale * high)  # below zero lies no coefficient
-    return Estimate(value=scale * spread.value, low=ends[0], high=ends[1], n=spread.units, unit=unit, method=method)
 
 
 def ttft_curve(arm: str, *, pair: Ints, computed_tokens: Floats, ttft_ms: Floats, prompt_tokens: Floats | None = None) -> TtftCurve | None:
@@ -67,14 +42,11 @@ def ttft_curve(arm: str, *, pair: Ints, computed_tokens: Floats, ttft_ms: Floats
     units, lost = int(group.max()) + 1, 1
     if units < MIN_PAIRS:
         group, units, lost = np.arange(n.size), n.size, len(_SCALE)
-    normal, right = np.zeros((units, 3, 3)), np.zeros((units, 3))
-    np.add.at(normal, group, rows[:, :, None] * rows[:, None, :])
-    np.add.at(right, group, rows)
-    weights = resampling.draw_weights(units, draws=DRAWS)
-    value = _nonnegative(normal.sum(axis=0)[None], right.sum(axis=0)[None])[0]
-    drawn = _nonnegative(np.einsum("du,uij->dij", weights, normal), weights @ right)
+    weights = np.sqrt(np.vstack([np.ones(units), resampling.draw_weights(units, draws=DRAWS)])[:, group])
+    value, *drawn = (optimize.nnls(weight[:, None] * rows, weight)[0] / _SCALE for weight in weights)
     # Few units: the draws' own quantiles would be the range of three. Their error, widened and read against t, is not.
-    spreads = [resampling.spread(float(v), column, units=units, lost=lost) for v, column in zip(value, drawn.T, strict=True)]
+    spreads = [resampling.spread(float(v), column, units=units, lost=lost) for v, column in zip(value, np.array(drawn).T, strict=True)]
     method = f"non-negative least squares, relative residuals, Student's t over {units} {'block pairs' if lost == 1 else 'cells'}"
-    a, b, c = (_coefficient(each, 1 / scale, unit, method) for each, scale, unit in zip(spreads, _SCALE, _UNITS, strict=True))
+    found = (each.estimate(unit=unit, method=method) for each, unit in zip(spreads, _UNITS, strict=True))
+    a, b, c = (replace(each, low=max(each.low or 0.0, 0.0)) for each in found)  # below zero lies no coefficient
     return TtftCurve(arm=arm, a=a, b=b, c=c, range_tokens=(float(lengths.min()), float(lengths.max())))

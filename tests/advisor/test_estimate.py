@@ -22,5 +22,7 @@ def test_an_open_end_is_never_cleared() -> None:
     assert (opened.is_below(1.0), opened.is_within(1.0), opened.is_above(-0.1)) == (False, False, True)
 
 
-def test_scaling_by_a_negative_factor_turns_the_ends_round() -> None:
-    assert replace(HALF, high=None).scaled(-100, unit="%") == replace(HALF, value=5.0, low=None, high=8.0, unit="%")
+def test_the_inverse_turns_the_ends_round_and_opens_one_that_is_not_above_zero() -> None:
+    pace = replace(HALF, value=0.5, low=0.25, high=1.0)
+    assert pace.inverse(2.0, unit="s") == replace(HALF, value=4.0, low=2.0, high=8.0, unit="s")
+    assert replace(pace, low=-0.1).inverse(2.0, unit="s", method="n") == replace(HALF, value=4.0, low=2.0, high=None, unit="s", method="n")
