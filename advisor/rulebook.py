@@ -7,11 +7,9 @@ of each, `check(case, workload, arm)` the other way round; what it finds is abou
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points
 from inspect import signature
 from itertools import product
@@ -21,6 +19,7 @@ from typing import Any
 from advisor import rules
 from advisor.case import Case, missing
 from advisor.evidence import Arm, WorkloadClass
+from advisor.plugins import modules
 from advisor.verdict import Finding, Skipped
 
 GROUP = "agentload.rules"  # in which other packages announce theirs
@@ -35,13 +34,6 @@ class Rule:
     name: str
     module: Any = None  # what the entry point names: a module as a rule
     problem: str | None = None
-
-
-@cache
-def modules(package: ModuleType) -> tuple[ModuleType, ...]:
-    """Return the modules of *package*, sorted by name."""
-    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
-    return tuple(import_module(f"{package.__name__}.{name}") for name in names)
 
 
 def first_sentence(module: ModuleType) -> str:

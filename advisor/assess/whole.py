@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor import gates, rulebook
+from advisor import gates, plugins
 from advisor.assess import accuracy, capacity, lines, reach, room, speed
 from advisor.case import Case
 from advisor.evidence import Evidence
@@ -15,7 +15,7 @@ from advisor.verdict import Gate, Spoiled
 
 def gate_results(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
     """Return the answers of all gates, failures first."""
-    found = [gate for module in rulebook.modules(gates) for gate in module.check(evidence, policy)]
+    found = [gate for module in plugins.modules(gates) for gate in module.check(evidence, policy)]
     order = {"fail": 0, "not observed": 1, "pass": 2}
     return tuple(sorted(found, key=lambda gate: order[gate.status]))
 

@@ -6,7 +6,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from advisor import gates, rulebook
+from advisor import gates, plugins, rulebook
 from advisor.evidence import AccuracyBucket, Calls, ClientHealth, Evidence, Telemetry
 from advisor.gates import (
     alone,
@@ -39,7 +39,7 @@ def _calls(**columns: object) -> tuple[Calls, Calls]:
 
 
 def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
-    found = rulebook.modules(gates)
+    found = plugins.modules(gates)
     assert [each.__name__.rsplit(".", 1)[1] for each in found] == [
         "alone",
         "answers_possible",
@@ -230,7 +230,7 @@ def test_a_drift_is_told_and_a_level_server_passes() -> None:
 
 def test_plausible_evidence_passes_every_gate() -> None:
     evidence = replace(compared(effect=-0.1), sweeps=sweeps())
-    statuses = {gate.status for module in rulebook.modules(gates) for gate in module.check(evidence, Policy())}
+    statuses = {gate.status for module in plugins.modules(gates) for gate in module.check(evidence, Policy())}
     assert statuses == {"pass"}
 
 

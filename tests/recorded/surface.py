@@ -16,7 +16,7 @@ from typer.main import get_command
 import advisor.gates
 import advisor.rules
 import agentload.report.formats
-from advisor import rulebook
+from advisor import plugins
 from advisor.policy import Policy, Slo
 from agentload import builtin
 from agentload.cli.main import _app
@@ -74,9 +74,9 @@ def plug_ins() -> Json:
         "importers": {name: _options(importers.importer(name)) for name in importers.names()},
         "exporters": {name: _options(exporters.exporter(name)) for name in exporters.names()},
         "tasks": {name: {key: str(value) for key, value in tasks.task(name).options.items()} for name in tasks.names()},
-        "rules": {_name(module): sorted(map(str, module.NEEDS)) for module in rulebook.modules(advisor.rules)},
-        "gates": [_name(module) for module in rulebook.modules(advisor.gates)],
-        "report formats": [_name(module) for module in rulebook.modules(agentload.report.formats)],
+        "rules": {_name(module): sorted(map(str, module.NEEDS)) for module in plugins.modules(advisor.rules)},
+        "gates": [_name(module) for module in plugins.modules(advisor.gates)],
+        "report formats": [_name(module) for module in plugins.modules(agentload.report.formats)],
         **{kind: list(builtin.names(kind)) for kind in ("profiles", "traces", "presets")},
     }
 
