@@ -6,7 +6,7 @@ So the server is asked for token ids or a running usage, and where it gives neit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -36,6 +36,8 @@ class Chunk(msgspec.Struct, gc=False):
     """How many token ids it lists."""
     total: int | None
     """The completion tokens of its usage: all so far."""
+    length: int
+    """Characters of what it shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +83,17 @@ def _fitted(shown: Sequence[Chunk], total: int) -> Counted:
         return Counted((), (), None)
     if count == total:
         return Counted(chosen, (1,) * count, "usage")
-    marks = [total * index // count for index in range(count + 1)]
-    return Counted(chosen, tuple(after - before for before, after in pairwise(marks)), "spread")
+    return Counted(chosen, tuple(after - before for before, after in pairwise(_marks(chosen, total))), "spread")
+
+
+def _marks(chosen: Sequence[Chunk], total: int) -> Iterator[int]:
+    """Yield how many tokens there were before each chunk and after the last: by the length of their texts, each with one token at least."""
+    count, whole, mark, seen = len(chosen), sum(chunk.length for chunk in chosen), 0, 0
+    if total < count or whole == 0:
+        yield from (total * index // count for index in range(count + 1))
+        return
+    yield 0
+    for left, chunk in zip(reversed(range(count)), chosen, strict=True):
+        seen += chunk.length
+        mark = max(mark + 1, min((2 * total * seen + whole) // (2 * whole), total - left))
+        yield mark

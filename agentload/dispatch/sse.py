@@ -148,11 +148,13 @@ class StreamParser:
             self._text.append(delta.content)
             kind: Kind = "answer"
             shows: Shows = "text"
+            length = len(delta.content)
         else:
             kind, shows = self._shown(choice)
+            length = _length(choice)
         ids = None if choice.token_ids is None else len(choice.token_ids)
         total = None if usage is None else usage.completion_tokens
-        self._chunks.append(Chunk(stamp_ns, kind, shows, ids, total))
+        self._chunks.append(Chunk(stamp_ns, kind, shows, ids, total, length))
         if ids is not None:
             self.tokens_so_far += ids
         elif total is not None:
@@ -201,6 +203,15 @@ def _empty(choice: Choice, *, role: str | None) -> Shows:
     if role is not None:
         return "nothing"
     return "empty" if choice.finish_reason is None else "finish"
+
+
+def _length(choice: Choice) -> int:
+    delta = choice.delta
+    if delta is None:
+        return len(choice.text or "")
+    calls = [piece.function for piece in delta.tool_calls or () if piece.function is not None]
+    texts = (delta.content, delta.reasoning if delta.reasoning is not None else delta.reasoning_content, delta.refusal)
+    return sum(len(text or "") for text in (*texts, *(part for call in calls for part in (call.name, call.arguments))))
 
 
 def _resolved(kinds: list[Kind]) -> list[Kind]:

@@ -13,7 +13,7 @@ from agentload.evidence.plays import Play, counted, tabled
 # or in a stream whose head said 200 (`dispatch.call` puts its code before what it said).
 _QUERY: Final = """
 SELECT c.arm, count(*) FILTER (c.http_status = 429 OR (c.status = 'busy' AND starts_with(c.error, '429 '))) / count(*)
-FROM turns AS c JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.until_ns
+FROM attempts AS c JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.until_ns
 WHERE c.run_id = $run AND c.http_status IS NOT NULL GROUP BY ALL
 """
 

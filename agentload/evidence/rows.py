@@ -12,7 +12,7 @@ from agentload.evidence.plays import Play
 
 # Sessions are numbered inside the database, and no list leaves it: a million calls are 200 MB.
 _QUERY: Final = """
-WITH own AS (SELECT session, retry_of FROM turns WHERE run_id = $run),
+WITH own AS (SELECT session, retry_of FROM attempts WHERE run_id = $run),
 sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number FROM (SELECT DISTINCT session FROM own)),
 retried AS (SELECT DISTINCT retry_of FROM own WHERE retry_of IS NOT NULL)
 SELECT p.play, c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime, r.retry_of IS NULL AS is_last,

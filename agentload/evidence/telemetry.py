@@ -79,7 +79,7 @@ def of_servers(
 def _sent(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
     """Add up every attempt on each arm, of warm-ups and void blocks too: all of them go through the server's cache."""
     query = """
-        SELECT arm, sum(coalesce(prompt_tokens, context_tokens) + coalesce(output_tokens, 0))::DOUBLE FROM turns
+        SELECT arm, sum(coalesce(prompt_tokens, context_tokens) + coalesce(output_tokens, 0))::DOUBLE FROM attempts
         WHERE run_id = ? AND sent_ns IS NOT NULL GROUP BY arm
     """
     return dict(connection.execute(query, [run_id]).fetchall())

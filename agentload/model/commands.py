@@ -36,7 +36,7 @@ TokenRule: TypeAlias = Literal[
     "token_ids",  # the server listed each chunk's token ids
     "running_usage",  # each chunk carried the usage so far
     "usage",  # one a chunk, and the final usage agrees
-    "spread",  # the final usage, spread evenly over the chunks: which chunk had how many is not known
+    "spread",  # the final usage, spread over the chunks by the length of their texts: which chunk had how many is not known
     "one_a_chunk",  # an assumption: the server said nothing
 ]
 

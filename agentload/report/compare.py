@@ -70,8 +70,8 @@ def compare(database: Path, before: str, after: str, *, setting: Setting, arm: s
 
 def _settings(connection: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:
     (row,) = tables.rows(connection, RunRow, run_id=run)
-    rules = connection.execute("SELECT DISTINCT token_rule FROM turns WHERE run_id = ? ORDER BY ALL", [run]).fetchall()
-    sessions = "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session FROM turns WHERE run_id = ?)"
+    rules = connection.execute("SELECT DISTINCT token_rule FROM attempts WHERE run_id = ? ORDER BY ALL", [run]).fetchall()
+    sessions = "SELECT count(DISTINCT session), bit_xor(hash(session)) FROM (SELECT DISTINCT session FROM attempts WHERE run_id = ?)"
     return {
         **{name: getattr(row, name) for name in ("trace_hash", "model", "kind", "design", "seed")},
         "study": study_of(row),

@@ -48,7 +48,7 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> tu
     study = study_of(row)
     traces = [each.path for each in study.traces] if isinstance(study, Replay) else [row.trace_name] if row.trace_name else []
     query = "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END AS of, count(DISTINCT session) "
-    sessions = dict(connection.execute(query + "FROM turns WHERE run_id = ? GROUP BY of", [run]).fetchall())
+    sessions = dict(connection.execute(query + "FROM attempts WHERE run_id = ? GROUP BY of", [run]).fetchall())
     made = Made(
         run=run,
         tool_version=row.version,

@@ -4,8 +4,8 @@ from agentload.dispatch.counting import Chunk, Shows, counted
 from agentload.model.commands import TokenRule
 
 
-def chunk(shows: Shows = "text", *, ids: int | None = None, total: int | None = None) -> Chunk:
-    return Chunk(0, "answer", shows, ids, total)
+def chunk(shows: Shows = "text", *, ids: int | None = None, total: int | None = None, length: int = 0) -> Chunk:
+    return Chunk(0, "answer", shows, ids, total, length)
 
 
 ROLE = chunk("nothing")
@@ -25,6 +25,13 @@ ROLE = chunk("nothing")
         ([chunk(), chunk(), chunk()], 12, (4, 4, 4), "spread"),
         ([chunk(), chunk(), chunk()], 7, (2, 2, 3), "spread"),
         ([chunk(), chunk(), chunk()], 2, (0, 1, 1), "spread"),
+        # Chunks of much text carried more tokens than those of little; each with text carried one at least.
+        ([chunk(length=30), chunk(length=28), chunk(length=8)], 16, (7, 7, 2), "spread"),
+        ([ROLE, chunk(length=99), chunk(length=1), chunk("finish")], 10, (8, 1, 1), "spread"),
+        ([chunk(length=1), chunk(length=1), chunk(length=98)], 100, (1, 1, 98), "spread"),
+        ([chunk(length=1), chunk(length=1), chunk(length=98)], 4, (1, 1, 2), "spread"),
+        ([chunk(length=98), chunk(length=1), chunk(length=1)], 4, (2, 1, 1), "spread"),
+        ([chunk(length=9), chunk(length=1), chunk(length=1)], 2, (0, 1, 1), "spread"),
         ([ROLE, chunk(ids=3), chunk("nothing", ids=2), chunk(ids=0), chunk("finish", ids=1)], 9, (3, 2, 1), "token_ids"),
         ([chunk("nothing", total=0), chunk(total=1), chunk(total=5), chunk("finish", total=6)], 6, (1, 4, 1), "running_usage"),
         # A parser held tokens back: they come with the next chunk.

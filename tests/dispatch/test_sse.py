@@ -1,3 +1,4 @@
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -213,3 +214,14 @@ def test_a_count_that_no_server_can_mean_is_unreadable_and_ends_nothing_else(cou
     found = parsed([(1, b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'), (2, event)])
     assert (found.output_tokens, found.text) == (1, "a")
     assert found.unreadable is not None
+
+
+def test_a_total_is_spread_over_texts_thoughts_and_calls_of_tools_by_their_length() -> None:
+    parser = StreamParser()
+    call = {"index": 0, "function": {"name": "read", "arguments": "x" * 8}}
+    deltas: list[dict[str, object]] = [{"reasoning": "t" * 24}, {"content": "a" * 4}, {"tool_calls": [call]}, {"content": "é" * 8}]
+    for at_ns, delta in enumerate(deltas):
+        parser.feed(at_ns, b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n")
+    parser.feed(9, b'data: {"choices": [], "usage": {"completion_tokens": 12}}\n\ndata: [DONE]\n\n')
+    found = parser.end(9)
+    assert (found.tokens, found.token_rule, found.thinking_tokens) == ((6, 1, 3, 2), "spread", 6)

@@ -19,7 +19,7 @@ from tests.store.rows import call
 TABLES = {
     "runs", "legs", "arms", "fingerprints", "blocks", "calls_row", "chunks", "turns",
     "samples", "answers", "probes", "verdicts", "jobs", "executions", "alarms",
-    "streams", "readings", "graded", "listed", "decided", "changes", "raised",
+    "attempts", "streams", "readings", "graded", "listed", "decided", "changes", "raised",
 }  # fmt: skip
 CALLS = {
     "run_id", "leg", "arm", "block", "workload", "session", "turn", "attempt", "retry_of", "request_id", "replica", "due_ns", "released_ns",

@@ -30,7 +30,7 @@ FROM turns WHERE run_id = $run AND NOT prime GROUP BY workload, arm ORDER BY wor
 """
 
 _FAILURES: Final = """
-SELECT arm, status, count(*), any_value(error) FROM turns
+SELECT arm, status, count(*), any_value(error) FROM attempts
 WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status ORDER BY count(*) DESC LIMIT 12
 """
 
