@@ -18,16 +18,17 @@ from agentload.run.prepared import Place
 from agentload.run.record import DATABASE, shown
 from agentload.store.runs import run_named
 from agentload.study.argv import FORMS, built, options
-from agentload.study.document import yaml_text
+from agentload.study.document import tag, yaml_text
 from agentload.study.fields import Flag
+from agentload.study.kinds import Ask, Probe, Replay, Search, Study
+from agentload.study.parts import Live, Virtual
 
 Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
 Into = Annotated[str | None, typer.Option(help="Keep what was measured beside this run, on the same arms, for its report.")]
-Resume = Annotated[
-    str | None, typer.Option(help="Go on with this run: what is finished is not done again; with more --pairs, it is given more.")
-]
+Resume = Annotated[str | None, typer.Option(help="Go on with this run: what is finished is not done again; it may be given more.")]
 DB: Final = Path(DATABASE)
 RUN_ID: Final = typer.Option("--run-id", help="Call the run this; equal studies under one name send equal bytes.")
+ALONE: Final = "leave it out: the study is a run of its own"
 PRINT: Final = typer.Option("--print-study", help="Print what would be run, as a file for `agentload run`; run nothing.")
 
 
@@ -38,7 +39,8 @@ def runs(verb: str, *joins: Literal["resume", "into"]) -> Callable[[Callable[...
         flags = options(verb)
         own = list(signature(run, eval_str=True).parameters.values())[2:]
         places = [_keyword("db", Db, default=DB), *(_keyword(name, Resume if name == "resume" else Into, default=None) for name in joins)]
-        places.append(_keyword("run_id", Annotated[str | None, RUN_ID], default=None))
+        if any(form.kind not in (Search, Probe) for form in FORMS[verb]):  # they make no run
+            places.append(_keyword("run_id", Annotated[str | None, RUN_ID], default=None))
         printed = _keyword("print_study", Annotated[bool, PRINT], default=False)
         studied = _parameters(verb, flags)
         parameters = [*studied, *places, *own, printed]
@@ -55,7 +57,7 @@ def runs(verb: str, *joins: Literal["resume", "into"]) -> Callable[[Callable[...
             if given.pop("print_study"):
                 print(yaml_text(shown(pinned(study))), end="")
                 return
-            run(study, place_of(where), **given)
+            run(study, place_of(study, where), **given)
 
         verb_of.__signature__ = whole  # type: ignore[attr-defined]  # where inspect looks for it
         verb_of.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -64,19 +66,47 @@ def runs(verb: str, *joins: Literal["resume", "into"]) -> Callable[[Callable[...
     return decorated
 
 
-def place_of(given: Mapping[str, Any], *, folder: Path = HERE) -> Place:
-    """Say where rows go. Raises StoreError where a run to join is not there, UsageError where it is one too many."""
-    db, into, resume = given["db"], given.get("into"), given.get("resume")
+def place_of(study: Study, given: Mapping[str, Any], *, folder: Path = HERE) -> Place:
+    """Say where a study's rows go. Raises UsageError where they cannot go there, StoreError where a run to join is not there."""
+    db, into, resume, run_id = given["db"], given.get("into"), given.get("resume"), given.get("run_id")
     if resume is not None and into is not None:
-        raise UsageError("--resume goes on with a run of its own kind, --into adds to another: give one of them")
-    return Place(database=db, run=given["run_id"], resume=resume, into=None if into is None else run_named(db, into), folder=folder)
+        raise UsageError("--resume goes on with a run of its own kind, --into adds to another: give one of them", hint=ALONE)
+    if into is not None:
+        _check_joins(study)
+    if resume is not None and not (isinstance(study, Ask) or (isinstance(study, Replay) and isinstance(study.servers, Live))):
+        raise UsageError("--resume goes on with a replay on servers, or with questions", hint=ALONE)
+    if run_id is not None and (resume or into):
+        raise UsageError("--run-id names a new run, --resume and --into one that there is: give one of them", hint="leave out --run-id")
+    if run_id is not None and isinstance(study, Search | Probe):
+        raise UsageError(f"--run-id names a run, and a {tag(type(study))} is none", hint="--into keeps it beside one")
+    if isinstance(study, Probe) and into is None and db != DB:
+        raise UsageError("--db does nothing without --into", hint="agentload probe --help")
+    return Place(database=db, run=run_id, resume=resume, into=None if into is None else run_named(db, into), folder=folder)
+
+
+def _check_joins(study: Study) -> None:
+    """Raise UsageError for a study that is not kept beside another run."""
+    match study:
+        case Replay(servers=Virtual()):
+            raise UsageError("--into does nothing without --find", hint="agentload simulate --help")
+        case Replay():
+            raise UsageError("--into keeps sweeps, searches, questions and probes beside a run, and this is a replay", hint=ALONE)
+        case Probe(matrix=False):
+            raise UsageError("--into does nothing without --matrix", hint="agentload probe --help")
+        case _:
+            pass
 
 
 def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
     forms = FORMS[verb]
     switches = [form.switch for form in forms if form.switch is not None and all(flag.option != form.switch for flag in flags)]
     found = [
-        _parameter(flag, is_required=all(_needs(form_flags, flag) for form_flags in (tuple(f.flags()) for f in forms))) for flag in flags
+        _parameter(
+            flag,
+            is_required=all(_needs(tuple(form.flags()), flag) for form in forms),
+            is_switch=any(form.switch == flag.option for form in forms),
+        )
+        for flag in flags
     ]
     for switch in switches:
         help_text = next(str(form.kind.__doc__) for form in forms if form.switch == switch).partition("\n")[0]
@@ -88,7 +118,8 @@ def _needs(own: tuple[Flag, ...], flag: Flag) -> bool:
     return any(each.option == flag.option and each.default is msgspec.NODEFAULT for each in own)
 
 
-def _parameter(flag: Flag, *, is_required: bool) -> Parameter:
+def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
+    """Return a parameter of a verb; without one that *is_switch*, the verb runs another kind of study."""
     if flag.said.positional and not flag.option.startswith("--"):
         return _keyword(flag.name, Annotated[list[str], typer.Argument(help=flag.help)], default=Parameter.empty)
     names = (flag.option, *flag.also)
@@ -99,7 +130,7 @@ def _parameter(flag: Flag, *, is_required: bool) -> Parameter:
         return _keyword(flag.name, Annotated[list[str] | None, typer.Option(*names, help=flag.help)], default=None)
     kind: Any = flag.type if flag.choices else str
     # typer would put a default that is text in parentheses.
-    default = "" if flag.shown_default is None else f"  [default: {flag.shown_default}]"
+    default = "" if flag.shown_default is None or is_switch else f"  [default: {flag.shown_default}]"
     option = typer.Option(*names, help=flag.help + default, metavar=None if flag.choices else flag.text.shown, show_default=False)
     if is_required:
         return _keyword(flag.name, Annotated[kind, option], default=Parameter.empty)

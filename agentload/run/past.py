@@ -133,8 +133,9 @@ def _other(first: Study, study: Study, run: RunRow, plan: Plan) -> Iterator[str]
     if isinstance(first, Replay) and isinstance(study, Replay):
         if study.pairs < first.pairs:
             yield "pairs"
-        # Which start a pair was played on is seen, not planned: more pairs may bring more starts.
-        if study.pairs == first.pairs and _starts(study) != _starts(first):
+        # Which start a pair was played on is seen, not planned: more pairs may bring more starts, never fewer.
+        began, now = _starts(first), _starts(study)
+        if began is not None and now is not None and (now < began or (now > began and study.pairs == first.pairs)):
             yield "restarts"
     machines = [dict(where(stretch)) for stretch in stretches(plan.rounds)]
     then = list(notes(run.options).machines)

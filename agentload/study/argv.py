@@ -24,7 +24,9 @@ from agentload.study.quantity import WORDS, Text, named, number, plain
 Typed: TypeAlias = Mapping[str, Any]
 """What was typed, by `Flag.name`: text, a list of it for what may be repeated, True or False for a switch."""
 
-MINUTES: Final = Text(read=lambda text, option: 60 * number(text, option, unit="min"), write=lambda value: plain(value / 60), shown="TIME")
+MINUTES: Final = Text(
+    read=lambda text, option: 60 * number(text, option, unit="min"), write=lambda value: plain(value / 60), shown="<time>"
+)
 SWITCHES: Final = ("--concurrency",)
 """Options that choose between the studies of a verb and have no value."""
 PLAIN: Final = ("--dry-run", "--json", "--gate", "--print-study")
@@ -65,7 +67,12 @@ _TRACE: Final = {
 FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
     "replay": (Form(kind=Replay, servers=Live),),
     "simulate": (
-        Form(kind=Replay, servers=Virtual, without=_LIVE_ONLY),
+        Form(
+            kind=Replay,
+            servers=Virtual,
+            without=_LIVE_ONLY,
+            other={"slo": {"help": "--find, --capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000."}},
+        ),
         Form(
             kind=Search,
             servers=Virtual,
@@ -97,8 +104,25 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             },
         ),
     ),
-    "eval": (Form(kind=Ask, servers=Live, without=frozenset({"noise", "restarts"})),),
-    "probe": (Form(kind=Probe, servers=Live, without=frozenset({"noise", "force", "launch", "restarts"})),),
+    "eval": (
+        Form(
+            kind=Ask,
+            servers=Live,
+            without=frozenset({"noise", "restarts"}),
+            other={"endpoints": {"help": "a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM]; the first is the reference."}},
+        ),
+    ),
+    "probe": (
+        Form(
+            kind=Probe,
+            servers=Live,
+            without=frozenset({"noise", "force", "launch", "restarts"}),
+            other={
+                "logs": {"help": "--matrix: folder for the servers' logs."},
+                "start_timeout_s": {"help": "--matrix: seconds until a server must be healthy."},
+            },
+        ),
+    ),
 }
 
 
@@ -114,16 +138,22 @@ def options(verb: str) -> tuple[Flag, ...]:
 
 def built(verb: str, typed: Typed) -> Study:
     """Return the study that was typed. Raises UsageError where it cannot be read, is out of range or contradicts itself."""
-    given = {name: value for name, value in typed.items() if value not in (None, [], ())}
+    try:
+        return _built(verb, {name: value for name, value in typed.items() if value not in (None, [], ())})
+    except UsageError as error:
+        raise UsageError(error.message, hint=error.hint or f"agentload {verb} --help") from error
+
+
+def _built(verb: str, given: Typed) -> Study:
     form = _form(verb, given)
     own = tuple(form.flags())
     made: dict[str, Any] = {"servers": {"kind": tag(form.servers)}}
     for flag in own:
         if flag.name in given:
-            _check_needed(flag, own, given)
+            _check_needed(verb, flag, given)
             _put(made, flag.path, _read(flag, given[flag.name]))
         elif flag.default is msgspec.NODEFAULT:
-            raise UsageError(f"{flag.option} is missing", hint=f"agentload {verb} --help")
+            raise UsageError(f"{flag.option} is missing")
         else:
             _put(made, flag.path, msgspec.to_builtins(flag.default))
     return study(made, form.kind, named={flag.path: flag.option for flag in own})
@@ -212,13 +242,13 @@ def _form(verb: str, given: Typed) -> Form:
     plain = [form for form in forms if form.switch is None]
     if len(switched) > 1 or not (switched or plain):
         names = " or ".join(form.switch or "" for form in forms)
-        raise UsageError(f"{verb} takes either {names}", hint=f"agentload {verb} --help")
+        raise UsageError(f"{verb} takes either {names}")
     form = (switched or plain)[0]
     own = {flag.name for flag in form.flags()} | ({_name(form.switch)} if form.switch else set())
     for flag in options(verb):
         if flag.name in given and flag.name not in own:
             where = next(each for each in forms if any(flag.name == own.name for own in each.flags()))
-            raise UsageError(f"{flag.option} does nothing {_asked(where, form)}", hint=f"agentload {verb} --help")
+            raise UsageError(f"{flag.option} does nothing {_asked(where, form)}")
     return form
 
 
@@ -226,10 +256,11 @@ def _asked(where: Form, instead: Form) -> str:
     return f"without {where.switch}" if where.switch else f"with {instead.switch}"
 
 
-def _check_needed(flag: Flag, own: Sequence[Flag], given: Typed) -> None:
-    there = [each for each in own if each.option in flag.said.needs]
-    if there and all(given.get(each.name) in _IDLE for each in there):
-        raise UsageError(f"{flag.option} does nothing without {' or '.join(each.option for each in there)}")
+def _check_needed(verb: str, flag: Flag, given: Typed) -> None:
+    there = [each.option for each in options(verb) if each.option in flag.said.needs]
+    if there and all(given.get(_name(option)) in _IDLE for option in there):
+        others = [form.switch for form in FORMS[verb] if form.switch and any(flag.option == each.option for each in form.flags())]
+        raise UsageError(f"{flag.option} does nothing without {' or '.join((*others, *there))}")
 
 
 def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401  # text, a list of it, or a switch; and what it says

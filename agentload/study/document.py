@@ -21,7 +21,7 @@ MOST_BYTES: Final = 1 << 20
 """Of a study's text; the largest that is meant has a few kilobytes."""
 KINDS: Final[Mapping[str, type[Part]]] = {"replay": Replay, "sweep": Sweep, "search": Search, "ask": Ask, "probe": Probe}
 SHOWN: Final = "agentload replay TRACE --endpoints ENDPOINTS --print-study prints one"
-_PLACE: Final = re.compile(r" - at `\$\.?([^`]*)`")
+_PLACE: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`")
 
 
 def tag(part: type[Part]) -> str:
@@ -65,7 +65,10 @@ def read(document: object, *, at: str) -> Study:
         raise UsageError(f"{at}: 'study' must be {VERSION}, got {version!r}", hint=SHOWN)
     if not isinstance(kind, str) or kind not in KINDS:
         raise UsageError(f"{at}: no kind of study '{kind}'", hint=f"one of: {', '.join(KINDS)}")
-    return study(fields, KINDS[kind], at=at)
+    try:
+        return study(fields, KINDS[kind], at=at)
+    except UsageError as error:
+        raise UsageError(error.message, hint=error.hint or SHOWN) from error
 
 
 def study(fields: Mapping[str, Any], kind: type[Part], *, at: str = "", named: Mapping[tuple[str, ...], str] | None = None) -> Study:
@@ -105,6 +108,13 @@ def _servers(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "servers": {"kind": tag(Virtual if "profile" in servers else Live), **servers}}
 
 
+def _read(flag: Flag, text: str, name: str, where: str) -> Any:  # noqa: ANN401  # of the field's type
+    try:
+        return flag.text.read(text, name)
+    except UsageError as error:
+        raise UsageError(f"{where}{error.message}", hint=error.hint) from error
+
+
 def _quantities(fields: Mapping[str, Any], kind: type[Part], where: str) -> dict[str, Any]:
     """Return the fields with every quantity that is written as text read in its unit."""
     made: dict[str, Any] = _copied(fields)
@@ -127,11 +137,9 @@ def _quantities(fields: Mapping[str, Any], kind: type[Part], where: str) -> dict
                     [{"path": each} if isinstance(each, str) else each for each in listed] if isinstance(listed, list | tuple) else listed
                 )
             elif isinstance(value, str) and flag.type is not str and not flag.choices:
-                holder[name] = flag.text.read(value, f"{where}{'.'.join(flag.path)}")
+                holder[name] = _read(flag, value, ".".join(flag.path), where)
             elif isinstance(value, dict) and flag.said.repeated:
-                holder[name] = {
-                    kind: flag.text.read(each, f"{where}{name}") if isinstance(each, str) else each for kind, each in value.items()
-                }
+                holder[name] = {kind: _read(flag, each, name, where) if isinstance(each, str) else each for kind, each in value.items()}
             elif name == "contexts" and isinstance(value, int) and 0 < value <= LONGEST:
                 holder[name] = (value,)
     return made

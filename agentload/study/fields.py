@@ -96,6 +96,8 @@ class Flag:
                 raise UsageError(f"{name} must be finite, got {each}")
             if said.ge is not None and said.le is not None and not said.ge <= each <= said.le:
                 raise UsageError(f"{name} is a share between {said.ge:g} and {said.le:g}, got {each:g}")
+            if said.gt == 0 and said.le is not None and not 0 < each <= said.le:
+                raise UsageError(f"{name} is a share above 0 and at most {said.le:g}, got {each:g}")
             if said.gt is not None and not each > said.gt:
                 raise UsageError(f"{name} must be {'positive' if not said.gt else f'above {said.gt:g}'}, got {each:g}")
             if said.ge is not None and each < said.ge:

@@ -20,7 +20,7 @@ SLO: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
 SEED: Final = "Seed of everything that is drawn: order of the arms, arrivals, cancellations."
 SMALLEST: Final = 64
 """Tokens of the shortest prompt of a sweep."""
-SWEPT: Final = Text(read=partial(quantity.lengths, least=SMALLEST), write=LENGTHS.write, shown="TEXT")
+SWEPT: Final = Text(read=partial(quantity.lengths, least=SMALLEST), write=LENGTHS.write, shown="<str>")
 DEFAULT_TASKS: Final = ("needle", "needle-multikey-2", "tool_log", "json_recall", "exact_copy")
 """Retrieval as published, and what agents do with long contexts; each has one place that is asked for."""
 
@@ -107,7 +107,7 @@ class Sweep(_Kind, frozen=True, tag="sweep"):
 
 
 class Search(_Kind, frozen=True, tag="search"):
-    """Find the load that just holds, arm by arm: live until the server is in trouble, or in virtual time."""
+    """Find the load that just holds, arm by arm."""
 
     traces: Annotated[
         tuple[TraceRef, ...],
@@ -116,7 +116,7 @@ class Search(_Kind, frozen=True, tag="search"):
     servers: Servers
     find: Annotated[What, option("Instead: find the max-concurrency or max-rate that holds --slo, for each arm.")] = "max-concurrency"
     load: Load = Load()
-    start: Annotated[int | None, option("--concurrency: sessions to begin with.", ge=1)] = None
+    start: Annotated[int | None, option("--concurrency: sessions to begin with; 4 when omitted.", ge=1)] = None
     trial_s: Annotated[float, option("Length of each trial.", gt=0)] = 60.0
     slo: Annotated[Slo | None, option("Limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000.", text=quantity.LIMITS)] = None
     share: Annotated[float, option("Share of the turns that must hold them.", gt=0, le=1)] = 0.95

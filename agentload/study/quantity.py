@@ -135,7 +135,10 @@ def limits(text: str, option: str) -> dict[str, float]:
             raise UsageError(f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50")
         if name not in {"ttft", "tpot", "turn"}:
             raise UsageError(f"{option}: no limit '{name}'", hint="ttft, tpot (time per output token) and turn are known")
-        found[f"{name}_ms"] = number(value, option, unit="ms")
+        try:
+            found[f"{name}_ms"] = number(value, option, unit="ms")
+        except UsageError as error:
+            raise UsageError(f"{option} takes NAME=MS, got '{part.strip()}'", hint=f"{option} ttft=2000,tpot=50") from error
     return found
 
 
@@ -171,9 +174,9 @@ def words(text: str, _option: str) -> tuple[str, ...]:
     return tuple(part for each in text.split(",") if (part := each.strip()))
 
 
-LENGTHS: Final = Text(read=lengths, write=lambda value: listed(tuple(value)), shown="TEXT")
-WORDS: Final = Text(read=words, write=",".join, shown="TEXT")
-BURST: Final = Text(read=burst, write=lambda value: f"{plain(value.factor)}x{plain(value.lasts_s)}/{plain(value.every_s)}", shown="TEXT")
+LENGTHS: Final = Text(read=lengths, write=lambda value: listed(tuple(value)), shown="<str>")
+WORDS: Final = Text(read=words, write=",".join, shown="<str>")
+BURST: Final = Text(read=burst, write=lambda value: f"{plain(value.factor)}x{plain(value.lasts_s)}/{plain(value.every_s)}", shown="<str>")
 LIMITS: Final = Text(
     read=limits,
     write=lambda value: ",".join(
@@ -181,17 +184,19 @@ LIMITS: Final = Text(
         for name, limit in (("ttft", value.ttft_ms), ("tpot", value.tpot_ms), ("turn", value.turn_ms))
         if limit is not None
     ),
-    shown="TEXT",
+    shown="<str>",
 )
-FACTORS: Final = Text(read=factors, write=lambda value: ",".join(f"{name}={plain(factor)}" for name, factor in value.items()), shown="TEXT")
-TEXT: Final = Text(read=lambda text, _: text, write=str, shown="TEXT")
+FACTORS: Final = Text(
+    read=factors, write=lambda value: ",".join(f"{name}={plain(factor)}" for name, factor in value.items()), shown="<str>"
+)
+TEXT: Final = Text(read=lambda text, _: text, write=str, shown="<str>")
 
 
 def of_number(kind: type[int | float], unit: Unit) -> Text:
     """Return how numbers in a unit are read and written."""
     read = whole if kind is int else number
-    shown = _SHOWN.get(unit, "INTEGER" if kind is int else "FLOAT")
+    shown = _SHOWN.get(unit, "<int>" if kind is int else "<float>")
     return Text(read=lambda text, option: read(text, option, unit=unit), write=plain, shown=shown)
 
 
-_SHOWN: Final[Mapping[Unit, str]] = {"s": "TIME", "min": "TIME", "ms": "TIME", "tokens": "TOKENS", "share": "SHARE"}
+_SHOWN: Final[Mapping[Unit, str]] = {"s": "<time>", "min": "<time>", "ms": "<time>", "tokens": "<tokens>", "share": "<share>"}

@@ -162,7 +162,9 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
         )
     if isinstance(load, dict) and isinstance(waits := load.get("waits"), dict):
         rest = {name: value for name, value in load.items() if name != "waits"}
-        played = {**played, "load": {**rest, **_waits(waits, where)}}
+        if waits and (others := sorted({"wait_scale", "wait_cap_s"} & rest.keys())):
+            raise UsageError(f"{where}: load.waits and load.{others[0]} both scale or cap waits", hint="load: {wait_cap_s: {user: 30}}")
+        played = {**played, "load": {**rest, **(_waits(waits, where) if waits else {})}}
     if isinstance(load := played.get("load"), dict) and {"sessions", "rate_per_s"} & load.keys():
         # Older versions took no notice of a speed beside them.
         played = {**played, "load": {name: value for name, value in load.items() if name != "speed"}}

@@ -89,3 +89,25 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
     (here / "binary.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"binary\.yaml: not text"):
         agentload("run binary.yaml")
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "says"),
+    [
+        (EMULATED, "--into RUN", "--into keeps sweeps, searches, questions and probes beside a run, and this is a replay"),
+        (SIMULATED, "--into RUN", "--into does nothing without --find"),
+        (SIMULATED, "--resume RUN", "--resume goes on with a replay on servers, or with questions"),
+        ("sweep --contexts 1k --endpoints emulated:llama-3.1-8b-h100", "--resume RUN", "--resume goes on with a replay on servers"),
+        ("probe --endpoints emulated:llama-3.1-8b-h100", "--into RUN", "--into does nothing without --matrix"),
+        ("probe --endpoints emulated:llama-3.1-8b-h100", "--run-id r", "--run-id names a run, and a probe is none"),
+        (EMULATED, "--resume RUN --run-id r", "--run-id names a new run, --resume and --into one that there is"),
+    ],
+)
+def test_a_study_is_kept_where_one_of_its_kind_can_be_before_any_run_is_looked_up(
+    here: Path, capsys: pytest.CaptureFixture[str], line: str, place: str, says: str
+) -> None:
+    study = printed(line, here / "study.yaml", capsys)
+    with pytest.raises(UsageError) as error:
+        agentload(f"run {study} --db nowhere.duckdb {place}" if "probe" not in line else f"run {study} {place}")
+    assert error.value.message.startswith(says)
+    assert error.value.hint

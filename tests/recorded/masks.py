@@ -28,7 +28,8 @@ _GENERAL: Final = (
     (r"\.[0-9a-f]{8}\.journal\b", ".HOST.journal"),
     (r"(simulated in|after|took) [\d.,]+ s\b", r"\1 N s"),
     (rf"agentload(/| |: ?){re.escape(__version__)}", r"agentload\1VERSION"),
-    (r'("(?:[a-z]+_ns|version|host|boot_id)": ?)("[^"]*"|\d+)', r"\1MASKED"),
+    (r'("(?:[a-z]+_ns|version|host|boot_id|process_start_s)": ?)("[^"]*"|[\d.e+]+)', r"\1MASKED"),
+    (r"(leg\d+)-\d+\.raw", r"\1-PID.raw"),
 )
 _PASSING: Final = re.compile(r"warning: timings are void|^ void: |^ *[\dN]+ s \S+ ")
 _VERSIONS: Final = re.compile(r"\b([A-Za-z-]+)(?:/Python |/)\d[\w.]*")

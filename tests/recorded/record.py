@@ -24,8 +24,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -193,12 +194,57 @@ def difference(name: str, now: str) -> str:
     """Return how a recording differs from what happens now; empty where it does not."""
     path = RECORDINGS / f"{name}.txt"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
-    lines = difflib.unified_diff(before.splitlines(), now.splitlines(), n=0, lineterm="")
+    lines = difflib.unified_diff(*compared(name, before, now), n=0, lineterm="")
     return "\n".join(re.sub(r"^@@ .*", "@@", line) for line in list(lines)[2:])
+
+
+def compared(name: str, before: str, now: str) -> tuple[list[str], list[str]]:
+    """Return the lines of a recording, but for those whose absence is explained, and of now; in what order options stand is no matter."""
+    if name == "help":
+        return list(_by_option(before)), list(_by_option(now))
+    if name == "verbs":
+        return list(_by_parameter(before)), list(_by_parameter(now))
+    after = now.splitlines()
+    written = {_words(line): line for line in after if _COMMAND.search(line)}
+    kept = (line for line in before.splitlines() if not any(re.search(each["gone"], line) for each in everywhere()))
+    return [written.get(_words(line), line) if _COMMAND.search(line) else line for line in kept], after
+
+
+_COMMAND: Final = re.compile(r"\bagentload (replay|simulate|sweep|eval|probe) ")
+
+
+def _words(line: str) -> tuple[str, ...]:
+    return tuple(sorted(re.split(r"[\s\"`]+", line)))
+
+
+def _by_option(text: str) -> Iterator[str]:
+    """Yield a line for each option of a help text, sorted behind its verb, and all other lines as they are."""
+    for verb in text.split("\n$ "):
+        said, mark, options = verb.partition("\nOptions:\n")
+        yield from said.splitlines()
+        if mark:
+            whole = re.sub(r"\s+(?!--|$)", " ", options.replace("\n  --", "\n--").strip()).replace("- ", "-")
+            heading = said.partition("\n")[0].removeprefix("$ ").removesuffix(" --help")
+            yield from sorted(f"{heading} | {each.strip()}" for each in re.split(r"\n(?=--)", whole))
+
+
+def _by_parameter(text: str) -> Iterator[str]:
+    for verb, parameters in (yaml.safe_load(text) or {}).items():
+        yield from sorted(f"{verb} | {each}" for each in parameters)
+
+
+def everywhere() -> list[dict[str, str]]:
+    """Return what is meant wherever it happens: `why`, and what lines are `gone`."""
+    return list(_differences().get("everywhere", ()))
 
 
 def accepted() -> dict[str, dict[str, Any]]:
     """Return the differences that are meant, by recording: `why`, and the `diff` in full."""
+    return {name: each for name, each in _differences().items() if name != "everywhere"}
+
+
+@cache
+def _differences() -> dict[str, Any]:
     return yaml.safe_load(DIFFERENCES.read_text(encoding="utf-8")) or {} if DIFFERENCES.exists() else {}
 
 
@@ -217,12 +263,15 @@ def unexplained(name: str, now: str) -> str:
 
 def accept(name: str, now: str, why: str) -> None:
     """Write down that a recording differs as it does now, and why; what was said before stays."""
-    found = accepted()
+    found = dict(_differences())
     reasons = [*found.get(name, {}).get("why", ()), why]
     found.pop(name, None)
     if diff := difference(name, now):
         found[name] = {"why": list(dict.fromkeys(reasons)), "diff": diff}
-    DIFFERENCES.write_text(yaml.dump(dict(sorted(found.items())), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=1000))
+    first = {"everywhere": found.pop("everywhere", [])}
+    text = yaml.dump({**first, **dict(sorted(found.items()))}, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=1000)
+    DIFFERENCES.write_text(text, encoding="utf-8")
+    _differences.cache_clear()
 
 
 class _Dumper(yaml.SafeDumper):

@@ -23,9 +23,13 @@ from agentload.cli.main import _app
 from agentload.endpoints.read import FIELDS, KNOWN
 from agentload.exporters import catalog as exporters
 from agentload.importers import catalog as importers
+from agentload.matrix import measure
 from agentload.matrix import read as form
 from agentload.model.profile import Price
 from agentload.report import policy
+from agentload.study.argv import FORMS, MINUTES, options
+from agentload.study.kinds import Ask, Replay, Search, Sweep
+from agentload.study.parts import Live, Load
 from agentload.tasks import catalog as tasks
 from agentload.watch import job
 from agentload.watch.jobs_file import KEYS
@@ -36,7 +40,7 @@ Json = dict[str, Any]
 
 def verbs() -> Json:
     """Return each verb's parameters; a group has none but its verbs."""
-    return {name: [_parameter(each) for each in command.params if each.name != "help"] for name, command in commands()}
+    return {name: [_parameter(each, name) for each in command.params if each.name != "help"] for name, command in commands()}
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -51,10 +55,16 @@ def commands() -> Iterator[tuple[str, Any]]:
     yield from below(root, typer.Context(root, info_name="agentload"), "")
 
 
-def _parameter(each: Any) -> Json:
+def _parameter(each: Any, verb: str) -> Json:
     is_option = each.param_type_name == "option"
-    said = each.default if each.default is None or isinstance(each.default, bool | int | float) else str(each.default)
-    annotation = each.type_descriptor.annotation
+    default, annotation = each.default, each.type_descriptor.annotation
+    flag = next((flag for flag in options(verb) if flag.option in each.opts), None) if verb in FORMS and is_option else None
+    if flag is not None and not flag.said.repeated:  # the command line takes text, which the field reads
+        annotation = flag.type if flag.type in (bool, int, float) or flag.choices else str
+        default = flag.default if isinstance(flag.default, int | float) else flag.shown_default
+        default = float(flag.text.write(default)) if flag.text is MINUTES else default
+        default = None if any(form.switch == flag.option for form in FORMS[verb]) else default
+    said = default if default is None or isinstance(default, bool | int | float) else str(default)
     found = {
         "name": "/".join([*each.opts, *each.secondary_opts]) if is_option else f"<{each.name}>",
         "type": annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation),
@@ -93,13 +103,28 @@ def file_fields() -> Json:
     """Return the fields of the files that users write, by the place in which they stand."""
     return {
         "arms": {"arm": sorted(FIELDS | KNOWN), "launch": ["command", "env"]},
-        "jobs": {"file": sorted(KEYS), **_structs(job._Entry)},
-        "matrix": _structs(form.File),
+        "jobs": {"file": sorted(KEYS), **_jobs()},
+        "matrix": {**_structs(form.File), **_measured()},
         "policy": {
             "file": _fields(Policy) | dict.fromkeys(policy.SECTIONS, "section"),
             **{each.__name__: _fields(each) for each in (Slo, policy.Load, Price)},
         },
     }
+
+
+def _jobs() -> Json:
+    """Return the fields of a job: its own, those of its study, and what older files call them."""
+    own, played, asked = (_fields(kind) for kind in (job._Entry, Replay, Live))
+    load = {**_fields(Load), "waits": "{}"}
+    return {**_structs(job._Entry), "entry": {**asked, **played, **own}, "load": load, "wait": {"scale": "1.0", "cap_s": "None"}}
+
+
+def _measured() -> Json:
+    """Return the fields of what a matrix measures: its own, those of its studies, and what older files call them."""
+    replay = {**_fields(Replay), **dict.fromkeys(measure._SERVERS, "of servers"), **dict.fromkeys(measure._OWN, "None"), "aa": "False"}
+    found = {"measure": {**replay, **{old: f"load.{new}" for old, new in measure._OLD_LOAD.items()}}, "load": _fields(Load)}
+    kinds: dict[str, Any] = {"contexts": Sweep, "concurrency": Search, "accuracy": Ask}
+    return found | {name: {**_fields(kind), **measure._OLD[name]} for name, kind in kinds.items()}
 
 
 def _fields(kind: type[Any]) -> Json:
@@ -108,7 +133,7 @@ def _fields(kind: type[Any]) -> Json:
     found = {}
     for each in msgspec.structs.fields(kind):
         default = each.default if each.default is not msgspec.NODEFAULT else "required" if each.required else "{}"
-        found[each.encode_name] = str(default)
+        found[each.encode_name] = "{}" if isinstance(default, msgspec.Struct) else str(default)
     return found
 
 
@@ -118,9 +143,14 @@ def _structs(root: type[Any]) -> Json:
     waiting = [root]
     while waiting:
         kind = waiting.pop(0)
-        found[kind.__name__.strip("_").lower()] = _fields(kind)
-        waiting += [each for each in _inner(kind) if each.__name__.strip("_").lower() not in found]
+        found[_place(kind)] = _fields(kind)
+        waiting += [each for each in _inner(kind) if _place(each) not in found]
     return found
+
+
+def _place(kind: type[Any]) -> str:
+    name = kind.__name__.strip("_").lower()
+    return name.removesuffix("entry") or name
 
 
 def _inner(kind: type[Any]) -> Iterator[type[Any]]:

@@ -266,6 +266,7 @@ MORE = extended(STUDY, pairs=8)
         ({"launch": True, "restarts": 2}, {"launch": True, "restarts": 2, "pairs": 8}, None),
         ({"launch": True, "restarts": 2}, {"launch": True, "pairs": 8}, None),
         ({"launch": True, "restarts": 2}, {"launch": True}, "restarts"),
+        ({"launch": True, "restarts": 2}, {"launch": True, "restarts": 1, "pairs": 8}, "restarts"),
         ({"launch": True, "restarts": 2}, {"pairs": 8}, "launch"),
         ({}, {"launch": True, "pairs": 8}, "launch"),
     ],

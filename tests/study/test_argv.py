@@ -133,6 +133,9 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ("simulate rag --profile p --minutes 3", "--minutes does nothing without --find"),
         ("simulate rag --profile p --find max-rate --pairs 3", "--pairs does nothing with --find"),
         ("simulate rag --profile p --find max-rate --slo foo=3", "--slo: no limit 'foo'"),
+        ("simulate rag --profile p --find max-rate --slo tpot=quick", "--slo takes NAME=MS, got 'tpot=quick'"),
+        ("simulate rag --profile p --find max-rate --share 2", "--share is a share above 0 and at most 1, got 2"),
+        ("simulate rag --profile p --slo tpot=3", "--slo does nothing without --find or --capacity"),
         ("probe --endpoints e --graphs", "--graphs does nothing without --matrix"),
         ("report x", "'report' runs no study"),
     ],
@@ -141,6 +144,7 @@ def test_what_cannot_be_meant_is_refused_by_the_option_that_is_wrong(line: str, 
     with pytest.raises(UsageError) as error:
         read(line)
     assert error.value.message == message
+    assert error.value.hint
 
 
 def test_what_does_nothing_is_not_written() -> None:

@@ -58,6 +58,7 @@ def test_all_defaults_are_written_out() -> None:
         (HEAD + "load: {ramp_s: 5x}", "a.yaml: load.ramp_s takes a time such as 90, 90s or 1.5m, got '5x'"),
         (HEAD + "load: {sessions: 1, rate_per_s: 3}", "a.yaml: --sessions (closed loop) and --rate (open loop) exclude each other"),
         (HEAD + "design: zz", "a.yaml: design: Invalid enum value 'zz'"),
+        (HEAD + "load: {wait_cap_s: {lunch: 3}}", "a.yaml: load.wait_cap_s: Invalid enum value 'lunch'"),
         (HEAD + "load: {wait_scale: {user: -0.1}}", "a.yaml: load.wait_scale must be zero or more, got -0.1"),
         (HEAD + "load: {wait_cap_s: {user: -3s}}", "a.yaml: load.wait_cap_s must be zero or more, got -3"),
         (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
@@ -67,3 +68,4 @@ def test_what_is_wrong_is_named_with_its_place(text: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         parse(text, at="a.yaml")
     assert error.value.message.startswith(message)
+    assert error.value.hint

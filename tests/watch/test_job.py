@@ -127,6 +127,11 @@ def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, objec
         ({"load": {"waits": {"tool": {"scale": -0.1}}}}, "load.wait_scale must be zero or more, got -0.1"),
         ({"load": {"waits": {"tool": {"cap_s": -0.1}}}}, "load.wait_cap_s must be zero or more, got -0.1"),
         ({"load": {"waits": {"tool": {"scale": 0, "cap_s": 0}}}}, None),
+        ({"load": {"waits": {}, "wait_cap_s": {"user": 5}}}, None),
+        (
+            {"load": {"waits": {"tool": {"scale": 0.5}}, "wait_cap_s": {"user": 5}}},
+            "load.waits and load.wait_cap_s both scale or cap waits",
+        ),
     ],
 )
 def test_a_number_that_cannot_be_meant_is_refused_at_its_bound(tmp_path: Path, entry: dict[str, object], says: str | None) -> None:
