@@ -19,8 +19,8 @@ from agentload.endpoints.launch import Kept
 from agentload.errors import EndpointError, LaunchError
 from agentload.evidence.capacity import PROBE, VOID, next_search
 from agentload.layout.cost import wait_s
-from agentload.layout.long_run import Primed, Repeated
 from agentload.layout.plan import plan
+from agentload.layout.traces import Primed, Repeated
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
