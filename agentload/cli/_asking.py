@@ -13,9 +13,8 @@ from agentload.cli._output import transient
 from agentload.cli._signals import heard
 from agentload.cli._table import table
 from agentload.model.rows import AnswerRow
-from agentload.run.ask import Leg
+from agentload.run.ask import Asked, Eval, Leg
 from agentload.run.grades import Summary
-from agentload.run.inquiry import Asked, Eval
 from agentload.run.questions import Question, QuestionsCost
 
 PLAIN_S = 10.0

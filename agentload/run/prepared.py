@@ -27,8 +27,8 @@ from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.prompts.tokenizer import Tokenizer
+from agentload.run.ask import Eval
 from agentload.run.files import read_traces, trace_hash
-from agentload.run.inquiry import Eval
 from agentload.run.past import began, beside, study_of, taken
 from agentload.run.play import Playing
 from agentload.run.questions import (
