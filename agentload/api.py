@@ -29,10 +29,10 @@ from agentload.report import advise
 from agentload.report.parts import Document
 from agentload.report.policy import Setting, parse, read_policy
 from agentload.run import files, foreground
+from agentload.run.ask import Asked
+from agentload.run.ask import Listener as AnswerListener
 from agentload.run.capacity import Found
 from agentload.run.foreground import Audience, Stop
-from agentload.run.inquiry import Asked
-from agentload.run.inquiry import Listener as AnswerListener
 from agentload.run.isolation import Cell
 from agentload.run.play import Played
 from agentload.run.prepared import Place, evaluation, prepared, simulation

@@ -13,8 +13,7 @@ from agentload.cli._signals import heard
 from agentload.evidence.grades import Summary
 from agentload.layout.cost import about
 from agentload.model.rows import AnswerRow
-from agentload.run.ask import Leg
-from agentload.run.inquiry import Asked, Eval
+from agentload.run.ask import Asked, Eval, Leg
 from agentload.run.questions import Question, QuestionsCost
 
 PLAIN_S = 10.0

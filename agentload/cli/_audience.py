@@ -12,8 +12,8 @@ from agentload.cli._progress import Progress
 from agentload.cli._signals import heard
 from agentload.layout.cost import Cost
 from agentload.model.metrics import ClockStart
+from agentload.run.ask import Listener
 from agentload.run.foreground import Audience
-from agentload.run.inquiry import Listener
 from agentload.run.questions import Question
 
 

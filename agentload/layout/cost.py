@@ -10,6 +10,7 @@ from typing import Final
 
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
 from agentload.model.trace import Session, Trace, Turn
+from agentload.model.walk import contexts
 from agentload.tracefile.reuse import BLOCK, IdealCache
 
 # An ordinary 8B model on one current GPU; said beside the figure that rests on it.
@@ -72,9 +73,8 @@ def _block(plan: Plan, block: Block) -> _Block:
     sessions = 0
     for session in block.sessions:
         sessions += 1
-        contexts = _contexts(plan, session)
         calls += len(session.turns)
-        prompt += sum(contexts)
+        prompt += sum(segment.tokens for context in contexts(plan.header, session) for segment in context)
         output += sum(turn.output for turn in session.turns)
         seconds = seconds_of(plan.load, session)
         busy += seconds
@@ -89,16 +89,6 @@ def _block(plan: Plan, block: Block) -> _Block:
     return _Block(round(calls * share), round(prompt * share), round(output * share), longest)
 
 
-def _contexts(plan: Plan, session: Session) -> list[int]:
-    lengths = [s.tokens for s in plan.header.prefixes.get(session.prefix or "", ())]
-    out = []
-    for turn in session.turns:
-        lengths = lengths if turn.keep is None else lengths[: turn.keep]
-        lengths = lengths + [s.tokens for s in turn.add]
-        out.append(sum(lengths))
-    return out
-
-
 def seconds_of(load: Load, session: Session) -> float:
     """Return about how long a session takes, its waits included."""
     return sum(turn_seconds(load, turn) for turn in session.turns)
@@ -106,10 +96,14 @@ def seconds_of(load: Load, session: Session) -> float:
 
 def turn_seconds(load: Load, turn: Turn) -> float:
     """Return about how long it takes until a turn is answered, from the end of the one before it."""
+    return wait_s(load, turn) + turn.output * ASSUMED_TOKEN_S + sum(s.tokens for s in turn.add) / ASSUMED_PREFILL_TOKENS_PER_S
+
+
+def wait_s(load: Load, turn: Turn) -> float:
+    """Return how long a turn waits before it is sent."""
     rule = load.waits.get(turn.wait or "")
-    wait_s = turn.wait_s * (rule.scale if rule else 1.0)
-    wait_s = min(wait_s, rule.cap_s) if rule and rule.cap_s is not None else wait_s
-    return wait_s + turn.output * ASSUMED_TOKEN_S + sum(s.tokens for s in turn.add) / ASSUMED_PREFILL_TOKENS_PER_S
+    scaled_s = turn.wait_s * (rule.scale if rule else 1.0)
+    return min(scaled_s, rule.cap_s) if rule and rule.cap_s is not None else scaled_s
 
 
 def _start_s(load: Load, session: Session, position: int) -> float:

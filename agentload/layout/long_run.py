@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agentload.degrade import split
 from agentload.errors import UsageError
 from agentload.layout.cost import fill_s, seconds_of
+from agentload.layout.traces import Primed, Repeated
 from agentload.model.plan import ClosedLoop, Load, Recorded
-from agentload.model.trace import Key, Session, Trace
+from agentload.model.trace import Trace
 
 LASTS_S: Final = 1800.0  # pools that differ by two showed nothing in blocks of 2 minutes, and 42 points of hit rate in 30
 MOST_S: Final = 4 * 3600.0  # whoever wants to wait longer says so
@@ -117,56 +117,3 @@ class Fills:
         longest = max((self.minutes[arm] for arm in late if arm in self.minutes), default=None)
         remedy = "more sessions" if longest is None else f"--duration {math.ceil(3 * longest) * 60}, or more sessions"
         return f"the KV pool of {' and '.join(late)} is full for less than half of {self.lasts_minutes:.0f} min: {remedy}"
-
-
-ROOM: Final = 1 << 40  # block ids that a round has to itself: more than any trace numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """A trace's sessions over and over, so that a long run never lacks load; each round is new content."""
-
-    trace: Trace
-    rounds: int
-
-    def __iter__(self) -> Iterator[Session]:
-        for round_ in range(self.rounds):
-            for session in self.trace.sessions:
-                yield _again(session, round_) if round_ else session
-
-
-@dataclass(frozen=True, slots=True)
-class Primed:
-    """Sessions of a trace, the first so many begun in the middle."""
-
-    trace: Trace
-    agents: int
-    seed: int
-
-    def __iter__(self) -> Iterator[Session]:
-        return split(self.trace.header, self.trace.sessions, share=1.0, seed=self.seed, first=self.agents)
-
-
-def _again(session: Session, round_: int) -> Session:
-    """Return a session as another one of the same shape: same prefix, own content, shared within its round as before."""
-    mark = f"#{round_}"
-
-    def key(old: Key) -> Key:
-        return f"{old}{mark}" if isinstance(old, str) else (old[0] + round_ * ROOM, old[1])
-
-    return replace(
-        session,
-        session=session.session + mark,
-        turns=tuple(
-            replace(
-                turn,
-                add=tuple(
-                    replace(part, key=key(part.key), source=part.source and replace(part.source, session=part.source.session + mark))
-                    for part in turn.add
-                ),
-                after=tuple(replace(ref, session=ref.session + mark) for ref in turn.after),
-                spawn=tuple(child + mark for child in turn.spawn),
-            )
-            for turn in session.turns
-        ),
-    )

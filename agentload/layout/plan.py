@@ -14,8 +14,12 @@ from agentload.dispatch.stretches import stretches
 from agentload.errors import PlanError
 from agentload.model.commands import Limits
 from agentload.model.controls import is_control
-from agentload.model.plan import Block, Cache, Design, Load, Plan, Play, Round
+from agentload.model.plan import Block, Cache, ClosedLoop, Design, Load, Plan, Play, Round
 from agentload.model.trace import Session, Trace
+from agentload.study.kinds import Replay, Sweep
+from agentload.study.parts import Live
+
+SECOND: Final = 1_000_000_000
 
 
 def plan(
@@ -80,6 +84,44 @@ def plan(
         design=design,
         cache=cache,
     )
+
+
+def of_study(
+    study: Replay | Sweep,
+    trace: Trace,
+    arms: Sequence[str],
+    *,
+    run: str,
+    load: Load | None = None,
+    machines: Sequence[str] = (),
+    blocks: int | None = None,
+) -> Plan:
+    """Plan what a study says of a trace, with the starts of servers that are launched for it; *load* where it was laid out anew."""
+    match study:
+        case Sweep(pairs=pairs, seed=seed):
+            made = plan(trace, arms, run=run, seed=seed, pairs=pairs, load=Load(arrivals=ClosedLoop(sessions=1)))
+        case Replay(timeouts=given):
+            made = plan(
+                trace,
+                arms,
+                run=run,
+                seed=study.seed,
+                pairs=study.pairs,
+                warmup=study.warmup,
+                design=study.design,
+                cache=study.cache,
+                load=load or study.load.planned(),
+                limits=Limits(
+                    first_ns=round(given.first_timeout_s * SECOND),
+                    idle_ns=round(given.idle_timeout_s * SECOND),
+                    total_ns=round(given.total_timeout_s * SECOND),
+                ),
+                machines=machines,
+                swap=study.swap,
+                whole=study.capacity is not None,
+                blocks=blocks,
+            )
+    return with_starts(made, study.servers.restarts) if isinstance(study.servers, Live) and study.servers.launch else made
 
 
 def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[str, ...]]:

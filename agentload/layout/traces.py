@@ -1,19 +1,21 @@
-"""Play several traces as one: the mix that a server sees when it serves several kinds of agents."""
+"""Traces made of others: several as one, a mix of all kinds of agents; one over and over, for a long run; and a sweep."""
 
 from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from agentload.degrade import split
 from agentload.model.apart import CONTEXT_SWEEP
-from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
+from agentload.model.trace import Header, Key, Segment, Session, Trace, Turn
 from agentload.model.walk import families
 
 ROOM: Final = 1 << 56  # block ids that a trace has to itself, however often it is repeated
+ROUND: Final = 1 << 40  # and each of its repetitions: more than any trace numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,14 @@ class _Merged:
     traces: tuple[Trace, ...]
 
     def __iter__(self) -> Iterator[Session]:
-        each = (families(_renamed(trace, place)) for place, trace in enumerate(self.traces))
+        each = (families(self._own(trace, place)) for place, trace in enumerate(self.traces))
         for family in heapq.merge(*each, key=lambda family: family[0].start_s or 0.0):
             yield from family
+
+    def _own(self, trace: Trace, place: int) -> Iterator[Session]:
+        names = _of_trace(trace, place)
+        for session in trace.sessions:
+            yield replace(names.of_session(session), prefix=None if session.prefix is None else names.name(session.prefix))
 
 
 def merged(traces: Sequence[Trace]) -> Trace:
@@ -32,7 +39,7 @@ def merged(traces: Sequence[Trace]) -> Trace:
         return traces[0]
     first = traces[0].header
     prefixes = {
-        f"{t.header.name}/{name}": _segments(t, place, segments)
+        f"{t.header.name}/{name}": _of_trace(t, place).of_segments(segments)
         for place, t in enumerate(traces)
         for name, segments in t.header.prefixes.items()
     }
@@ -42,37 +49,45 @@ def merged(traces: Sequence[Trace]) -> Trace:
     return Trace(header=header, sessions=_Merged(tuple(traces)))
 
 
-def _renamed(trace: Trace, place: int) -> Iterator[Session]:
-    name = trace.header.name
-    for session in trace.sessions:
-        yield replace(
-            session,
-            session=f"{name}/{session.session}",
-            prefix=None if session.prefix is None else f"{name}/{session.prefix}",
-            turns=tuple(_turn(trace, place, turn) for turn in session.turns),
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What sessions and texts are called anew, so that nothing collides."""
+
+    name: Callable[[str], str]
+    by: int
+    """How far block ids are moved."""
+
+    def of_session(self, session: Session) -> Session:
+        """Return a session as another one of the same shape, that shares within its like as before; its prefix is the same."""
+        turns = tuple(
+            replace(
+                turn,
+                add=self.of_segments(turn.add),
+                after=tuple(replace(ref, session=self.name(ref.session)) for ref in turn.after),
+                spawn=tuple(self.name(child) for child in turn.spawn),
+            )
+            for turn in session.turns
+        )
+        return replace(session, session=self.name(session.session), turns=turns)
+
+    def of_segments(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+        """Return texts under other keys."""
+        return tuple(
+            replace(each, key=self._key(each.key), source=each.source and replace(each.source, session=self.name(each.source.session)))
+            for each in segments
         )
 
-
-def _turn(trace: Trace, place: int, turn: Turn) -> Turn:
-    name = trace.header.name
-    return replace(
-        turn,
-        add=_segments(trace, place, turn.add),
-        after=tuple(replace(ref, session=f"{name}/{ref.session}") for ref in turn.after),
-        spawn=tuple(f"{name}/{child}" for child in turn.spawn),
-    )
+    def _key(self, key: Key) -> Key:
+        return self.name(key) if isinstance(key, str) else (key[0] + self.by, key[1])
 
 
-def _segments(trace: Trace, place: int, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+def _of_trace(trace: Trace, place: int) -> _Names:
     """Key every text by its trace as well: equal keys of two traces are not the same words."""
-    name = trace.header.name
+    return _Names(lambda name: f"{trace.header.name}/{name}", place * ROOM)
 
-    def own(segment: Segment) -> Segment:
-        key = f"{name}/{segment.key}" if isinstance(segment.key, str) else (segment.key[0] + place * ROOM, segment.key[1])
-        source = segment.source and TurnRef(session=f"{name}/{segment.source.session}", turn=segment.source.turn)
-        return replace(segment, key=key, source=source)
 
-    return tuple(own(segment) for segment in segments)
+def _of_round(round_: int) -> _Names:
+    return _Names(lambda name: f"{name}#{round_}", round_ * ROUND)
 
 
 SMALLEST: Final = 64
@@ -89,3 +104,29 @@ def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Tra
             turn = Turn(add=(Segment(role="user", tokens=context, key=name),), output=output)
             sessions.append(Session(session=name, workload=CONTEXT_SWEEP, start_s=float(len(sessions)), turns=(turn,)))
     return Trace(header=Header(name=CONTEXT_SWEEP, seed=seed), sessions=tuple(sessions))
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A trace's sessions over and over, so that a long run never lacks load; each round is new content."""
+
+    trace: Trace
+    rounds: int
+
+    def __iter__(self) -> Iterator[Session]:
+        for round_ in range(self.rounds):
+            names = _of_round(round_)
+            for session in self.trace.sessions:
+                yield names.of_session(session) if round_ else session
+
+
+@dataclass(frozen=True, slots=True)
+class Primed:
+    """Sessions of a trace, the first so many begun in the middle."""
+
+    trace: Trace
+    agents: int
+    seed: int
+
+    def __iter__(self) -> Iterator[Session]:
+        return split(self.trace.header, self.trace.sessions, share=1.0, seed=self.seed, first=self.agents)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO, Final
@@ -56,21 +56,6 @@ class Ended:
     """What it said was wrong, with its hint."""
 
 
-@dataclass(slots=True)
-class _Heard:
-    told: Callable[[str], None]
-    errors: list[str] = field(default_factory=list)
-
-    def listen(self, stream: IO[str], file: IO[str]) -> None:
-        for line in stream:
-            file.write(line)
-            file.flush()
-            if line.startswith(("error:", "hint:")):
-                self.errors.append(line.strip())
-            elif line.strip():
-                self.told(line.rstrip())
-
-
 def run(
     study: Study,
     *,
@@ -94,29 +79,33 @@ def run(
     written.write_text(yaml_text(study), encoding="utf-8")
     joined = () if run is None else ("--resume" if isinstance(study, Replay) else "--into", run)
     arguments = ("run", str(written), "--db", str(database), *joined)
-    with said.open("a", encoding="utf-8") as file, _started(arguments, lock) as process:
-        assert process.stdout is not None, "a pipe"
+    errors: list[str] = []
+
+    def listen(stream: IO[str], file: IO[str]) -> None:
+        for line in stream:
+            file.write(line)
+            file.flush()
+            if line.startswith(("error:", "hint:")):
+                errors.append(line.strip())
+            elif line.strip():
+                told(line.rstrip())
+
+    with said.open("a", encoding="utf-8") as file, _started(arguments, file, lock) as process:
         assert process.stderr is not None, "a pipe"
-        heard, quiet = _Heard(told), _Heard(lambda _: None)
-        listeners = [
-            threading.Thread(target=heard.listen, args=(process.stderr, file), daemon=True),
-            threading.Thread(target=quiet.listen, args=(process.stdout, file), daemon=True),
-        ]
-        for each in listeners:
-            each.start()
+        listener = threading.Thread(target=listen, args=(process.stderr, file), daemon=True)
+        listener.start()
         is_timed_out = _wait(process, until, stops)
-        for each in listeners:
-            each.join(timeout=10)
+        listener.join(timeout=10)
     # Asked before it could listen, it ends of the signal itself.
     code = INTERRUPTED if process.returncode == -signal.SIGINT else process.returncode
-    return Ended(code=code, is_timed_out=is_timed_out, error="; ".join(heard.errors) or None)
+    return Ended(code=code, is_timed_out=is_timed_out, error="; ".join(errors) or None)
 
 
-def _started(arguments: Sequence[str], lock: int | None) -> subprocess.Popen[str]:
+def _started(arguments: Sequence[str], printed: IO[str], lock: int | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=printed,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",

@@ -13,18 +13,17 @@ from typing import Final, Literal, TypeAlias, TypeVar, assert_never
 
 from agentload.endpoints.read import EMULATED
 from agentload.layout.cost import Cost, cost
-from agentload.layout.plan import plan, starts_of, with_starts
+from agentload.layout.plan import of_study, starts_of
 from agentload.layout.traces import merged, sweep
 from agentload.matrix.arms import gpus, settings_of
 from agentload.matrix.described import Matrix, Model, Places
 from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
-from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.trace import Trace
 from agentload.run.questions import Generated, QuestionsCost, asking, questions_cost
 from agentload.study.change import essence, extended
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
-from agentload.study.parts import Live, TraceRef
+from agentload.study.parts import TraceRef
 
 Kind: TypeAlias = Literal["replay", "context", "concurrency", "accuracy", "isolation", "report"]
 S = TypeVar("S", Replay, Sweep, Search, Ask, Probe)
@@ -171,12 +170,13 @@ def _taken(planned: Planned, step: Step, traces: Mapping[str, Trace]) -> tuple[i
         case None:
             return 0, 0, 0.0
         case Replay() as study:
-            made = replayed(study, step.arms, [traces[each.name] for each in planned.matrix.workloads])
+            played = step.arms if study.aa is None else (*step.arms, control_of(study.aa))
+            # Where arms run is not known here, and costs nothing.
+            made = of_study(extended(study, swap=False), merged([traces[each.name] for each in planned.matrix.workloads]), played, run="")
             return _played(cost(made), starts_of(made) + arms - 1)
-        case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed):
-            swept = sweep(contexts, pairs=pairs, output=output, seed=seed)
-            made = plan(swept, step.arms, run="", seed=seed, pairs=pairs, load=Load(arrivals=ClosedLoop(sessions=1)))
-            return _played(cost(made), pairs * arms + arms - 1)
+        case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed) as study:
+            made = of_study(study, sweep(contexts, pairs=pairs, output=output, seed=seed), step.arms, run="")
+            return _played(cost(made), starts_of(made) + arms - 1)
         case Search(trial_s=trial_s):
             return None, 1, TRIALS * trial_s / 60
         case Ask() as study:
@@ -189,22 +189,6 @@ def _taken(planned: Planned, step: Step, traces: Mapping[str, Trace]) -> tuple[i
             return None, 2 * arms, 2 * arms * PROBE_MINUTES
         case _:
             assert_never(step.study)
-
-
-def replayed(study: Replay, arms: Sequence[str], traces: Sequence[Trace]) -> Plan:
-    """Return the plan that a replay of these traces makes."""
-    played = arms if study.aa is None else (*arms, control_of(study.aa))
-    made = plan(
-        merged(traces),
-        played,
-        run="",
-        seed=study.seed,
-        pairs=study.pairs,
-        design=study.design,
-        cache=study.cache,
-        load=study.load.planned(),
-    )
-    return with_starts(made, study.servers.restarts) if isinstance(study.servers, Live) and study.servers.launch else made
 
 
 def _played(found: Cost, starts: int) -> tuple[int, int, float]:

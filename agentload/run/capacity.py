@@ -18,8 +18,9 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import Kept
 from agentload.errors import EndpointError, LaunchError
 from agentload.evidence.capacity import PROBE, VOID, next_search
-from agentload.layout.long_run import Primed, Repeated
+from agentload.layout.cost import wait_s
 from agentload.layout.plan import plan
+from agentload.layout.traces import Primed, Repeated
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
@@ -186,11 +187,7 @@ def _shape(trace: Trace, load: Load) -> tuple[int, float]:
     count, total_s = 0, 0.0
     for session in trace.sessions:
         count += 1
-        for turn in session.turns:
-            rule = load.waits.get(turn.wait or "")
-            wait_s = turn.wait_s * (rule.scale if rule else 1.0)
-            total_s += min(wait_s, rule.cap_s) if rule and rule.cap_s is not None else wait_s
-            total_s += turn.output * FASTEST_TOKEN_S
+        total_s += sum(wait_s(load, turn) + turn.output * FASTEST_TOKEN_S for turn in session.turns)
     return max(1, count), max(FASTEST_TOKEN_S, total_s / max(1, count))
 
 

@@ -26,11 +26,11 @@ from agentload.layout.cost import Cost, cost
 from agentload.live.runner import Listener
 from agentload.model.metrics import ClockStart, clock_start
 from agentload.model.plan import Plan, Round
+from agentload.run.ask import Asked, Eval
 from agentload.run.ask import Leg as AskLeg
+from agentload.run.ask import Listener as AnswerListener
 from agentload.run.capacity import Crowd, Found, find, keep, keep_searches
 from agentload.run.files import read_traces
-from agentload.run.inquiry import Asked, Eval
-from agentload.run.inquiry import Listener as AnswerListener
 from agentload.run.isolation import Cell, combinations, isolated, rows
 from agentload.run.past import Past, needless, past
 from agentload.run.play import Leg, Played, Playing

@@ -21,16 +21,14 @@ from agentload.errors import PlanError, UsageError
 from agentload.kvmath.pool import pool_of
 from agentload.layout.cost import Cost, cost
 from agentload.layout.long_run import Fills, long_run
-from agentload.layout.plan import plan, with_starts
+from agentload.layout.plan import of_study, with_starts
 from agentload.layout.traces import sweep
 from agentload.model.apart import CONTEXT_SWEEP
-from agentload.model.commands import Limits
-from agentload.model.plan import ClosedLoop, Load
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.prompts.tokenizer import Tokenizer
+from agentload.run.ask import Eval
 from agentload.run.files import read_traces, trace_hash
-from agentload.run.inquiry import Eval
 from agentload.run.past import began, beside, taken
 from agentload.run.play import Playing
 from agentload.run.questions import (
@@ -57,7 +55,6 @@ from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import listed
 from agentload.study.stored import Notes, study_of
 
-SECOND: Final = 1_000_000_000
 EMULATED_SPEED: Final = 1000.0
 Notice = Callable[[str], None]
 
@@ -128,19 +125,7 @@ def simulation(study: Replay, place: Place) -> Prepared:
         long = long_run(trace, load, agents=study.capacity, seed=study.seed, pools=sizes)
         trace, load, fills = long.trace, long.load, long.fills
         study = extended(study, duration_s=load.budget.seconds)
-    made = plan(
-        trace,
-        [arm.name for arm in arms],
-        run=name,
-        seed=study.seed,
-        pairs=study.pairs,
-        design=study.design,
-        cache=study.cache,
-        load=load,
-        machines=tuple(slowness),
-        swap=study.swap,
-        whole=study.capacity is not None,
-    )
+    made = of_study(study, trace, [arm.name for arm in arms], run=name, load=load, machines=tuple(slowness))
     played = Simulation(
         study=study,
         plan=made,
@@ -210,24 +195,15 @@ def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, .
         )
         trace, load, fills = long.trace, long.load, long.fills
         study = extended(study, duration_s=load.budget.seconds)
-    made = plan(
+    made = of_study(
+        study,
         trace,
         [endpoint.name for endpoint in served],
         run=place.name,
-        seed=study.seed,
-        pairs=study.pairs,
-        warmup=study.warmup,
-        design=study.design,
-        cache=study.cache,
         load=load,
-        limits=limits(study),
         machines=beginnings(served) if study.swap or study.design == "parallel" else (),
-        swap=study.swap,
-        whole=study.capacity is not None,
         blocks=first.pairs if isinstance(first, Replay) else None,
     )
-    starting = launching(servers)
-    made = made if starting is None else with_starts(made, servers.restarts)
     expected = cost(made)
     playing = Playing(
         study=study,
@@ -236,20 +212,10 @@ def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, .
         database=place.database,
         trace_hash=trace_hash(refs),
         is_resumed=place.resume is not None,
-        launching=starting,
+        launching=launching(servers),
         notes=Notes(calls=expected.calls_by_arm, fill_minutes={} if fills is None else dict(fills.minutes)),
     )
     return Prepared(playing=playing, cost=expected, fills=fills)
-
-
-def limits(study: Replay) -> Limits:
-    """Return how long a call of a replay may take."""
-    given = study.timeouts
-    return Limits(
-        first_ns=round(given.first_timeout_s * SECOND),
-        idle_ns=round(given.idle_timeout_s * SECOND),
-        total_ns=round(given.total_timeout_s * SECOND),
-    )
 
 
 def _sweep(study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: bool, notice: Notice) -> Prepared:
@@ -257,17 +223,13 @@ def _sweep(study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: 
     contexts = study.contexts
     if not is_dry:
         contexts = _fitting(contexts, _longest(served, are_up=starting is None), study.output_tokens, notice)
-    whole = study.pairs if place.into is None else study.pairs + taken(place.database, place.into)
-    made = plan(
-        sweep(contexts, pairs=whole, output=study.output_tokens, seed=study.seed),
-        [arm.name for arm in served],
-        run=place.name,
-        seed=study.seed,
-        pairs=whole,
-        load=Load(arrivals=ClosedLoop(sessions=1)),
-    )
-    made = made if place.into is None else beside(made, place.database)
-    made = made if starting is None else with_starts(made, study.servers.restarts)
+    # Those that were played beside the run before are counted, so that the orders of its arms stay balanced.
+    whole = study if place.into is None else extended(study, pairs=study.pairs + taken(place.database, place.into), launch=False)
+    swept = sweep(contexts, pairs=whole.pairs, output=study.output_tokens, seed=study.seed)
+    made = of_study(whole, swept, [arm.name for arm in served], run=place.name)
+    if place.into is not None:
+        made = beside(made, place.database)
+        made = made if starting is None else with_starts(made, study.servers.restarts)
     expected = cost(made)
     playing = Playing(
         study=study,

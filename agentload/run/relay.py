@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -45,28 +45,20 @@ class Up:
     identity: Identity
 
 
+@dataclass(slots=True)
 class Relay:
     """Hold the one server that runs; leaving the context ends it."""
 
-    def __init__(
-        self,
-        endpoints: Mapping[str, Endpoint],
-        launching: Launching,
-        *,
-        is_forced: bool = False,
-        is_stopping: Callable[[], bool] = lambda: False,
-        notice: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._endpoints = endpoints
-        self._launching = launching
-        self._is_forced = is_forced
-        self._is_stopping = is_stopping
-        self._notice = notice
-        self._server: asyncio.Task[Running] | None = None
-        self._is_leaving = False
-        self._unused: Up | None = None
-        self._first: dict[str, Identity] = {}
-        self._starts = 0
+    endpoints: Mapping[str, Endpoint]
+    launching: Launching
+    is_forced: bool = field(default=False, kw_only=True)
+    is_stopping: Callable[[], bool] = field(default=lambda: False, kw_only=True)
+    notice: Callable[[str], None] = field(default=lambda _: None, kw_only=True)
+    _server: asyncio.Task[Running] | None = field(init=False, default=None)
+    _is_leaving: bool = field(init=False, default=False)
+    _unused: Up | None = field(init=False, default=None)
+    _first: dict[str, Identity] = field(init=False, default_factory=dict)
+    _starts: int = field(init=False, default=0)
 
     async def meet(self, arm: str) -> Identity:
         """Start an arm's server to see what it is; `up` of the same arm, or of its control, takes it as it stands."""
@@ -84,17 +76,17 @@ class Relay:
         await self._end()
         self._starts += 1
         began, began_s = time.monotonic(), time.time()
-        endpoint, folder = self._endpoints[arm], self._launching.logs / f"start-{self._starts:03}"
+        endpoint, folder = self.endpoints[arm], self.launching.logs / f"start-{self._starts:03}"
         self._server = asyncio.create_task(
-            asyncio.to_thread(start, endpoint, logs=folder, start_s=self._launching.start_s, is_stopping=self._is_unwanted)
+            asyncio.to_thread(start, endpoint, logs=folder, start_s=self.launching.start_s, is_stopping=self._is_unwanted)
         )
         running = await asyncio.shield(self._server)
         logged = replace(endpoint, log=str(running.log))
         if (why := await prime(logged)) is not None:
-            self._notice(unprimed(arm, why))
+            self.notice(unprimed(arm, why))
         identity = dated(await identify(logged), began_s)
-        self._notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
-        if not self._is_forced:
+        self.notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
+        if not self.is_forced:
             agreement([endpoint], {arm: identity}).require()
         self._compare(arm, identity)
         return Up(endpoint=logged, identity=identity)
@@ -106,7 +98,7 @@ class Relay:
             )
 
     def _is_unwanted(self) -> bool:
-        return self._is_leaving or self._is_stopping()
+        return self._is_leaving or self.is_stopping()
 
     async def _end(self) -> None:
         server, self._server = self._server, None

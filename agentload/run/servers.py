@@ -27,23 +27,6 @@ from agentload.study.parts import Request
 from agentload.telemetry.watch import Source
 
 
-@contextmanager
-def emulated(
-    wanted: Emulated, *, noise: bool, seed: int, dry: bool = False, speed: float = 1.0, machines: int = 1
-) -> Iterator[tuple[Endpoint, ...]]:
-    """Serve each arm in a process of its own and end them all afterwards; when *dry*, only name them.
-
-    Answers that are not timed need not take their time: `speed` divides it. On several *machines* each arm has a server on each.
-    """
-    arms = arms_of(wanted.profile, wanted.arms)
-    if dry:
-        yield tuple(_placed(arm, ["http://127.0.0.1:0/v1"] * machines) for arm in arms)
-        return
-    with ExitStack() as stack:
-        running = [stack.enter_context(start(arms, noise=noise, seed=seed + number, speed=speed)) for number in range(machines)]
-        yield tuple(_placed(arm, [each.urls[arm.name] for each in running]) for arm in arms)
-
-
 def _placed(arm: ArmProfile, urls: Sequence[str]) -> Endpoint:
     if len(urls) == 1:
         return _endpoint(arm, urls[0])
@@ -104,12 +87,20 @@ def arms_of(profile: str, names: Sequence[str] = ()) -> tuple[ArmProfile, ...]:
 def reached(
     wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool = False, machines: int = 1, speed: float = 1.0
 ) -> Iterator[tuple[Endpoint, ...]]:
-    """Yield the endpoints, started where they are emulated, on so many *machines*; when *is_dry*, only named."""
+    """Yield the endpoints; emulated arms are served meanwhile, in a process for each of the *machines*, or when *is_dry* only named.
+
+    Answers that are not timed need not take their time: *speed* divides it.
+    """
     if not isinstance(wanted, Emulated):
         yield wanted
         return
-    with emulated(wanted, noise=noise, seed=seed, dry=is_dry, machines=machines, speed=speed) as served:
-        yield served
+    arms = arms_of(wanted.profile, wanted.arms)
+    if is_dry:
+        yield tuple(_placed(arm, ["http://127.0.0.1:0/v1"] * machines) for arm in arms)
+        return
+    with ExitStack() as stack:
+        running = [stack.enter_context(start(arms, noise=noise, seed=seed + number, speed=speed)) for number in range(machines)]
+        yield tuple(_placed(arm, [each.urls[arm.name] for each in running]) for arm in arms)
 
 
 HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})

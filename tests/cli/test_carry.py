@@ -13,7 +13,7 @@ from agentload.errors import StoreError
 from agentload.layout.plan import plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
-from agentload.run.inquiry import Asked, Eval
+from agentload.run.ask import Asked, Eval
 from agentload.run.play import Played
 from agentload.run.prepared import Place
 from agentload.run.questions import Generated, QuestionsCost, asking, questions_cost

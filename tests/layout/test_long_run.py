@@ -6,8 +6,9 @@ import pytest
 
 from agentload.errors import UsageError
 from agentload.layout.cost import fill_s
-from agentload.layout.long_run import Repeated, long_run
+from agentload.layout.long_run import long_run
 from agentload.layout.plan import plan
+from agentload.layout.traces import Repeated
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.trace import PRIME, Header, Segment, Session, Trace, Turn
 

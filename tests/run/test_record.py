@@ -15,7 +15,7 @@ from agentload.layout.plan import plan
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.inquiry import Eval
+from agentload.run.ask import Eval
 from agentload.run.play import Playing
 from agentload.run.questions import Generated, asking
 from agentload.run.record import arm_row, fingerprint, run_row, scraped
