@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.assess.figures import figures
-from advisor.assess.whole import assess
 from advisor.case import Case
 from advisor.choice import choose
 from advisor.evidence import Evidence
@@ -15,6 +14,7 @@ from advisor.judge import judge
 from advisor.policy import Policy
 from advisor.rulebook import run
 from advisor.verdict import ArmVerdict, Choice, Decision, Need
+from advisor.whole import assess
 
 ALWAYS_FLIPS = "another version of engine, driver or checkpoint"
 

@@ -10,12 +10,13 @@ from advisor.assess import reach
 from advisor.case import Accuracy, weighty
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
-from advisor.gates import answers_possible
 from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult
 
 _LEVEL = 0.95
+
+LEAST_IN_A_BUCKET = 2.0  # margins; below, half of all it can do could be lost inside the margin
 
 
 def _is_binary(bucket: AccuracyBucket) -> bool:
@@ -107,11 +108,11 @@ def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
     binding = weighty(reach.shares(evidence))
     out: list[Accuracy | None] = []
     for arm in evidence.challengers:
-        telling = answers_possible.telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
-        own = {name: _own(telling, name, ends) for name, ends in between.items()}
-        needed = [each for each in telling if not binding or any(each is mine for name in binding for mine in own[name])]
-        out.append(_pool(needed, arm.name, None, policy, asked=telling))
-        out.extend(_pool(mine, arm.name, name, policy, asked=telling) for name, mine in own.items())
+        able = telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
+        own = {name: _own(able, name, ends) for name, ends in between.items()}
+        needed = [each for each in able if not binding or any(each is mine for name in binding for mine in own[name])]
+        out.append(_pool(needed, arm.name, None, policy, asked=able))
+        out.extend(_pool(mine, arm.name, name, policy, asked=able) for name, mine in own.items())
     return tuple(each for each in out if each is not None)
 
 
@@ -159,3 +160,9 @@ def _discordance(buckets: list[AccuracyBucket]) -> float:
     """Return the mean square difference, which for right and wrong answers is the share of items that differ."""
     reference, arm, _ = _rows(buckets)
     return float(np.mean((arm - reference) ** 2))
+
+
+def telling(buckets: tuple[AccuracyBucket, ...], policy: Policy) -> tuple[AccuracyBucket, ...]:
+    """Return the buckets that can show a loss; the others count for nothing, and what they cover is untested."""
+    least = LEAST_IN_A_BUCKET * policy.accuracy_margin
+    return tuple(each for each in buckets if each.reference_right is not None and each.reference_right >= least)

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor import words
+from advisor.assess.accuracy import telling
 from advisor.evidence import AccuracyBucket, Evidence
 from advisor.policy import Policy
 from advisor.verdict import Gate, Spoiled
 
 NAME = "answers possible"
 LEAST = 10.0  # margins that the reference has to get right: the margin is then a tenth of all it can do (published MRCR: 40 to 66 %)
-LEAST_IN_A_BUCKET = 2.0  # margins; below, half of all it can do could be lost inside the margin
-
-
-def telling(buckets: tuple[AccuracyBucket, ...], policy: Policy) -> tuple[AccuracyBucket, ...]:
-    """Return the buckets that can show a loss; the others count for nothing, and what they cover is untested."""
-    least = LEAST_IN_A_BUCKET * policy.accuracy_margin
-    return tuple(each for each in buckets if each.reference_right is not None and each.reference_right >= least)
 
 
 def _broken(buckets: tuple[AccuracyBucket, ...]) -> str:

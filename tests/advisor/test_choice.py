@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.assess.whole import assess
 from advisor.case import Case
 from advisor.choice import split_if_used
 from advisor.evidence import Observation, WorkloadClass
 from advisor.judge import judge
 from advisor.policy import Policy
 from advisor.verdict import ArmVerdict, Capacity
+from advisor.whole import assess
 from tests.advisor.cases import SPREAD, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.assess.whole import assess
 from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
 from advisor.legs.capacity import capacity_leg
 from advisor.policy import Policy, Slo
 from advisor.steps import Search
+from advisor.whole import assess
 from tests.advisor.cases import bare
 
 Tried = dict[int, tuple[int, int] | str]

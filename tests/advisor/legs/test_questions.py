@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from advisor import words
-from advisor.assess.whole import assess
 from advisor.evidence import Evidence, WorkloadClass
 from advisor.legs import questions
 from advisor.policy import Policy
 from advisor.steps import Questions
+from advisor.whole import assess
 from tests.advisor.cases import bare
 
 K = 1024

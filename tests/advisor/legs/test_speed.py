@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from advisor.assess.speed import control_of, controls
-from advisor.assess.whole import assess
 from advisor.case import Case, Room
 from advisor.decide import decide
 from advisor.evidence import AaControl, Calls, WorkloadClass
@@ -16,6 +15,7 @@ from advisor.legs.speed import more_pairs, speed_leg
 from advisor.policy import Policy
 from advisor.statistics.resampling import noise_floor
 from advisor.verdict import Leg, LegState, Need
+from advisor.whole import assess
 from tests.advisor.cases import SPREAD, bare, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import ModuleType
 
 from advisor import rulebook
-from advisor.assess.whole import assess
 from advisor.case import Case
 from advisor.evidence import (
     Evidence,
@@ -15,6 +14,7 @@ from advisor.evidence import (
 )
 from advisor.policy import Policy
 from advisor.verdict import Finding
+from advisor.whole import assess
 from tests.advisor.worlds import Noise
 
 QUIET = Noise(call=0.04, wander=0.01, phi=0.2, block=0.003)
