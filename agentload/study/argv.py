@@ -150,7 +150,7 @@ def _built(verb: str, given: Typed) -> Study:
     made: dict[str, Any] = {"servers": {"kind": tag(form.servers)}}
     for flag in own:
         if flag.name in given:
-            _check_needed(verb, flag, given)
+            _check_needed(verb, form, flag, given)
             _put(made, flag.path, _read(flag, given[flag.name]))
         elif flag.default is msgspec.NODEFAULT:
             raise UsageError(f"{flag.option} is missing")
@@ -256,10 +256,11 @@ def _asked(where: Form, instead: Form) -> str:
     return f"without {where.switch}" if where.switch else f"with {instead.switch}"
 
 
-def _check_needed(verb: str, flag: Flag, given: Typed) -> None:
+def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
     there = [each.option for each in options(verb) if each.option in flag.said.needs]
     if there and all(given.get(_name(option)) in _IDLE for option in there):
-        others = [form.switch for form in FORMS[verb] if form.switch and any(flag.option == each.option for each in form.flags())]
+        forms = (form for form in FORMS[verb] if form.switch and form is not taken)
+        others = [str(form.switch) for form in forms if any(flag.option == each.option for each in form.flags())]
         raise UsageError(f"{flag.option} does nothing without {' or '.join((*others, *there))}")
 
 

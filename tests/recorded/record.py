@@ -222,6 +222,8 @@ def _by_option(text: str) -> Iterator[str]:
     for verb in text.split("\n$ "):
         said, mark, options = verb.partition("\nOptions:\n")
         yield from said.splitlines()
+        options, _, verbs = options.partition("\n\n")
+        yield from verbs.splitlines()
         if mark:
             whole = re.sub(r"\s+(?!--|$)", " ", options.replace("\n  --", "\n--").strip()).replace("- ", "-")
             heading = said.partition("\n")[0].removeprefix("$ ").removesuffix(" --help")

@@ -129,6 +129,7 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ("sweep --endpoints e", "sweep takes either --contexts or --concurrency"),
         ("sweep --endpoints e --contexts 1k --concurrency", "sweep takes either --contexts or --concurrency"),
         ("sweep --endpoints e --contexts 1k --seconds 3", "--seconds does nothing without --concurrency"),
+        ("sweep --endpoints e --contexts 1k --restarts 3", "--restarts does nothing without --launch"),
         ("sweep --endpoints e --contexts 3", "--contexts: '3' is no length of 64 to 16,777,216 tokens"),
         ("simulate rag --profile p --minutes 3", "--minutes does nothing without --find"),
         ("simulate rag --profile p --find max-rate --pairs 3", "--pairs does nothing with --find"),
