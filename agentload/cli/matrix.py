@@ -15,10 +15,10 @@ from agentload.cli._print import notice, print_json, table
 from agentload.errors import AgentloadError, UsageError
 from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S, about
 from agentload.matrix.described import LeftOut, Matrix, Places
-from agentload.matrix.parts import Part, parts, traces_of
+from agentload.matrix.parts import parts, traces_of
 from agentload.matrix.play import ended, play
 from agentload.matrix.read import preset_text, read_matrix
-from agentload.matrix.steps import Estimate, Step
+from agentload.matrix.steps import Estimate, Part, Step
 from agentload.study.argv import command
 
 
@@ -51,9 +51,7 @@ def _dry(parts: Sequence[Part]) -> Dry:
     steps = [(part, step, part.estimates[step.name]) for part in parts for step in part.steps]
     prices = [takes.usd for _, _, takes in steps if takes.usd is not None]
     return Dry(
-        cells=tuple(
-            (part.name, arm, workload.name) for part in parts for arm in part.planned.arms for workload in part.planned.matrix.workloads
-        ),
+        cells=tuple((part.name, arm, workload.name) for part in parts for arm in part.arms for workload in part.matrix.workloads),
         left_out=tuple(each for part in parts for each in part.left_out),
         notes=tuple(note for part in parts for note in part.notes),
         steps=tuple(DryStep(step=step.key, command=_command(part, step), takes=takes) for part, step, takes in steps),
@@ -66,11 +64,11 @@ def _dry(parts: Sequence[Part]) -> Dry:
 
 def _command(part: Part, step: Step) -> str:
     """Return the command line that runs the step by itself."""
-    places = part.planned.places
+    places = part.places
     database = str(places.database(part.name))
     if step.study is not None:
         return command(step.study, db=database)
-    policy = ("--policy", str(places.policy)) if part.planned.matrix.policy else ()
+    policy = ("--policy", str(places.policy)) if part.matrix.policy else ()
     return shlex.join(("agentload", "report", database, "-o", str(places.report(part.name)), *policy))
 
 
@@ -79,7 +77,7 @@ def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
     workloads = ", ".join(each.name for each in matrix.workloads)
     yield f"{matrix.name}: {len(found.cells)} cells"
     for part in parts:
-        yield f"  {part.name}: {', '.join(part.planned.arms)} × {workloads}"
+        yield f"  {part.name}: {', '.join(part.arms)} × {workloads}"
     for each in found.left_out:
         yield f"  {each.model}: {each.config} is left out: {each.why}"
     yield from (f"  {note}" for note in found.notes)

@@ -13,8 +13,9 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.endpoints.launch import EndedError
 from agentload.errors import EndpointError, LaunchError
-from agentload.matrix.parts import Part, endpoints_of
+from agentload.matrix.parts import endpoints_of
 from agentload.matrix.past import Fault
+from agentload.matrix.steps import Part
 from agentload.run.relay import Launching, Relay
 
 _CAUSE: Final = re.compile(r"(?:\w*(?:Error|Exception)|error): ?\S")
@@ -25,19 +26,19 @@ LONGEST: Final = 300
 
 def faults(part: Part, *, told: Callable[[str], None], is_stopping: Callable[[], bool]) -> Iterator[tuple[str, Fault]]:
     """Yield the servers that keep a replay from beginning; the one that was started last is the first to be suspected."""
-    planned, places = part.planned, part.planned.places
+    places = part.places
     last = last_started(places.logs(part.name, "replay"))
     is_found = False
-    for endpoint in sorted(endpoints_of(planned), key=lambda each: each.name != last):
+    for endpoint in sorted(endpoints_of(part), key=lambda each: each.name != last):
         if is_stopping() or (is_found and endpoint.name != last):
             return  # the next replay tells of the others
         key = f"{part.name}/{endpoint.name}"
-        told(f"{key}: does its server {'start' if planned.is_launched else 'answer'}?")
+        told(f"{key}: does its server {'start' if part.is_launched else 'answer'}?")
         wrong = look_at(
             endpoint,
-            is_launched=planned.is_launched,
+            is_launched=part.is_launched,
             logs=places.logs(part.name, "faults"),
-            start_s=planned.matrix.server.start_timeout_s,
+            start_s=part.matrix.server.start_timeout_s,
             is_stopping=is_stopping,
         )
         if wrong is not None:

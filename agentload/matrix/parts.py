@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,38 +16,10 @@ from agentload.endpoints.weights import config_file, has_windows
 from agentload.errors import ProfileError, UsageError
 from agentload.matrix.arms import Fitting, arms_document, chosen, fitting, is_folder
 from agentload.matrix.described import LeftOut, Matrix, Model, Places, has_sessions, trace_of
-from agentload.matrix.steps import Estimate, Planned, Step, estimates, steps
+from agentload.matrix.steps import Part
 from agentload.model.trace import Trace
 from agentload.run.servers import arms_of
 from agentload.tracefile import write
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One model's share of the matrix."""
-
-    planned: Planned
-    wanted: tuple[str, ...]
-    """The arms that it should have, the reference first; those that are left are planned."""
-    steps: tuple[Step, ...]
-    estimates: Mapping[str, Estimate]
-    left_out: tuple[LeftOut, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Return what its folder is called."""
-        return self.planned.model.name
-
-    @property
-    def cells(self) -> int:
-        """Count its configurations times workloads."""
-        return len(self.planned.arms) * len(self.planned.matrix.workloads)
-
-    def without(self, faulty: Collection[str], traces: Mapping[str, Trace]) -> Part:
-        """Return what is left without some of its arms."""
-        planned = replace(self.planned, arms=tuple(arm for arm in self.planned.arms if arm not in faulty))
-        return _part(planned, self.wanted, self.left_out, self.notes, traces)
 
 
 def traces_of(matrix: Matrix) -> dict[str, Trace]:
@@ -79,8 +51,18 @@ def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str,
         raise UsageError(f"{model.name}: no configuration fits", hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out))
     # A part of a comparison is another comparison, and has a folder of its own.
     named = model if only is None else msgspec.structs.replace(model, name=f"{model.name}.{only}")
-    planned = Planned(matrix, named, names, places, _tokenizer(model))
-    return _part(planned, names, (*found.left_out, *_not_done(planned)), found.notes, traces)
+    part = Part(
+        matrix=matrix,
+        model=named,
+        places=places,
+        traces=traces,
+        wanted=names,
+        arms=names,
+        tokenizer=_tokenizer(model),
+        left_out=found.left_out,
+        notes=found.notes,
+    )
+    return replace(part, left_out=(*found.left_out, *_not_done(part)))
 
 
 def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> None:
@@ -91,16 +73,9 @@ def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> 
         raise UsageError(f"{model.name}: emulated arms stand in their profile's order", hint=f"configs: [{', '.join(theirs)}]")
 
 
-def _not_done(planned: Planned) -> Iterator[LeftOut]:
-    if planned.matrix.measure.isolation and not planned.is_launched:
-        yield LeftOut(model=planned.model.name, config="isolation", why="it starts servers anew, and these run already")
-
-
-def _part(
-    planned: Planned, wanted: tuple[str, ...], left_out: tuple[LeftOut, ...], notes: tuple[str, ...], traces: Mapping[str, Trace]
-) -> Part:
-    made = steps(planned) if planned.arms else ()
-    return Part(planned=planned, wanted=wanted, steps=made, estimates=estimates(planned, made, traces), left_out=left_out, notes=notes)
+def _not_done(part: Part) -> Iterator[LeftOut]:
+    if part.matrix.measure.isolation and not part.is_launched:
+        yield LeftOut(model=part.model.name, config="isolation", why="it starts servers anew, and these run already")
 
 
 def _served(model: Model) -> tuple[str, ...] | None:
@@ -125,19 +100,19 @@ def _tokenizer(model: Model) -> str | None:
     return str(beside) if beside.is_file() else None
 
 
-def document(planned: Planned) -> dict[str, object]:
+def document(part: Part) -> dict[str, object]:
     """Return the arms file of a model; emulated ones have none."""
-    model, matrix = planned.model, planned.matrix
+    model, matrix = part.model, part.matrix
     if model.serve is not None:
-        configs = [config for name in planned.arms for config in matrix.configs if config.name == name]
+        configs = [config for name in part.arms for config in matrix.configs if config.name == name]
         return arms_document(model, configs, matrix.server, is_folder=is_folder)
     given = model.endpoints or ""
     if is_arms_file(given):
         with open(given, encoding="utf-8") as file:  # noqa: PTH123  # was just read by its own reader
-            return chosen({**yaml.safe_load(file), **model.fields}, planned.arms)
+            return chosen({**yaml.safe_load(file), **model.fields}, part.arms)
     found = read(given)
     assert isinstance(found, tuple), given
-    return chosen({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, planned.arms)
+    return chosen({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, part.arms)
 
 
 def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None:
@@ -149,13 +124,13 @@ def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None
         _write(places.policy, matrix.policy)
 
 
-def endpoints_of(planned: Planned) -> tuple[Endpoint, ...]:
+def endpoints_of(part: Part) -> tuple[Endpoint, ...]:
     """Write the arms file of a model, and one for each of its arms; return them. Emulated ones have no servers before they are used."""
-    if planned.is_emulated or not planned.arms:
+    if part.is_emulated or not part.arms:
         return ()
-    whole, path = document(planned), planned.places.endpoints(planned.model.name)
-    for arm in planned.arms:
-        _write(planned.places.endpoints(planned.model.name, arm), chosen(whole, [arm]))
+    whole, path = document(part), part.places.endpoints(part.model.name)
+    for arm in part.arms:
+        _write(part.places.endpoints(part.model.name, arm), chosen(whole, [arm]))
     _write(path, whole)
     return read_file(path)
 

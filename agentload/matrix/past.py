@@ -19,11 +19,10 @@ import msgspec
 from agentload.errors import StoreError, UsageError
 from agentload.evidence.plays import plays
 from agentload.matrix.described import LeftOut
-from agentload.matrix.parts import Part, document
-from agentload.matrix.steps import Planned
+from agentload.matrix.parts import document
+from agentload.matrix.steps import Part
 from agentload.model.controls import is_control
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, LegRow, RunRow
-from agentload.model.trace import Trace
 from agentload.run.past import FIRST as BESIDE
 from agentload.store import journal
 from agentload.store.database import reading
@@ -171,13 +170,13 @@ SERVER: Final = frozenset({"model", "aliases", "extra_body", "force_lengths", "e
 
 def origin(part: Part) -> dict[str, str]:
     """Return what a model's run would be of, each as a digest; its traces are read where they are laid out."""
-    planned, (replay, *_) = part.planned, part.steps
-    traces = {each.name: digest(planned.places.trace(each.name)) for each in planned.matrix.workloads}
+    replay = part.steps[0]
+    traces = {each.name: digest(part.places.trace(each.name)) for each in part.matrix.workloads}
     return {
-        "reference": planned.arms[0],
+        "reference": part.arms[0],
         "load": _digest(replay.asked),
         **{f"workload {name}": found for name, found in traces.items()},
-        **{f"server of {arm}": _digest(server) for arm, server in _servers(planned).items()},
+        **{f"server of {arm}": _digest(server) for arm, server in _servers(part).items()},
     }
 
 
@@ -187,12 +186,12 @@ def other(began: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(changed + [name for name in now if began and name not in began])
 
 
-def _servers(planned: Planned) -> dict[str, object]:
-    if planned.is_emulated:
-        return {arm: planned.endpoints(arm) for arm in planned.arms}
+def _servers(part: Part) -> dict[str, object]:
+    if part.is_emulated:
+        return {arm: part.endpoints(arm) for arm in part.arms}
     # Any free port will do.
-    server = msgspec.structs.replace(planned.matrix.server, port=0)
-    whole = document(replace(planned, matrix=replace(planned.matrix, server=server)))
+    server = msgspec.structs.replace(part.matrix.server, port=0)
+    whole = document(replace(part, matrix=replace(part.matrix, server=server)))
     shared, arms = _described(whole), whole["arms"]
     assert isinstance(arms, Mapping), whole
     return {arm: {**shared, **_described(entry)} for arm, entry in arms.items()}
@@ -210,26 +209,26 @@ LATE: Final = "its model's run began without it: another --out measures it"
 CHANGED: Final = "the file is not what its run began with"
 
 
-def resumed(part: Part, traces: Mapping[str, Trace]) -> tuple[Part, State]:
+def resumed(part: Part) -> tuple[Part, State]:
     """Return a model with the arms that its run has, and what still holds of what was done.
 
     Before the run begins nothing does: what kept a server from starting is often mended where no file tells of it.
     """
-    places = part.planned.places
+    places = part.places
     before = begun(places.database(part.name))
     if before is None:
         return part, State()
     state = read_state(places.state(part.name))
     faults = {arm: fault for arm, fault in state.faults.items() if arm in part.wanted}
-    late = [arm for arm in part.planned.arms if arm not in before.arms]
+    late = [arm for arm in part.arms if arm not in before.arms]
     out = tuple(LeftOut(model=part.name, config=arm, why=LATE) for arm in late if arm not in faults)
-    left = part.without(late, traces)
+    left = part.without(late)
     return replace(left, left_out=(*left.left_out, *out)), replace(state, faults=faults)
 
 
 def changed(part: Part, state: State) -> str | None:
     """Say what of a model is not what its run began with; None before it has, or where all is."""
-    if not part.planned.arms or begun(part.planned.places.database(part.name)) is None:
+    if not part.arms or begun(part.places.database(part.name)) is None:
         return None
     names = other(state.origin, origin(part))
     return f"{CHANGED} ({', '.join(names)}): another --out measures it" if names else None

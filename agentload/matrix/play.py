@@ -17,9 +17,9 @@ from agentload.matrix import child
 from agentload.matrix.child import INTERRUPTED, Ended, Stops
 from agentload.matrix.described import Matrix, Places
 from agentload.matrix.faults import faults
-from agentload.matrix.parts import Part, endpoints_of, lay_out, parts
+from agentload.matrix.parts import endpoints_of, lay_out, parts
 from agentload.matrix.past import Begun, Done, State, alone_in, begun, changed, is_answered, is_ready, origin, resumed, swept, write_state
-from agentload.matrix.steps import Step
+from agentload.matrix.steps import Part, Step
 from agentload.model.trace import Trace
 from agentload.report.advise import advise
 from agentload.report.matrix import page
@@ -65,7 +65,7 @@ def play(
         lay_out(matrix, places, traces)
         held = partial(verb, lock=lock)
         reporting = report or partial(reported, parse(matrix.policy, at="policy") if matrix.policy else Setting())
-        return _Playing(found, places=places, traces=traces, stops=stops, minutes=minutes, told=told, verb=held, report=reporting).play()
+        return _Playing(found, places=places, stops=stops, minutes=minutes, told=told, verb=held, report=reporting).play()
 
 
 def reported(setting: Setting, database: Path, run: str, folder: Path) -> Ended:
@@ -86,7 +86,6 @@ class _Playing:
         found: Sequence[Part],
         *,
         places: Places,
-        traces: Mapping[str, Trace],
         stops: Stops,
         minutes: float | None,
         told: Told,
@@ -94,12 +93,11 @@ class _Playing:
         report: Reporter,
     ) -> None:
         self._places = places
-        self._traces = traces
         self._stops = stops
         self._told = told
         self._verb = verb
         self._report = report
-        standing = [resumed(part, traces) for part in found]
+        standing = [resumed(part) for part in found]
         self._parts = [part for part, _ in standing]
         self._states = {part.name: state for part, state in standing}
         self._pace = Pace(minutes=minutes, is_done=self._is_done)
@@ -112,7 +110,7 @@ class _Playing:
 
     def _play_model(self, place: int) -> None:
         is_same = True
-        while is_same and (part := self._parts[place]).planned.arms:
+        while is_same and (part := self._parts[place]).arms:
             is_same = self._is_same(part)
             if not is_same or self._is_done(part.steps[0]) or self._play(part.steps[0], place):
                 break
@@ -129,7 +127,7 @@ class _Playing:
 
     def _is_same(self, part: Part) -> bool:
         """Write down a model's servers, and tell whether its run, where it has begun, is of the same."""
-        endpoints_of(part.planned)
+        endpoints_of(part)
         state = self._states[part.name]
         if other := changed(part, state):
             self._told(f"{part.name}: {other}")
@@ -198,9 +196,9 @@ class _Playing:
 
     def _leave_out(self, faulty: Collection[str], place: int) -> None:
         part = self._parts[place]
-        self._parts[place] = left = part.without(faulty, self._traces)
-        if part.planned.arms[0] in faulty and left.planned.arms:
-            self._told(f"{part.name}: {part.planned.arms[0]} is left out: {left.planned.arms[0]} is the reference")
+        self._parts[place] = left = part.without(faulty)
+        if part.arms[0] in faulty and left.arms:
+            self._told(f"{part.name}: {part.arms[0]} is left out: {left.arms[0]} is the reference")
 
     def _heed(self, where: str) -> None:
         if self._stops.count:
@@ -302,7 +300,7 @@ def _standing(name: str, matrix: Matrix, played: Played, places: Places, traces:
     if (now := next((part for part in played.parts if part.name == name), None)) is not None:
         return now, played.states[name]
     (part,) = parts(matrix, places, traces, only=name)
-    return resumed(part, traces)
+    return resumed(part)
 
 
 def _missing(part: Part, state: State) -> Iterator[Missing]:
@@ -310,11 +308,11 @@ def _missing(part: Part, state: State) -> Iterator[Missing]:
         yield Missing(model=part.name, what=each.config, why=each.why, is_failure=False)
     for config, fault in state.faults.items():
         yield Missing(model=part.name, what=config, why=fault.said.removeprefix(f"{config}: "), code=fault.code)
-    if (arms := part.planned.arms) and (first := part.wanted[0]) not in arms:
+    if (arms := part.arms) and (first := part.wanted[0]) not in arms:
         yield Missing(model=part.name, what=f"comparison with {first}", why=f"{first} is left out: {arms[0]} is the reference")
     if (other := changed(part, state)) is not None:
         yield Missing(model=part.name, what="changes", why=other)
-    if begun(part.planned.places.database(part.name)) is None and not state.steps:
+    if begun(part.places.database(part.name)) is None and not state.steps:
         yield Missing(model=part.name, what="all of it", why=NOT_BEGUN, is_failure=False)
     for step in part.steps:
         done = state.steps.get(step.name)

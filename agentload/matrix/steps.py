@@ -5,8 +5,9 @@ And what each takes before anything is started: calls, starts of servers, minute
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Final, Literal, TypeAlias, TypeVar, assert_never
@@ -16,7 +17,7 @@ from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import of_study, starts_of
 from agentload.layout.traces import merged, sweep
 from agentload.matrix.arms import gpus, settings_of
-from agentload.matrix.described import Matrix, Model, Places
+from agentload.matrix.described import LeftOut, Matrix, Model, Places
 from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
 from agentload.model.trace import Trace
@@ -64,16 +65,42 @@ class Step:
         return self.study if pairs is None or self.study is None else extended(self.study, pairs=pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """One model with the arms that it is tried with, the reference first."""
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One model's share of the matrix: the arms that it is tried with, its steps and what they take."""
 
     matrix: Matrix
     model: Model
-    arms: tuple[str, ...]
     places: Places
+    traces: Mapping[str, Trace]
+    """By workload."""
+    wanted: tuple[str, ...]
+    """The arms that it should have, the reference first."""
+    arms: tuple[str, ...]
+    """Those that are left."""
     tokenizer: str | None = None
     """The model's tokenizer.json, where it is on this machine: a server need not be started to count."""
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return what its folder is called."""
+        return self.model.name
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Return its steps, in order."""
+        return tuple(_steps(self)) if self.arms else ()
+
+    @cached_property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """Return what each step takes, by its name."""
+        return {step.name: _estimate(self, step) for step in self.steps}
+
+    def without(self, faulty: Collection[str]) -> Part:
+        """Return what is left without some of its arms."""
+        return replace(self, arms=tuple(arm for arm in self.arms if arm not in faulty))
 
     @property
     def is_launched(self) -> bool:
@@ -92,49 +119,44 @@ class Planned:
         return str(self.places.endpoints(self.model.name, arms[0] if arms else None).resolve())
 
 
-def steps(planned: Planned) -> tuple[Step, ...]:
-    """Return the steps of a model."""
-    return tuple(_steps(planned))
-
-
-def _steps(planned: Planned) -> Iterator[Step]:
-    measure = planned.matrix.measure
-    names = [each.name for each in planned.matrix.workloads]
-    control = planned.arms[0] if measure.has_control else None
-    # Which start a pair was played on is seen, not planned: more pairs may bring more starts.
-    yield _step(planned, "replay", extended(measure.replay, traces=_traces(planned, names), aa=control))
+def _steps(part: Part) -> Iterator[Step]:
+    measure = part.matrix.measure
+    names = [each.name for each in part.matrix.workloads]
+    control = part.arms[0] if measure.has_control else None
+    # Which start a pair was played on is seen, not laid out: more pairs may bring more starts.
+    yield _step(part, "replay", extended(measure.replay, traces=_traces(part, names), aa=control))
     if measure.contexts is not None:
-        yield _step(planned, "context", measure.contexts)
+        yield _step(part, "context", measure.contexts)
     if measure.concurrency is not None:
         for workload in measure.searched or names:
-            study = extended(measure.concurrency, traces=_traces(planned, names if workload == MIX else [workload]))
-            for arm in planned.arms:
-                yield _step(planned, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm)
+            study = extended(measure.concurrency, traces=_traces(part, names if workload == MIX else [workload]))
+            for arm in part.arms:
+                yield _step(part, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm)
     if measure.accuracy is not None:
         # Found once a server has downloaded the model: the questions are as long with it as without.
-        yield _step(planned, "accuracy", extended(measure.accuracy, tokenizer=planned.tokenizer))
-    if measure.isolation is not None and planned.is_launched:
-        yield _step(planned, "isolation", measure.isolation)
-    yield Step(model=planned.model.name, name="report", kind="report", arms=planned.arms, study=None)
+        yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=part.tokenizer))
+    if measure.isolation is not None and part.is_launched:
+        yield _step(part, "isolation", measure.isolation)
+    yield Step(model=part.model.name, name="report", kind="report", arms=part.arms, study=None)
 
 
-def _step(planned: Planned, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None) -> Step:
+def _step(part: Part, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None) -> Step:
     """Return a step of all arms, or of one, which asks the model's servers."""
-    called, server = name or kind, planned.matrix.server
+    called, server = name or kind, part.matrix.server
     whom = {
-        "endpoints": planned.endpoints(*(() if arm is None else (arm,))),
-        "logs": str(planned.places.logs(planned.model.name, called).resolve()),
-        "launch": planned.is_launched and kind != "isolation",
+        "endpoints": part.endpoints(*(() if arm is None else (arm,))),
+        "logs": str(part.places.logs(part.model.name, called).resolve()),
+        "launch": part.is_launched and kind != "isolation",
         "start_timeout_s": server.start_timeout_s,
     }
-    if not planned.is_launched:
+    if not part.is_launched:
         whom["restarts"] = None
     study = extended(template, **whom)
-    return Step(model=planned.model.name, name=called, kind=kind, arms=planned.arms if arm is None else (arm,), study=study)
+    return Step(model=part.model.name, name=called, kind=kind, arms=part.arms if arm is None else (arm,), study=study)
 
 
-def _traces(planned: Planned, names: Sequence[str]) -> tuple[TraceRef, ...]:
-    return tuple(TraceRef(path=str(Path(planned.places.trace(name)).resolve())) for name in names)
+def _traces(part: Part, names: Sequence[str]) -> tuple[TraceRef, ...]:
+    return tuple(TraceRef(path=str(Path(part.places.trace(name)).resolve())) for name in names)
 
 
 TRIALS: Final = 8
@@ -152,19 +174,14 @@ class Estimate:
     usd: float | None
 
 
-def estimates(planned: Planned, steps: Sequence[Step], traces: Mapping[str, Trace]) -> dict[str, Estimate]:
-    """Return what each step of a model takes, by its name."""
-    found = {}
-    server = planned.matrix.server
-    for step in steps:
-        calls, starts, minutes = _taken(planned, step, traces)
-        starts = starts if planned.is_launched else 0
-        minutes += starts * server.start_minutes
-        found[step.name] = Estimate(calls=calls, starts=starts, minutes=minutes, usd=_usd(planned, step, minutes))
-    return found
+def _estimate(part: Part, step: Step) -> Estimate:
+    calls, starts, minutes = _taken(part, step)
+    starts = starts if part.is_launched else 0
+    minutes += starts * part.matrix.server.start_minutes
+    return Estimate(calls=calls, starts=starts, minutes=minutes, usd=_usd(part, step, minutes))
 
 
-def _taken(planned: Planned, step: Step, traces: Mapping[str, Trace]) -> tuple[int | None, int, float]:
+def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
     arms = len(step.arms)
     match step.study:
         case None:
@@ -172,7 +189,7 @@ def _taken(planned: Planned, step: Step, traces: Mapping[str, Trace]) -> tuple[i
         case Replay() as study:
             played = step.arms if study.aa is None else (*step.arms, control_of(study.aa))
             # Where arms run is not known here, and costs nothing.
-            made = of_study(extended(study, swap=False), merged([traces[each.name] for each in planned.matrix.workloads]), played, run="")
+            made = of_study(extended(study, swap=False), merged([part.traces[each.name] for each in part.matrix.workloads]), played, run="")
             return _played(cost(made), starts_of(made) + arms - 1)
         case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed) as study:
             made = of_study(study, sweep(contexts, pairs=pairs, output=output, seed=seed), step.arms, run="")
@@ -180,11 +197,11 @@ def _taken(planned: Planned, step: Step, traces: Mapping[str, Trace]) -> tuple[i
         case Search(trial_s=trial_s):
             return None, 1, TRIALS * trial_s / 60
         case Ask() as study:
-            at_once = 1 if planned.is_launched else arms
+            at_once = 1 if part.is_launched else arms
             asked = _asked(study, at_once)
             rounds = arms // at_once
             # Without a tokenizer here the reference is started to count, before it is asked.
-            return asked.questions * rounds, arms + (planned.tokenizer is None), asked.minutes * rounds
+            return asked.questions * rounds, arms + (part.tokenizer is None), asked.minutes * rounds
         case Probe():
             return None, 2 * arms, 2 * arms * PROBE_MINUTES
         case _:
@@ -202,12 +219,12 @@ def _asked(study: Ask, arms: int) -> QuestionsCost:
     return questions_cost(Generated(asking=made), arms=arms, concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
 
 
-def _usd(planned: Planned, step: Step, minutes: float) -> float | None:
-    server = planned.matrix.server
-    if server.price_per_hour is None or not planned.is_launched:
+def _usd(part: Part, step: Step, minutes: float) -> float | None:
+    server = part.matrix.server
+    if server.price_per_hour is None or not part.is_launched:
         return None
-    configs = [config for config in planned.matrix.configs if config.name in step.arms]
-    counts = [gpus(settings_of(config, planned.model, server)) for config in configs]
+    configs = [config for config in part.matrix.configs if config.name in step.arms]
+    counts = [gpus(settings_of(config, part.model, server)) for config in configs]
     # Which of them takes how long is not known here.
     paid = server.gpus or (fmean(counts) if counts else 1)
     return server.price_per_hour * paid * minutes / 60

@@ -25,9 +25,6 @@ from agentload.tasks import Grade, Item, catalog
 from agentload.tasks.parts.custom import EXAMPLE, Own, parse
 from agentload.tasks.parts.grading import grade_all
 
-DEFAULT_TASKS: Final = ("needle", "needle-multikey-2", "tool_log", "json_recall", "exact_copy")
-"""Retrieval as published, and what agents do with long contexts; each has one place that is asked for."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:

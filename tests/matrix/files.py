@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 from agentload.matrix.described import Matrix, Places
-from agentload.matrix.parts import Part, parts, traces_of
+from agentload.matrix.parts import parts, traces_of
 from agentload.matrix.read import parse
+from agentload.matrix.steps import Part
 
 WORKLOADS = """
 workloads:

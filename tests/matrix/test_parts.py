@@ -23,18 +23,18 @@ measure: {pairs: 4, contexts: 1k..4k, concurrency: {slo: tpot=50}, accuracy: {it
 def test_an_arm_that_skips_windows_is_for_models_that_have_some(tmp_path: Path) -> None:
     full, windowed = model_folder(tmp_path / "full", window=None), model_folder(tmp_path / "windowed", window=512)
     one, other, unknown = parts_of(f"models: {{a: {full}, b: {windowed}, c: org/not-here}}", tmp_path)
-    assert (one.planned.arms, other.planned.arms) == (("bf16", "fp8"), ("bf16", "fp8", "fp8-skip-sw"))
+    assert (one.arms, other.arms) == (("bf16", "fp8"), ("bf16", "fp8", "fp8-skip-sw"))
     assert one.left_out == (LeftOut(model="a", config="fp8-skip-sw", why="the model has no sliding-window layers"),)
-    assert unknown.planned.arms == ("bf16", "fp8", "fp8-skip-sw")
+    assert unknown.arms == ("bf16", "fp8", "fp8-skip-sw")
     assert "not known here" in unknown.notes[0]
 
 
 def test_calibrated_scales_need_a_checkpoint_that_has_them(tmp_path: Path) -> None:
     text = "models: {a: {serve: org/a, windows: false}, b: {serve: org/b, calibrated: org/b-fp8}}\nconfigs: [bf16, fp8-calibrated]"
     one, other = parts_of(text, tmp_path)
-    assert one.planned.arms == ("bf16",)
+    assert one.arms == ("bf16",)
     assert "names no calibrated checkpoint" in one.left_out[0].why
-    command = document(other.planned)["arms"]["fp8-calibrated"]["launch"]["command"]  # type: ignore[index]  # a document
+    command = document(other)["arms"]["fp8-calibrated"]["launch"]["command"]  # type: ignore[index]  # a document
     assert command[2:7] == ["org/b-fp8", "--port", "8000", "--served-model-name", "org/b"]
 
 
@@ -45,7 +45,7 @@ configs: {big: {max-model-len: 8192, kv-cache-dtype: fp8}}
 server: {settings: {max-model-len: 1024, enforce-eager: true}, gpu: H100, env: {A: "1"}}
 """
     (part,) = parts_of(text, tmp_path)
-    assert yaml.safe_dump(document(part.planned), sort_keys=False, width=1000) == (
+    assert yaml.safe_dump(document(part), sort_keys=False, width=1000) == (
         """\
 model: org/a
 gpu: H100
@@ -82,7 +82,7 @@ def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
     (tmp_path / "arms.yaml").write_text("arms: {x: {url: 'http://127.0.0.1:1/v1', launch: sleep 1}, y: {url: 'http://127.0.0.1:2/v1'}}")
     given = f"models: {{a: org/a, b: {{endpoints: 'emulated:llama-3.1-8b-h100'}}, c: {{endpoints: {tmp_path}/arms.yaml}}, d: {{endpoints: 'u=http://h/v1,v=http://i/v1'}}}}\n"
     made = parts_of(given + ALL + "policy: {min_change: 0.1}", tmp_path)
-    for step in {(step.kind, part.planned.is_launched): step for part in made for step in part.steps}.values():
+    for step in {(step.kind, part.is_launched): step for part in made for step in part.steps}.values():
         assert step.study is None or argv(built(*split(argv(step.study)))) == argv(step.study), step.key
     *_, part = made
     assert [step.key for step in part.steps] == [
@@ -123,7 +123,7 @@ def test_what_a_step_takes_is_told_with_the_starts_of_its_servers(tmp_path: Path
 def test_one_configuration_is_tried_beside_the_reference_in_a_folder_of_its_own(tmp_path: Path) -> None:
     text = "models: {a: org/a, b: org/b}"
     (part,) = parts_of(text, tmp_path, only="b/fp8-skip-sw")
-    assert (part.name, part.planned.arms) == ("b.fp8-skip-sw", ("bf16", "fp8-skip-sw"))
+    assert (part.name, part.arms) == ("b.fp8-skip-sw", ("bf16", "fp8-skip-sw"))
     assert [each.name for each in parts_of(text, tmp_path, only="a")] == ["a"]
     for only, error in (("c", "no model 'c'"), ("a/fp9", "a is not tried with 'fp9'")):
         with pytest.raises(UsageError, match=error):
@@ -132,12 +132,12 @@ def test_one_configuration_is_tried_beside_the_reference_in_a_folder_of_its_own(
 
 def test_the_first_configuration_that_a_model_names_is_its_reference(tmp_path: Path) -> None:
     (part,) = parts_of("models: {a: {serve: org/a, configs: [fp8, bf16]}}", tmp_path)
-    assert part.planned.arms == ("fp8", "bf16")
+    assert part.arms == ("fp8", "bf16")
     (part,) = parts_of("models: {a: {endpoints: 'bf16=http://h/v1,fp8=http://i/v1', configs: [fp8, bf16]}}", tmp_path)
-    assert part.planned.arms == ("fp8", "bf16")
-    assert list(document(part.planned)["arms"]) == ["fp8", "bf16"]  # type: ignore[call-overload]  # a document
+    assert part.arms == ("fp8", "bf16")
+    assert list(document(part)["arms"]) == ["fp8", "bf16"]  # type: ignore[call-overload]  # a document
     (part,) = parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [bf16, fp8]}}", tmp_path)
-    assert part.planned.arms == ("bf16", "fp8")
+    assert part.arms == ("bf16", "fp8")
     with pytest.raises(UsageError, match="have no 'fp9'"):
         parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp9]}}", tmp_path)
     with pytest.raises(UsageError, match="stand in their profile's order"):
@@ -148,13 +148,13 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
     """An arms file is made of their URLs, named or not, with all that holds for them."""
     text = "models: {a: {endpoints: 'http://h/v1,http://i/v1', fields: {model: m, key_env: KEY}}}\nmeasure: {isolation: true}"
     (part,) = parts_of(text, tmp_path)
-    assert document(part.planned) == {
+    assert document(part) == {
         "model": "m",
         "key_env": "KEY",
         "arms": {"arm1": {"url": "http://h/v1"}, "arm2": {"url": "http://i/v1"}},
     }
     assert [(each.config, each.why) for each in part.left_out] == [("isolation", "it starts servers anew, and these run already")]
-    assert [each.model for each in endpoints_of(part.planned)] == ["m", "m"]
+    assert [each.model for each in endpoints_of(part)] == ["m", "m"]
 
 
 def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
@@ -163,6 +163,6 @@ def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
     one, two = (part.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two"))
     assert one is not None
     assert two == pytest.approx(2 * one)
-    assert [entry.get("gpus") for entry in document(part.planned)["arms"].values()] == [None, 2]  # type: ignore[attr-defined]  # a document
+    assert [entry.get("gpus") for entry in document(part)["arms"].values()] == [None, 2]  # type: ignore[attr-defined]  # a document
     (given,) = parts_of(text + "server: {price_per_hour: 3, gpus: 2}", tmp_path)
     assert {given.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two")} == {two}

@@ -57,7 +57,7 @@ def test_an_arm_that_keeps_a_replay_from_beginning_is_left_out(tmp_path: Path) -
     arms = tmp_path / "out/m/endpoints.yaml"
     assert [endpoints(study) for study in verbs.studies] == [str(arms)] * 2
     assert yaml.safe_load(arms.read_text()) == {"arms": {"b": {"url": "http://127.0.0.1:9/v1"}}}
-    assert now.parts[0].planned.arms == ()
+    assert now.parts[0].arms == ()
     assert "Connection refused" in now.states["m"].faults["a"].said
     assert "m: a is left out: b is the reference" in told
     page = paged(NOBODY, now, tmp_path)
@@ -70,7 +70,7 @@ def test_what_kept_a_run_from_beginning_is_tried_again_by_the_same_command(tmp_p
     verbs = Verbs()
     now = played(NOBODY, tmp_path, verbs)
     assert verbs.names == ["replay", "report"]
-    assert now.parts[0].planned.arms == ("a", "b")
+    assert now.parts[0].arms == ("a", "b")
 
 
 @pytest.mark.loopback
@@ -92,7 +92,7 @@ def test_a_comparison_without_its_reference_has_failed(tmp_path: Path) -> None:
     log.parent.mkdir(parents=True)
     log.touch()
     now = played(text, tmp_path, verbs)
-    assert now.parts[0].planned.arms == ("bf16", "fp8")
+    assert now.parts[0].arms == ("bf16", "fp8")
     for again in (now, played(text, tmp_path, Verbs())):
         missing = [(each.what, each.why, each.is_failure) for each in paged(text, again, tmp_path).missing]
         assert ("comparison with x", "x is left out: bf16 is the reference", True) in missing

@@ -160,5 +160,5 @@ def test_questions_that_were_answered_are_not_told_as_answered_with_more_thinkin
 def test_an_arm_that_is_added_after_the_run_began_is_told_and_left_out(tmp_path: Path) -> None:
     played(TOY.replace("h100", "h100/bf16+fp8"), tmp_path, Verbs())
     now = played(TOY.replace("llama-3.1-8b-h100", "gpt-oss-20b-h100"), tmp_path, Verbs())
-    assert now.parts[0].planned.arms == ("bf16", "fp8")
+    assert now.parts[0].arms == ("bf16", "fp8")
     assert [(each.config, each.why) for each in now.parts[0].left_out] == [("fp8-skip-sw", LATE)]
