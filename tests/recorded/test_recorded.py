@@ -39,7 +39,7 @@ def test_a_difference_is_explained_and_of_a_recording_that_there_is() -> None:
     assert all(each["why"] and each["diff"] for each in accepted().values())
 
 
-@pytest.mark.slow
+@pytest.mark.recorded
 @pytest.mark.loopback
 def test_command_lines_do_what_was_recorded() -> None:
     with ThreadPoolExecutor(PROCESSES) as pool:
