@@ -19,22 +19,15 @@ from aiohttp.typedefs import Handler, Middleware
 from agentload.errors import AgentloadError, StoreError
 from agentload.report.formats import html
 from agentload.ui import guard
-from agentload.ui.asked import Asked, NotFoundError
-from agentload.ui.pages import comparisons, decisions, job, jobs, overview, run, runs
+from agentload.ui.pages.jobs import job, jobs
+from agentload.ui.pages.listed import comparisons, decisions, overview, runs
+from agentload.ui.pages.run import run
 from agentload.ui.render import assets, context_of, render
 from agentload.ui.reports import Reports
-from agentload.ui.source import Answer, Source
+from agentload.ui.source import Answer, Asked, NotFoundError, Source
 
 Read = Callable[[duckdb.DuckDBPyConnection, Asked], object]
-PAGES: Final[Mapping[str, Read]] = {
-    "overview": overview.read,
-    "runs": runs.read,
-    "run": run.read,
-    "decisions": decisions.read,
-    "comparisons": comparisons.read,
-    "jobs": jobs.read,
-    "job": job.read,
-}
+PAGES: Final[Mapping[str, Read]] = {page.__name__: page for page in (overview, runs, run, decisions, comparisons, jobs, job)}
 ALIVE: Final = frozenset({"overview", "run"})
 """Pages that also show what is running."""
 YEAR_S: Final = 31_536_000

@@ -1,4 +1,4 @@
-"""How far a run is: its journal's rows folded, as they come."""
+"""How far a run is: its journal's rows folded as they come, and drawn."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from typing import Final
 
 from agentload.model.metrics import Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
+from agentload.report.charts.spec import Axis, Plot, Series
+from agentload.report.labels import SLOTS
 from agentload.run.latest import Latest, Spread
 from agentload.study.stored import clock_start_of, notes, study_of
 
 DRAWN: Final = 300
 """Most marks of an arm in the chart; every second one goes when there are more."""
 TOLD: Final = 5
+IN_SECONDS: Final = 300.0
+"""A run that is longer is drawn in minutes."""
 SECOND: Final = 1_000_000_000
 ENOUGH_SHARE: Final = 0.02  # of the run, before the rest is guessed from it
 
@@ -238,3 +242,30 @@ class Fold:
             tokens_per_s=each.tokens / seconds if seconds > 1 else None,
             marks=tuple(each.marks),
         )
+
+
+def chart(progress: Progress) -> Plot | None:
+    """Return time to first token over the run so far; None before there is something to draw."""
+    latest_s = max((second for arm in progress.arms for second, _ in arm.marks), default=0.0)
+    unit, size = ("seconds", 1.0) if latest_s < IN_SECONDS else ("minutes", 60.0)
+    series = tuple(
+        Series(
+            label=arm.arm,
+            slot=place % SLOTS,
+            mark="points",
+            xs=tuple(second / size for second, _ in arm.marks),
+            ys=tuple(ttft_ms for _, ttft_ms in arm.marks),
+        )
+        for place, arm in enumerate(progress.arms)
+        if arm.marks
+    )
+    if sum(len(each.xs) for each in series) < 2:
+        return None
+    return Plot(
+        name="so-far",
+        title="Time to first token so far",
+        caption="Each mark is a call, at the instant of its first token; of a long run, evenly chosen ones.",
+        x=Axis(label=f"{unit} since the leg began", quantity="count"),
+        y=Axis(label="ms", quantity="ms", low=0.0),
+        series=series,
+    )

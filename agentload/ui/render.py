@@ -17,8 +17,8 @@ from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
 from agentload.report.charts.draw import FILTERS, element, path
 from agentload.report.formats import html
-from agentload.ui.charts import chart
-from agentload.ui.words import worded
+from agentload.ui.pages.jobs import worded
+from agentload.ui.progress import chart
 from agentload.watch.history import Change
 from agentload.watch.schedule import Schedule, firings
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,9 +14,8 @@ from agentload.report.formats.html import html
 from agentload.report.parts import Document
 from agentload.report.policy import Setting
 from agentload.store.database import refusal
-from agentload.ui.asked import Asked
-from agentload.ui.pages.run import found
-from agentload.ui.source import Source, Stamp
+from agentload.ui.pages.run import run_named
+from agentload.ui.source import Asked, Kept, Source
 
 KEPT: Final = 8
 Key: TypeAlias = tuple[str, str, str, str]
@@ -30,7 +28,7 @@ class Reports:
 
     setting: Setting
     profile: str | None = None
-    _kept: OrderedDict[Key, tuple[Stamp, str]] = field(default_factory=OrderedDict)
+    _kept: Kept[Key, str] = field(default_factory=partial(Kept, KEPT))
     # One at a time: a report of a long run takes seconds and a GB. Those that wait keep no thread from the pages.
     _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reports"))
 
@@ -45,17 +43,13 @@ class Reports:
     def _page(self, source: Source, asked: Asked) -> str:
         key = (source.name, asked.name, asked.other, asked.word("arm"))
         stamp, kept = source.stamp(), self._kept.get(key)
-        if kept is not None and kept[0] == stamp:
-            self._kept.move_to_end(key)
-            return kept[1]
+        if kept is not None and kept.stamp == stamp:
+            return kept.value
         try:
             page = html(self._document(source, asked))
         except duckdb.Error as error:
             raise refusal(source.path, error) from error
-        self._kept[key] = (stamp, page)
-        self._kept.move_to_end(key)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        self._kept.put(key, stamp, page)
         return page
 
     def _document(self, source: Source, asked: Asked) -> Document:
@@ -71,4 +65,4 @@ class Reports:
 
 
 def _known(source: Source, name: str) -> str:
-    return source.ask(("run", name), partial(found, name=name)).value
+    return source.ask(("run", name), partial(run_named, name=name)).value

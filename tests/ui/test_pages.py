@@ -8,8 +8,10 @@ import pytest
 from agentload.model.rows import VerdictRow
 from agentload.store.database import reading
 from agentload.store.runs import RunLine
-from agentload.ui.asked import Asked, NotFoundError
-from agentload.ui.pages import comparisons, decisions, job, jobs, overview, run, runs
+from agentload.ui.pages.jobs import job, jobs
+from agentload.ui.pages.listed import ListedRun, comparisons, decisions, overview, runs
+from agentload.ui.pages.run import Failed, Timing, Verdict, run
+from agentload.ui.source import Asked, NotFoundError
 from tests.store.rows import S
 from tests.ui.site import call, empty, leg_row, run_row, stored, watched, whole
 
@@ -52,7 +54,7 @@ def asked(page: str = "runs", name: str = "", **words: str) -> Asked:
 
 
 def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
-    found = runs.read(connection, asked())
+    found = runs(connection, asked())
     assert (found.total, found.page, found.pages, found.first) == (9, 1, 1, 1)
     assert [line.run.run_id for line in found.lines] == ["dead", *(f"n{number}" for number in reversed(range(7))), "r1"]
     told = RunLine(
@@ -68,7 +70,7 @@ def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
         calls=8,
         ok=8,
     )
-    assert found.lines[-1] == runs.Line(run=told, job="nightly", headline="stay on BF16", answers=0)
+    assert found.lines[-1] == ListedRun(run=told, job="nightly", headline="stay on BF16", answers=0)
     killed = found.lines[0].run
     assert (killed.calls, killed.ok, killed.status) == (1, 0, "running")
 
@@ -88,7 +90,7 @@ def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
     ],
 )
 def test_runs_are_searched_and_filtered(connection: Connection, words: dict[str, str], found: list[str]) -> None:
-    assert [line.run.run_id for line in runs.read(connection, asked(**words)).lines] == found
+    assert [line.run.run_id for line in runs(connection, asked(**words)).lines] == found
 
 
 @pytest.mark.parametrize(
@@ -96,14 +98,14 @@ def test_runs_are_searched_and_filtered(connection: Connection, words: dict[str,
     [("1", 1, 4, 1), ("3", 9, 1, 3), ("99", 9, 1, 3), ("0", 1, 4, 1), ("-2", 1, 4, 1), ("²", 1, 4, 1), ("x", 1, 4, 1)],
 )
 def test_runs_come_in_pages_and_one_behind_the_end_is_the_last(connection: Connection, page: str, first: int, shown: int, at: int) -> None:
-    found = runs.read(connection, Asked(page="runs", words=(("page", page),)), size=4)
+    found = runs(connection, Asked(page="runs", words=(("page", page),)), size=4)
     assert (found.first, len(found.lines), found.page, found.pages, found.total) == (first, shown, at, 3, 9)
 
 
 def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
-    found = run.read(connection, asked("run", "r1"))
-    assert found.verdict == run.Verdict(at_ns=6 * S, policy="ours.yaml", headline="stay on BF16", tone="bad", answers=())
-    timing = run.Timing(
+    found = run(connection, asked("run", "r1"))
+    assert found.verdict == Verdict(at_ns=6 * S, policy="ours.yaml", headline="stay on BF16", tone="bad", answers=())
+    timing = Timing(
         workload="rag",
         arm="bf16",
         calls=4,
@@ -118,31 +120,31 @@ def test_a_run_is_told_with_its_latest_decision(connection: Connection) -> None:
 
 
 def test_calls_that_only_fill_a_cache_are_no_figures(connection: Connection) -> None:
-    (timing,) = run.read(connection, asked("run", "n0")).timings
+    (timing,) = run(connection, asked("run", "n0")).timings
     assert (timing.calls, timing.ttft_ms) == (1, (200.0, 200.0))
 
 
 def test_a_run_whose_calls_all_failed_has_no_figures(connection: Connection) -> None:
-    found = run.read(connection, asked("run", "dead"))
+    found = run(connection, asked("run", "dead"))
     assert found.timings == (
-        run.Timing(workload="rag", arm="bf16", calls=1, ok=0, ttft_ms=None, turn_ms=None, token_ms=None, cached_share=None),
+        Timing(workload="rag", arm="bf16", calls=1, ok=0, ttft_ms=None, turn_ms=None, token_ms=None, cached_share=None),
     )
-    assert found.failures == (run.Failed(arm="bf16", status="http_error", count=1, error="nobody"),)
+    assert found.failures == (Failed(arm="bf16", status="http_error", count=1, error="nobody"),)
     assert (found.verdict, found.charts) == (None, ())
 
 
 def test_a_run_that_is_not_there_is_told_with_what_is(connection: Connection) -> None:
     with pytest.raises(NotFoundError, match="no run 'zz'") as told:
-        run.read(connection, asked("run", "zz"))
+        run(connection, asked("run", "zz"))
     assert told.value.hint is not None
     assert "dead" in told.value.hint
     with pytest.raises(NotFoundError, match="no run 'r3'") as gone:  # of the job's history
-        run.read(connection, asked("run", "r3"))
+        run(connection, asked("run", "r3"))
     assert gone.value.hint == "job nightly keeps no calls of runs this old; what became of it is on the job's page"
 
 
 def test_decisions_are_told_with_the_latest_first(connection: Connection) -> None:
-    found = decisions.read(connection, asked("decisions"))
+    found = decisions(connection, asked("decisions"))
     assert [(line.headline, line.tone, line.policy) for line in found.lines] == [
         ("stay on BF16", "bad", "ours.yaml"),
         ("use FP8", "good", "default"),
@@ -150,7 +152,7 @@ def test_decisions_are_told_with_the_latest_first(connection: Connection) -> Non
 
 
 def test_a_job_is_told_with_its_trend_and_its_alarm(connection: Connection) -> None:
-    found = job.read(connection, asked("job", "nightly"))
+    found = job(connection, asked("job", "nightly"))
     (trend,) = found.trends
     assert (found.line.worse, found.line.better, len(found.executions)) == (1, 0, 20)
     assert [each.alarm.kind for each in found.alarms] == ["regression"]
@@ -161,11 +163,11 @@ def test_a_job_is_told_with_its_trend_and_its_alarm(connection: Connection) -> N
     assert points.ys[-1] == pytest.approx(12.7, abs=0.1)
     assert points.lows[-1] < points.ys[-1] < points.highs[-1]
     with pytest.raises(NotFoundError, match="no job 'x'"):
-        job.read(connection, asked("job", "x"))
+        job(connection, asked("job", "x"))
 
 
 def test_the_overview_says_first_what_got_worse(connection: Connection) -> None:
-    found = overview.read(connection, Asked(page="overview", journalled=("r1", "r-lost", "dead")))
+    found = overview(connection, Asked(page="overview", journalled=("r1", "r-lost", "dead")))
     assert found.unloaded == ("r-lost",)
     assert [(each.job, each.alarm.kind, each.chart is not None) for each in found.worse] == [("nightly", "regression", True)]
     assert (found.better, len(found.decisions.lines), len(found.runs.lines), found.runs.total) == ((), 2, 6, 9)
@@ -173,11 +175,11 @@ def test_the_overview_says_first_what_got_worse(connection: Connection) -> None:
 
 
 def test_comparisons_are_those_of_jobs_and_runs_of_one_plan(connection: Connection) -> None:
-    found = comparisons.read(connection, asked("comparisons"))
+    found = comparisons(connection, asked("comparisons"))
     assert len(found.executions) == 19
     assert [(group.kind, group.count, group.runs[0]) for group in found.groups] == [("measured", 2, "dead"), ("emulated", 7, "n6")]
 
 
-@pytest.mark.parametrize("read", [overview.read, runs.read, decisions.read, comparisons.read, jobs.read])
+@pytest.mark.parametrize("read", [overview, runs, decisions, comparisons, jobs])
 def test_an_empty_database_has_empty_pages(nothing: Connection, read: Callable[[Connection, Asked], Any]) -> None:
     assert not any(value for name, value in asdict(read(nothing, asked())).items() if isinstance(value, tuple)), read

@@ -1,7 +1,6 @@
 from agentload.model.rows import AnswerRow, Row
 from agentload.run.latest import Spread
-from agentload.ui.charts import chart
-from agentload.ui.progress import ENOUGH_SHARE, Failure, Fold, Progress
+from agentload.ui.progress import ENOUGH_SHARE, Failure, Fold, Progress, chart
 from tests.store.rows import MS, S
 from tests.ui.site import block, call, leg_row, run_row
 

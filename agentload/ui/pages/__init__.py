@@ -1,1 +1,22 @@
-"""One page a file: `read(connection, asked)` returns what it shows as plain data; the template of the same name places it."""
+"""A page is a function `(connection, asked)` that returns what it shows as plain data; the template of the same name places it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import duckdb
+
+T = TypeVar("T")
+
+
+def records(connection: duckdb.DuckDBPyConnection, kind: type[T], query: str, **values: object) -> tuple[T, ...]:
+    """Return a query's rows as values of a kind that has its columns for fields; a list with nothing in it is none."""
+    found = connection.execute(query, values)
+    names = [column[0] for column in found.description or ()]
+    return tuple(kind(**{name: _plain(each) for name, each in zip(names, row, strict=True)}) for row in found.fetchall())
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return None if None in value else tuple(value)
+    return value

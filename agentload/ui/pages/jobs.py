@@ -1,10 +1,14 @@
-"""The jobs: what each came to last, which alarms hold, when it is due again."""
+"""The jobs: what each came to last, which alarms hold, when it is due again; of one, its trends with their changes of level."""
 
 from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Final
 
 import duckdb
@@ -12,15 +16,24 @@ import msgspec
 
 from agentload.errors import AgentloadError
 from agentload.model.rows import AlarmRow, ExecutionRow, JobRow
-from agentload.report.charts.spec import Plot
+from agentload.report import format as say
+from agentload.report.charts.spec import Axis, Band, Plot, Rule, Series
+from agentload.report.labels import slug
 from agentload.store import tables
-from agentload.ui.asked import Asked
+from agentload.ui.source import Asked, NotFoundError
+from agentload.watch import trends
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
-from agentload.watch.rows import alarm, execution
+from agentload.watch.job import Metric
+from agentload.watch.rows import alarm, execution, history
 from agentload.watch.schedule import Schedule, check
+from agentload.watch.trends import Identity, Point
 
-SHOWN: Final = 30
+METRICS: Final[Mapping[Metric, str]] = {"turn_ms": "turn time", "ttft_ms": "time to first token", "tpot_ms": "time per output token"}
+"""What people call the metrics of jobs."""
+EXECUTIONS: Final = 60
+NEVER: Final = 1 << 63
+GLANCED: Final = 30
 """Executions whose changes are drawn beside a job's name."""
 
 
@@ -35,7 +48,7 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class JobLine:
     """One job at a glance."""
 
     job: str
@@ -59,11 +72,33 @@ class Line:
 class Jobs:
     """All jobs of a database, and all their alarms: the open ones first, then by when they were raised."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[JobLine, ...]
     alarms: tuple[Raised, ...]
 
 
-def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Jobs:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """One series: its picture, and each change of level in words."""
+
+    name: str
+    chart: Plot
+    levels: tuple[trends.Level, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the page shows."""
+
+    line: JobLine
+    trends: tuple[Trend, ...]
+    alarms: tuple[Raised, ...]
+    identities: tuple[Identity, ...]
+    """The latest first."""
+    executions: tuple[Execution, ...]
+    """The latest first, so many as are shown."""
+
+
+def jobs(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Jobs:
     """Read all jobs, or with a name that one alone."""
     wanted = {"job": asked.name} if asked.name else {}
     past: dict[str, list[ExecutionRow]] = {}
@@ -82,13 +117,13 @@ def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Rai
     return tuple(Raised(job=row.job, alarm=alarm(row)) for row in latest)
 
 
-def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: tuple[Raised, ...]) -> Line:
-    past = [execution(each) for each in executions[-SHOWN:]]
+def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: tuple[Raised, ...]) -> JobLine:
+    past = [execution(each) for each in executions[-GLANCED:]]
     open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
     named = [change.series for each in past for change in each.detail.changes]
     # The first that changed, else the first: what a reader looks for.
     series = next((each for each in named if any(alarm.metric == each for alarm in open_)), named[0] if named else None)
-    return Line(
+    return JobLine(
         job=job,
         told=row.schedule if row else "",
         schedule=_schedule(row.spec if row else "{}"),
@@ -110,3 +145,91 @@ def _schedule(spec: str) -> Schedule | None:
     except (msgspec.ValidationError, AgentloadError):  # of another version
         return None
     return found
+
+
+def job(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Job:
+    """Read a job; raise `NotFoundError` if the database has none of that name."""
+    found = jobs(connection, asked)
+    if not found.lines:
+        raise NotFoundError(f"no job '{asked.name}' was executed", hint=f"agentload watch run {asked.name}")
+    told = trends_of(connection, asked.name, found.alarms)
+    return Job(
+        line=found.lines[0],
+        trends=tuple(drawn(each, job=asked.name) for each in told.series),
+        alarms=found.alarms,
+        identities=told.identities[::-1],
+        executions=told.executions[::-1][:EXECUTIONS],
+    )
+
+
+def trends_of(connection: duckdb.DuckDBPyConnection, name: str, alarms: tuple[Raised, ...]) -> trends.Trends:
+    """Read a job's trends; *alarms* may be of other jobs too."""
+    return trends.trends(name, history(connection, name), tuple(each.alarm for each in alarms if each.job == name))
+
+
+def drawn(series: trends.Series, *, job: str) -> Trend:
+    """Draw a series."""
+    points = series.points
+    values = Series(
+        label=series.name,
+        slot=2,
+        mark="points",
+        xs=tuple(float(number) for number in range(1, len(points) + 1)),
+        ys=tuple(100 * point.value for point in points),
+        lows=tuple(100 * (point.value if point.low is None else point.low) for point in points),
+        highs=tuple(100 * (point.value if point.high is None else point.high) for point in points),
+        tips=tuple(_tip(point) for point in points),
+    )
+    chart = Plot(
+        name=slug(f"{job}-{series.name}"),
+        title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
+        caption="Change against the first reference run: higher is slower. Bars are each run's own 95 % interval; runs differ by more. "
+        "A dashed line is a change of level, the lines between are means, a band is an alarm while it holds.",
+        x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count"),
+        y=Axis(label="change, %", quantity="percent"),
+        series=(values, *_means(series)),
+        bands=tuple(_bands(series)),
+        rules=tuple(Rule(axis="x", at=level.point + 0.5, label=_percent(level.change)) for level in series.change_points),
+    )
+    return Trend(name=series.name, chart=chart, levels=series.change_points[::-1])
+
+
+def _means(series: trends.Series) -> Iterator[Series]:
+    """Draw each stretch's mean as a line of its own."""
+    edges = [0, *(level.point for level in series.change_points), len(series.points)]
+    for low, high in pairwise(edges):
+        mean = sum(point.value for point in series.points[low:high]) / (high - low)
+        ends = (low + 0.5, high + 0.5)
+        tip = f"mean of runs {low + 1} to {high}: {_percent(mean)}"
+        yield Series(label="mean", slot=None, mark="line", xs=ends, ys=(100 * mean, 100 * mean), tips=(tip, tip))
+
+
+def _bands(series: trends.Series) -> Iterator[Band]:
+    """Shade from the run that raised an alarm to the one that closed it."""
+    for each in series.alarms:
+        ends = (each.raised_ns, each.closed_ns or NEVER)
+        raised, closed = (bisect_right(series.points, at, key=lambda point: point.at_ns) for at in ends)
+        if raised:
+            high = len(series.points) + 0.5 if each.is_open else float(closed)
+            yield Band(axis="x", low=float(raised), high=high, label="", slot=1 if each.kind == "regression" else 5)
+
+
+def _day(point: Point) -> str:
+    return f"{datetime.fromtimestamp(point.at_ns / 1e9, UTC):%Y-%m-%d}"
+
+
+def _tip(point: Point) -> str:
+    ends = "" if point.low is None or point.high is None else f" [{say.signed(100 * point.low, 1)}, {say.signed(100 * point.high, 1)}]"
+    what = f"{_percent(point.value)}{ends}" if point.run_id != point.reference else "the reference"
+    return f"{point.run_id}: {what}"
+
+
+def _percent(share: float) -> str:
+    return f"{say.signed(100 * share, 1)} %"
+
+
+def worded(text: str) -> str:
+    """Return a text, such as the name of a series, whose metrics are called so."""
+    for metric, words in METRICS.items():
+        text = text.replace(metric, words)
+    return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import msgspec
@@ -12,30 +12,31 @@ import msgspec
 from agentload.errors import StoreError
 from agentload.model.rows import ExecutionRow, VerdictRow
 from agentload.report.charts.spec import Axis, Chart, Plot, Series
-from agentload.report.labels import SLOTS, VERDICT_TONES
+from agentload.report.labels import SLOTS
 from agentload.report.parts import Answer, Tone
 from agentload.store import tables
 from agentload.store.runs import BlockLine, RunSummary, named, summary
-from agentload.ui.asked import Asked, NotFoundError
-
-_TONES: Final[dict[str, Tone]] = {str(word): tone for word, tone in VERDICT_TONES.items()}
+from agentload.ui.pages import records
+from agentload.ui.pages.listed import TONES
+from agentload.ui.source import Asked, NotFoundError
 
 _TIMINGS: Final = """
 SELECT workload, arm, count(*) AS calls, count_if(status = 'ok') AS ok,
-    quantile_cont(ttft_ms, [0.5, 0.95]) FILTER (status = 'ok'),
-    quantile_cont(turn_ms, [0.5, 0.95]) FILTER (status = 'ok'),
-    quantile_cont(tpot_ms, [0.5, 0.95]) FILTER (status = 'ok'),
-    sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL)
+    quantile_cont(ttft_ms, [0.5, 0.95]) FILTER (status = 'ok') AS ttft_ms,
+    quantile_cont(turn_ms, [0.5, 0.95]) FILTER (status = 'ok') AS turn_ms,
+    quantile_cont(tpot_ms, [0.5, 0.95]) FILTER (status = 'ok') AS token_ms,
+    sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL) AS cached_share
 FROM turns WHERE run_id = $run AND NOT prime GROUP BY workload, arm ORDER BY workload, list_position($arms, arm)
 """
 
 _FAILURES: Final = """
-SELECT arm, status, count(*), any_value(error) FROM attempts
+SELECT arm, status, count(*) AS count, any_value(error) AS error FROM attempts
 WHERE run_id = $run AND status NOT IN ('ok', 'not_sent') GROUP BY arm, status ORDER BY count(*) DESC LIMIT 12
 """
 
 _ANSWERS: Final = """
-SELECT task, arm, count_if("right"), count("right"), count(*) FROM graded WHERE run_id = $run GROUP BY task, arm ORDER BY task, arm
+SELECT task, arm, count_if("right") AS "right", count("right") AS graded, count(*) AS asked
+FROM graded WHERE run_id = $run GROUP BY task, arm ORDER BY task, arm
 """
 
 
@@ -116,7 +117,7 @@ class _Stored(msgspec.Struct):
     decision: _Decision = msgspec.field(default_factory=_Decision)
 
 
-def found(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+def run_named(connection: duckdb.DuckDBPyConnection, name: str) -> str:
     """Return the run of that name, or the only one whose name begins so; raise `NotFoundError` otherwise."""
     try:
         return named(connection, name).run_id
@@ -126,38 +127,25 @@ def found(connection: duckdb.DuckDBPyConnection, name: str) -> str:
         raise NotFoundError(error.message, hint=kept or error.hint) from error
 
 
-def read(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Run:
+def run(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Run:
     """Read a run by its name, or how that begins; raise `NotFoundError` if there is none."""
-    run = found(connection, asked.name)
-    told = summary(connection, run)
+    name = run_named(connection, asked.name)
+    told = summary(connection, name)
     arms = [each.arm for each in told.arms]
     return Run(
         summary=told,
         slots={arm: position % SLOTS for position, arm in enumerate(arms)},
-        verdict=_verdict(connection, run),
-        timings=tuple(_timing(row) for row in connection.execute(_TIMINGS, {"run": run, "arms": arms}).fetchall()),
-        failures=tuple(
-            Failed(arm=arm, status=status, count=count, error=error)
-            for arm, status, count, error in connection.execute(_FAILURES, {"run": run}).fetchall()
-        ),
-        answers=tuple(
-            Right(task=task, arm=arm, right=right, graded=graded, asked=count)
-            for task, arm, right, graded, count in connection.execute(_ANSWERS, {"run": run}).fetchall()
-        ),
+        verdict=_verdict(connection, name),
+        timings=records(connection, Timing, _TIMINGS, run=name, arms=arms),
+        failures=records(connection, Failed, _FAILURES, run=name),
+        answers=records(connection, Right, _ANSWERS, run=name),
         charts=tuple(_charts(told)),
-        job=_job(connection, run),
+        job=_job(connection, name),
     )
 
 
 def _job(connection: duckdb.DuckDBPyConnection, run: str) -> str | None:
     return max((row.job for row in tables.rows(connection, ExecutionRow, run_id=run)), default=None)
-
-
-def _timing(row: tuple[Any, ...]) -> Timing:
-    workload, arm, calls, ok, *figures, cached = row
-    # Of calls that never answered every quantile is NULL.
-    ttft, turn, token = (None if pair is None or None in pair else tuple(pair) for pair in figures)
-    return Timing(workload=workload, arm=arm, calls=calls, ok=ok, ttft_ms=ttft, turn_ms=turn, token_ms=token, cached_share=cached)
 
 
 def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> Verdict | None:
@@ -168,7 +156,7 @@ def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> Verdict | None:
         stored = None  # of a version that told it otherwise; the report is made anew from the calls
     if stored is None:
         return None
-    tone = _TONES.get(stored.decision.choice.verdict, "plain")
+    tone = TONES.get(stored.decision.choice.verdict, "plain")
     return Verdict(at_ns=kept[-1].at_ns, policy=kept[-1].policy, headline=stored.headline, tone=tone, answers=stored.answers)
 
 
