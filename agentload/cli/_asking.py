@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 
 from agentload.cli._print import table, transient
-from agentload.cli._signals import heard
 from agentload.evidence.grades import Summary
 from agentload.layout.cost import about
 from agentload.model.rows import AnswerRow
-from agentload.run.ask import Asked, Eval, Leg
 from agentload.run.questions import Question, QuestionsCost
 
 PLAIN_S = 10.0
@@ -50,20 +47,6 @@ class Progress:
             f"{sum(self._done.values()):,}/{sum(self._totals.values()):,} answers, {ready}/{len(self._totals)} cells, {self._failed} failed"
             f" · {task} {length(context)} {self._done[cell]}/{self._totals[cell]}"
         )
-
-
-def asked(evaluation: Eval, progress: Progress) -> Asked:
-    """Ask one leg's questions. Ctrl-C lets what is in flight come to its end."""
-
-    async def play() -> Asked:
-        leg = Leg(evaluation, listener=progress.answered, notice=lambda text: print(text, file=sys.stderr))
-        with heard(leg.stop):
-            return await leg.play()
-
-    try:
-        return asyncio.run(play())
-    finally:
-        progress.end()
 
 
 def length(tokens: int) -> str:

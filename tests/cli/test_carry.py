@@ -27,17 +27,9 @@ PLAYING = playing(plan(trace(), ["a"], run="r1", pairs=1), (), PLACE.database)
 ASK = Ask(servers=Live(endpoints="e"), tasks=("needle",))
 
 
-def played(*, clock_steps: int = 0) -> Played:
-    facts = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=clock_steps, largest_step_ns=0)
+def played() -> Played:
+    facts = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0)
     return Played(run_id="r1", health=Monitor().health(facts), was_stopped=False, load_error="locked")
-
-
-def test_what_makes_timings_void_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    for clock_steps in (0, 2):
-        with pytest.raises(StoreError):
-            _carry._report(played(clock_steps=clock_steps), PLAYING, PLACE, as_json=False)
-        said = "warning: timings are void: the wall clock was stepped 2 times" if clock_steps else ""
-        assert capsys.readouterr().err[: len(said) or None] == said
 
 
 def test_no_verb_sends_on_to_a_run_that_the_database_does_not_have(
