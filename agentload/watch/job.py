@@ -18,7 +18,7 @@ from agentload.report.policy import Setting, check_finite, parse, read_policy
 from agentload.study.change import extended
 from agentload.study.document import study
 from agentload.study.kinds import Replay
-from agentload.study.parts import Live, TraceRef
+from agentload.study.parts import KINDS, Live, TraceRef
 from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
 
@@ -187,6 +187,8 @@ def _waits(said: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
     """Return the waits of a job as older versions wrote them, a kind at a time, as a load has them."""
     found: dict[str, dict[str, Any]] = {"wait_scale": {}, "wait_cap_s": {}}
     for kind, each in said.items():
+        if kind not in KINDS:
+            raise UsageError(f"{where}: load.waits: no kind of wait '{kind}'", hint=f"one of: {', '.join(KINDS)}")
         if not isinstance(each, dict) or not each.keys() <= {"scale", "cap_s"}:
             raise UsageError(f"{where}: load.waits.{kind} has a scale and a cap_s")
         for name, field_of in (("scale", "wait_scale"), ("cap_s", "wait_cap_s")):

@@ -121,7 +121,8 @@ def _jobs() -> Json:
 
 def _measured() -> Json:
     """Return the fields of what a matrix measures: its own, those of its studies, and what older files call them."""
-    replay = {**_fields(Replay), **dict.fromkeys(measure._SERVERS, "of servers"), **dict.fromkeys(measure._OWN, "None"), "aa": "False"}
+    servers = dict.fromkeys(sorted(measure._SERVERS), "of servers")
+    replay = {**_fields(Replay), **servers, **dict.fromkeys(measure._OWN, "None"), "aa": "False"}
     found = {"measure": {**replay, **{old: f"load.{new}" for old, new in measure._OLD_LOAD.items()}}, "load": _fields(Load)}
     kinds: dict[str, Any] = {"contexts": Sweep, "concurrency": Search, "accuracy": Ask}
     return found | {name: {**_fields(kind), **measure._OLD[name]} for name, kind in kinds.items()}

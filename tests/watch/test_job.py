@@ -127,6 +127,7 @@ def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, objec
         ({"load": {"waits": {"tool": {"scale": -0.1}}}}, "load.wait_scale must be zero or more, got -0.1"),
         ({"load": {"waits": {"tool": {"cap_s": -0.1}}}}, "load.wait_cap_s must be zero or more, got -0.1"),
         ({"load": {"waits": {"tool": {"scale": 0, "cap_s": 0}}}}, None),
+        ({"load": {"waits": {"lunch": {}}}}, "load.waits: no kind of wait 'lunch'"),
         ({"load": {"waits": {}, "wait_cap_s": {"user": 5}}}, None),
         (
             {"load": {"waits": {"tool": {"scale": 0.5}}, "wait_cap_s": {"user": 5}}},
