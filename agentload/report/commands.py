@@ -81,6 +81,9 @@ def _replay(facts: RunFacts) -> Replay:
             return msgspec.structs.replace(study, servers=_servers(facts), traces=study.traces or named)
         case Search(traces=traces, load=load, seed=seed):
             return Replay(traces=traces, servers=_servers(facts), load=load, seed=seed)
+        case Sweep(seed=seed):
+            # What a sweep asks is made for it, so no trace holds it: the reader's own takes its place.
+            return Replay(traces=(TraceRef(path=_TRACE),), servers=_servers(facts), seed=seed)
         case _:
             return Replay(traces=named, servers=_servers(facts))
 

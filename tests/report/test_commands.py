@@ -106,6 +106,15 @@ def test_what_changes_the_plan_is_a_run_of_its_own_in_the_same_database() -> Non
     assert whole(MORE, run).endswith(" --pairs 8 --db d.duckdb --resume r")
 
 
+def test_what_a_sweep_asked_is_no_trace_to_replay() -> None:
+    run = RunFacts(
+        made=Made(run="r", tool_version="1", traces=("context-sweep",)),
+        study=stored(None, command="agentload sweep --contexts 1k,4k --endpoints arms.yaml", options="{}"),
+    )
+    assert whole(steps.Again(), run) == "agentload replay TRACE --endpoints arms.yaml"
+    assert measured(run, ("a", "b")).startswith("agentload replay TRACE --endpoints a=URL,b=URL")
+
+
 def test_another_run_has_as_many_pairs_as_one_that_has_grown() -> None:
     run = ran(f"{PAST} --pairs 1")
     assert whole(steps.Control(arm="bf16"), run, played=3) == f"{PAST} --pairs 3 --aa bf16"
