@@ -8,13 +8,14 @@ printed.
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import RLock, current_thread, main_thread
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
@@ -243,7 +244,7 @@ class _Follower:
     def __init__(self, notice: Notice | None) -> None:
         self.said: list[str] = []
         self._notice = notice
-        self._lock = Lock()
+        self._lock = RLock()  # a second Ctrl-C may come in the middle of the first
         self._stop: Callable[[], object] | None = None
         self._pending = 0
         """Stops that came while nothing heeded them."""
@@ -268,21 +269,24 @@ class _Follower:
 
     def apart(self, act: Callable[[], T]) -> T:
         """Act in a thread of its own, and wait; Ctrl-C stops what it does, a second one sooner."""
-        with ThreadPoolExecutor(1, thread_name_prefix="agentload") as thread:
-            thread.submit(int).result()  # starting a thread takes longer than it should when Ctrl-C comes in the middle of it
-            ended, asked, heeded = thread.submit(act), 0, 0
-            while True:
-                try:
-                    while heeded < asked:  # a further Ctrl-C may come in the middle of this
-                        heeded += 1
-                        self._ask()
-                    if ended.done():
-                        return ended.result()
-                    wait([ended], timeout=HEARS_S)
-                except KeyboardInterrupt:
-                    if ended.done():
-                        raise
-                    asked += 1
+        with ThreadPoolExecutor(1, thread_name_prefix="agentload") as thread, self._hearing():
+            ended = thread.submit(act)
+            while not ended.done():
+                wait([ended], timeout=HEARS_S)
+            return ended.result()
+
+    @contextmanager
+    def _hearing(self) -> Iterator[None]:
+        """Take Ctrl-C for a stop. An exception would do too, but one that is raised in the middle of a callback is lost."""
+        before = signal.getsignal(signal.SIGINT)
+        if current_thread() is not main_thread() or not callable(before):
+            yield
+            return
+        signal.signal(signal.SIGINT, lambda *_: self._ask())
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _ask(self) -> None:
         with self._lock:

@@ -283,7 +283,7 @@ def test_a_stop_reaches_what_awaits_in_the_other_thread_and_a_second_one_too() -
         with follower.audience().stopping(stop):
             await asyncio.sleep(0.1)
             interrupt()
-            await done.wait()
+            await asyncio.wait_for(done.wait(), 20)
         return "ended"
 
     assert follower.apart(lambda: asyncio.run(work())) == "ended"
