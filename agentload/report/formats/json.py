@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
@@ -97,15 +97,10 @@ def _written(value: object, commands: Mapping[Suggestion, str | None]) -> object
 
 @cache
 def _printed(kind: type) -> type:
-    """Return the type of what `_written` makes of a dataclass."""
+    """Return the type of what `_written` makes of a dataclass: all its fields, also those at their default."""
     hints = get_type_hints(kind)
     parts = [
-        (
-            COMMANDS.get(each.name, each.name),
-            str | None if each.name in COMMANDS else _part(hints[each.name]),
-            field(default=each.default, default_factory=each.default_factory),
-        )
-        for each in fields(kind)
+        (COMMANDS.get(each.name, each.name), str | None if each.name in COMMANDS else _part(hints[each.name])) for each in fields(kind)
     ]
     return make_dataclass(kind.__name__, parts, namespace={"__doc__": kind.__doc__}, kw_only=True)
 
