@@ -105,7 +105,8 @@ def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBP
     wait_s = 0.02
     while True:
         try:
-            return duckdb.connect(str(path), read_only=read_only, config={"threads": THREADS, "memory_limit": MEMORY})
+            # Without the prefix a file of data, by the end of its name, becomes a view in a database that is in memory alone.
+            return duckdb.connect(f"duckdb:{path}", read_only=read_only, config={"threads": THREADS, "memory_limit": MEMORY})
         except (duckdb.IOException, duckdb.ConnectionException) as error:
             if not _is_busy(error):
                 if is_new and path.is_file() and path.stat().st_size == 0:

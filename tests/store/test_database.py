@@ -83,6 +83,18 @@ def test_a_duckdb_file_of_somebody_else_is_refused_and_left_alone(tmp_path: Path
         assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("theirs",)]
 
 
+@pytest.mark.parametrize("opened", [reading, writing])
+@pytest.mark.parametrize("name", ["trace.jsonl", "calls.csv", "calls.parquet"])
+def test_a_file_of_data_is_no_database_and_none_in_memory_takes_its_place(
+    opened: Callable[[Path], Opened], name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text('{"a": 1}\n')
+    with pytest.raises(StoreError, match="not a valid DuckDB database"), opened(path):
+        pass
+    assert path.read_text() == '{"a": 1}\n'
+
+
 def test_what_is_no_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.duckdb"
     with pytest.raises(StoreError, match="no such database"), reading(path):
