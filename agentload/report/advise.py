@@ -90,6 +90,8 @@ def _profiles(
     arms: Iterable[tuple[str, str | None]], fallback: str | None
 ) -> tuple[dict[str, tuple[Profile, ArmProfile]], tuple[str, ...]]:
     """Return the profile of each arm that names one, and the names that were not found."""
+    if fallback is not None:
+        find("profiles", fallback)  # asked for by the user, just now: refused though every arm names its own
     read: dict[str, Profile] = {}
     found, missing = {}, []
     for arm, named in arms:
@@ -100,8 +102,6 @@ def _profiles(
             try:
                 path = find("profiles", name)
             except AgentloadError:
-                if named is None:  # asked for by the user, just now
-                    raise
                 missing.append(name)
                 continue
             read[name] = profiles.parse(path.read_text(encoding="utf-8"), name=name)

@@ -58,6 +58,8 @@ def test_a_profile_that_is_gone_is_a_caveat_and_one_that_was_asked_for_an_error(
     assert advise(database, runs[1], setting=Setting(), profile="gpt-oss-20b-h100").where == "H100-SXM, vLLM 0.19.1"
     with pytest.raises(AgentloadError, match="no profile 'gone'"):
         advise(database, runs[1], setting=Setting(), profile="gone")
+    with pytest.raises(AgentloadError, match="no profile 'gone'"):
+        advise(runs[0], runs[1], setting=Setting(), profile="gone")  # though its arms name theirs
 
 
 def test_a_decision_is_kept_in_the_database_and_in_its_journal(runs: Runs, tmp_path: Path) -> None:
