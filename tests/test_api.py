@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -43,6 +45,14 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> agentload.Run:
 def servers() -> Iterator[Servers]:
     with start(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]), noise=False, speed=50.0) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Hear Ctrl-C as a terminal's process does: one that a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -288,6 +298,32 @@ def test_a_stop_reaches_what_awaits_in_the_other_thread_and_a_second_one_too() -
 
     assert follower.apart(lambda: asyncio.run(work())) == "ended"
     assert stops == ["stop", "stop"]
+
+
+def test_a_stop_is_heard_in_the_middle_of_a_callback_too() -> None:
+    follower, was_sent = api._Follower(None), threading.Event()
+
+    def collecting(phase: str, info: dict[str, int]) -> None:
+        del phase, info
+        if threading.current_thread() is threading.main_thread() and follower._stop is not None and not was_sent.is_set():
+            was_sent.set()
+            interrupt()
+
+    async def work() -> str:
+        done = asyncio.Event()
+        with follower.audience().stopping(done.set):
+            await asyncio.wait_for(done.wait(), 10)
+        return "ended"
+
+    before = gc.get_threshold()
+    gc.callbacks.append(collecting)
+    gc.set_threshold(1)
+    try:
+        assert follower.apart(lambda: asyncio.run(work())) == "ended"
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(collecting)
+    assert was_sent.is_set()
 
 
 def test_a_stop_that_nothing_heeds_yet_is_heeded_by_what_comes_next() -> None:
