@@ -42,8 +42,8 @@ def test_workers_store_what_one_process_stores_and_the_leg_says_how_each_kept_up
     assert [path.name for path in journals(tmp_path / "x.duckdb", run)] == ["leg001-1.journal", "leg001-2.journal", "leg001.journal"]
     assert_whole(tmp_path, run)
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
-        ((options, health),) = database.execute("SELECT options, health FROM runs JOIN legs USING (run_id)").fetchall()
-    assert msgspec.json.decode(options)["workers"] == 2
+        ((study, health),) = database.execute("SELECT study, health FROM runs JOIN legs USING (run_id)").fetchall()
+    assert msgspec.json.decode(study)["workers"] == 2
     assert [each["calls"] for each in msgspec.json.decode(health)["workers"]] == [12, 12]  # sessions are dealt out evenly
 
 
