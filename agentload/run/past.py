@@ -112,13 +112,8 @@ def check_resumed(before: Past, plan: Plan, study: Study, *, trace_hash: str, da
     """Raise PlanError unless *plan* goes on where the run stopped."""
     run = before.began(plan.run, database)
     hint = f"resume with what it began with: {run.command}"
-    for name, then, now in (
-        ("trace", run.trace_hash, trace_hash),
-        ("design", run.design, plan.design),
-        ("seed", run.seed, plan.seed),
-    ):
-        if then != now:
-            raise PlanError(f"run {plan.run} began with {name} {then}, not {now}", hint=hint)
+    if run.trace_hash != trace_hash:
+        raise PlanError(f"run {plan.run} began with trace {run.trace_hash}, not {trace_hash}", hint=hint)
     if before.arms != plan.arms:
         raise PlanError(f"run {plan.run} began with the arms {', '.join(before.arms)}, not {', '.join(plan.arms)}", hint=hint)
     first = study_of(run)

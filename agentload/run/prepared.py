@@ -308,4 +308,4 @@ def _source(study: Ask, made: Asking, reference: Endpoint | None) -> tuple[Gener
         measured_by = from_tokenizer(Path(study.tokenizer), made.tasks)
     elif reference is not None:  # the emulated model's tokens are words
         measured_by = asyncio.run(measured(reference, made.tasks, seed=made.seed))
-    return generated(made, lengths=measured_by), Notes(lengths=described(measured_by))
+    return generated(made, lengths=measured_by), Notes(lengths=described(measured_by) or None)  # as it is read back

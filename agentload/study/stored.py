@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -15,6 +15,7 @@ from agentload.model.rows import RunRow
 from agentload.study.argv import built, split
 from agentload.study.change import extended
 from agentload.study.document import read
+from agentload.study.fields import Part
 from agentload.study.kinds import Replay, Search, Study, Sweep
 from agentload.study.parts import Burst, Live, Load, Servers, Slo, TraceRef, Virtual
 
@@ -68,11 +69,23 @@ def study_of(run: RunRow) -> Study | None:
 def stored(study: str | None, *, command: str, options: str, design: str | None = None, seed: int = 0) -> Study | None:
     """Return the study of a run: as it is stored, or, of an older version, as its command and its options tell; None where they do not."""
     if study is not None:
-        return read(json.loads(study), at="the run's study")
+        return read(_known(json.loads(study), Study), at="the run's study")
     try:
         return built(*split(shlex.split(command)[1:]))
     except (AgentloadError, ValueError):
         return _by_options(json.loads(options), design or "interleaved", seed)
+
+
+def _known(said: Any, hint: Any) -> Any:  # noqa: ANN401  # JSON, and a type
+    """Return what this version knows of a stored part: a newer one may have written more."""
+    if isinstance(said, list):
+        return [_known(each, hint) for each in said]
+    parts = [each for each in (hint, *get_args(hint)) if isinstance(each, type) and issubclass(each, Part)]
+    part = next((each for each in parts if isinstance(said, dict) and each.__struct_config__.tag in (None, said.get("kind"))), None)
+    if part is None:
+        return said
+    hints = get_type_hints(part)
+    return {name: _known(value, hints.get(name)) for name, value in said.items() if name in hints or name in ("study", "kind")}
 
 
 def clock_start_of(study: Study | None) -> ClockStart:

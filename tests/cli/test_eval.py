@@ -102,6 +102,14 @@ def test_what_every_arm_answered_is_not_asked_again(servers: Servers, agentload:
     assert (other.returncode, other.stderr.splitlines()[0]) == (1, f"error: run {run} began with other items")
 
 
+def test_questions_to_servers_that_run_only_while_they_are_asked_are_resumed(agentload: Agentload, tmp_path: Path) -> None:
+    asked = ("--endpoints", "emulated:llama-3.1-8b-h100", "--tasks", "needle", "--contexts", "2k", "--depths", "2", "--db", "x.duckdb")
+    first = agentload("eval", *asked, "--json")
+    again = agentload("eval", *asked, "--resume", json.loads(first.stdout)["run_id"])
+    assert again.returncode == 0, again.stderr
+    assert rows(tmp_path / "x.duckdb", "SELECT leg, status FROM legs ORDER BY leg") == [(1, "done"), (2, "done")]
+
+
 def test_answers_may_join_a_run_of_the_same_arms(servers: Servers, agentload: Agentload, tmp_path: Path) -> None:
     asked = ("--endpoints", endpoints(servers), "--contexts", "2k", "--depths", "2", "--db", "x.duckdb", "--json")
     run = json.loads(agentload("eval", *asked, "--tasks", "needle").stdout)["run_id"]

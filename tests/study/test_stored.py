@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentload.model.metrics import ClockStart
 from agentload.model.plan import Budget, Burst, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
-from agentload.study.document import json_text
+from agentload.study.document import builtins, json_text
 from agentload.study.kinds import Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Slo, TraceRef, Virtual
 from agentload.study.parts import Load as StudiedLoad
@@ -95,6 +96,18 @@ def test_a_run_is_what_its_command_says_where_that_is_a_study() -> None:
 def test_a_study_that_is_stored_is_read_as_it_was() -> None:
     made = Replay(traces=RAG, servers=LIVE, load=StudiedLoad(sessions=3))
     assert stored(json_text(made), command="agentload replay x --endpoints y", options="{}") == made
+
+
+def test_what_a_newer_version_wrote_besides_leaves_the_rest_of_a_stored_study_readable() -> None:
+    made = Replay(traces=RAG, servers=LIVE, load=StudiedLoad(sessions=3), slo=Slo(ttft_ms=2000.0))
+    said = builtins(made)
+    for part in (said, said["traces"][0], said["servers"], said["load"], said["slo"]):
+        part["added"] = {"by": ["a newer version"]}
+    assert stored(json.dumps(said), command="", options="{}") == made
+    virtual = msgspec.structs.replace(made, servers=Virtual(profile="p"))
+    said = builtins(virtual)
+    said["servers"]["added"] = 1
+    assert stored(json.dumps(said), command="", options="{}") == virtual
 
 
 @pytest.mark.parametrize(
