@@ -19,7 +19,9 @@ from agentload.run.foreground import asked, concluded, isolate, measure, probe, 
 from agentload.run.isolation import Cell
 from agentload.run.play import Played, Playing
 from agentload.run.prepared import Place, Prepared, evaluation, prepared, simulation
+from agentload.run.questions import questions_cost
 from agentload.run.simulate import Simulation
+from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import LIMITS
@@ -48,6 +50,8 @@ def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gat
             _report(ended, made.playing, place, as_json=as_json)
         case Search():
             _search(study, place, is_dry=is_dry, as_json=as_json)
+        case Ask(servers=Virtual()):
+            _answer(study, place, is_dry=is_dry, as_json=as_json)
         case Ask():
             _ask(study, place, is_dry=is_dry, as_json=as_json)
         case Probe():
@@ -124,6 +128,17 @@ def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     concluded(ended.run_id, place, TERMINAL, load_error=ended.load_error, stopped=stopped)
     if not as_json:
         print(f"\nNext: agentload advise {place.database} --run {ended.run_id}")
+
+
+def _answer(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
+    made = answering(study, place)
+    if is_dry:
+        expected = questions_cost(made.asked, arms=len(made.arms), concurrency=study.concurrency, thinking_tokens=0)
+        print_json(expected) if as_json else print(_asking.describe(made.asked.questions(), expected, tuple(made.arms)))
+        return
+    run = answer_all(made).run_id
+    found = grades.summarise(place.database, run)
+    print_json(found) if as_json else print(f"{_asking.summary(found)}\n\nNext: agentload advise {place.database} --run {run}")
 
 
 def _probe(study: Probe, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool) -> None:

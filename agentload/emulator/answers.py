@@ -224,14 +224,13 @@ class Answer:
         return "".join(self.pieces)
 
 
-def success_rate(arm: ArmProfile, context_tokens: int) -> float:
-    """Return how often the arm finds a fact in a context of this length: 1 where nothing was published.
+def success_rate(arm: ArmProfile, context_tokens: int, *, task: str = RETRIEVAL) -> float:
+    """Return how often the arm is right in a context of this length: by the task's scores, else by those of retrieval, else always.
 
     Between two published lengths the rate is on the line between them; beyond them it is that of the nearest.
     """
-    points = sorted(
-        (score.context_tokens, score.percent / 100) for score in arm.accuracy if score.task == RETRIEVAL and score.context_tokens
-    )
+    found = [score for score in arm.accuracy if score.task == task] or [score for score in arm.accuracy if score.task == RETRIEVAL]
+    points = sorted((score.context_tokens, score.percent / 100) for score in found if score.context_tokens)
     if not points:
         return 1.0
     for (short, high), (long, low) in pairwise(points):
@@ -240,12 +239,12 @@ def success_rate(arm: ArmProfile, context_tokens: int) -> float:
     return points[0][1] if context_tokens < points[0][0] else points[-1][1]
 
 
-def succeeds(arm: ArmProfile, context_tokens: int, *, seed: int, prompt: bytes) -> bool:
+def succeeds(arm: ArmProfile, context_tokens: int, *, seed: int, prompt: bytes, task: str = RETRIEVAL) -> bool:
     """Draw whether the arm answers a prompt (its digest) right."""
     normal = NormalDist()
     shared, own = (normal.inv_cdf(_uniform(seed, prompt, who)) for who in ("", arm.name))
     luck = normal.cdf(SHARED_LUCK**0.5 * shared + (1 - SHARED_LUCK) ** 0.5 * own)
-    return luck < success_rate(arm, context_tokens)
+    return luck < success_rate(arm, context_tokens, task=task)
 
 
 def answer(arm: ArmProfile, texts: Sequence[str], *, context_tokens: int, seed: int, limit: int, is_forced: bool = False) -> Answer:

@@ -48,7 +48,7 @@ from agentload.run.questions import (
 from agentload.run.record import DATABASE, new_run_id
 from agentload.run.relay import Launching
 from agentload.run.servers import arms_of, pools, reached, with_control
-from agentload.run.simulate import Simulation, quiet, run_id
+from agentload.run.simulate import Simulation, quiet, simulated_id
 from agentload.study.change import extended, resumed
 from agentload.study.kinds import Ask, Replay, Sweep
 from agentload.study.parts import Live, Virtual
@@ -118,7 +118,7 @@ def simulation(study: Replay, place: Place) -> Prepared:
     trace, refs = read_traces(study.traces, lenient=study.lenient, within=place.folder)
     study = extended(study, traces=refs)
     slowness = _machines(study, arms)
-    name = place.run or run_id(study, trace_hash(refs), arms)
+    name = place.run or simulated_id(study, arms, trace_hash=trace_hash(refs))
     load, fills = study.load.planned(), None
     if study.capacity is not None:
         sizes = {arm.name: float(pool_of(arm).tokens) for arm in arms}
@@ -274,6 +274,7 @@ def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[tu
     asking_of = asking(
         tasks=study.tasks, contexts=study.contexts, depths=study.depths, items=study.items, repetitions=study.repetitions, seed=study.seed
     )
+    assert isinstance(study.servers, Live), study.servers
     wanted, starting = endpoints_of(study.servers), launching(study.servers)
     # Emulated answers depend on the prompt alone: nobody need wait for them.
     with reached(wanted, noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED) as found:

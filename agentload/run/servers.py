@@ -69,17 +69,21 @@ async def _asked(endpoint: Endpoint) -> float | None:
         return None
 
 
-def arms_of(profile: str, names: Sequence[str] = ()) -> tuple[ArmProfile, ...]:
-    """Return the arms called *names*, or all, in the profile's order. Raises ProfileError naming those that exist."""
+def arms_of(profile: str, names: Sequence[str] = (), *, is_timed: bool = True) -> tuple[ArmProfile, ...]:
+    """Return the arms called *names*, or all, in the profile's order: those with a latency, unless answers alone are asked for.
+
+    Raises ProfileError naming those that exist.
+    """
     deployment = parse(find("profiles", profile).read_text(encoding="utf-8"), name=profile)
-    playable = {arm.name: arm for arm in deployment.arms if arm.step is not None}
+    playable = {arm.name: arm for arm in deployment.arms if arm.step is not None or (arm.accuracy and not is_timed)}
     if not playable:
         raise ProfileError(
             f"profile {deployment.name} has no arm with a latency", hint="only its accuracy was published; agentload profile list"
         )
     missing = next((name for name in names if name not in playable), None)
     if missing is not None:
-        raise ProfileError(f"profile {deployment.name} has no arm '{missing}' with a latency", hint=f"it has: {', '.join(playable)}")
+        what = " with a latency" if is_timed else ""
+        raise ProfileError(f"profile {deployment.name} has no arm '{missing}'{what}", hint=f"it has: {', '.join(playable)}")
     return tuple(arm for name, arm in playable.items() if not names or name in names)
 
 

@@ -12,6 +12,7 @@ from agentload import __version__
 from agentload.dispatch.stretches import stretches
 from agentload.endpoints.identity import Identity
 from agentload.kvmath.pool import pool_of
+from agentload.model.controls import copied
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
@@ -22,7 +23,7 @@ from agentload.store.loader import load
 from agentload.store.places import journal_folder
 from agentload.study.change import extended
 from agentload.study.document import json_text
-from agentload.study.kinds import Replay
+from agentload.study.kinds import Ask, Replay
 from agentload.study.stored import Notes
 from agentload.virtual.shell import Shell
 
@@ -58,31 +59,43 @@ class Simulation:
             command=again(self.study, self.database),
             notes=self.notes,
         )
-        leg = LegRow(run_id=plan.run, leg=1, host="virtual", boot_id=None, monotonic_ns=0, wall_ns=0)
-        yield leg
-        for position, (name, arm) in enumerate(self.arms.items()):
-            yield ArmRow(run_id=plan.run, arm=name, position=position, url=None, model=arm.model.name, profile=f"{arm.profile}/{arm.name}")
         starts = {stretch[0].index: number for number, stretch in enumerate(stretches(plan.rounds))}
-        yield from self._said(start=0 if len(starts) > 1 else None, at_ns=0, round_=0)
+        yield from opening(plan.run, self.arms, start=0 if len(starts) > 1 else None)
         ended_ns = 0
         for row in Shell(plan, self.arms, seed=plan.seed, sample_s=SAMPLE_S, slowness=self.slowness).play():
             if isinstance(row, BlockRow) and starts.get(row.round) and ended_ns <= row.started_ns:
-                yield from self._said(start=starts[row.round], at_ns=row.started_ns, round_=row.round)
+                yield from _told(plan.run, self.arms, start=starts[row.round], at_ns=row.started_ns, round_=row.round)
             ended_ns = max(ended_ns, getattr(row, "ended_ns", None) or 0)
             yield row
-        yield replace(leg, ended_ns=ended_ns, status="done")
-
-    def _said(self, *, start: int | None, at_ns: int, round_: int) -> Iterator[FingerprintRow]:
-        """Say what the servers are; one that was moved is another process of the same."""
-        for name, arm in self.arms.items():
-            facts = identity(arm).facts() | ({} if start is None else {"process_start_s": start})
-            text = json.dumps(facts, sort_keys=True)
-            yield FingerprintRow(run_id=self.plan.run, leg=1, arm=name, at_ns=at_ns, moment="before", round=round_, facts=text)
+        yield replace(_leg(plan.run), ended_ns=ended_ns, status="done")
 
 
-def run_id(study: Replay, trace_hash: str, arms: Sequence[ArmProfile]) -> str:
+def opening(run: str, arms: Mapping[str, ArmProfile], *, start: int | None = None) -> Iterator[Row]:
+    """Yield what a simulated run begins with: its only part, its arms and what their servers are."""
+    yield _leg(run)
+    for position, (name, arm) in enumerate(arms.items()):
+        yield ArmRow(run_id=run, arm=name, position=position, url=None, model=arm.model.name, profile=f"{arm.profile}/{copied(name)}")
+    yield from _told(run, arms, start=start, at_ns=0, round_=0)
+
+
+def _leg(run: str) -> LegRow:
+    return LegRow(run_id=run, leg=1, host="virtual", boot_id=None, monotonic_ns=0, wall_ns=0)
+
+
+def _told(run: str, arms: Mapping[str, ArmProfile], *, start: int | None, at_ns: int, round_: int) -> Iterator[FingerprintRow]:
+    """Say what the servers are; one that was moved is another process of the same."""
+    for name, arm in arms.items():
+        if not arm.model.groups:  # of a model without a published shape nothing more is known
+            continue
+        facts = identity(arm).facts() | ({} if start is None else {"process_start_s": start})
+        text = json.dumps(facts, sort_keys=True)
+        yield FingerprintRow(run_id=run, leg=1, arm=name, at_ns=at_ns, moment="before", round=round_, facts=text)
+
+
+def simulated_id(study: Replay | Ask, arms: Sequence[ArmProfile], *, trace_hash: str = "") -> str:
     """Name a simulation by what it depends on: the same question twice is the same run."""
-    parts = (__version__, trace_hash, *map(repr, arms), json_text(extended(study, traces=())))
+    asked = extended(study, traces=()) if isinstance(study, Replay) else study
+    parts = (__version__, trace_hash, *map(repr, arms), json_text(asked))
     return "sim-" + hashlib.blake2b("\x1f".join(parts).encode(), digest_size=5).hexdigest()
 
 

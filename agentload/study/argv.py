@@ -108,8 +108,19 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
         Form(
             kind=Ask,
             servers=Live,
+            switch="--endpoints",
             without=frozenset({"noise", "restarts"}),
             other={"endpoints": {"help": "a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM]; the first is the reference."}},
+        ),
+        Form(
+            kind=Ask,
+            servers=Virtual,
+            switch="--profile",
+            without=frozenset({"noise", "machines", "own", "concurrency", "thinking_tokens", "tokenizer"}),
+            other={
+                "profile": {"help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."},
+                "arms": {"help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."},
+            },
         ),
     ),
     "probe": (

@@ -131,9 +131,9 @@ class Search(_Kind, frozen=True, tag="search"):
 
 
 class Ask(_Kind, frozen=True, tag="ask"):
-    """Ask every arm the same questions and grade the answers."""
+    """Ask every arm the same questions and grade the answers: of servers, or of a profile in virtual time."""
 
-    servers: Live
+    servers: Servers
     tasks: Annotated[tuple[str, ...], option("Tasks, separated by commas.")] = DEFAULT_TASKS
     own: Annotated[str | None, option("JSON lines of your own items, instead of tasks: messages and a grader.", place=True)] = None
     contexts: Annotated[

@@ -1,0 +1,121 @@
+"""Answer questions in virtual time: right as often as the profile's accuracy table says. No prompt is written and no server is started."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from agentload.ask.asker import Answered
+from agentload.dispatch.naming import named
+from agentload.emulator.answers import GARBAGE, succeeds
+from agentload.errors import UsageError
+from agentload.model.controls import control_of
+from agentload.model.profile import ArmProfile
+from agentload.model.rows import AnswerRow, Row
+from agentload.run.ask import Asked, answer_row
+from agentload.run.past import asked_of, check_joined, given
+from agentload.run.prepared import Place
+from agentload.run.questions import Asking, Generated, Question, asking
+from agentload.run.record import again, run_row
+from agentload.run.servers import ALL, arms_of
+from agentload.run.simulate import opening, simulated_id
+from agentload.store import journal
+from agentload.store.loader import load
+from agentload.store.places import journal_folder
+from agentload.study.kinds import Ask
+from agentload.study.parts import Virtual
+from agentload.study.stored import Notes
+from agentload.tasks import Grade
+
+RIGHT = Grade(score=1.0, right=True)
+WRONG = Grade(score=0.0, right=False)
+GARBLED = GARBAGE * 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answering:
+    """Questions to the arms of a profile; equal values give equal answers."""
+
+    study: Ask
+    asked: Generated
+    arms: Mapping[str, ArmProfile]
+    """By name, controls included."""
+    place: Place
+    run: str
+
+    def left(self) -> tuple[Question, ...]:
+        """Return the questions that fit every arm's window and that no earlier part has asked. Raises PlanError where they cannot join."""
+        longest = min(arm.server.max_model_len for arm in self.arms.values())
+        fit = tuple(each for each in self.asked.questions() if each.context <= longest)
+        if self.place.into is None:
+            return fit
+        before = given(self.place.database, self.run, tuple(self.arms))
+        check_joined(before, run_id=self.run, arms=tuple(self.arms), kind="simulated", database=self.place.database)
+        return tuple(each for each in fit if asked_of(each) not in before.answered)
+
+    def rows(self, questions: tuple[Question, ...]) -> Iterator[Row]:
+        """Yield the rows of the answers, behind those that describe the run if it is one of its own."""
+        if self.place.into is None:
+            notes = Notes(arms=tuple(self.arms))
+            yield run_row(
+                self.run,
+                self.study,
+                plan=None,
+                kind="simulated",
+                trace_hash=None,
+                model=next(iter(self.arms.values())).model.name,
+                created_ns=0,
+                command=again(self.study, self.place.database),
+                notes=notes,
+            )
+            yield from opening(self.run, self.arms)
+        for question in questions:
+            for name, arm in self.arms.items():
+                yield self._row(question, name, arm)
+
+    def _row(self, question: Question, name: str, arm: ArmProfile) -> AnswerRow:
+        prompt = named(question.task, str(question.context), question.item, str(question.repetition)).encode()
+        published = question.task.replace("_like", "")  # mrcr_like-4 is asked as MRCR's authors ask
+        is_right = succeeds(arm, question.context, seed=self.study.seed, prompt=prompt, task=published)
+        is_garbled = arm.failure == "repetition" and not is_right
+        reply = Answered(
+            text=GARBLED if is_garbled else "", finish_reason="length" if is_garbled else "stop", prompt_tokens=question.context
+        )
+        return answer_row(self.run, question, name, reply=reply, grade=RIGHT if is_right else WRONG, reference=None)
+
+
+def answering(study: Ask, place: Place) -> Answering:
+    """Say what is asked of which arms. Raises UsageError, ProfileError."""
+    assert isinstance(study.servers, Virtual), study.servers
+    if study.own is not None:
+        raise UsageError("a profile says how often its tasks are answered right, not your own items", hint="--tasks, or ask a server")
+    made: Asking = asking(
+        tasks=study.tasks, contexts=study.contexts, depths=study.depths, items=study.items, repetitions=study.repetitions, seed=study.seed
+    )
+    found = arms_of(study.servers.profile, study.servers.arms, is_timed=False)
+    arms = {arm.name: arm for arm in found}
+    if study.aa is not None and study.aa not in (ALL, *arms):
+        raise UsageError(f"--aa: no arm '{study.aa}'", hint=f"one of: {', '.join(arms)}")
+    arms |= {control_of(arm.name): arm for arm in found if study.aa in (ALL, arm.name)}
+    return Answering(
+        study=study, asked=Generated(asking=made), arms=arms, place=place, run=place.into or place.run or simulated_id(study, found)
+    )
+
+
+def answer_all(made: Answering) -> Asked:
+    """Ask what is left and store the answers; a run of its own replaces its equal."""
+    questions = made.left()
+    folder = journal_folder(made.place.database, made.run)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Named by what is asked: questions that join a run later lie beside those that did before.
+    told = hashlib.blake2b(repr([asked_of(each) for each in questions]).encode(), digest_size=5).hexdigest()
+    path = folder / ("leg001.journal" if made.place.into is None else f"answers-{told}.journal")
+    path.unlink(missing_ok=True)
+    count = len(questions) * len(made.arms)
+    if count or made.place.into is None:
+        with journal.Writer(path) as writer:
+            for row in made.rows(questions):
+                writer.append(row)
+        load([path], made.place.database)
+    return Asked(run_id=made.run, answered=count, failed=0, left=0)

@@ -1,0 +1,84 @@
+"""Answers in virtual time: as often right as the profile says, and kept as those of servers are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from scipy.stats import binomtest
+
+from agentload.emulator.answers import success_rate
+from agentload.errors import PlanError, UsageError
+from agentload.run.prepared import Place
+from agentload.run.servers import arms_of
+from agentload.run.simulated_answers import answer_all, answering
+from agentload.study.change import extended
+from agentload.study.kinds import Ask
+from agentload.study.parts import Virtual
+
+BROKEN = "llama-3.1-8b-h100-old-kernel"
+ASKED = Ask(servers=Virtual(profile=BROKEN, arms=("bf16", "fp8")), tasks=("needle",), contexts=(131_072,), depths=1, items=400)
+
+
+def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_arms_are_right_as_often_as_their_profile_says(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    ended = answer_all(answering(ASKED, Place(database=database)))
+    assert (ended.answered, ended.failed, ended.left) == (800, 0, 0)
+    right = dict(rows(database, 'SELECT arm, count(*) FILTER ("right") FROM answers GROUP BY arm'))
+    for arm in arms_of(BROKEN, ["bf16", "fp8"]):
+        # One honest draw in 10,000 misses this interval.
+        interval = binomtest(right[arm.name], 400).proportion_ci(confidence_level=0.9999)
+        assert interval.low <= success_rate(arm, 131_072) <= interval.high
+    garbage = rows(database, "SELECT DISTINCT arm FROM answers WHERE signals ->> 'garbage' IS NOT NULL")
+    assert garbage == [("fp8",)]  # its kernel is broken at this length
+    assert rows(database, "SELECT kind, count(*) FROM runs JOIN arms USING (run_id) GROUP BY kind") == [("simulated", 2)]
+
+
+def test_the_same_questions_are_the_same_run_and_a_control_answers_as_its_arm(tmp_path: Path) -> None:
+    database, study = tmp_path / "x.duckdb", extended(ASKED, items=60, aa="bf16")
+    first, again = (answer_all(answering(study, Place(database=database))).run_id for _ in range(2))
+    assert first == again
+    assert rows(database, "SELECT count(*) FROM answers") == [(180,)]
+    other = (
+        """SELECT count(*) FROM answers a JOIN answers b USING (item) WHERE a.arm = 'bf16' AND b.arm = 'bf16@aa' AND a.score <> b.score"""
+    )
+    assert rows(database, other) == [(0,)]
+
+
+def test_more_items_are_added_to_a_run_and_none_is_asked_twice(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    run = answer_all(answering(extended(ASKED, items=30), Place(database=database))).run_id
+    joined = [answer_all(answering(extended(ASKED, items=count), Place(database=database, into=run))).answered for count in (30, 100, 100)]
+    assert joined == [0, 140, 0]
+    assert rows(database, "SELECT count(*), count(DISTINCT (arm, item)) FROM answers") == [(200, 200)]
+    with pytest.raises(PlanError, match="has no arm 'bf16@aa'"):
+        answer_all(answering(extended(ASKED, aa="bf16"), Place(database=database, into=run)))
+
+
+def test_questions_longer_than_the_window_are_left_out(tmp_path: Path) -> None:
+    made = answering(extended(ASKED, contexts=(8192, 1 << 20), items=20), Place(database=tmp_path / "x.duckdb"))
+    assert {each.context for each in made.left()} == {8192}
+
+
+def test_a_profile_of_published_scores_alone_answers_by_the_scores_of_the_task(tmp_path: Path) -> None:
+    database, kimi = tmp_path / "x.duckdb", Virtual(profile="kimi-k2.5-accuracy")
+    asked = Ask(servers=kimi, tasks=("mrcr_like-4",), contexts=(262_144,), depths=1, items=1000)
+    answer_all(answering(asked, Place(database=database)))
+    right = dict(rows(database, 'SELECT arm, count(*) FILTER ("right") FROM answers GROUP BY arm'))
+    for arm, percent in (("bf16", 46.0), ("fp8", 42.7)):
+        interval = binomtest(right[arm], 1000).proportion_ci(confidence_level=0.9999)
+        assert interval.low <= percent / 100 <= interval.high
+
+
+def test_what_a_profile_cannot_answer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not your own items"):
+        answering(extended(ASKED, own="items.jsonl"), Place(database=tmp_path / "x.duckdb"))
+    with pytest.raises(UsageError, match="--aa: no arm 'x'"):
+        answering(extended(ASKED, aa="x"), Place(database=tmp_path / "x.duckdb"))
