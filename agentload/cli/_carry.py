@@ -10,6 +10,7 @@ from typing import Final, assert_never
 from agentload.ask.probes import Probed, Verdict, short
 from agentload.cli import _asking, _found
 from agentload.cli._audience import TERMINAL, notice
+from agentload.cli._decide import decide
 from agentload.cli._dry import describe
 from agentload.cli._print import print_json, table, transient
 from agentload.errors import GateError, InterruptError, UsageError
@@ -22,7 +23,7 @@ from agentload.run.prepared import Place, Prepared, evaluation, prepared, simula
 from agentload.run.questions import questions_cost
 from agentload.run.simulate import Simulation
 from agentload.run.simulated_answers import answer_all, answering
-from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import LIMITS
 
@@ -56,6 +57,8 @@ def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gat
             _ask(study, place, is_dry=is_dry, as_json=as_json)
         case Probe():
             _probe(study, place, is_dry=is_dry, as_json=as_json, is_gated=is_gated)
+        case Decide():
+            decide(study, place, is_dry=is_dry, as_json=as_json)
         case _:
             assert_never(study)
 

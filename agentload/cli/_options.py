@@ -1,17 +1,19 @@
-"""Options that several verbs have, and what they name: a policy, a profile, a server in production."""
+"""Options that several verbs have, and what they name: a policy, a profile, a server in production, verdicts to fail on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias, get_args
 
 import typer
 
+from advisor.verdict import Word
 from agentload.cli._print import print_table
-from agentload.errors import TraceError, UsageError
+from agentload.errors import GateError, TraceError, UsageError
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
+from agentload.report.parts import Document
 from agentload.report.policy import Setting, read_policy
 from agentload.report.sections.production import shown
 from agentload.telemetry.reach import HINT, called, scrape
@@ -21,6 +23,13 @@ Profile: TypeAlias = Annotated[str | None, typer.Option(help="Profile that descr
 Against: TypeAlias = Annotated[
     str | None, typer.Option(help="Compare with production: prometheus=URL or prometheus=FILE, a /metrics text.")
 ]
+
+FailOn: TypeAlias = Annotated[
+    str | None, typer.Option(help="Exit with 3 on these verdicts for the whole server: avoid,calibrate,test-further,… or gates.")
+]
+
+WORDS: Final[dict[str, Word]] = {word.replace(" ", "-"): word for word in get_args(Word)}
+GATES: Final = "gates"
 
 
 def setting(policy: Path | None) -> Setting:
@@ -45,3 +54,23 @@ def print_compared(rows: Sequence[Likeness], *, ours: str) -> None:
     """Print a table of what was compared with production, and how much of it is alike."""
     print_table(("beside production", ours, "production", ""), [(row.what, *shown(row), row.verdict) for row in rows])
     print(f"{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} alike")
+
+
+def gate(fail_on: str | None) -> frozenset[str]:
+    """Parse `--fail-on`; raise `UsageError` on a word that is no verdict."""
+    words = frozenset(word.strip() for word in fail_on.split(",")) if fail_on else frozenset[str]()
+    unknown = sorted(words - {*WORDS, GATES})
+    if unknown:
+        raise UsageError(f"--fail-on: '{unknown[0]}' is no verdict", hint=f"one of: {', '.join([*WORDS, GATES])}")
+    return words
+
+
+def check(document: Document, words: frozenset[str]) -> None:
+    """Raise `GateError` when the decision is one that the user wants to fail on."""
+    decision = document.decision
+    verdict = decision.choice.verdict.replace(" ", "-")
+    if verdict in words:
+        raise GateError(f"the verdict is '{decision.choice.verdict}': {document.headline}", hint=f"--fail-on {verdict} asked for this exit")
+    failed = sorted({each.name for each in decision.gates if each.status == "fail"})
+    if GATES in words and failed:
+        raise GateError(f"failed gates: {', '.join(failed)}", hint="their figures are not usable; the report's checks say why")

@@ -20,7 +20,7 @@ from agentload.store.runs import run_named
 from agentload.study.argv import FORMS, built, options
 from agentload.study.document import tag, yaml_text
 from agentload.study.fields import Flag
-from agentload.study.kinds import Ask, Probe, Replay, Search, Study
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study
 from agentload.study.parts import Live, Virtual
 
 Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
@@ -73,8 +73,8 @@ def place_of(study: Study, given: Mapping[str, Any], *, folder: Path = HERE) -> 
         raise UsageError("--resume goes on with a run of its own kind, --into adds to another: give one of them", hint=ALONE)
     if into is not None:
         _check_joins(study)
-    if resume is not None and not (isinstance(study, Ask) or (isinstance(study, Replay) and isinstance(study.servers, Live))):
-        raise UsageError("--resume goes on with a replay on servers, or with questions", hint=ALONE)
+    if resume is not None and not (isinstance(study, Ask | Replay | Decide) and isinstance(study.servers, Live)):
+        raise UsageError("--resume goes on with a replay, a decision or questions on servers", hint=ALONE)
     if run_id is not None and (resume or into):
         raise UsageError("--run-id names a new run, --resume and --into one that there is: give one of them", hint="leave out --run-id")
     if run_id is not None and isinstance(study, Search | Probe):

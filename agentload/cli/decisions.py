@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias, get_args
+from typing import Annotated
 
 import typer
 
-from advisor.verdict import Word
-from agentload.cli._options import Against, Policy, Profile, production, setting
-from agentload.errors import GateError, UsageError
+from agentload.cli._options import Against, FailOn, Policy, Profile, check, gate, production, setting
+from agentload.errors import UsageError
 from agentload.report import compare as comparing
 from agentload.report.advise import advise as advised
 from agentload.report.advise import keep
 from agentload.report.formats.json import json as as_json
 from agentload.report.formats.txt import text
-from agentload.report.parts import Document
 from agentload.report.write import USUAL, write
-
-FailOn: TypeAlias = Annotated[
-    str | None, typer.Option(help="Exit with 3 on these verdicts for the whole server: avoid,calibrate,test-further,… or gates.")
-]
-
-WORDS: Final[dict[str, Word]] = {word.replace(" ", "-"): word for word in get_args(Word)}
-GATES: Final = "gates"
 
 
 def advise(
@@ -54,12 +45,12 @@ def advise(
 
         agentload advise agentload.duckdb --against prometheus=http://production:8000/metrics
     """
-    words, thresholds = _gate(fail_on), setting(policy)
+    words, thresholds = gate(fail_on), setting(policy)
     found = None if against is None else production(against)
     document = advised(database, run, setting=thresholds, reference=reference, profile=profile, production=found)
     print(as_json(document) if json else text(document), end="")
     keep(document, database, setting=thresholds)
-    _check(document, words)
+    check(document, words)
 
 
 def report(
@@ -118,29 +109,9 @@ def compare(
     names = [name.strip() for name in runs.split(",")]
     if len(names) != 2 or names[0] == names[1] or not all(names):
         raise UsageError(f"--runs: expected two runs, got '{runs}'", hint="--runs BEFORE,AFTER")
-    words = _gate(fail_on)
+    words = gate(fail_on)
     document = comparing.compare(database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile)
     print(as_json(document) if json else text(document), end="")
     if out is not None:
         write(document, out)
-    _check(document, words)
-
-
-def _gate(fail_on: str | None) -> frozenset[str]:
-    """Parse `--fail-on`; raise `UsageError` on a word that is no verdict."""
-    words = frozenset(word.strip() for word in fail_on.split(",")) if fail_on else frozenset[str]()
-    unknown = sorted(words - {*WORDS, GATES})
-    if unknown:
-        raise UsageError(f"--fail-on: '{unknown[0]}' is no verdict", hint=f"one of: {', '.join([*WORDS, GATES])}")
-    return words
-
-
-def _check(document: Document, words: frozenset[str]) -> None:
-    """Raise `GateError` when the decision is one that the user wants to fail on."""
-    decision = document.decision
-    verdict = decision.choice.verdict.replace(" ", "-")
-    if verdict in words:
-        raise GateError(f"the verdict is '{decision.choice.verdict}': {document.headline}", hint=f"--fail-on {verdict} asked for this exit")
-    failed = sorted({each.name for each in decision.gates if each.status == "fail"})
-    if GATES in words and failed:
-        raise GateError(f"failed gates: {', '.join(failed)}", hint="their figures are not usable; the report's checks say why")
+    check(document, words)

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from agentload.cli._carry import carry_out
+from agentload.cli._decide import decide as decided
+from agentload.cli._options import FailOn, check, gate
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, place_of, runs
 from agentload.run.files import read_study
 from agentload.run.prepared import Place
-from agentload.study.kinds import Study
+from agentload.study.kinds import Decide, Study
 
 
 @runs("replay", "resume")
@@ -124,6 +126,37 @@ def eval_(
         agentload eval --endpoints endpoints.yaml --launch --into 20261120-074205-1f3a
     """
     carry_out(study, place, is_dry=dry_run, as_json=json)
+
+
+@runs("decide", "resume")
+def decide(
+    study: Study,
+    place: Place,
+    *,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the report; reports/RUN when omitted.")] = None,
+    fail_on: FailOn = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the budget can settle, and what it takes; send nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the decision file and what it took as JSON.")] = False,
+) -> None:
+    """Decide which arm to run: one command, one budget, one answer.
+
+    Asks the cheapest question that can still change the decision, again and again: block pairs for speed, a search for capacity where
+    --slo or --agents is given, graded answers only for what pays. It ends when the decision is made or the budget is spent, and then says
+    what would settle the rest, and its price. Ctrl-C decides on what is there; --resume goes on.
+
+    For example:
+
+        agentload decide chat --profile llama-3.1-8b-h100 --arms bf16,fp8 --slo ttft=2s,tpot=40ms --agents 400
+
+        agentload decide traces/mine.jsonl --endpoints arms.yaml --slo ttft=2s,tpot=50ms --agents 400 --price 2.50 --budget 45m
+
+        agentload decide rag --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --dry-run
+    """
+    words = gate(fail_on)
+    assert isinstance(study, Decide), study
+    document = decided(study, place, is_dry=dry_run, as_json=json, out=out)
+    if document is not None:
+        check(document, words)
 
 
 @runs("probe", "into")

@@ -23,7 +23,7 @@ from agentload.model.controls import control_of
 from agentload.model.trace import Trace
 from agentload.run.questions import Generated, QuestionsCost, asking, questions_cost
 from agentload.study.change import essence, extended
-from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
 
 Kind: TypeAlias = Literal["replay", "context", "concurrency", "accuracy", "isolation", "report"]
@@ -202,6 +202,8 @@ def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
             rounds = arms // at_once
             # Without a tokenizer here the reference is started to count, before it is asked.
             return asked.questions * rounds, arms + (part.tokenizer is None), asked.minutes * rounds
+        case Decide():
+            raise AssertionError("a matrix lays out its own steps")
         case Probe():
             return None, 2 * arms, 2 * arms * PROBE_MINUTES
         case _:

@@ -111,8 +111,8 @@ def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tu
     return endpoints
 
 
-def simulation(study: Replay, place: Place) -> Prepared:
-    """Lay a replay out in virtual time."""
+def simulation(study: Replay, place: Place, *, blocks: int | None = None) -> Prepared:
+    """Lay a replay out in virtual time; *blocks* says into how many the trace is cut, of a run that is given more pairs step by step."""
     assert isinstance(study.servers, Virtual), study.servers
     arms = arms_of(study.servers.profile, study.servers.arms)
     trace, refs = read_traces(study.traces, lenient=study.lenient, within=place.folder)
@@ -125,7 +125,7 @@ def simulation(study: Replay, place: Place) -> Prepared:
         long = long_run(trace, load, agents=study.capacity, seed=study.seed, pools=sizes)
         trace, load, fills = long.trace, long.load, long.fills
         study = extended(study, duration_s=load.budget.seconds)
-    made = of_study(study, trace, [arm.name for arm in arms], run=name, load=load, machines=tuple(slowness))
+    made = of_study(study, trace, [arm.name for arm in arms], run=name, load=load, machines=tuple(slowness), blocks=blocks)
     played = Simulation(
         study=study,
         plan=made,

@@ -23,7 +23,7 @@ from agentload.store.loader import load
 from agentload.store.places import journal_folder
 from agentload.study.change import extended
 from agentload.study.document import json_text
-from agentload.study.kinds import Ask, Replay
+from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.stored import Notes
 from agentload.virtual.shell import Shell
 
@@ -92,9 +92,9 @@ def _told(run: str, arms: Mapping[str, ArmProfile], *, start: int | None, at_ns:
         yield FingerprintRow(run_id=run, leg=1, arm=name, at_ns=at_ns, moment="before", round=round_, facts=text)
 
 
-def simulated_id(study: Replay | Ask, arms: Sequence[ArmProfile], *, trace_hash: str = "") -> str:
+def simulated_id(study: Replay | Ask | Decide, arms: Sequence[ArmProfile], *, trace_hash: str = "") -> str:
     """Name a simulation by what it depends on: the same question twice is the same run."""
-    asked = extended(study, traces=()) if isinstance(study, Replay) else study
+    asked = study if isinstance(study, Ask) else extended(study, traces=())
     parts = (__version__, trace_hash, *map(repr, arms), json_text(asked))
     return "sim-" + hashlib.blake2b("\x1f".join(parts).encode(), digest_size=5).hexdigest()
 

@@ -17,7 +17,7 @@ import msgspec
 from agentload.errors import UsageError
 from agentload.study.document import study, tag
 from agentload.study.fields import Flag, Part, flags
-from agentload.study.kinds import SLO, Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.quantity import WORDS, Text, named, number, plain
 
@@ -119,6 +119,19 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             without=frozenset({"noise", "machines", "own", "concurrency", "thinking_tokens", "tokenizer"}),
             other={
                 "profile": {"help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."},
+                "arms": {"help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."},
+            },
+        ),
+    ),
+    "decide": (
+        Form(kind=Decide, servers=Live, switch="--endpoints", without=frozenset({"restarts"})),
+        Form(
+            kind=Decide,
+            servers=Virtual,
+            switch="--profile",
+            without=frozenset({"machines", "tokenizer"}),
+            other={
+                "profile": {"help": "Instead: a profile, all of it in virtual time, answers included."},
                 "arms": {"help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."},
             },
         ),

@@ -12,14 +12,14 @@ import yaml
 
 from agentload.errors import UsageError
 from agentload.study.fields import SERVERS, Flag, Part, flags
-from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import LONGEST
 
 VERSION: Final = 1
 MOST_BYTES: Final = 1 << 20
 """Of a study's text; the largest that is meant has a few kilobytes."""
-KINDS: Final[Mapping[str, type[Part]]] = {"replay": Replay, "sweep": Sweep, "search": Search, "ask": Ask, "probe": Probe}
+KINDS: Final[Mapping[str, type[Part]]] = {"replay": Replay, "sweep": Sweep, "search": Search, "ask": Ask, "probe": Probe, "decide": Decide}
 SHOWN: Final = "agentload replay TRACE --endpoints ENDPOINTS --print-study prints one"
 _PLACE: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`")
 

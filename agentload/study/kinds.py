@@ -177,4 +177,31 @@ class Probe(_Kind, frozen=True, tag="probe"):
         return self
 
 
-Study: TypeAlias = Replay | Sweep | Search | Ask | Probe
+class Decide(_Kind, frozen=True, tag="decide"):
+    """Decide which arm to run: speed, capacity and accuracy in turn, as far as a budget goes."""
+
+    traces: Annotated[
+        tuple[TraceRef, ...],
+        option("Trace files, or names of shipped traces; several are played as one mix.", name="traces", positional=True, place=True),
+    ]
+    servers: Servers
+    reference: Annotated[str | None, option("Arm in use today; the first when omitted.")] = None
+    slo: Annotated[Slo | None, option("Limits in ms that a turn must hold: ttft=2s,tpot=50ms,turn=30s.", text=quantity.LIMITS)] = None
+    agents: Annotated[int | None, option("Agents at your peak: how many GPUs each arm needs for them is part of the answer.", ge=1)] = None
+    price_usd: Annotated[float | None, option("What a GPU costs an hour, in dollars.", name="--price", gt=0)] = None
+    budget_s: Annotated[float, option("Time on the GPUs that the decision may take.", role="amount", gt=0)] = 2700.0
+    min_change: Annotated[float, option("The smallest change of turn time that counts.", unit="share", gt=0, le=1)] = 0.03
+    accuracy_margin: Annotated[float, option("The largest loss of accuracy that you accept.", unit="points", gt=0, le=1)] = 0.03
+    load: Load = Load()
+    tokenizer: Annotated[
+        str | None, option("The model's tokenizer.json, or its folder, for exact lengths where no server counts tokens.", place=True)
+    ] = None
+    seed: Annotated[int, option(SEED)] = 0
+
+    def checked(self) -> Decide:
+        """Return the study. Raises UsageError where its fields contradict each other."""
+        self.load.checked()
+        return self
+
+
+Study: TypeAlias = Replay | Sweep | Search | Ask | Probe | Decide

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from agentload.errors import UsageError
 
-Unit: TypeAlias = Literal["", "s", "min", "ms", "tokens", "share"]
+Unit: TypeAlias = Literal["", "s", "min", "ms", "tokens", "share", "points"]
 
 LONGEST: Final = 1 << 24
 _NUMBER: Final = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)", re.IGNORECASE)
@@ -44,6 +44,8 @@ def number(text: str, option: str, *, unit: Unit = "") -> float:
             return value * _SECONDS[suffix] / _SECONDS[unit]
         case "share" if suffix == "%":
             return value / 100
+        case "points" if suffix in ("%", "pp"):
+            return value / 100
         case "tokens" if suffix in _TOKENS:
             return value * _TOKENS[suffix]
         case "" if suffix in _COUNTS:
@@ -59,6 +61,7 @@ _EXAMPLES: Final[Mapping[Unit, str]] = {
     "ms": "a time such as 500, 500ms or 2s",
     "tokens": "a number of tokens such as 2048 or 2k",
     "share": "a share such as 0.95 or 95%",
+    "points": "a difference of shares such as 0.03 or 3pp",
 }
 
 

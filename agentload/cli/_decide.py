@@ -1,0 +1,101 @@
+"""Decide in the foreground: what is asked now, what it said, what is left; at the end the answer and what it took."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentload.cli._audience import TERMINAL
+from agentload.cli._print import ABSENT, print_json, table
+from agentload.decide.forecast import Forecast
+from agentload.decide.play import Deciding, Outcome, told
+from agentload.errors import InterruptError
+from agentload.report.formats.json import json as decision_json
+from agentload.report.parts import Document
+from agentload.report.write import write
+from agentload.run.prepared import Place
+from agentload.run.record import again
+from agentload.study.kinds import Decide
+
+
+def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Path | None = None) -> Document | None:
+    """Decide, print the answer and write its report; return it, None where nothing was asked. Raises InterruptError when it was stopped."""
+    deciding = Deciding(study=study, place=place, audience=TERMINAL)
+    if is_dry:
+        forecasts = deciding.forecast()
+        print_json(forecasts) if as_json else print(foretold(study, forecasts))
+        return None
+    ended = deciding.play()
+    if ended.document is None:
+        raise InterruptError("stopped before anything could be decided", hint=_goes_on(study, place, ended))
+    folder = out or Path("reports") / ended.run_id
+    paths = write(ended.document, folder)
+    if as_json:
+        print_json(_as_json(ended))
+    else:
+        print(ended.document.text())
+        print(summary(study, ended))
+        print(f"\nReport: {next((path for path in paths if path.suffix == '.html'), folder)}")
+    if ended.ending == "stopped":
+        raise InterruptError(f"run {ended.run_id} was stopped; this is decided on what is there", hint=_goes_on(study, place, ended))
+    return ended.document
+
+
+def _goes_on(study: Decide, place: Place, ended: Outcome) -> str:
+    return f"go on with: {again(study, place.database, resume=ended.run_id)}"
+
+
+def foretold(study: Decide, forecasts: tuple[Forecast, ...]) -> str:
+    """Return what a budget can settle, for people."""
+    gpus = 2 if study.price_usd is not None else 1
+    rows = [
+        (
+            each.criterion,
+            f"{each.amount:,} {_UNITS[each.criterion]}",
+            f"{each.price.minutes:.0f}",
+            ABSENT if each.price.calls is None else f"{each.price.calls:,}",
+            ABSENT if each.price.tokens is None else f"{each.price.tokens:,}",
+            ABSENT if (usd := each.price.usd(study.price_usd, gpus)) is None else f"{usd:.2f}",
+            ", ".join(f"{chance:.0%} if {truth}" for truth, chance in each.chances) or ABSENT,
+        )
+        for each in forecasts
+    ]
+    whole = sum(each.price.minutes for each in forecasts)
+    lines = table(("criterion", "at most", "minutes", "calls", "tokens", "$", "chance that it is settled"), rows)
+    return "\n".join(
+        (*lines, "", f"all of it: {whole:.0f} min of a budget of {study.budget_s / 60:.0f}; it ends as soon as the decision is made", _DRY)
+    )
+
+
+_UNITS = {"speed": "block pairs", "capacity": "search", "accuracy": "paired questions"}
+_DRY = "nothing was sent (--dry-run)"
+
+
+def summary(study: Decide, ended: Outcome) -> str:
+    """Return what was asked, what it took beside what was planned, and what would settle the rest."""
+    rows = [(told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said) for each in ended.asked]
+    spent = sum(each.minutes for each in ended.asked)
+    lines = ["", *table(("asked", "planned min", "took min", "what it said"), rows)]
+    lines.append(f"spent {spent:.0f} of {study.budget_s / 60:.0f} min")
+    if ended.wants is not None:
+        stage, minutes = ended.wants
+        more = max(1, round(minutes - ended.left_minutes))
+        lines.append(f"This budget cannot settle {stage.criterion}: {told(stage)} would take {minutes:.0f} min, {more} more than is left.")
+    elif ended.ending == "open":
+        lines.append("Nothing more that could be asked here would settle what is open.")
+    return "\n".join(lines)
+
+
+def _as_json(ended: Outcome) -> dict[str, Any]:
+    assert ended.document is not None
+    return {
+        "run_id": ended.run_id,
+        "ending": ended.ending,
+        "left_minutes": ended.left_minutes,
+        "asked": [asdict(each) for each in ended.asked],
+        "wants": None if ended.wants is None else {"stage": asdict(ended.wants[0]), "minutes": ended.wants[1]},
+        "decision": msgspec.json.decode(decision_json(ended.document)),
+    }

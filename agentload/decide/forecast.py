@@ -1,0 +1,97 @@
+"""What a budget can settle, said before anything is measured: how much of each criterion it pays for, and how likely that is enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from scipy import special
+
+from advisor.statistics.planning import PLANNED_DISCORDANCE
+from agentload.decide.sequence import ITEMS, LENGTHS, PAIRS, Criterion, Stage
+
+PAIR_SPREAD: Final = 0.03
+"""Standard deviation of the change from pair to pair that is expected before any was played."""
+START_SPREAD: Final = 0.015
+"""Of one arm from start to start."""
+LOOK: Final = 0.0037
+"""One-sided error that a single look may spend: with a dozen looks all of them together spend 2.5 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What something takes."""
+
+    minutes: float
+    calls: int | None = None
+    tokens: int | None = None
+
+    def usd(self, per_hour: float | None, gpus: int) -> float | None:
+        """Return what the GPUs cost meanwhile; None where their price is not known."""
+        return None if per_hour is None else per_hour * gpus * self.minutes / 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """How much of one criterion a budget pays for, and what that can show."""
+
+    criterion: Criterion
+    amount: int
+    price: Price
+    chances: tuple[tuple[str, float], ...]
+    """By what may be true: the chance that it is shown."""
+
+
+def forecast(
+    price: Callable[[Stage], Price],
+    *,
+    budget_minutes: float,
+    min_change: float,
+    accuracy_margin: float,
+    capacity: bool,
+    starts_each_pair: bool,
+) -> tuple[Forecast, ...]:
+    """Divide a budget as the sequence would: pairs until a third of it is spent, a search, and questions with what is left."""
+    out = []
+    left = budget_minutes
+    pairs = _most(PAIRS, lambda amount: price(Stage(criterion="speed", amount=amount)), left / 3) or PAIRS[0]
+    speed = price(Stage(criterion="speed", amount=pairs))
+    left -= speed.minutes
+    starts = pairs if starts_each_pair else 1
+    changes = (2 * min_change, 4 * min_change)
+    shown = ((f"{change:.0%} faster", _speed_chance(change, min_change, pairs=pairs, starts=starts)) for change in changes)
+    out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=tuple(shown)))
+    if capacity:
+        search = price(Stage(criterion="capacity", amount=1))
+        left -= search.minutes
+        out.append(Forecast(criterion="capacity", amount=1, price=search, chances=()))
+    items = _most(ITEMS, lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=LENGTHS)), left) or ITEMS[0]
+    asked = price(Stage(criterion="accuracy", amount=items, lengths=LENGTHS))
+    chances = (("equally accurate", _accuracy_chance(0.0, items, accuracy_margin)), ("10 pp worse", _loss_chance(0.10, items)))
+    out.append(Forecast(criterion="accuracy", amount=items, price=asked, chances=chances))
+    return tuple(out)
+
+
+def _most(looks: tuple[int, ...], price: Callable[[int], Price], minutes: float) -> int | None:
+    """Return the largest look that fits into so many minutes."""
+    return next((look for look in reversed(looks) if price(look).minutes <= minutes), None)
+
+
+def _speed_chance(change: float, margin: float, *, pairs: int, starts: int) -> float:
+    """Return the chance that a change is shown to exceed the margin."""
+    deviation = math.sqrt(PAIR_SPREAD**2 / pairs + 2 * START_SPREAD**2 / starts)
+    return float(special.ndtr((change - margin) / deviation + special.ndtri(LOOK)))
+
+
+def _accuracy_chance(loss: float, items: int, margin: float) -> float:
+    """Return the chance that a loss is shown to be smaller than the margin."""
+    deviation = math.sqrt(PLANNED_DISCORDANCE / items)
+    return float(special.ndtr((margin - loss) / deviation + special.ndtri(LOOK)))
+
+
+def _loss_chance(loss: float, items: int) -> float:
+    """Return the chance that a loss is shown to be one."""
+    deviation = math.sqrt((PLANNED_DISCORDANCE + loss) / items)
+    return float(special.ndtr(loss / deviation + special.ndtri(LOOK)))
