@@ -1,0 +1,55 @@
+"""What a budget can settle: more with more of it, and never more than it pays for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentload.decide.forecast import Forecast, Price, forecast
+from agentload.decide.sequence import ITEMS, PAIRS, Stage
+
+MINUTES = {"speed": 1.5, "capacity": 10.0, "accuracy": 0.05}
+
+
+def price(stage: Stage) -> Price:
+    return Price(minutes=MINUTES[stage.criterion] * stage.amount)
+
+
+def foretold(budget: float, *, capacity: bool = True, starts_each_pair: bool = False) -> tuple[Forecast, ...]:
+    return forecast(
+        price, budget_minutes=budget, min_change=0.03, accuracy_margin=0.03, capacity=capacity, starts_each_pair=starts_each_pair
+    )
+
+
+@given(budget=st.floats(30, 2000))
+def test_what_is_promised_fits_into_the_budget(budget: float) -> None:
+    assert sum(each.price.minutes for each in foretold(budget)) <= budget
+    assert all(0 <= chance <= 1 for each in foretold(budget) for _, chance in each.chances)
+
+
+@given(budget=st.floats(30, 1000), more=st.floats(0, 1000))
+def test_a_larger_budget_promises_no_less(budget: float, more: float) -> None:
+    for small, large in zip(foretold(budget), foretold(budget + more), strict=True):
+        assert large.amount >= small.amount
+        assert all(one[1] <= other[1] + 1e-12 for one, other in zip(small.chances, large.chances, strict=True))
+
+
+def test_the_least_that_says_anything_is_priced_even_where_the_budget_is_too_small() -> None:
+    speed, search, answers = foretold(1.0)
+    assert (speed.amount, search.amount, answers.amount) == (PAIRS[0], 1, ITEMS[0])
+
+
+def test_one_start_a_pair_settles_what_one_start_cannot() -> None:
+    once, each_pair = (dict(foretold(300, starts_each_pair=starts)[0].chances) for starts in (False, True))
+    assert once["6% faster"] < 0.15
+    assert each_pair["6% faster"] > 0.7
+
+
+def test_capacity_is_priced_only_where_it_is_asked_for() -> None:
+    assert [each.criterion for each in foretold(100, capacity=False)] == ["speed", "accuracy"]
+
+
+def test_what_gpus_cost_is_told_where_their_price_is_known() -> None:
+    assert Price(minutes=30.0).usd(2.5, 2) == pytest.approx(2.5)
+    assert Price(minutes=30.0).usd(None, 2) is None

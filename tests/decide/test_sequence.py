@@ -1,0 +1,106 @@
+"""What is asked next: the cheapest question that can still change the decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.steps import MorePairs, Questions
+from advisor.verdict import ArmVerdict, Choice, Decision, Leg, LegState, Need, Word
+from agentload.decide.sequence import ITEMS, LENGTHS, PAIRS, Known, Stage, following, lengths
+
+CHOICE = Choice(arm="bf16", verdict="test further", canary=False, headline="", runner_up=None, why_it_lost=None, split_pools="")
+
+
+def verdict(
+    arm: str = "fp8", word: Word = "test further", *, pays: LegState = "unclear", safe: LegState = "untested", capacity: LegState | None = None
+) -> ArmVerdict:
+    return ArmVerdict(
+        arm=arm,
+        workload=None,
+        verdict=word,
+        pays=Leg(name="pays", state=pays, reason=""),
+        safe=Leg(name="safe", state=safe, reason=""),
+        capacity=None if capacity is None else Leg(name="capacity", state=capacity, reason=""),
+        reason="",
+    )
+
+
+def known(*verdicts: ArmVerdict, pairs: int = 4, items: int = 0, asked: tuple[int, ...] = (), is_searched: bool = False) -> Known:
+    nothing: tuple[()] = ()
+    decision = Decision(
+        run="r",
+        kind="measured",
+        model="m",
+        gpu="g",
+        version=None,
+        reference="bf16",
+        choice=CHOICE,
+        server=verdicts,
+        classes=nothing,
+        gates=nothing,
+        findings=nothing,
+        skipped=nothing,
+        figures=nothing,
+        changes=nothing,
+        itl=nothing,
+        ttft=nothing,
+        break_even=nothing,
+        accuracy=nothing,
+        capacity=nothing,
+        needs=nothing,
+        caveats=nothing,
+        flips=nothing,
+    )
+    return Known(decision=decision, pairs=pairs, items=items, lengths=asked, is_searched=is_searched)
+
+
+
+def following_of(now: Known | None, *, capacity: bool = False) -> tuple[str, int] | None:
+    stage = following(now, capacity=capacity)
+    return None if stage is None else (stage.criterion, stage.amount)
+
+
+def test_speed_is_asked_first() -> None:
+    assert following(None, capacity=True) == Stage(criterion="speed", amount=PAIRS[0])
+
+
+@pytest.mark.parametrize("word", ["use", "avoid", "no difference", "calibrate"])
+def test_nothing_is_asked_once_every_arm_is_decided(word: Word) -> None:
+    assert following(known(verdict(word=word)), capacity=True) is None
+    assert following(known(verdict(word=word), verdict("skip", pays="unclear")), capacity=False) is not None
+
+
+def test_more_pairs_are_played_look_by_look_until_there_are_no_more_looks() -> None:
+    looks = [following_of(known(verdict(), pairs=pairs)) for pairs in (4, 7, 46, 64)]
+    assert looks == [("speed", 5), ("speed", 8), ("speed", 64), None]
+
+
+def test_answers_are_asked_only_of_what_pays() -> None:
+    assert following_of(known(verdict(pays="yes"))) == ("accuracy", ITEMS[0])
+    assert following_of(known(verdict(pays="unclear", capacity="yes"))) == ("accuracy", ITEMS[0])
+    assert following_of(known(verdict(pays="unclear"), verdict("skip", pays="yes"))) == ("accuracy", ITEMS[0])
+    assert following_of(known(verdict(pays="equal"))) is None
+
+
+def test_more_answers_are_asked_at_the_lengths_of_those_before_until_there_are_no_more_looks() -> None:
+    paying = verdict(pays="yes", safe="unclear")
+    assert following(known(paying, items=130, asked=(4096,)), capacity=False) == Stage(criterion="accuracy", amount=160, lengths=(4096,))
+    assert following_of(known(paying, items=ITEMS[-1])) is None
+
+
+def test_capacity_is_searched_once_and_before_the_dear_questions() -> None:
+    paying = verdict(pays="yes")
+    assert following_of(known(paying), capacity=True) == ("capacity", 1)
+    assert following_of(known(paying, is_searched=True), capacity=True) == ("accuracy", ITEMS[0])
+    assert following_of(known(verdict(), pairs=PAIRS[0]), capacity=True) == ("speed", PAIRS[1])
+    assert following_of(known(verdict(), pairs=PAIRS[2]), capacity=True) == ("capacity", 1)
+    assert following_of(known(verdict(), pairs=PAIRS[2], is_searched=True), capacity=True) == ("speed", PAIRS[3])
+
+
+def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:
+    wants = Need(what="", step=Questions(lengths=(16384, 32768)))
+    other = Need(what="", step=MorePairs(pairs=8))
+    assert lengths(known(replace(verdict(), needs=(other, wants))).decision) == (16384, 32768)
+    assert lengths(known(verdict()).decision) == LENGTHS
