@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from agentload.api import Database, Run, eval, open, probe, read_study, replay, search, simulate, sweep  # noqa: A004  # as the verbs
+    from agentload.api import Database, Run, decide, eval, open, probe, read_study, replay, search, simulate, sweep  # noqa: A004  # as the verbs
     from agentload.errors import (
         AgentloadError,
         EndpointError,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         TraceError,
         UsageError,
     )
-    from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
+    from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Sweep
     from agentload.study.parts import Burst, Live, Load, Slo, Timeouts, TraceRef, Virtual
 else:
     _HOMES: Final = ("agentload.errors", "agentload.study.parts", "agentload.study.kinds", "agentload.api")
@@ -45,6 +45,7 @@ __all__ = [
     "Ask",
     "Burst",
     "Database",
+    "Decide",
     "EndpointError",
     "EvidenceError",
     "GateError",
@@ -66,6 +67,7 @@ __all__ = [
     "TraceRef",
     "UsageError",
     "Virtual",
+    "decide",
     "eval",
     "open",
     "probe",

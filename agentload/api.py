@@ -24,6 +24,7 @@ import polars as pl
 
 from agentload.ask.probes import Probed, short
 from agentload.builtin import find
+from agentload.decision.play import Deciding, Outcome
 from agentload.errors import UsageError
 from agentload.live.runner import Listener
 from agentload.report import advise
@@ -43,11 +44,11 @@ from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.study import document
 from agentload.study.change import extended
-from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, TraceRef, Virtual
 
 T = TypeVar("T")
-StudyT = TypeVar("StudyT", Replay, Sweep, Search, Ask, Probe)
+StudyT = TypeVar("StudyT", Replay, Sweep, Search, Ask, Probe, Decide)
 Written: TypeAlias = Path | str | Mapping[str, Any]
 """A study as a file, as the text of one, or as what YAML or JSON makes of it."""
 Policy: TypeAlias = Setting | Path | str | Mapping[str, Any]
@@ -239,6 +240,21 @@ def probe(
         follower.notice(f"caveat: {caveat}")
     audience = follower.audience()
     return follower.apart(lambda: foreground.isolate(made, place, audience) if made.matrix else foreground.probe(made, audience))
+
+
+def decide(
+    study: Decide | Written,
+    *,
+    db: Path | str = DATABASE,
+    run_id: str | None = None,
+    resume: str | None = None,
+    notice: Notice | None = None,
+) -> Outcome:
+    """Decide which arm to run, as far as the study's budget goes; a stop decides on what is there. *notice* hears what is asked."""
+    made, follower = _checked(study, Decide), _Follower(notice)
+    place = Place(database=Path(db), run=run_id, resume=resume)
+    deciding = Deciding(study=made, place=place, audience=follower.audience())
+    return deciding.play() if isinstance(made.servers, Virtual) else follower.apart(deciding.play)
 
 
 class _Follower:

@@ -99,8 +99,8 @@ def test_every_name_of_the_package_is_there_and_no_other(simulated: agentload.Ru
     for name in agentload.__all__:
         assert getattr(agentload, name).__doc__, name
     assert callable(agentload.replay)  # no room of the same name takes its place once it is imported
-    with pytest.raises(AttributeError, match="no attribute 'decide'"):
-        _ = agentload.decide  # type: ignore[attr-defined]  # the point of it
+    with pytest.raises(AttributeError, match="no attribute 'settle'"):
+        _ = agentload.settle  # type: ignore[attr-defined]  # the point of it
 
 
 def test_a_simulation_is_one_run_however_its_study_is_written(simulated: agentload.Run, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import msgspec
 
 from agentload.cli._audience import TERMINAL
 from agentload.cli._print import ABSENT, print_json, table
-from agentload.decide.forecast import Forecast
-from agentload.decide.play import Deciding, Outcome, told
+from agentload.decision.forecast import Forecast
+from agentload.decision.play import Deciding, Outcome, told
 from agentload.errors import InterruptError
 from agentload.report.formats.json import json as decision_json
 from agentload.report.parts import Document

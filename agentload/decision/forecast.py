@@ -10,7 +10,7 @@ from typing import Final
 from scipy import special
 
 from advisor.statistics.planning import PLANNED_DISCORDANCE
-from agentload.decide.sequence import ITEMS, LENGTHS, PAIRS, Criterion, Stage
+from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, Criterion, Stage
 
 PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair that is expected before any was played."""

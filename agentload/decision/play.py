@@ -11,8 +11,8 @@ import msgspec
 
 from advisor.policy import Policy
 from advisor.policy import Slo as Level
-from agentload.decide.forecast import Forecast, Price, forecast
-from agentload.decide.sequence import PAIRS, Known, Stage, following
+from agentload.decision.forecast import Forecast, Price, forecast
+from agentload.decision.sequence import PAIRS, Known, Stage, following
 from agentload.endpoints.read import Emulated
 from agentload.errors import InterruptError, UsageError
 from agentload.layout.cost import cost
@@ -26,6 +26,7 @@ from agentload.report.policy import Setting
 from agentload.run import foreground
 from agentload.run.files import read_traces
 from agentload.run.foreground import Audience
+from agentload.run.past import began
 from agentload.run.prepared import Place, endpoints_of, evaluation, prepared, simulation
 from agentload.run.questions import Generated, asking, questions_cost
 from agentload.run.record import new_run_id
@@ -87,6 +88,8 @@ class Deciding:
     spent_s: float = field(init=False, default=0.0)
     _load: Load = field(init=False)
     _asked: list[Asked] = field(init=False, default_factory=list)
+    _document: Document | None = field(init=False, default=None)
+    """What follows from the run as it was read last."""
 
     def __post_init__(self) -> None:
         """Read the trace and the arms. Raises UsageError where there is nothing to decide between."""
@@ -130,7 +133,8 @@ class Deciding:
 
     def play(self) -> Outcome:
         """Ask until the decision is made, nothing is left that could make it, the budget is spent or somebody stops it."""
-        while (stage := following(self.known(), capacity=self.searches)) is not None:
+        known = self.known()
+        while (stage := following(known, capacity=self.searches)) is not None:
             left = self.study.budget_s / 60 - self.spent_s / 60
             price = self.price(stage).minutes
             if price > left and self._asked:
@@ -144,10 +148,10 @@ class Deciding:
             if minutes is None:
                 minutes = (time.monotonic() - began_s) / 60
             self.spent_s += 60 * minutes
-            said = self._said(stage)
+            known = self.known()
+            said = _said(stage, known)
             self._asked.append(Asked(stage=stage, planned_minutes=price, minutes=minutes, said=said))
             self.audience.notice(f"  {said}")
-        known = self.known()
         return self._ended("open" if known is not None and known.open else "decided")
 
     def forecast(self) -> tuple[Forecast, ...]:
@@ -163,12 +167,10 @@ class Deciding:
         )
 
     def known(self) -> Known | None:
-        """Read what the run holds; None before anything is stored."""
+        """Read what the run holds, and decide on it; None while it holds too little."""
         if not self.place.database.exists():
             return None
         with reading(self.place.database) as connection:
-            if not tables.rows(connection, RunRow, run_id=self.run):
-                return None
             blocks = tables.rows(connection, BlockRow, run_id=self.run)
             answers = tables.rows(connection, AnswerRow, run_id=self.run)
             probes = tables.rows(connection, ProbeRow, run_id=self.run)
@@ -180,18 +182,15 @@ class Deciding:
         pairs = sum({*arms} <= each for each in played.values())
         if pairs < PAIRS[0]:
             return None
+        self._document = advise(self.place.database, self.run, setting=self.setting, reference=self.study.reference)
         given = {(row.task, row.context_tokens, row.item, row.repetition) for row in answers if row.arm == arms[0]}
         return Known(
-            decision=self.document().decision,
+            decision=self._document.decision,
             pairs=pairs,
             items=len(given),
             lengths=tuple(sorted({context for _, context, _, _ in given})),
             is_searched=any(row.probe == "capacity" for row in probes),
         )
-
-    def document(self) -> Document:
-        """Decide on what the run holds."""
-        return advise(self.place.database, self.run, setting=self.setting, reference=self.study.reference)
 
     def price(self, stage: Stage) -> Price:
         """Return what a question takes, beyond what the run has already."""
@@ -247,7 +246,7 @@ class Deciding:
         return self.price(stage).minutes if is_virtual else None
 
     def _play(self, pairs: int) -> None:
-        is_begun = self.known() is not None or self.place.resume is not None
+        is_begun = began(self.place.database, self.run) is not None
         place = replace(self.place, run=None if is_begun else self.run, resume=self.run if is_begun else None)
         with prepared(self._replay(pairs), place, notice=self.audience.notice) as made:
             ended = foreground.measure(made, place, self.audience)
@@ -304,22 +303,19 @@ class Deciding:
             load = msgspec.structs.replace(load, duration_s=float(round(longest)))
         return load
 
-    def _said(self, stage: Stage) -> str:
-        known = self.known()
-        if known is None:
-            return f"fewer than {PAIRS[0]} pairs count so far"
-        lines = []
-        for each in known.challengers:
-            leg = {"speed": each.pays, "capacity": each.capacity or each.pays, "accuracy": each.safe}[stage.criterion]
-            lines.append(f"{each.arm}: {leg.reason}")
-        return "; ".join(lines)
-
     def _ended(self, ending: Ending, *, wants: tuple[Stage, float] | None = None) -> Outcome:
-        document = None if self.known() is None else self.document()
-        if document is not None:
-            keep(document, self.place.database, setting=self.setting)
+        if self._document is not None:
+            keep(self._document, self.place.database, setting=self.setting)
         left = (self.study.budget_s - self.spent_s) / 60
-        return Outcome(run_id=self.run, document=document, asked=tuple(self._asked), ending=ending, left_minutes=left, wants=wants)
+        return Outcome(run_id=self.run, document=self._document, asked=tuple(self._asked), ending=ending, left_minutes=left, wants=wants)
+
+
+def _said(stage: Stage, known: Known | None) -> str:
+    """Say what is known of each arm by what was asked last."""
+    if known is None:
+        return f"fewer than {PAIRS[0]} pairs count so far"
+    legs = {each.arm: {"speed": each.pays, "capacity": each.capacity or each.pays, "accuracy": each.safe} for each in known.challengers}
+    return "; ".join(f"{arm}: {own[stage.criterion].reason}" for arm, own in legs.items())
 
 
 def told(stage: Stage) -> str:

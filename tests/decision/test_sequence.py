@@ -8,13 +8,18 @@ import pytest
 
 from advisor.steps import MorePairs, Questions
 from advisor.verdict import ArmVerdict, Choice, Decision, Leg, LegState, Need, Word
-from agentload.decide.sequence import ITEMS, LENGTHS, PAIRS, Known, Stage, following, lengths
+from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, Known, Stage, following, lengths
 
 CHOICE = Choice(arm="bf16", verdict="test further", canary=False, headline="", runner_up=None, why_it_lost=None, split_pools="")
 
 
 def verdict(
-    arm: str = "fp8", word: Word = "test further", *, pays: LegState = "unclear", safe: LegState = "untested", capacity: LegState | None = None
+    arm: str = "fp8",
+    word: Word = "test further",
+    *,
+    pays: LegState = "unclear",
+    safe: LegState = "untested",
+    capacity: LegState | None = None,
 ) -> ArmVerdict:
     return ArmVerdict(
         arm=arm,
@@ -54,7 +59,6 @@ def known(*verdicts: ArmVerdict, pairs: int = 4, items: int = 0, asked: tuple[in
         flips=nothing,
     )
     return Known(decision=decision, pairs=pairs, items=items, lengths=asked, is_searched=is_searched)
-
 
 
 def following_of(now: Known | None, *, capacity: bool = False) -> tuple[str, int] | None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.decide.forecast import Forecast, Price, forecast
-from agentload.decide.sequence import ITEMS, PAIRS, Stage
+from agentload.decision.forecast import Forecast, Price, forecast
+from agentload.decision.sequence import ITEMS, PAIRS, Stage
 
 MINUTES = {"speed": 1.5, "capacity": 10.0, "accuracy": 0.05}
 

@@ -1,0 +1,65 @@
+"""A decision from start to end, in virtual time: what is asked is kept in one run, and it ends as it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from agentload.decision.play import Deciding, Outcome
+from agentload.errors import UsageError
+from agentload.run.foreground import Audience
+from agentload.run.prepared import Place
+from agentload.study.change import extended
+from agentload.study.kinds import Decide
+from agentload.study.parts import Load, TraceRef, Virtual
+
+LLAMA = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
+STUDY = Decide(traces=(TraceRef(path="demo-chat"),), servers=LLAMA, load=Load(sessions=4), accuracy_margin=0.05)
+
+
+def decided(study: Decide, folder: Path) -> tuple[Outcome, list[str]]:
+    said: list[str] = []
+    deciding = Deciding(study=study, place=Place(database=folder / "x.duckdb"), audience=Audience(notice=said.append))
+    return deciding.play(), said
+
+
+def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_path: Path) -> None:
+    outcome, said = decided(STUDY, tmp_path)
+    assert outcome.ending in ("decided", "budget", "open")
+    assert outcome.document is not None
+    with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as database:
+        runs = database.execute("SELECT run_id, kind FROM runs").fetchall()
+        (stored,) = database.execute("SELECT count(*) FROM verdicts").fetchall()
+        (pairs,) = database.execute("SELECT count(DISTINCT pair) FROM blocks WHERE void IS NULL").fetchall()
+    assert runs == [(outcome.run_id, "simulated")]
+    assert stored == (1,)
+    speed = [each.stage.amount for each in outcome.asked if each.stage.criterion == "speed"]
+    assert pairs == (speed[-1],)
+    assert len([line for line in said if line.startswith("asking: ")]) == len(outcome.asked)
+    assert sum(each.minutes for each in outcome.asked) == pytest.approx(STUDY.budget_s / 60 - outcome.left_minutes)
+
+
+def test_a_decision_asked_for_twice_says_the_same(tmp_path: Path) -> None:
+    first, second = (decided(STUDY, tmp_path / name)[0] for name in ("a", "b"))
+    assert (first.run_id, first.asked, first.ending) == (second.run_id, second.asked, second.ending)
+
+
+def test_a_budget_that_is_spent_says_what_it_could_not_reach(tmp_path: Path) -> None:
+    outcome, _ = decided(extended(STUDY, budget_s=300.0, accuracy_margin=0.01), tmp_path)
+    assert outcome.ending == "budget"
+    assert outcome.wants is not None
+    stage, minutes = outcome.wants
+    assert minutes > outcome.left_minutes
+    assert stage not in [each.stage for each in outcome.asked]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"arms": ("bf16",)}, "a decision needs two arms, got bf16"), ({"reference": "fp4"}, "--reference: no arm 'fp4'")],
+)
+def test_what_cannot_be_decided_is_refused_at_once(tmp_path: Path, change: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        decided(extended(STUDY, **change), tmp_path)
+    assert not (tmp_path / "x.duckdb").exists()
