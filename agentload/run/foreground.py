@@ -79,7 +79,7 @@ def measure(made: Prepared, place: Place, audience: Audience) -> Played:
         _warn(made.fills.warning(), audience)
     elif place.resume is None and isinstance(playing.study, Replay):
         _warn(made.cost.warning(), audience)
-    ended = (played_in_stages if isinstance(playing.study, Replay) else played)(playing, audience)
+    ended = played(playing, audience)
     _warn(ended.health.void and f"timings are void: {ended.health.void}", audience)
     return ended
 
@@ -90,13 +90,10 @@ def _warn(said: str | None, audience: Audience) -> None:
 
 
 def played(playing: Playing, audience: Audience) -> Played:
-    """Play one part of a run. A first stop lets what is in flight come to its end, a second cancels it."""
-    with audience.progress(cost(playing.plan), clock_start(playing.plan.load)) as listener:
-        return _part(playing, listener, audience)
+    """Play a run, a part for each stretch in which no arm moves; what was played before a resumption is not played again.
 
-
-def played_in_stages(playing: Playing, audience: Audience) -> Played:
-    """Play a replay, a part for each stretch in which no arm moves; what was played before a resumption is not played again."""
+    A first stop lets what is in flight come to its end, a second cancels it.
+    """
     steps = stages(playing.plan, playing.endpoints)
     everything = frozenset[int]().union(*(step.pairs for step in steps))
     ended: Played | None = None

@@ -217,6 +217,7 @@ def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
     wrong = {
         "metrics names at least one, each once": not said.metrics or len(set(said.metrics)) < len(said.metrics),
         "pairs must be >= 3: fewer have no interval": study.pairs < 3,
+        "swap exchanges the arms alone: it goes with control: false": study.swap and said.control,
         "budget.calls must be >= 1": said.budget.calls is not None and said.budget.calls < 1,
         "budget.minutes must be positive": said.budget.minutes <= 0,
         "budget.usd must be positive": said.budget.usd is not None and said.budget.usd <= 0,

@@ -137,7 +137,7 @@ def _watched(playing: Playing, arms: tuple[str, ...], bound: Limit, price: float
 
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, stopped, f"stopped by {name.name}")
-        loop.call_later(bound.seconds, stopped, bound.told)
+        loop.call_at(started_s + bound.seconds, stopped, bound.told)  # a run may have several parts, each with a loop of its own
         yield
 
     started_s, ended = time.monotonic(), None
