@@ -23,7 +23,6 @@ import duckdb
 import polars as pl
 
 from agentload.ask.probes import Probed, short
-from agentload.builtin import find
 from agentload.errors import UsageError
 from agentload.live.runner import Listener
 from agentload.report import advise
@@ -41,9 +40,8 @@ from agentload.run.record import DATABASE
 from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.study import document
-from agentload.study.change import extended
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
-from agentload.study.parts import Live, TraceRef, Virtual
+from agentload.study.parts import Live, Virtual
 
 T = TypeVar("T")
 StudyT = TypeVar("StudyT", Replay, Sweep, Search, Ask, Probe)
@@ -143,14 +141,7 @@ def read_study(written: Written) -> Study:
         return document.read(dict(written), at="the study")
     if isinstance(written, str) and ("\n" in written or written.startswith("{")):
         return document.parse(written, at="the study")
-    study, folder = files.read_study(Path(written)), Path(written).parent
-    if not isinstance(study, Replay | Search):
-        return study
-    # What ships keeps its name: where it lies is no matter of the study's.
-    found = [(ref, find("traces", ref.path, within=folder)) for ref in study.traces]
-    return extended(
-        study, traces=tuple(TraceRef(path=str(at) if folder in at.parents else ref.path, sha256=ref.sha256) for ref, at in found)
-    )
+    return files.read_study(Path(written))
 
 
 def simulate(study: Replay | Written, *, db: Path | str = DATABASE, run_id: str | None = None, notice: Notice | None = None) -> Run:

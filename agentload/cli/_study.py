@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
-from agentload.builtin import HERE
 from agentload.errors import UsageError
 from agentload.run.files import pinned
 from agentload.run.prepared import Place
@@ -66,7 +65,7 @@ def runs(verb: str, *joins: Literal["resume", "into"]) -> Callable[[Callable[...
     return decorated
 
 
-def place_of(study: Study, given: Mapping[str, Any], *, folder: Path = HERE) -> Place:
+def place_of(study: Study, given: Mapping[str, Any]) -> Place:
     """Say where a study's rows go. Raises UsageError where they cannot go there, StoreError where a run to join is not there."""
     db, into, resume, run_id = given["db"], given.get("into"), given.get("resume"), given.get("run_id")
     if resume is not None and into is not None:
@@ -81,7 +80,7 @@ def place_of(study: Study, given: Mapping[str, Any], *, folder: Path = HERE) -> 
         raise UsageError(f"--run-id names a run, and a {tag(type(study))} is none", hint="--into keeps it beside one")
     if isinstance(study, Probe) and into is None and db != DB:
         raise UsageError("--db does nothing without --into", hint="agentload probe --help")
-    return Place(database=db, run=run_id, resume=resume, into=None if into is None else run_named(db, into), folder=folder)
+    return Place(database=db, run=run_id, resume=resume, into=None if into is None else run_named(db, into))
 
 
 def _check_joins(study: Study) -> None:

@@ -176,5 +176,5 @@ def run(
         agentload run nightly.yaml --resume 20261120-074205-1f3a
     """
     study = read_study(file)
-    place = place_of(study, {"db": db, "resume": resume, "into": into, "run_id": run_id}, folder=file.parent)
+    place = place_of(study, {"db": db, "resume": resume, "into": into, "run_id": run_id})
     carry_out(study, place, is_dry=dry_run, as_json=json)

@@ -170,7 +170,7 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
 
 def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ...]:
     """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again."""
-    trace, _ = read_traces(study.traces, within=place.folder)
+    trace, _ = read_traces(study.traces)
     found: list[Found] = []
     match study.servers:
         case Virtual(profile=profile, arms=names, noise=noise):

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from agentload.builtin import HERE
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all
 from agentload.endpoints.launch import kept
@@ -70,8 +69,6 @@ class Place:
     """The run that is gone on with."""
     into: str | None = None
     """The run beside which it is kept."""
-    folder: Path = HERE
-    """What paths are relative to, in place of the working directory."""
 
     @property
     def name(self) -> str:
@@ -115,7 +112,7 @@ def simulation(study: Replay, place: Place) -> Prepared:
     """Lay a replay out in virtual time."""
     assert isinstance(study.servers, Virtual), study.servers
     arms = arms_of(study.servers.profile, study.servers.arms)
-    trace, refs = read_traces(study.traces, lenient=study.lenient, within=place.folder)
+    trace, refs = read_traces(study.traces, lenient=study.lenient)
     study = extended(study, traces=refs)
     slowness = _machines(study, arms)
     name = place.run or run_id(study, trace_hash(refs), arms)
@@ -175,7 +172,7 @@ def prepared(
 
 def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, ...], laid: Callable[[Trace, int], Trace]) -> Prepared:
     served = with_control(found, study.aa)
-    trace, refs = read_traces(study.traces, lenient=study.lenient, within=place.folder)
+    trace, refs = read_traces(study.traces, lenient=study.lenient)
     study = extended(study, traces=refs)
     trace = laid(trace, len(found))
     row = None if place.resume is None else began(place.database, place.resume)

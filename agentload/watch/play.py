@@ -110,7 +110,7 @@ def play(job: Job, *, run: str, database: Path, is_controlled: bool, notice: Cal
     scatter = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
     with contextlib.ExitStack() as stack:
         with _ours():
-            place = Place(database=database, run=run, folder=job.folder)
+            place = Place(database=database, run=run)
             made = stack.enter_context(prepared(study, place, laid=lambda trace, arms: cut(trace, job, arms), scatter=scatter))
             playing = made.playing
             assert isinstance(playing, Playing), playing

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import TraceError, UsageError
-from agentload.model.rows import CallRow
+from agentload.model.rows import CallRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.store import journal
 from agentload.store.places import journals
@@ -66,7 +66,8 @@ def test_paths_of_a_study_are_relative_to_its_file(here: Path, capsys: pytest.Ca
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     agentload(f"run ../{study.name} --run-id r --db x.duckdb")
-    assert written("x.duckdb", "r")
+    (run,) = (row for path in journals(Path("x.duckdb"), "r") for row in journal.read(path) if isinstance(row, RunRow))
+    assert run.command.startswith("agentload simulate ../tiny.jsonl ")
 
 
 def test_a_trace_that_holds_something_else_than_the_study_says_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
