@@ -144,13 +144,15 @@ def _parted(content: object) -> tuple[object, dict[str, Any]]:
     played = {name: value for name, value in content.items() if name in names}
     asked = {name: value for name, value in content.items() if name in servers}
     own = {name: value for name, value in content.items() if name not in names | servers}
-    named = played.get("servers")
-    return own, {**played, "servers": {**(named if isinstance(named, dict) else {}), **asked}}
+    named = played.get("servers", {})
+    return own, {**played, "servers": {**named, **asked} if isinstance(named, dict) else named}
 
 
 def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
     """Return the study of a job, with its files as they lie beside the jobs file. Raises UsageError."""
     servers, load = played["servers"], played.get("load")
+    if not isinstance(servers, dict):
+        raise UsageError(f"{where}: servers: Expected `object`, got `{type(servers).__name__}`")
     if not played.get("traces") or not servers.get("endpoints"):
         missing = "endpoints" if played.get("traces") else "traces"
         raise UsageError(
@@ -169,6 +171,8 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
     endpoints = str(servers["endpoints"])
     if without_user(endpoints) != endpoints:
         raise UsageError(f"{where}: endpoints holds a password, and jobs are stored", hint="name an arms file, with key_env or header_env")
+    if played.get("on_dead", "stop") != "stop":
+        raise UsageError(f"{where}: on_dead is stop: what follows a server's death is the next execution", hint="leave it out")
     # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
     return extended(made, on_dead="stop", force=True)
 

@@ -152,6 +152,24 @@ def test_every_path_of_a_job_is_one_beside_the_jobs_file(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"on_dead": "wait"}, "on_dead is stop: what follows a server's death is the next execution"),
+        ({"on_dead": "skip"}, "on_dead is stop: what follows a server's death is the next execution"),
+        ({"servers": "foo"}, "servers: Expected `object`, got `str`"),
+        ({"servers": {"model": "m"}, "on_dead": "stop"}, None),
+    ],
+)
+def test_what_a_job_would_not_do_is_refused(tmp_path: Path, entry: dict[str, object], says: str | None) -> None:
+    said = None
+    try:
+        job("nightly", LEAST | entry, at=tmp_path / "jobs.yaml")
+    except AgentloadError as error:
+        said = error.message
+    assert said == (says and f"{tmp_path / 'jobs.yaml'}: job 'nightly': {says}")
+
+
+@pytest.mark.parametrize(
     ("load", "says"),
     [
         ({"sessions": 1, "rate_per_s": 1}, "--sessions (closed loop) and --rate (open loop) exclude each other"),
