@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock, current_thread, main_thread
@@ -35,7 +35,7 @@ from agentload.run.capacity import Found
 from agentload.run.foreground import Audience, Stop
 from agentload.run.isolation import Cell
 from agentload.run.play import Played
-from agentload.run.prepared import Place, evaluation, prepared, simulation
+from agentload.run.prepared import Place, evaluation, place_of, prepared, simulation
 from agentload.run.record import DATABASE
 from agentload.store.database import reading
 from agentload.store.runs import run_named
@@ -149,7 +149,7 @@ def simulate(study: Replay | Written, *, db: Path | str = DATABASE, run_id: str 
     made, follower = _checked(study, Replay), _Follower(notice)
     if not isinstance(made.servers, Virtual):
         raise UsageError("servers that run are not simulated", hint="servers=agentload.Virtual(profile=…), or agentload.replay(study)")
-    place = Place(database=Path(db), run=run_id)
+    place = place_of(made, db=db, run_id=run_id)
     run = foreground.simulate(simulation(made, place), follower.audience())
     return Run(run_id=run, database=place.database, warnings=tuple(follower.said))
 
@@ -164,7 +164,8 @@ def replay(
     listener: Listener | None = None,
 ) -> Run:
     """Play a trace on live servers, or go on with the run *resume*. *listener* hears of each call, *notice* a line of what matters."""
-    return _measured(_checked(study, Replay), Place(database=Path(db), run=run_id, resume=resume), notice, listener)
+    made = _checked(study, Replay)
+    return _measured(made, place_of(made, db=db, run_id=run_id, resume=resume), notice, listener)
 
 
 def sweep(
@@ -177,7 +178,8 @@ def sweep(
     listener: Listener | None = None,
 ) -> Run:
     """Ask every arm prompts of growing length, as a run of its own or for the report of the run *into*."""
-    return _measured(_checked(study, Sweep), _place(db, into, run_id=run_id), notice, listener)
+    made = _checked(study, Sweep)
+    return _measured(made, place_of(made, db=db, run_id=run_id, into=into), notice, listener)
 
 
 def search(
@@ -185,7 +187,7 @@ def search(
 ) -> tuple[Found, ...]:
     """Find the load that just holds, arm by arm; kept for the report of the run *into*. Raises KeyboardInterrupt when it is stopped."""
     made, follower = _checked(study, Search), _Follower(notice)
-    place = _place(db, into)
+    place = place_of(made, db=db, into=into)
     if isinstance(made.servers, Virtual):
         found = foreground.searched(made, place, follower.audience())
     else:
@@ -206,7 +208,7 @@ def eval(  # noqa: A001  # as the verb
 ) -> Run:
     """Ask every arm the same questions and grade the answers; *listener* hears of each."""
     made, follower = _checked(study, Ask), _Follower(notice)
-    place = replace(_place(db, into, run_id=run_id), resume=resume)
+    place = place_of(made, db=db, run_id=run_id, resume=resume, into=into)
 
     def asked() -> Asked:
         with evaluation(made, place) as (prepared, _):
@@ -222,7 +224,7 @@ def probe(
 ) -> Probed | tuple[Cell, ...]:
     """Try what a comparison rests on; with `matrix` each feature on a server of its own, kept for the report of the run *into*."""
     made, follower = _checked(study, Probe), _Follower(notice)
-    place = _place(db, into)
+    place = place_of(made, db=db, into=into)
     for caveat in short(made.prompt_tokens):
         follower.notice(f"caveat: {caveat}")
     audience = follower.audience()
@@ -313,10 +315,6 @@ def _measured(study: Replay | Sweep, place: Place, notice: Notice | None, listen
     ended = follower.apart(played)
     foreground.concluded(ended.run_id, place, follower.audience(), load_error=ended.load_error)
     return Run(run_id=ended.run_id, database=place.database, was_stopped=ended.was_stopped, warnings=tuple(follower.said))
-
-
-def _place(db: Path | str, into: str | None, *, run_id: str | None = None) -> Place:
-    return Place(database=Path(db), run=run_id, into=None if into is None else run_named(Path(db), into))
 
 
 def _checked(given: StudyT | Written, kind: type[StudyT]) -> StudyT:

@@ -186,7 +186,7 @@ def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ..
                         continue
                     with kept(arm, logs=starting.logs / arm.name, start_s=starting.start_s) as server:
                         found.append(crowd.search(arm, told=audience.notice, server=server))
-    if place.into is not None and study.find == "max-concurrency":
+    if place.into is not None:
         classes = {session.workload for session in trace.sessions}
         at_ns = time.time_ns() if isinstance(study.servers, Live) else None
         keep_searches(found, place.database, run=place.into, at_ns=at_ns, study=study, classes=classes)

@@ -48,13 +48,16 @@ from agentload.run.record import DATABASE, new_run_id
 from agentload.run.relay import Launching
 from agentload.run.servers import arms_of, pools, reached, with_control
 from agentload.run.simulate import Simulation, quiet, run_id
+from agentload.store.runs import run_named
 from agentload.study.change import extended, resumed
-from agentload.study.kinds import Ask, Replay, Sweep
+from agentload.study.document import tag
+from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import listed
 from agentload.study.stored import Notes, study_of
 
 EMULATED_SPEED: Final = 1000.0
+ALONE: Final = "leave it out: the study is a run of its own"
 Notice = Callable[[str], None]
 
 
@@ -74,6 +77,41 @@ class Place:
     def name(self) -> str:
         """Return what the run is called."""
         return self.resume or self.into or self.run or new_run_id()
+
+
+def place_of(
+    study: Study, *, db: Path | str = DATABASE, run_id: str | None = None, resume: str | None = None, into: str | None = None
+) -> Place:
+    """Say where a study's rows go. Raises UsageError where they cannot go there, StoreError where a run to join is not there."""
+    database = Path(db)
+    if resume is not None and into is not None:
+        raise UsageError("--resume goes on with a run of its own kind, --into adds to another: give one of them", hint=ALONE)
+    if into is not None:
+        _check_joins(study)
+    if resume is not None and not (isinstance(study, Ask) or (isinstance(study, Replay) and isinstance(study.servers, Live))):
+        raise UsageError("--resume goes on with a replay on servers, or with questions", hint=ALONE)
+    if run_id is not None and (resume or into):
+        raise UsageError("--run-id names a new run, --resume and --into one that there is: give one of them", hint="leave out --run-id")
+    if run_id is not None and isinstance(study, Search | Probe):
+        raise UsageError(f"--run-id names a run, and a {tag(type(study))} is none", hint="--into keeps it beside one")
+    if isinstance(study, Probe) and into is None and database != Path(DATABASE):
+        raise UsageError("--db does nothing without --into", hint="agentload probe --help")
+    return Place(database=database, run=run_id, resume=resume, into=None if into is None else run_named(database, into))
+
+
+def _check_joins(study: Study) -> None:
+    """Raise UsageError for a study that is not kept beside another run."""
+    match study:
+        case Replay(servers=Virtual()):
+            raise UsageError("--into does nothing without --find", hint="agentload simulate --help")
+        case Replay():
+            raise UsageError("--into keeps sweeps, searches, questions and probes beside a run, and this is a replay", hint=ALONE)
+        case Search(find="max-rate"):
+            raise UsageError("--into keeps searches for max-concurrency, and this is one for max-rate", hint="leave out --into")
+        case Probe(matrix=False):
+            raise UsageError("--into does nothing without --matrix", hint="agentload probe --help")
+        case _:
+            pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

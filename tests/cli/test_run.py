@@ -15,6 +15,7 @@ from agentload.tracefile import write
 from tests.cli.verbs import agentload
 
 SIMULATED = "simulate tiny.jsonl --profile llama-3.1-8b-h100 --arms bf16,fp8 --pairs 2 --sessions 2"
+SEARCHED = "simulate tiny.jsonl --profile llama-3.1-8b-h100 --arms bf16 --find max-rate --slo ttft=500"
 EMULATED = "replay tiny.jsonl --endpoints emulated:llama-3.1-8b-h100/bf16 --pairs 2 --sessions 2 --wait-cap user=0"
 
 
@@ -97,6 +98,7 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
     [
         (EMULATED, "--into RUN", "--into keeps sweeps, searches, questions and probes beside a run, and this is a replay"),
         (SIMULATED, "--into RUN", "--into does nothing without --find"),
+        (SEARCHED, "--into RUN", "--into keeps searches for max-concurrency, and this is one for max-rate"),
         (SIMULATED, "--resume RUN", "--resume goes on with a replay on servers, or with questions"),
         ("sweep --contexts 1k --endpoints emulated:llama-3.1-8b-h100", "--resume RUN", "--resume goes on with a replay on servers"),
         ("probe --endpoints emulated:llama-3.1-8b-h100", "--into RUN", "--into does nothing without --matrix"),
