@@ -25,6 +25,8 @@ means and with how much patience (another value changes no figure)."""
 
 SERVERS: Final = "servers"
 """The part whose fields are listed apart: which it has depends on its kind."""
+BITS: Final = 64
+"""Of a whole number, its sign included: what the database holds."""
 _UNITS: Final[Mapping[str, Unit]] = {"_s": "s", "_ms": "ms", "_tokens": "tokens", "_share": "share", "share": "share"}
 _SUFFIX: Final = ("_per_s", "_s", "_ms", "_tokens")
 
@@ -92,6 +94,8 @@ class Flag:
         for each in value.values() if isinstance(value, dict) else (value,):
             if not isinstance(each, int | float) or isinstance(each, bool):
                 continue
+            if isinstance(each, int) and each.bit_length() >= BITS:
+                raise UsageError(f"{name} is a whole number of {BITS} bits, got {each}")
             if not math.isfinite(each):
                 raise UsageError(f"{name} must be finite, got {each}")
             if said.ge is not None and said.le is not None and not said.ge <= each <= said.le:

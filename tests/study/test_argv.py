@@ -66,6 +66,14 @@ def test_options_describe_the_shape_of_a_load(options: str, arrivals: Arrivals) 
     assert made.load.planned() == Planned(arrivals=arrivals)
 
 
+@pytest.mark.parametrize("seed", [9007199254740993, -9007199254740993, 2**63 - 1])
+def test_a_whole_number_is_read_and_written_to_its_last_digit(seed: int) -> None:
+    made = read(f"replay rag --endpoints e --seed={seed}")
+    assert isinstance(made, Replay)
+    assert made.seed == seed
+    assert argv(made)[-2:] == ("--seed", str(seed))
+
+
 def test_a_verb_with_two_kinds_of_studies_makes_the_one_that_is_asked_for() -> None:
     assert isinstance(read("sweep --contexts 1k,2k --endpoints e"), Sweep)
     live = read("sweep --concurrency --endpoints e")
@@ -96,6 +104,10 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ("replay rag --endpoints e --restarts 3", "--restarts does nothing without --launch"),
         ("replay rag --endpoints e --pairs 0", "--pairs must be >= 1, got 0"),
         ("replay rag --endpoints e --pairs x", "--pairs takes a whole number such as 12, got 'x'"),
+        ("replay rag --endpoints e --pairs 1e400", "--pairs takes a whole number such as 12, got '1e400'"),
+        ("replay rag --endpoints e --seed 9223372036854775808", "--seed is a whole number of 64 bits, got 9223372036854775808"),
+        ("replay rag --endpoints e --rate 1e400", "--rate takes a number, got '1e400'"),
+        ("replay rag --endpoints e --duration 1e308h", "--duration takes a time such as 90, 90s or 1.5m, got '1e308h'"),
         ("replay rag --endpoints e --rate 0", "--rate must be positive, got 0"),
         ("replay rag --endpoints e --cancel-share 3", "--cancel-share is a share between 0 and 1, got 3"),
         ("replay rag --endpoints e --duration 5x", "--duration takes a time such as 90, 90s or 1.5m, got '5x'"),

@@ -54,6 +54,7 @@ def test_all_defaults_are_written_out() -> None:
         (HEAD + "pairz: 3", "a.yaml: Object contains unknown field `pairz`"),
         (HEAD + "load: {bogus: 3}", "a.yaml: load: Object contains unknown field `bogus`"),
         (HEAD + "pairs: 0", "a.yaml: pairs must be >= 1, got 0"),
+        (HEAD + "pairs: 1" + 400 * "0", "a.yaml: pairs is a whole number of 64 bits, got 1000"),
         (HEAD + "pairs: [3]", "a.yaml: pairs: Expected `int`, got `array`"),
         (HEAD + "load: {ramp_s: 5x}", "a.yaml: load.ramp_s takes a time such as 90, 90s or 1.5m, got '5x'"),
         (HEAD + "load: {sessions: 1, rate_per_s: 3}", "a.yaml: --sessions (closed loop) and --rate (open loop) exclude each other"),
