@@ -118,31 +118,34 @@ def _read(flag: Flag, text: str, name: str, where: str) -> Any:  # noqa: ANN401 
 def _quantities(fields: Mapping[str, Any], kind: type[Part], where: str) -> dict[str, Any]:
     """Return the fields with every quantity that is written as text read in its unit."""
     made: dict[str, Any] = _copied(fields)
-    servers = made.get("servers")
-    by = servers.get("kind") if isinstance(servers, dict) else None
-    parts: list[tuple[dict[str, Any], type[Part]]] = [(made, kind)]
-    if isinstance(servers, dict):
-        parts.append((servers, Virtual if by == tag(Virtual) else Live))
-    for root, part in parts:
-        for flag in flags(part):
-            holder: Any = root
-            for name in flag.path[:-1]:
-                holder = holder.get(name) if isinstance(holder, dict) else None
-            if not isinstance(holder, dict):
-                continue
-            name, value = flag.path[-1], holder.get(flag.path[-1])
-            if name == "traces":
-                listed = [value] if isinstance(value, str) else value
-                holder[name] = (
-                    [{"path": each} if isinstance(each, str) else each for each in listed] if isinstance(listed, list | tuple) else listed
-                )
-            elif isinstance(value, str) and flag.type is not str and not flag.choices:
-                holder[name] = _read(flag, value, ".".join(flag.path), where)
-            elif isinstance(value, dict) and flag.said.repeated:
-                holder[name] = {kind: _read(flag, each, name, where) if isinstance(each, str) else each for kind, each in value.items()}
-            elif name == "contexts" and isinstance(value, int) and 0 < value <= LONGEST:
-                holder[name] = (value,)
+    _read_in(made, kind, where)
+    if isinstance(servers := made.get(SERVERS), dict):
+        _read_in(servers, Virtual if servers.get("kind") == tag(Virtual) else Live, f"{where}{SERVERS}.")
     return made
+
+
+def _read_in(root: dict[str, Any], part: type[Part], where: str) -> None:
+    """Read what is written as text in a part, and in the parts of it."""
+    for flag in flags(part):
+        holder: Any = root
+        for name in flag.path[:-1]:
+            holder = holder.get(name) if isinstance(holder, dict) else None
+        if not isinstance(holder, dict):
+            continue
+        name, value = flag.path[-1], holder.get(flag.path[-1])
+        if name == "traces":
+            listed = [value] if isinstance(value, str) else value
+            holder[name] = (
+                [{"path": each} if isinstance(each, str) else each for each in listed] if isinstance(listed, list | tuple) else listed
+            )
+        elif isinstance(value, str) and flag.type is not str and not flag.choices:
+            holder[name] = _read(flag, value, ".".join(flag.path), where)
+        elif isinstance(value, dict) and isinstance(flag.type, type) and issubclass(flag.type, Part):
+            _read_in(value, flag.type, f"{where}{'.'.join(flag.path)}.")
+        elif isinstance(value, dict) and flag.said.repeated:
+            holder[name] = {kind: _read(flag, each, name, where) if isinstance(each, str) else each for kind, each in value.items()}
+        elif name == "contexts" and isinstance(value, int) and 0 < value <= LONGEST:
+            holder[name] = (value,)
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401  # what YAML holds

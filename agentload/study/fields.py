@@ -89,8 +89,11 @@ class Flag:
         return found
 
     def check(self, value: object, name: str) -> None:
-        """Raise UsageError, which calls the field by *name*, for a number that is out of bounds."""
+        """Raise UsageError, which calls the field by *name*, for a number in it that is out of bounds."""
         said = self.said
+        if isinstance(value, Part):
+            for flag in flags(type(value)):
+                flag.check(flag.value(value), f"{name}: {flag.path[-1]}")
         for each in value.values() if isinstance(value, dict) else (value,):
             if not isinstance(each, int | float) or isinstance(each, bool):
                 continue

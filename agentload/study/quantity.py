@@ -119,14 +119,11 @@ def listed(tokens: tuple[int, ...]) -> str:
 def burst(text: str, option: str) -> dict[str, float]:
     """Read FACTORxSECONDS/EVERY. Raises UsageError."""
     found = _BURST.fullmatch(text.strip())
-    try:
-        factor = float(found[1]) if found else 0.0
-        lasts_s, every_s = (number(found[place], option, unit="s") for place in (2, 3)) if found else (0.0, 0.0)
-    except (UsageError, ValueError):
-        factor, lasts_s, every_s = 0.0, 0.0, 0.0
-    if not (factor > 0 and 0 < lasts_s < every_s):
-        raise UsageError(f"{option} is FACTORxSECONDS/EVERY with fewer seconds than every, got '{text}'", hint=f"{option} 5x10/60")
-    return {"factor": factor, "lasts_s": lasts_s, "every_s": every_s}
+    with suppress(UsageError):
+        if found is not None:
+            lasts_s, every_s = (number(found[place], option, unit="s") for place in (2, 3))
+            return {"factor": number(found[1], option), "lasts_s": lasts_s, "every_s": every_s}
+    raise UsageError(f"{option} is FACTORxSECONDS/EVERY with fewer seconds than every, got '{text}'", hint=f"{option} 5x10/60")
 
 
 def limits(text: str, option: str) -> dict[str, float]:

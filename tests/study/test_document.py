@@ -9,6 +9,7 @@ from agentload.study.kinds import Replay, Study
 from agentload.study.parts import Burst, Live, Load, Slo, TraceRef
 from tests.study.studies import studies
 
+SIMULATED = "study: 1\nkind: replay\ntraces: rag\n"
 HEAD = "study: 1\nkind: replay\ntraces: rag\nservers: {endpoints: e}\n"
 
 
@@ -20,7 +21,7 @@ def test_a_study_that_is_written_is_read_again(study: Study) -> None:
 
 def test_people_write_quantities_as_they_type_them() -> None:
     load = "{rate_per_s: 2, ramp_s: 5m, burst: 5x10/60, wait_cap_s: {user: 2m}, max_calls: 2k, cancel_share: 3%}"
-    text = f"{HEAD}pairs: 12\nload: {load}\nslo: tpot=50\n"
+    text = f"{HEAD}pairs: 12\nload: {load}\nslo: {{ttft_ms: 2s, tpot_ms: 50}}\n"
     assert parse(text, at="a.yaml") == Replay(
         traces=(TraceRef(path="rag"),),
         servers=Live(endpoints="e"),
@@ -33,7 +34,12 @@ def test_people_write_quantities_as_they_type_them() -> None:
             max_calls=2000,
             cancel_share=0.03,
         ),
-        slo=Slo(tpot_ms=50.0),
+        slo=Slo(ttft_ms=2000.0, tpot_ms=50.0),
+    )
+    assert parse(f"{HEAD}load: {{rate_per_s: 2, burst: {{factor: 5, lasts_s: 10s, every_s: 1m}}}}", at="a.yaml") == Replay(
+        traces=(TraceRef(path="rag"),),
+        servers=Live(endpoints="e"),
+        load=Load(rate_per_s=2.0, burst=Burst(factor=5.0, lasts_s=10.0, every_s=60.0)),
     )
 
 
@@ -62,6 +68,17 @@ def test_all_defaults_are_written_out() -> None:
         (HEAD + "load: {wait_cap_s: {lunch: 3}}", "a.yaml: load.wait_cap_s: Invalid enum value 'lunch'"),
         (HEAD + "load: {wait_scale: {user: -0.1}}", "a.yaml: load.wait_scale must be zero or more, got -0.1"),
         (HEAD + "load: {wait_cap_s: {user: -3s}}", "a.yaml: load.wait_cap_s must be zero or more, got -3"),
+        (HEAD + "load: {rate_per_s: 1, burst: {factor: 0, lasts_s: 1, every_s: 2}}", "a.yaml: load.burst: factor must be positive, got 0"),
+        (HEAD + "load: {rate_per_s: 1, burst: {factor: 2, lasts_s: 1, every_s: 0}}", "a.yaml: load.burst: every_s must be positive, got 0"),
+        (
+            HEAD + "load: {rate_per_s: 1, burst: {factor: 2, lasts_s: 2s, every_s: 2}}",
+            "a.yaml: --burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '2x2/2'",
+        ),
+        (HEAD + "load: {rate_per_s: 1, burst: {lasts_s: 5x}}", "a.yaml: load.burst.lasts_s takes a time such as 90, 90s or 1.5m, got '5x'"),
+        (HEAD + "slo: {ttft_ms: .nan}", "a.yaml: slo: ttft_ms must be finite, got nan"),
+        (HEAD + "slo: {tpot_ms: 0}", "a.yaml: slo: tpot_ms must be positive, got 0"),
+        (SIMULATED + "servers: {profile: p, machines: {m1: -1}}", "a.yaml: servers.machines must be positive, got -1"),
+        (SIMULATED + "servers: {profile: p, machines: {m1: .nan}}", "a.yaml: servers.machines must be finite, got nan"),
         (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
     ],
 )
