@@ -14,7 +14,6 @@ from agentload.errors import UsageError
 from agentload.study.fields import SERVERS, Flag, Part, flags
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
-from agentload.study.quantity import LONGEST
 
 VERSION: Final = 1
 MOST_BYTES: Final = 1 << 20
@@ -133,6 +132,8 @@ def _read_in(root: dict[str, Any], part: type[Part], where: str) -> None:
         if not isinstance(holder, dict):
             continue
         name, value = flag.path[-1], holder.get(flag.path[-1])
+        if name == "contexts" and isinstance(value, list | tuple | int):
+            value = ",".join(map(str, [value] if isinstance(value, int) else value))
         if name == "traces":
             listed = [value] if isinstance(value, str) else value
             holder[name] = (
@@ -144,8 +145,6 @@ def _read_in(root: dict[str, Any], part: type[Part], where: str) -> None:
             _read_in(value, flag.type, f"{where}{'.'.join(flag.path)}.")
         elif isinstance(value, dict) and flag.said.repeated:
             holder[name] = {kind: _read(flag, each, name, where) if isinstance(each, str) else each for kind, each in value.items()}
-        elif name == "contexts" and isinstance(value, int) and 0 < value <= LONGEST:
-            holder[name] = (value,)
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401  # what YAML holds

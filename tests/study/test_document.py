@@ -5,11 +5,13 @@ from hypothesis import given
 
 from agentload.errors import UsageError
 from agentload.study.document import json_text, parse, yaml_text
-from agentload.study.kinds import Replay, Study
+from agentload.study.kinds import Ask, Replay, Study, Sweep
 from agentload.study.parts import Burst, Live, Load, Slo, TraceRef
 from tests.study.studies import studies
 
 SIMULATED = "study: 1\nkind: replay\ntraces: rag\n"
+ASKED = "study: 1\nkind: ask\nservers: {endpoints: e}\n"
+SWEPT = "study: 1\nkind: sweep\nservers: {endpoints: e}\n"
 HEAD = "study: 1\nkind: replay\ntraces: rag\nservers: {endpoints: e}\n"
 
 
@@ -41,6 +43,24 @@ def test_people_write_quantities_as_they_type_them() -> None:
         servers=Live(endpoints="e"),
         load=Load(rate_per_s=2.0, burst=Burst(factor=5.0, lasts_s=10.0, every_s=60.0)),
     )
+
+
+@pytest.mark.parametrize(
+    ("contexts", "tokens"),
+    [
+        ("[8k, 4096, 8k]", (4096, 8192)),
+        ("[4k..16k, 100k]", (4096, 8192, 16384, 102400)),
+        ("[5000, 300]", (300, 5000)),
+        ("4k..16k", (4096, 8192, 16384)),
+        ("8k", (8192,)),
+        ("2048", (2048,)),
+    ],
+)
+def test_lengths_are_read_from_text_a_number_or_a_list_and_ordered(contexts: str, tokens: tuple[int, ...]) -> None:
+    for kind in ("sweep", "ask"):
+        made = parse(f"study: 1\nkind: {kind}\nservers: {{endpoints: e}}\ncontexts: {contexts}\n", at="a.yaml")
+        assert isinstance(made, Sweep | Ask)
+        assert made.contexts == tokens
 
 
 def test_all_defaults_are_written_out() -> None:
@@ -79,6 +99,13 @@ def test_all_defaults_are_written_out() -> None:
         (HEAD + "slo: {tpot_ms: 0}", "a.yaml: slo: tpot_ms must be positive, got 0"),
         (SIMULATED + "servers: {profile: p, machines: {m1: -1}}", "a.yaml: servers.machines must be positive, got -1"),
         (SIMULATED + "servers: {profile: p, machines: {m1: .nan}}", "a.yaml: servers.machines must be finite, got nan"),
+        (SIMULATED + "servers: {profile: p}\ntraces: []", "a.yaml: traces names at least one"),
+        (ASKED + "tasks: []", "a.yaml: tasks names at least one"),
+        (ASKED + "contexts: []", "a.yaml: contexts: '' is no length of 1 to 16,777,216 tokens"),
+        (ASKED + "contexts: [4k, 0]", "a.yaml: contexts: '0' is no length of 1 to 16,777,216 tokens"),
+        (ASKED + "contexts: [true]", "a.yaml: contexts: 'True' is no length of 1 to 16,777,216 tokens"),
+        (ASKED + "contexts: {a: 1}", "a.yaml: contexts: Expected `array`, got `object`"),
+        (SWEPT + "contexts: [5, 3]", "a.yaml: contexts: '5' is no length of 64 to 16,777,216 tokens"),
         (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
     ],
 )
