@@ -17,9 +17,10 @@ from agentload.run.files import pinned
 from agentload.run.prepared import Place
 from agentload.run.record import DATABASE, shown
 from agentload.store.runs import run_named
-from agentload.study.argv import FORMS, built, options
+from agentload.study.argv import built, options
 from agentload.study.document import tag, yaml_text
 from agentload.study.fields import Flag
+from agentload.study.forms import FORMS
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study
 from agentload.study.parts import Live, Virtual
 

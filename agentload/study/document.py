@@ -12,6 +12,7 @@ import yaml
 
 from agentload.errors import UsageError
 from agentload.study.fields import SERVERS, Flag, Part, flags
+from agentload.study.forms import form_of
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 
@@ -84,6 +85,10 @@ def study(fields: Mapping[str, Any], kind: type[Part], *, at: str = "", named: M
         raise UsageError(f"{where}{name + ': ' if name else ''}{_PLACE.sub('', str(error))}", hint=None if named else SHOWN) from error
     for path, flag in fields_of(made):
         flag.check(flag.value(made), f"{where}{names.get(path, '.'.join(path))}")
+    for path, _ in unused(made):
+        verb, form = form_of(made)
+        taker = " ".join(("agentload", verb, *filter(None, (form.switch,))))
+        raise UsageError(f"{where}{'.'.join(path)} is no option of `{taker}`, which runs this study", hint="leave it out")
     try:
         return made.checked()
     except UsageError as error:
@@ -97,6 +102,12 @@ def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
     for flag in flags(type(made.servers)):
         path = (SERVERS, *flag.path)
         yield path, replace(flag, path=path)
+
+
+def unused(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
+    """Yield the fields, with their paths, that say what nobody reads: the verb that runs the study has no options for them."""
+    _, form = form_of(made)
+    return ((path, flag) for path, flag in fields_of(made) if form.without & {*path} and flag.value(made) != flag.default)
 
 
 def _servers(fields: Mapping[str, Any]) -> dict[str, Any]:

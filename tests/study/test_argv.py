@@ -8,8 +8,9 @@ from hypothesis import given
 from agentload.errors import UsageError
 from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
 from agentload.model.plan import Load as Planned
-from agentload.study.argv import FORMS, argv, built, command, options, split
+from agentload.study.argv import argv, built, command, options, split
 from agentload.study.change import differences
+from agentload.study.forms import FORMS
 from agentload.study.kinds import Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 from tests.study.studies import studies

@@ -12,6 +12,8 @@ from tests.study.studies import studies
 SIMULATED = "study: 1\nkind: replay\ntraces: rag\n"
 ASKED = "study: 1\nkind: ask\nservers: {endpoints: e}\n"
 SWEPT = "study: 1\nkind: sweep\nservers: {endpoints: e}\n"
+SEARCHED = "study: 1\nkind: search\ntraces: rag\n"
+UNUSED = "is no option of `agentload"
 HEAD = "study: 1\nkind: replay\ntraces: rag\nservers: {endpoints: e}\n"
 
 
@@ -106,6 +108,13 @@ def test_all_defaults_are_written_out() -> None:
         (ASKED + "contexts: [true]", "a.yaml: contexts: 'True' is no length of 1 to 16,777,216 tokens"),
         (ASKED + "contexts: {a: 1}", "a.yaml: contexts: Expected `array`, got `object`"),
         (SWEPT + "contexts: [5, 3]", "a.yaml: contexts: '5' is no length of 64 to 16,777,216 tokens"),
+        (SIMULATED + "servers: {profile: p}\nworkers: 2", f"a.yaml: workers {UNUSED} simulate`, which runs this study"),
+        (SIMULATED + "servers: {profile: p}\ntimeouts: {idle_timeout_s: 3}", f"a.yaml: timeouts.idle_timeout_s {UNUSED} simulate`"),
+        (SEARCHED + "servers: {profile: p, machines: {m1: 2}}\nslo: tpot=50", f"a.yaml: servers.machines {UNUSED} simulate --find`"),
+        (SEARCHED + "servers: {endpoints: e}\nfind: max-rate", f"a.yaml: find {UNUSED} sweep --concurrency`"),
+        (SEARCHED + "servers: {endpoints: e}\nload: {sessions: 3}", f"a.yaml: load.sessions {UNUSED} sweep --concurrency`"),
+        ("study: 1\nkind: ask\nservers: {endpoints: e, restarts: 2}", f"a.yaml: servers.restarts {UNUSED} eval`"),
+        ("study: 1\nkind: probe\nservers: {endpoints: e, force: true}", f"a.yaml: servers.force {UNUSED} probe`"),
         (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
     ],
 )
