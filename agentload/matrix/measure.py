@@ -14,7 +14,6 @@ import msgspec
 
 from agentload.errors import UsageError
 from agentload.study.change import extended
-from agentload.study.document import SHOWN as STUDY_SHOWN
 from agentload.study.document import study, unused
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
@@ -116,7 +115,7 @@ def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:
     try:
         return cast(P, study(fields, kind, at=at))
     except UsageError as error:
-        raise UsageError(error.message, hint=SHOWN if error.hint in (None, STUDY_SHOWN) else error.hint) from error
+        raise UsageError(error.message, hint=error.hint or SHOWN) from error
 
 
 def default() -> Measure:

@@ -73,26 +73,27 @@ def read(document: object, *, at: str) -> Study:
 
 def study(fields: Mapping[str, Any], kind: type[Part], *, at: str = "", named: Mapping[tuple[str, ...], str] | None = None) -> Study:
     """Make a study of its fields; text stands for any quantity. Raises UsageError that calls a field by its option, where it is *named*."""
-    where = f"{at}: " if at else ""
-    names = named or {}
-    own = _servers(fields)
     try:
-        made = cast(Study, msgspec.convert(_quantities(own, kind, where), kind))
+        return _study(fields, kind, named or {})
+    except UsageError as error:
+        raise UsageError(f"{at}: {error.message}" if at else error.message, hint=error.hint) from error
+
+
+def _study(fields: Mapping[str, Any], kind: type[Part], names: Mapping[tuple[str, ...], str]) -> Study:
+    try:
+        made = cast(Study, msgspec.convert(_quantities(fields, kind), kind))
     except msgspec.ValidationError as error:
         found = _PLACE.search(str(error))
         place = found[1] if found else ""
         name = names.get(tuple(place.split(".")), place)
-        raise UsageError(f"{where}{name + ': ' if name else ''}{_PLACE.sub('', str(error))}", hint=None if named else SHOWN) from error
+        raise UsageError(f"{name + ': ' if name else ''}{_PLACE.sub('', str(error))}") from error
     for path, flag in fields_of(made):
-        flag.check(flag.value(made), f"{where}{names.get(path, '.'.join(path))}")
+        flag.check(flag.value(made), names.get(path, ".".join(path)))
     for path, _ in unused(made):
         verb, form = form_of(made)
         taker = " ".join(("agentload", verb, *filter(None, (form.switch,))))
-        raise UsageError(f"{where}{'.'.join(path)} is no option of `{taker}`, which runs this study", hint="leave it out")
-    try:
-        return made.checked()
-    except UsageError as error:
-        raise UsageError(f"{where}{error.message}", hint=error.hint) from error
+        raise UsageError(f"{'.'.join(path)} is no option of `{taker}`, which runs this study", hint="leave it out")
+    return made.checked()
 
 
 def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
@@ -110,31 +111,17 @@ def unused(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
     return ((path, flag) for path, flag in fields_of(made) if form.without & {*path} and flag.value(made) != flag.default)
 
 
-def _servers(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with the servers told apart: by a profile, or by endpoints."""
-    servers = fields.get("servers")
-    if not isinstance(servers, dict) or "kind" in servers:
-        return dict(fields)
-    return {**fields, "servers": {"kind": tag(Virtual if "profile" in servers else Live), **servers}}
-
-
-def _read(flag: Flag, text: str, name: str, where: str) -> Any:  # noqa: ANN401  # of the field's type
-    try:
-        return flag.text.read(text, name)
-    except UsageError as error:
-        raise UsageError(f"{where}{error.message}", hint=error.hint) from error
-
-
-def _quantities(fields: Mapping[str, Any], kind: type[Part], where: str) -> dict[str, Any]:
-    """Return the fields with every quantity that is written as text read in its unit."""
+def _quantities(fields: Mapping[str, Any], kind: type[Part]) -> dict[str, Any]:
+    """Return the fields with the servers told apart, by a profile or by endpoints, and every quantity that is text read in its unit."""
     made: dict[str, Any] = _copied(fields)
-    _read_in(made, kind, where)
     if isinstance(servers := made.get(SERVERS), dict):
-        _read_in(servers, Virtual if servers.get("kind") == tag(Virtual) else Live, f"{where}{SERVERS}.")
+        servers.setdefault("kind", tag(Virtual if "profile" in servers else Live))
+        _read(servers, Virtual if servers["kind"] == tag(Virtual) else Live, f"{SERVERS}.")
+    _read(made, kind)
     return made
 
 
-def _read_in(root: dict[str, Any], part: type[Part], where: str) -> None:
+def _read(root: dict[str, Any], part: type[Part], at: str = "") -> None:
     """Read what is written as text in a part, and in the parts of it."""
     for flag in flags(part):
         holder: Any = root
@@ -142,7 +129,7 @@ def _read_in(root: dict[str, Any], part: type[Part], where: str) -> None:
             holder = holder.get(name) if isinstance(holder, dict) else None
         if not isinstance(holder, dict):
             continue
-        name, value = flag.path[-1], holder.get(flag.path[-1])
+        name, value, place = flag.path[-1], holder.get(flag.path[-1]), f"{at}{'.'.join(flag.path)}"
         if name == "contexts" and isinstance(value, list | tuple | int):
             value = ",".join(map(str, [value] if isinstance(value, int) else value))
         if name == "traces":
@@ -151,11 +138,11 @@ def _read_in(root: dict[str, Any], part: type[Part], where: str) -> None:
                 [{"path": each} if isinstance(each, str) else each for each in listed] if isinstance(listed, list | tuple) else listed
             )
         elif isinstance(value, str) and flag.type is not str and not flag.choices:
-            holder[name] = _read(flag, value, ".".join(flag.path), where)
+            holder[name] = flag.text.read(value, place)
         elif isinstance(value, dict) and isinstance(flag.type, type) and issubclass(flag.type, Part):
-            _read_in(value, flag.type, f"{where}{'.'.join(flag.path)}.")
+            _read(value, flag.type, f"{place}.")
         elif isinstance(value, dict) and flag.said.repeated:
-            holder[name] = {kind: _read(flag, each, name, where) if isinstance(each, str) else each for kind, each in value.items()}
+            holder[name] = {kind: flag.text.read(each, place) if isinstance(each, str) else each for kind, each in value.items()}
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401  # what YAML holds
