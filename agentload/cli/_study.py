@@ -14,9 +14,10 @@ import typer
 from agentload.run.files import pinned
 from agentload.run.prepared import place_of
 from agentload.run.record import DATABASE, shown
-from agentload.study.argv import FORMS, built, options
+from agentload.study.argv import built, options
 from agentload.study.document import yaml_text
 from agentload.study.fields import Flag
+from agentload.study.forms import FORMS
 from agentload.study.kinds import Probe, Search
 
 Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
