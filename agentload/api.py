@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock, current_thread, main_thread
@@ -23,7 +23,6 @@ import duckdb
 import polars as pl
 
 from agentload.ask.probes import Probed, short
-from agentload.builtin import find
 from agentload.decision.play import Deciding, Outcome
 from agentload.errors import UsageError
 from agentload.live.runner import Listener
@@ -37,15 +36,14 @@ from agentload.run.capacity import Found
 from agentload.run.foreground import Audience, Stop
 from agentload.run.isolation import Cell
 from agentload.run.play import Played
-from agentload.run.prepared import Place, evaluation, prepared, simulation
+from agentload.run.prepared import Place, evaluation, place_of, prepared, simulation
 from agentload.run.record import DATABASE
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.study import document
-from agentload.study.change import extended
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
-from agentload.study.parts import Live, TraceRef, Virtual
+from agentload.study.parts import Live, Virtual
 
 T = TypeVar("T")
 StudyT = TypeVar("StudyT", Replay, Sweep, Search, Ask, Probe, Decide)
@@ -145,14 +143,7 @@ def read_study(written: Written) -> Study:
         return document.read(dict(written), at="the study")
     if isinstance(written, str) and ("\n" in written or written.startswith("{")):
         return document.parse(written, at="the study")
-    study, folder = files.read_study(Path(written)), Path(written).parent
-    if not isinstance(study, Replay | Search):
-        return study
-    # What ships keeps its name: where it lies is no matter of the study's.
-    found = [(ref, find("traces", ref.path, within=folder)) for ref in study.traces]
-    return extended(
-        study, traces=tuple(TraceRef(path=str(at) if folder in at.parents else ref.path, sha256=ref.sha256) for ref, at in found)
-    )
+    return files.read_study(Path(written))
 
 
 def simulate(study: Replay | Written, *, db: Path | str = DATABASE, run_id: str | None = None, notice: Notice | None = None) -> Run:
@@ -160,7 +151,7 @@ def simulate(study: Replay | Written, *, db: Path | str = DATABASE, run_id: str 
     made, follower = _checked(study, Replay), _Follower(notice)
     if not isinstance(made.servers, Virtual):
         raise UsageError("servers that run are not simulated", hint="servers=agentload.Virtual(profile=…), or agentload.replay(study)")
-    place = Place(database=Path(db), run=run_id)
+    place = place_of(made, db=db, run_id=run_id)
     run = foreground.simulate(simulation(made, place), follower.audience())
     return Run(run_id=run, database=place.database, warnings=tuple(follower.said))
 
@@ -175,7 +166,8 @@ def replay(
     listener: Listener | None = None,
 ) -> Run:
     """Play a trace on live servers, or go on with the run *resume*. *listener* hears of each call, *notice* a line of what matters."""
-    return _measured(_checked(study, Replay), Place(database=Path(db), run=run_id, resume=resume), notice, listener)
+    made = _checked(study, Replay)
+    return _measured(made, place_of(made, db=db, run_id=run_id, resume=resume), notice, listener)
 
 
 def sweep(
@@ -188,7 +180,8 @@ def sweep(
     listener: Listener | None = None,
 ) -> Run:
     """Ask every arm prompts of growing length, as a run of its own or for the report of the run *into*."""
-    return _measured(_checked(study, Sweep), _place(db, into, run_id=run_id), notice, listener)
+    made = _checked(study, Sweep)
+    return _measured(made, place_of(made, db=db, run_id=run_id, into=into), notice, listener)
 
 
 def search(
@@ -196,7 +189,7 @@ def search(
 ) -> tuple[Found, ...]:
     """Find the load that just holds, arm by arm; kept for the report of the run *into*. Raises KeyboardInterrupt when it is stopped."""
     made, follower = _checked(study, Search), _Follower(notice)
-    place = _place(db, into)
+    place = place_of(made, db=db, into=into)
     if isinstance(made.servers, Virtual):
         found = foreground.searched(made, place, follower.audience())
     else:
@@ -217,7 +210,7 @@ def eval(  # noqa: A001  # as the verb
 ) -> Run:
     """Ask every arm the same questions and grade the answers; *listener* hears of each."""
     made, follower = _checked(study, Ask), _Follower(notice)
-    place = replace(_place(db, into, run_id=run_id), resume=resume)
+    place = place_of(made, db=db, run_id=run_id, resume=resume, into=into)
     if isinstance(made.servers, Virtual):
         return Run(run_id=answer_all(answering(made, place)).run_id, database=place.database)
 
@@ -235,7 +228,7 @@ def probe(
 ) -> Probed | tuple[Cell, ...]:
     """Try what a comparison rests on; with `matrix` each feature on a server of its own, kept for the report of the run *into*."""
     made, follower = _checked(study, Probe), _Follower(notice)
-    place = _place(db, into)
+    place = place_of(made, db=db, into=into)
     for caveat in short(made.prompt_tokens):
         follower.notice(f"caveat: {caveat}")
     audience = follower.audience()
@@ -252,7 +245,7 @@ def decide(
 ) -> Outcome:
     """Decide which arm to run, as far as the study's budget goes; a stop decides on what is there. *notice* hears what is asked."""
     made, follower = _checked(study, Decide), _Follower(notice)
-    place = Place(database=Path(db), run=run_id, resume=resume)
+    place = place_of(made, db=db, run_id=run_id, resume=resume)
     deciding = Deciding(study=made, place=place, audience=follower.audience())
     return deciding.play() if isinstance(made.servers, Virtual) else follower.apart(deciding.play)
 
@@ -341,10 +334,6 @@ def _measured(study: Replay | Sweep, place: Place, notice: Notice | None, listen
     ended = follower.apart(played)
     foreground.concluded(ended.run_id, place, follower.audience(), load_error=ended.load_error)
     return Run(run_id=ended.run_id, database=place.database, was_stopped=ended.was_stopped, warnings=tuple(follower.said))
-
-
-def _place(db: Path | str, into: str | None, *, run_id: str | None = None) -> Place:
-    return Place(database=Path(db), run=run_id, into=None if into is None else run_named(Path(db), into))
 
 
 def _checked(given: StudyT | Written, kind: type[StudyT]) -> StudyT:

@@ -32,7 +32,7 @@ def find(kind: Kind, name: str | Path, *, within: Path = HERE) -> Path:
             if (place / candidate).is_file():
                 return place / candidate
     known = names(kind, within=within)
-    near = get_close_matches(wanted, known, n=3, cutoff=0.5)
+    near = get_close_matches(Path(wanted).name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known {kind}: {', '.join(known) or 'none'}"
     folder = f"./{kind}" if within == HERE else within / kind
     raise AgentloadError(f"no {kind.removesuffix('s')} '{wanted}': not a file, not in {folder}, not built in", hint=hint)

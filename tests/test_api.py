@@ -133,6 +133,7 @@ def test_paths_of_a_study_are_relative_to_its_file_and_names_stay_names(tmp_path
         (agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, pairs="many"), "pairs"),  # type: ignore[arg-type]  # no checker looked
         (agentload.Replay(traces=SIMULATED.traces, servers=agentload.Live(endpoints="a=http://127.0.0.1:1/v1")), "are not simulated"),
         (agentload.Ask(servers=agentload.Live(endpoints="a=http://127.0.0.1:1/v1")), "kind 'ask', where 'replay' is expected"),
+        (agentload.Replay(traces=SIMULATED.traces, servers=VIRTUAL, workers=2), "workers is no option of `agentload simulate`"),
         ("nowhere.yaml", "nowhere.yaml: no such file"),
         ({"study": 1, "kind": "dance"}, "no kind of study 'dance'"),
         ('{"study": 1, "kind": "dance"}', "no kind of study 'dance'"),
@@ -148,6 +149,30 @@ def test_a_profile_is_not_replayed(tmp_path: Path) -> None:
     with pytest.raises(agentload.UsageError, match="not asked over the network") as caught:
         agentload.replay(SIMULATED, db=tmp_path / "x.duckdb")
     assert caught.value.hint == "agentload.simulate(study)"
+
+
+LIVE = agentload.Live(endpoints="a=http://127.0.0.1:1/v1")
+REPLAY = agentload.Replay(traces=SIMULATED.traces, servers=LIVE)
+SEARCH = agentload.Search(traces=SIMULATED.traces, servers=VIRTUAL, find="max-rate", slo=agentload.Slo(ttft_ms=500.0))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda **at: agentload.replay(REPLAY, run_id="r", resume="r", **at), "--run-id names a new run"),
+        (lambda **at: agentload.sweep(agentload.Sweep(servers=LIVE, contexts=(1024,)), run_id="r", into="r", **at), "--run-id names a new"),
+        (
+            lambda **at: agentload.eval(agentload.Ask(servers=LIVE), resume="r", into="r", **at),
+            "--resume goes on with a run of its own kind",
+        ),
+        (lambda **at: agentload.search(SEARCH, into="r", **at), "--into keeps searches for max-concurrency"),
+        (lambda **at: agentload.probe(agentload.Probe(servers=LIVE), into="r", **at), "--into does nothing without --matrix"),
+        (lambda **at: agentload.probe(agentload.Probe(servers=LIVE), **at), "--db does nothing without --into"),
+    ],
+)
+def test_rows_go_where_the_command_line_lets_them_go(call: Callable[..., object], said: str, tmp_path: Path) -> None:
+    with pytest.raises(agentload.UsageError, match=said):
+        call(db=tmp_path / "x.duckdb")
 
 
 def documented(heading: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -11,24 +11,20 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
-from agentload.builtin import HERE
-from agentload.errors import UsageError
 from agentload.run.files import pinned
-from agentload.run.prepared import Place
+from agentload.run.prepared import place_of
 from agentload.run.record import DATABASE, shown
-from agentload.store.runs import run_named
-from agentload.study.argv import FORMS, built, options
-from agentload.study.document import tag, yaml_text
+from agentload.study.argv import built, options
+from agentload.study.document import yaml_text
 from agentload.study.fields import Flag
-from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study
-from agentload.study.parts import Live, Virtual
+from agentload.study.forms import FORMS
+from agentload.study.kinds import Probe, Search
 
 Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
 Into = Annotated[str | None, typer.Option(help="Keep what was measured beside this run, on the same arms, for its report.")]
 Resume = Annotated[str | None, typer.Option(help="Go on with this run: what is finished is not done again; it may be given more.")]
 DB: Final = Path(DATABASE)
 RUN_ID: Final = typer.Option("--run-id", help="Call the run this; equal studies under one name send equal bytes.")
-ALONE: Final = "leave it out: the study is a run of its own"
 PRINT: Final = typer.Option("--print-study", help="Print what would be run, as a file for `agentload run`; run nothing.")
 
 
@@ -57,44 +53,13 @@ def runs(verb: str, *joins: Literal["resume", "into"]) -> Callable[[Callable[...
             if given.pop("print_study"):
                 print(yaml_text(shown(pinned(study))), end="")
                 return
-            run(study, place_of(study, where), **given)
+            run(study, place_of(study, **where), **given)
 
         verb_of.__signature__ = whole  # type: ignore[attr-defined]  # where inspect looks for it
         verb_of.__annotations__ = {each.name: each.annotation for each in parameters}
         return verb_of
 
     return decorated
-
-
-def place_of(study: Study, given: Mapping[str, Any], *, folder: Path = HERE) -> Place:
-    """Say where a study's rows go. Raises UsageError where they cannot go there, StoreError where a run to join is not there."""
-    db, into, resume, run_id = given["db"], given.get("into"), given.get("resume"), given.get("run_id")
-    if resume is not None and into is not None:
-        raise UsageError("--resume goes on with a run of its own kind, --into adds to another: give one of them", hint=ALONE)
-    if into is not None:
-        _check_joins(study)
-    if resume is not None and not (isinstance(study, Ask | Replay | Decide) and isinstance(study.servers, Live)):
-        raise UsageError("--resume goes on with a replay, a decision or questions on servers", hint=ALONE)
-    if run_id is not None and (resume or into):
-        raise UsageError("--run-id names a new run, --resume and --into one that there is: give one of them", hint="leave out --run-id")
-    if run_id is not None and isinstance(study, Search | Probe):
-        raise UsageError(f"--run-id names a run, and a {tag(type(study))} is none", hint="--into keeps it beside one")
-    if isinstance(study, Probe) and into is None and db != DB:
-        raise UsageError("--db does nothing without --into", hint="agentload probe --help")
-    return Place(database=db, run=run_id, resume=resume, into=None if into is None else run_named(db, into), folder=folder)
-
-
-def _check_joins(study: Study) -> None:
-    """Raise UsageError for a study that is not kept beside another run."""
-    match study:
-        case Replay(servers=Virtual()):
-            raise UsageError("--into does nothing without --find", hint="agentload simulate --help")
-        case Replay():
-            raise UsageError("--into keeps sweeps, searches, questions and probes beside a run, and this is a replay", hint=ALONE)
-        case Probe(matrix=False):
-            raise UsageError("--into does nothing without --matrix", hint="agentload probe --help")
-        case _:
-            pass
 
 
 def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:

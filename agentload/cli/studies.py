@@ -10,9 +10,9 @@ import typer
 from agentload.cli._carry import carry_out
 from agentload.cli._decide import decide as decided
 from agentload.cli._options import FailOn, check, gate
-from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, place_of, runs
+from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
 from agentload.run.files import read_study
-from agentload.run.prepared import Place
+from agentload.run.prepared import Place, place_of
 from agentload.study.kinds import Decide, Study
 
 
@@ -209,5 +209,4 @@ def run(
         agentload run nightly.yaml --resume 20261120-074205-1f3a
     """
     study = read_study(file)
-    place = place_of(study, {"db": db, "resume": resume, "into": into, "run_id": run_id}, folder=file.parent)
-    carry_out(study, place, is_dry=dry_run, as_json=json)
+    carry_out(study, place_of(study, db=db, run_id=run_id, resume=resume, into=into), is_dry=dry_run, as_json=json)

@@ -197,7 +197,7 @@ class Deciding:
         arms = self.arms
         match stage.criterion:
             case "speed":
-                trace, _ = read_traces(self.study.traces, within=self.place.folder)
+                trace, _ = read_traces(self.study.traces)
                 whole = cost(of_study(self._replay(stage.amount), trace, arms, run="", blocks=PAIRS[0]))
                 played = max((each.stage.amount for each in self._asked if each.stage.criterion == "speed"), default=0)
                 took = sum(each.minutes for each in self._asked if each.stage.criterion == "speed")
@@ -255,7 +255,7 @@ class Deciding:
             raise InterruptError("stopped")
 
     def _beside(self) -> Place:
-        return Place(database=self.place.database, into=self.run, folder=self.place.folder)
+        return Place(database=self.place.database, into=self.run)
 
     def _replay(self, pairs: int) -> Replay:
         study = self.study
@@ -293,7 +293,7 @@ class Deciding:
                 return first.load
         load = self.study.load
         if (load.sessions, load.rate_per_s, load.speed) == (None, None, 1.0):
-            trace, _ = read_traces(self.study.traces, within=self.place.folder)
+            trace, _ = read_traces(self.study.traces)
             count = sum(1 for _ in trace.sessions)
             load = msgspec.structs.replace(load, sessions=min(SESSIONS, max(1, count // PAIRS[0])))
         if not load.wait_cap_s and not load.wait_scale:

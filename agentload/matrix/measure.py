@@ -13,10 +13,9 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from agentload.errors import UsageError
-from agentload.study.document import SHOWN as STUDY_SHOWN
-from agentload.study.document import study
-from agentload.study.fields import Part
-from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
+from agentload.study.change import extended
+from agentload.study.document import study, unused
+from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 
 NOBODY: Final = "nobody"
@@ -33,7 +32,7 @@ _OLD: Final[Mapping[str, Mapping[str, str]]] = {
 }
 _OWN: Final = ("contexts", "concurrency", "accuracy", "isolation")
 _SERVERS: Final = frozenset({"model", "api_key_env", "noise", "force", "restarts"})
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=Study)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +71,7 @@ def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> 
         concurrency=_template(search, Search, f"{at}.concurrency", servers, traces=["-"], seed=replay.seed, load=waits),
         searched=searched,
         accuracy=_template(ask, Ask, f"{at}.accuracy", servers, seed=replay.seed),
-        isolation=Probe(servers=servers, matrix=True) if parts["isolation"] else None,
+        isolation=_template({} if parts["isolation"] else None, Probe, at, servers, matrix=True),
     )
 
 
@@ -108,14 +107,15 @@ def _template(said: Mapping[str, Any] | None, kind: type[P], at: str, servers: L
     if fields.get("tasks") == []:
         del fields["tasks"]
     made = _study({**fields, "servers": {"endpoints": NOBODY}}, kind, at)
-    return msgspec.structs.replace(made, servers=servers)
+    asked = msgspec.structs.replace(made, servers=servers)
+    return extended(asked, **{path[-1]: flag.default for path, flag in unused(asked)})
 
 
 def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:
     try:
         return cast(P, study(fields, kind, at=at))
     except UsageError as error:
-        raise UsageError(error.message, hint=SHOWN if error.hint in (None, STUDY_SHOWN) else error.hint) from error
+        raise UsageError(error.message, hint=error.hint or SHOWN) from error
 
 
 def default() -> Measure:

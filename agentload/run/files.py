@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentload.builtin import HERE, find
+from agentload.builtin import HERE, Kind, find
 from agentload.endpoints.read import is_arms_file
-from agentload.errors import TraceError, UsageError
+from agentload.errors import AgentloadError, TraceError, UsageError
 from agentload.layout.traces import merged
 from agentload.model.trace import Trace
 from agentload.study.change import extended
@@ -19,19 +19,19 @@ from agentload.study.parts import TraceRef
 from agentload.tracefile.files import digest, read
 
 
-def load_traces(names: Sequence[str], *, lenient: bool = False, within: Path = HERE) -> tuple[Trace, str]:
-    """Return the traces as one, with a hash of what they hold; *within* takes the place of the working directory."""
-    trace, refs = read_traces([TraceRef(path=name) for name in names], lenient=lenient, within=within)
+def load_traces(names: Sequence[str], *, lenient: bool = False) -> tuple[Trace, str]:
+    """Return the traces as one, with a hash of what they hold."""
+    trace, refs = read_traces([TraceRef(path=name) for name in names], lenient=lenient)
     return trace, trace_hash(refs)
 
 
-def read_traces(refs: Sequence[TraceRef], *, lenient: bool = False, within: Path = HERE) -> tuple[Trace, tuple[TraceRef, ...]]:
+def read_traces(refs: Sequence[TraceRef], *, lenient: bool = False) -> tuple[Trace, tuple[TraceRef, ...]]:
     """Return the traces of a study as one, with what each holds. Raises TraceError where that is not what the study says."""
     if any(ref.path == "-" for ref in refs):
         raise UsageError(
             "a trace that is played is read more than once, so it cannot be a pipe", hint="agentload trace generate rag -o rag.jsonl"
         )
-    paths = [find("traces", ref.path, within=within) for ref in refs]
+    paths = [find("traces", ref.path) for ref in refs]
     found = tuple(TraceRef(path=ref.path, sha256=digest(path)) for ref, path in zip(refs, paths, strict=True))
     for ref, now in zip(refs, found, strict=True):
         if ref.sha256 is not None and ref.sha256 != now.sha256:
@@ -64,17 +64,28 @@ def read_study(path: Path) -> Study:
         raise UsageError(f"{path}: no such file", hint=SHOWN) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not text", hint=SHOWN) from error
-    return located(parse(text, at=str(path)), path.parent)
+    study = parse(text, at=str(path))
+    return study if path.parent in (HERE, Path.cwd()) else located(study, path.parent)
 
 
 def located(study: Study, folder: Path) -> Study:
     """Return a study whose paths, which are relative to *folder*, lead there from here; names of what ships stay names."""
-    if folder in (Path(), Path.cwd()):
-        return study
-    moved = {}
+    moved: dict[str, object] = {}
     for path, flag in fields_of(study):
-        value = flag.value(study)
-        if flag.said.place and isinstance(value, str) and (path[-1] != "endpoints" or is_arms_file(value)):
-            is_there = (folder / value).exists() or path[-1] == "logs"
-            moved[path[-1]] = os.path.relpath(folder / value) if is_there and not Path(value).is_absolute() else value
-    return extended(study, **moved) if moved else study
+        name, value = path[-1], flag.value(study)
+        if name == "traces":
+            moved[name] = tuple(TraceRef(path=_led("traces", each.path, folder), sha256=each.sha256) for each in value)
+        elif name == "profile":
+            moved[name] = _led("profiles", value, folder)
+        elif flag.said.place and value is not None and (name != "endpoints" or is_arms_file(value)):
+            moved[name] = os.path.normpath(folder / value)
+    return extended(study, **moved)
+
+
+def _led(kind: Kind, name: str, folder: Path) -> str:
+    try:
+        found = find(kind, name, within=folder)
+    except AgentloadError:  # who reads it says so
+        return os.path.normpath(folder / name)
+    is_shipped = not found.is_relative_to(folder) and found.samefile(find(kind, name))  # which a file here may hide
+    return name if is_shipped else os.path.normpath(found)

@@ -79,7 +79,7 @@ def measure(made: Prepared, place: Place, audience: Audience) -> Played:
         _warn(made.fills.warning(), audience)
     elif place.resume is None and isinstance(playing.study, Replay):
         _warn(made.cost.warning(), audience)
-    ended = (played_in_stages if isinstance(playing.study, Replay) else played)(playing, audience)
+    ended = played(playing, audience)
     _warn(ended.health.void and f"timings are void: {ended.health.void}", audience)
     return ended
 
@@ -90,13 +90,10 @@ def _warn(said: str | None, audience: Audience) -> None:
 
 
 def played(playing: Playing, audience: Audience) -> Played:
-    """Play one part of a run. A first stop lets what is in flight come to its end, a second cancels it."""
-    with audience.progress(cost(playing.plan), clock_start(playing.plan.load)) as listener:
-        return _part(playing, listener, audience)
+    """Play a run, a part for each stretch in which no arm moves; what was played before a resumption is not played again.
 
-
-def played_in_stages(playing: Playing, audience: Audience) -> Played:
-    """Play a replay, a part for each stretch in which no arm moves; what was played before a resumption is not played again."""
+    A first stop lets what is in flight come to its end, a second cancels it.
+    """
     steps = stages(playing.plan, playing.endpoints)
     everything = frozenset[int]().union(*(step.pairs for step in steps))
     ended: Played | None = None
@@ -173,7 +170,7 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
 
 def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ...]:
     """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again."""
-    trace, _ = read_traces(study.traces, within=place.folder)
+    trace, _ = read_traces(study.traces)
     found: list[Found] = []
     match study.servers:
         case Virtual(profile=profile, arms=names, noise=noise):
@@ -189,7 +186,7 @@ def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ..
                         continue
                     with kept(arm, logs=starting.logs / arm.name, start_s=starting.start_s) as server:
                         found.append(crowd.search(arm, told=audience.notice, server=server))
-    if place.into is not None and study.find == "max-concurrency":
+    if place.into is not None:
         classes = {session.workload for session in trace.sessions}
         at_ns = time.time_ns() if isinstance(study.servers, Live) else None
         keep_searches(found, place.database, run=place.into, at_ns=at_ns, study=study, classes=classes)

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from agentload.builtin import HERE
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify_all
 from agentload.endpoints.launch import kept
@@ -49,13 +48,16 @@ from agentload.run.record import DATABASE, new_run_id
 from agentload.run.relay import Launching
 from agentload.run.servers import arms_of, pools, reached, with_control
 from agentload.run.simulate import Simulation, quiet, simulated_id
+from agentload.store.runs import run_named
 from agentload.study.change import extended, resumed
-from agentload.study.kinds import Ask, Replay, Sweep
+from agentload.study.document import tag
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import listed
 from agentload.study.stored import Notes, study_of
 
 EMULATED_SPEED: Final = 1000.0
+ALONE: Final = "leave it out: the study is a run of its own"
 Notice = Callable[[str], None]
 
 
@@ -70,13 +72,46 @@ class Place:
     """The run that is gone on with."""
     into: str | None = None
     """The run beside which it is kept."""
-    folder: Path = HERE
-    """What paths are relative to, in place of the working directory."""
 
     @property
     def name(self) -> str:
         """Return what the run is called."""
         return self.resume or self.into or self.run or new_run_id()
+
+
+def place_of(
+    study: Study, *, db: Path | str = DATABASE, run_id: str | None = None, resume: str | None = None, into: str | None = None
+) -> Place:
+    """Say where a study's rows go. Raises UsageError where they cannot go there, StoreError where a run to join is not there."""
+    database = Path(db)
+    if resume is not None and into is not None:
+        raise UsageError("--resume goes on with a run of its own kind, --into adds to another: give one of them", hint=ALONE)
+    if into is not None:
+        _check_joins(study)
+    if resume is not None and not (isinstance(study, Ask | Replay | Decide) and isinstance(study.servers, Live)):
+        raise UsageError("--resume goes on with a replay on servers, with questions to them, or with a decision", hint=ALONE)
+    if run_id is not None and (resume or into):
+        raise UsageError("--run-id names a new run, --resume and --into one that there is: give one of them", hint="leave out --run-id")
+    if run_id is not None and isinstance(study, Search | Probe):
+        raise UsageError(f"--run-id names a run, and a {tag(type(study))} is none", hint="--into keeps it beside one")
+    if isinstance(study, Probe) and into is None and database != Path(DATABASE):
+        raise UsageError("--db does nothing without --into", hint="agentload probe --help")
+    return Place(database=database, run=run_id, resume=resume, into=None if into is None else run_named(database, into))
+
+
+def _check_joins(study: Study) -> None:
+    """Raise UsageError for a study that is not kept beside another run."""
+    match study:
+        case Replay(servers=Virtual()):
+            raise UsageError("--into does nothing without --find", hint="agentload simulate --help")
+        case Replay():
+            raise UsageError("--into keeps sweeps, searches, questions and probes beside a run, and this is a replay", hint=ALONE)
+        case Search(find="max-rate"):
+            raise UsageError("--into keeps searches for max-concurrency, and this is one for max-rate", hint="leave out --into")
+        case Probe(matrix=False):
+            raise UsageError("--into does nothing without --matrix", hint="agentload probe --help")
+        case _:
+            pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +150,7 @@ def simulation(study: Replay, place: Place, *, blocks: int | None = None) -> Pre
     """Lay a replay out in virtual time; *blocks* says into how many the trace is cut, of a run that is given more pairs step by step."""
     assert isinstance(study.servers, Virtual), study.servers
     arms = arms_of(study.servers.profile, study.servers.arms)
-    trace, refs = read_traces(study.traces, lenient=study.lenient, within=place.folder)
+    trace, refs = read_traces(study.traces, lenient=study.lenient)
     study = extended(study, traces=refs)
     slowness = _machines(study, arms)
     name = place.run or simulated_id(study, arms, trace_hash=trace_hash(refs))
@@ -175,7 +210,7 @@ def prepared(
 
 def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, ...], laid: Callable[[Trace, int], Trace]) -> Prepared:
     served = with_control(found, study.aa)
-    trace, refs = read_traces(study.traces, lenient=study.lenient, within=place.folder)
+    trace, refs = read_traces(study.traces, lenient=study.lenient)
     study = extended(study, traces=refs)
     trace = laid(trace, len(found))
     row = None if place.resume is None else began(place.database, place.resume)

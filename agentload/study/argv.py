@@ -1,14 +1,13 @@
 """A study as words of the command line, both ways.
 
-Each verb takes some kinds of studies, and their fields as options (`FORMS`). `built` makes a study of what was typed, whoever split the
-words; `argv` writes a study as the words that make it again, those of its fields that differ from a default.
+`built` makes a study of what was typed, whoever split the words; `argv` writes a study as the words that make it again, those of its
+fields that differ from a default.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -16,138 +15,19 @@ import msgspec
 
 from agentload.errors import UsageError
 from agentload.study.document import study, tag
-from agentload.study.fields import Flag, Part, flags
-from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
-from agentload.study.parts import Live, Load, TraceRef, Virtual
-from agentload.study.quantity import WORDS, Text, named, number, plain
+from agentload.study.fields import Flag
+from agentload.study.forms import FORMS, Form, form_of
+from agentload.study.kinds import Study
+from agentload.study.quantity import named, plain
 
 Typed: TypeAlias = Mapping[str, Any]
 """What was typed, by `Flag.name`: text, a list of it for what may be repeated, True or False for a switch."""
 
-MINUTES: Final = Text(
-    read=lambda text, option: 60 * number(text, option, unit="min"), write=lambda value: plain(value / 60), shown="<time>"
-)
 SWITCHES: Final = ("--concurrency",)
 """Options that choose between the studies of a verb and have no value."""
 PLAIN: Final = ("--dry-run", "--json", "--gate", "--print-study")
 """Options without a value that say nothing of a study."""
 _IDLE: Final = (None, False, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """One kind of study as a verb takes it."""
-
-    kind: type[Part]
-    servers: type[Part]
-    switch: str | None = None
-    """The option that asks for it; None: what the verb does without one."""
-    without: frozenset[str] = frozenset()
-    """Fields, or parts, that it has no options for."""
-    other: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What is other than the field says: name, help, default, by the field."""
-
-    def flags(self) -> Iterator[Flag]:
-        """List the options: what is positional, the servers', the others."""
-        servers = [replace(flag, path=("servers", *flag.path)) for flag in flags(self.servers)]
-        own = flags(self.kind)
-        for flag in (*(each for each in own if each.said.positional), *servers, *(each for each in own if not each.said.positional)):
-            if not self.without & {*flag.path}:
-                yield replace(flag, **self.other.get(flag.path[-1], {}))
-
-
-_LIVE_ONLY: Final = frozenset({"tokenizer", "request", "timeouts", "warmup", "aa", "on_dead", "workers", "keep_raw", "lenient"})
-_TRACE: Final = {
-    "option": "--trace",
-    "text": replace(WORDS, write=lambda refs: ",".join(each.path for each in refs)),
-    "default": (TraceRef(path="chat"),),
-    "help": "--concurrency: whose sessions run; several, separated by commas, as one mix.",
-}
-
-FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
-    "replay": (Form(kind=Replay, servers=Live),),
-    "simulate": (
-        Form(
-            kind=Replay,
-            servers=Virtual,
-            without=_LIVE_ONLY,
-            other={"slo": {"help": "--find, --capacity: limits in ms that a turn must hold: ttft=2000,tpot=50,turn=30000."}},
-        ),
-        Form(
-            kind=Search,
-            servers=Virtual,
-            switch="--find",
-            without=frozenset({"start", "machines"}),
-            other={
-                "trial_s": {
-                    "option": "--minutes",
-                    "help": "Virtual minutes that each load is tried for.",
-                    "text": MINUTES,
-                    "default": 900.0,
-                },
-                "slo": {"default": SLO},
-            },
-        ),
-    ),
-    "sweep": (
-        Form(kind=Sweep, servers=Live, switch="--contexts"),
-        Form(
-            kind=Search,
-            servers=Live,
-            switch="--concurrency",
-            without=frozenset({*Load.__struct_fields__, "find", "restarts"}) - {"wait_cap_s"},
-            other={
-                "traces": _TRACE,
-                "trial_s": {"option": "--seconds", "help": "--concurrency: length of each trial."},
-                "slo": {"help": "--concurrency: limits in ms: ttft=2000,tpot=50,turn=30000."},
-                "share": {"help": "--concurrency: share of the turns that must hold."},
-            },
-        ),
-    ),
-    "eval": (
-        Form(
-            kind=Ask,
-            servers=Live,
-            switch="--endpoints",
-            without=frozenset({"noise", "restarts"}),
-            other={"endpoints": {"help": "a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM]; the first is the reference."}},
-        ),
-        Form(
-            kind=Ask,
-            servers=Virtual,
-            switch="--profile",
-            without=frozenset({"noise", "machines", "own", "concurrency", "thinking_tokens", "tokenizer"}),
-            other={
-                "profile": {"help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."},
-                "arms": {"help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."},
-            },
-        ),
-    ),
-    "decide": (
-        Form(kind=Decide, servers=Live, switch="--endpoints", without=frozenset({"restarts"})),
-        Form(
-            kind=Decide,
-            servers=Virtual,
-            switch="--profile",
-            without=frozenset({"machines", "tokenizer"}),
-            other={
-                "profile": {"help": "Instead: a profile, all of it in virtual time, answers included."},
-                "arms": {"help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."},
-            },
-        ),
-    ),
-    "probe": (
-        Form(
-            kind=Probe,
-            servers=Live,
-            without=frozenset({"noise", "force", "launch", "restarts"}),
-            other={
-                "logs": {"help": "--matrix: folder for the servers' logs."},
-                "start_timeout_s": {"help": "--matrix: seconds until a server must be healthy."},
-            },
-        ),
-    ),
-}
 
 
 @cache
@@ -239,13 +119,6 @@ def split(words: Sequence[str]) -> tuple[str, Typed]:
         else:
             typed[flag.name] = value
     return verb, typed
-
-
-def form_of(made: Study) -> tuple[str, Form]:
-    """Return the verb that runs a study, and its form of it."""
-    return next(
-        (verb, form) for verb, forms in FORMS.items() for form in forms if (form.kind, form.servers) == (type(made), type(made.servers))
-    )
 
 
 def _words(rest: Sequence[str], known: Mapping[str, Flag]) -> Iterator[tuple[str | None, str]]:

@@ -12,9 +12,9 @@ import yaml
 
 from agentload.errors import UsageError
 from agentload.study.fields import SERVERS, Flag, Part, flags
+from agentload.study.forms import form_of
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
-from agentload.study.quantity import LONGEST
 
 VERSION: Final = 1
 MOST_BYTES: Final = 1 << 20
@@ -73,22 +73,27 @@ def read(document: object, *, at: str) -> Study:
 
 def study(fields: Mapping[str, Any], kind: type[Part], *, at: str = "", named: Mapping[tuple[str, ...], str] | None = None) -> Study:
     """Make a study of its fields; text stands for any quantity. Raises UsageError that calls a field by its option, where it is *named*."""
-    where = f"{at}: " if at else ""
-    names = named or {}
-    own = _servers(fields)
     try:
-        made = cast(Study, msgspec.convert(_quantities(own, kind, where), kind))
+        return _study(fields, kind, named or {})
+    except UsageError as error:
+        raise UsageError(f"{at}: {error.message}" if at else error.message, hint=error.hint) from error
+
+
+def _study(fields: Mapping[str, Any], kind: type[Part], names: Mapping[tuple[str, ...], str]) -> Study:
+    try:
+        made = cast(Study, msgspec.convert(_quantities(fields, kind), kind))
     except msgspec.ValidationError as error:
         found = _PLACE.search(str(error))
         place = found[1] if found else ""
         name = names.get(tuple(place.split(".")), place)
-        raise UsageError(f"{where}{name + ': ' if name else ''}{_PLACE.sub('', str(error))}", hint=None if named else SHOWN) from error
+        raise UsageError(f"{name + ': ' if name else ''}{_PLACE.sub('', str(error))}") from error
     for path, flag in fields_of(made):
-        flag.check(flag.value(made), f"{where}{names.get(path, '.'.join(path))}")
-    try:
-        return made.checked()
-    except UsageError as error:
-        raise UsageError(f"{where}{error.message}", hint=error.hint) from error
+        flag.check(flag.value(made), names.get(path, ".".join(path)))
+    for path, _ in unused(made):
+        verb, form = form_of(made)
+        taker = " ".join(("agentload", verb, *filter(None, (form.switch,))))
+        raise UsageError(f"{'.'.join(path)} is no option of `{taker}`, which runs this study", hint="leave it out")
+    return made.checked()
 
 
 def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
@@ -100,49 +105,44 @@ def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
         yield path, replace(flag, path=path)
 
 
-def _servers(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with the servers told apart: by a profile, or by endpoints."""
-    servers = fields.get("servers")
-    if not isinstance(servers, dict) or "kind" in servers:
-        return dict(fields)
-    return {**fields, "servers": {"kind": tag(Virtual if "profile" in servers else Live), **servers}}
+def unused(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
+    """Yield the fields, with their paths, that say what nobody reads: the verb that runs the study has no options for them."""
+    _, form = form_of(made)
+    return ((path, flag) for path, flag in fields_of(made) if form.without & {*path} and flag.value(made) != flag.default)
 
 
-def _read(flag: Flag, text: str, name: str, where: str) -> Any:  # noqa: ANN401  # of the field's type
-    try:
-        return flag.text.read(text, name)
-    except UsageError as error:
-        raise UsageError(f"{where}{error.message}", hint=error.hint) from error
-
-
-def _quantities(fields: Mapping[str, Any], kind: type[Part], where: str) -> dict[str, Any]:
-    """Return the fields with every quantity that is written as text read in its unit."""
+def _quantities(fields: Mapping[str, Any], kind: type[Part]) -> dict[str, Any]:
+    """Return the fields with the servers told apart, by a profile or by endpoints, and every quantity that is text read in its unit."""
     made: dict[str, Any] = _copied(fields)
-    servers = made.get("servers")
-    by = servers.get("kind") if isinstance(servers, dict) else None
-    parts: list[tuple[dict[str, Any], type[Part]]] = [(made, kind)]
-    if isinstance(servers, dict):
-        parts.append((servers, Virtual if by == tag(Virtual) else Live))
-    for root, part in parts:
-        for flag in flags(part):
-            holder: Any = root
-            for name in flag.path[:-1]:
-                holder = holder.get(name) if isinstance(holder, dict) else None
-            if not isinstance(holder, dict):
-                continue
-            name, value = flag.path[-1], holder.get(flag.path[-1])
-            if name == "traces":
-                listed = [value] if isinstance(value, str) else value
-                holder[name] = (
-                    [{"path": each} if isinstance(each, str) else each for each in listed] if isinstance(listed, list | tuple) else listed
-                )
-            elif isinstance(value, str) and flag.type is not str and not flag.choices:
-                holder[name] = _read(flag, value, ".".join(flag.path), where)
-            elif isinstance(value, dict) and flag.said.repeated:
-                holder[name] = {kind: _read(flag, each, name, where) if isinstance(each, str) else each for kind, each in value.items()}
-            elif name == "contexts" and isinstance(value, int) and 0 < value <= LONGEST:
-                holder[name] = (value,)
+    if isinstance(servers := made.get(SERVERS), dict):
+        servers.setdefault("kind", tag(Virtual if "profile" in servers else Live))
+        _read(servers, Virtual if servers["kind"] == tag(Virtual) else Live, f"{SERVERS}.")
+    _read(made, kind)
     return made
+
+
+def _read(root: dict[str, Any], part: type[Part], at: str = "") -> None:
+    """Read what is written as text in a part, and in the parts of it."""
+    for flag in flags(part):
+        holder: Any = root
+        for name in flag.path[:-1]:
+            holder = holder.get(name) if isinstance(holder, dict) else None
+        if not isinstance(holder, dict):
+            continue
+        name, value, place = flag.path[-1], holder.get(flag.path[-1]), f"{at}{'.'.join(flag.path)}"
+        if name == "contexts" and isinstance(value, list | tuple | int):
+            value = ",".join(map(str, [value] if isinstance(value, int) else value))
+        if name == "traces":
+            listed = [value] if isinstance(value, str) else value
+            holder[name] = (
+                [{"path": each} if isinstance(each, str) else each for each in listed] if isinstance(listed, list | tuple) else listed
+            )
+        elif isinstance(value, str) and flag.type is not str and not flag.choices:
+            holder[name] = flag.text.read(value, place)
+        elif isinstance(value, dict) and isinstance(flag.type, type) and issubclass(flag.type, Part):
+            _read(value, flag.type, f"{place}.")
+        elif isinstance(value, dict) and flag.said.repeated:
+            holder[name] = {kind: flag.text.read(each, place) if isinstance(each, str) else each for kind, each in value.items()}
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401  # what YAML holds

@@ -25,6 +25,8 @@ means and with how much patience (another value changes no figure)."""
 
 SERVERS: Final = "servers"
 """The part whose fields are listed apart: which it has depends on its kind."""
+BITS: Final = 64
+"""Of a whole number, its sign included: what the database holds."""
 _UNITS: Final[Mapping[str, Unit]] = {"_s": "s", "_ms": "ms", "_tokens": "tokens", "_share": "share", "share": "share"}
 _SUFFIX: Final = ("_per_s", "_s", "_ms", "_tokens")
 
@@ -48,8 +50,9 @@ class Option:
     repeated: tuple[str, ...] = ()
     """Kinds that a KIND=NUMBER option may be given for, once each."""
     ge: float | None = None
-    gt: float | None = None
+    gt: Literal[0] | None = None
     le: float | None = None
+    """Of a share, beside one of the others."""
     place: bool = False
     """It names a file, by a path that is relative to the file that the study lies in."""
     positional: bool = False
@@ -87,23 +90,30 @@ class Flag:
         return found
 
     def check(self, value: object, name: str) -> None:
-        """Raise UsageError, which calls the field by *name*, for a number that is out of bounds."""
-        said = self.said
+        """Raise UsageError, which calls the field by *name*, for a number in it that is out of bounds, and for an empty list."""
+        if value == () and self.default != ():
+            raise UsageError(f"{name} names at least one")
+        if isinstance(value, Part):
+            for flag in flags(type(value)):
+                flag.check(flag.value(value), f"{name}: {flag.path[-1]}")
         for each in value.values() if isinstance(value, dict) else (value,):
-            if not isinstance(each, int | float) or isinstance(each, bool):
-                continue
-            if not math.isfinite(each):
-                raise UsageError(f"{name} must be finite, got {each}")
-            if said.ge is not None and said.le is not None and not said.ge <= each <= said.le:
-                raise UsageError(f"{name} is a share between {said.ge:g} and {said.le:g}, got {each:g}")
-            if said.gt == 0 and said.le is not None and not 0 < each <= said.le:
-                raise UsageError(f"{name} is a share above 0 and at most {said.le:g}, got {each:g}")
-            if said.gt is not None and not each > said.gt:
-                raise UsageError(f"{name} must be {'positive' if not said.gt else f'above {said.gt:g}'}, got {each:g}")
-            if said.ge is not None and each < said.ge:
-                raise UsageError(f"{name} must be {f'>= {said.ge:g}' if said.ge else 'zero or more'}, got {each:g}")
-            if said.le is not None and each > said.le:
-                raise UsageError(f"{name} must be at most {said.le:g}, got {each:g}")
+            if isinstance(each, int | float) and not isinstance(each, bool):
+                self._check_number(each, name)
+
+    def _check_number(self, value: float, name: str) -> None:
+        said = self.said
+        if isinstance(value, int) and value.bit_length() >= BITS:
+            raise UsageError(f"{name} is a whole number of {BITS} bits, got {value}")
+        if not math.isfinite(value):
+            raise UsageError(f"{name} must be finite, got {value}")
+        if said.ge is not None and said.le is not None and not said.ge <= value <= said.le:
+            raise UsageError(f"{name} is a share between {said.ge:g} and {said.le:g}, got {value:g}")
+        if said.gt == 0 and said.le is not None and not 0 < value <= said.le:
+            raise UsageError(f"{name} is a share above 0 and at most {said.le:g}, got {value:g}")
+        if said.gt == 0 and value <= 0:
+            raise UsageError(f"{name} must be positive, got {value:g}")
+        if said.ge is not None and value < said.ge:
+            raise UsageError(f"{name} must be {f'>= {said.ge:g}' if said.ge else 'zero or more'}, got {value:g}")
 
     @property
     def is_switch(self) -> bool:

@@ -29,17 +29,17 @@ class TraceRef(Part, frozen=True):
 class Slo(Part, frozen=True):
     """What a turn must hold; None is no limit."""
 
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    turn_ms: float | None = None
+    ttft_ms: Annotated[float | None, option("Time to first token.", gt=0)] = None
+    tpot_ms: Annotated[float | None, option("Time per output token.", gt=0)] = None
+    turn_ms: Annotated[float | None, option("Turn latency.", gt=0)] = None
 
 
 class Burst(Part, frozen=True):
     """A rate that is *factor* times as high for the last *lasts_s* of every *every_s* seconds."""
 
-    factor: float
-    lasts_s: float
-    every_s: float
+    factor: Annotated[float, option("How many times as high.", gt=0)]
+    lasts_s: Annotated[float, option("Seconds of a burst.", gt=0)]
+    every_s: Annotated[float, option("Seconds from the start of a period to that of the next.", gt=0)]
 
 
 class Load(Part, frozen=True):
@@ -89,6 +89,9 @@ class Load(Part, frozen=True):
             raise UsageError("--speed changes the trace's own starts, which --sessions and --rate replace")
         if self.rate_per_s is None and (self.burst is not None or self.ramp_from_per_s):
             raise UsageError("--burst and --ramp-from shape an open loop", hint="--rate 0.5 --burst 5x10/60")
+        if self.burst is not None and self.burst.lasts_s >= self.burst.every_s:
+            written = quantity.BURST.write(self.burst)
+            raise UsageError(f"--burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '{written}'", hint="--burst 5x10/60")
         if self.rate_per_s is None and self.sessions is None and self.ramp_s:
             raise UsageError("--ramp needs a load to rise to", hint="--rate 0.5 --ramp 60, or --sessions 16 --ramp 60")
         return self
@@ -167,7 +170,9 @@ class Virtual(Part, frozen=True, tag_field="kind", tag="profile"):
     arms: Annotated[tuple[str, ...], option("Arms of the profile, such as bf16,fp8; all that have a latency when omitted.")] = ()
     machines: Annotated[
         dict[str, float],
-        option("Machines that the arms begin on, and how many times as long a step takes there: m1=1,m2=1.08.", text=quantity.FACTORS),
+        option(
+            "Machines that the arms begin on, and how many times as long a step takes there: m1=1,m2=1.08.", text=quantity.FACTORS, gt=0
+        ),
     ] = msgspec.field(default_factory=dict)
     noise: Annotated[bool, option("Scatter as real servers do.", name="--noise")] = True
 

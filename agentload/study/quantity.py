@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
@@ -34,24 +36,25 @@ class Text:
 def number(text: str, option: str, *, unit: Unit = "") -> float:
     """Return a number in *unit*; a suffix of its own is converted. Raises UsageError."""
     found = _NUMBER.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"{option} takes {_EXAMPLES[unit]}, got '{text}'")
-    value, suffix = float(found[1].replace("_", "")), found[2].lower()
-    if not suffix:
-        return value
+    value, suffix = (float(found[1].replace("_", "")), found[2].lower()) if found else (math.nan, "")
     match unit:
+        case _ if not suffix:
+            pass
         case "s" | "min" | "ms" if suffix in _SECONDS:
-            return value * _SECONDS[suffix] / _SECONDS[unit]
+            value = value * _SECONDS[suffix] / _SECONDS[unit]
         case "share" if suffix == "%":
-            return value / 100
+            value = value / 100
         case "points" if suffix in ("%", "pp"):
-            return value / 100
+            value = value / 100
         case "tokens" if suffix in _TOKENS:
-            return value * _TOKENS[suffix]
+            value = value * _TOKENS[suffix]
         case "" if suffix in _COUNTS:
-            return value * _COUNTS[suffix]
+            value = value * _COUNTS[suffix]
         case _:
-            raise UsageError(f"{option} takes {_EXAMPLES[unit]}, got '{text}'")
+            value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{option} takes {_EXAMPLES[unit]}, got '{text}'")
+    return value
 
 
 _EXAMPLES: Final[Mapping[Unit, str]] = {
@@ -67,18 +70,18 @@ _EXAMPLES: Final[Mapping[Unit, str]] = {
 
 def plain(value: float) -> str:
     """Write a number with as few digits as tell it from all others."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+    return str(int(value)) if isinstance(value, int) or (value == int(value) and abs(value) < 1e15) else repr(float(value))
 
 
 def whole(text: str, option: str, *, unit: Unit = "") -> int:
     """Return a whole number; `20k` is 20,000, of tokens 20,480. Raises UsageError."""
-    try:
+    with suppress(ValueError):
+        return int(text)  # a float has not the digits of every whole number
+    with suppress(UsageError):
         value = number(text, option, unit=unit)
-    except UsageError:
-        value = 0.5
-    if value != int(value):
-        raise UsageError(f"{option} takes a whole number such as {12 if unit != 'tokens' else '2048 or 2k'}, got '{text}'")
-    return int(value)
+        if value == int(value):
+            return int(value)
+    raise UsageError(f"{option} takes a whole number such as {12 if unit != 'tokens' else '2048 or 2k'}, got '{text}'")
 
 
 def lengths(text: str, option: str, *, least: int = 1) -> tuple[int, ...]:
@@ -119,14 +122,11 @@ def listed(tokens: tuple[int, ...]) -> str:
 def burst(text: str, option: str) -> dict[str, float]:
     """Read FACTORxSECONDS/EVERY. Raises UsageError."""
     found = _BURST.fullmatch(text.strip())
-    try:
-        factor = float(found[1]) if found else 0.0
-        lasts_s, every_s = (number(found[place], option, unit="s") for place in (2, 3)) if found else (0.0, 0.0)
-    except (UsageError, ValueError):
-        factor, lasts_s, every_s = 0.0, 0.0, 0.0
-    if not (factor > 0 and 0 < lasts_s < every_s):
-        raise UsageError(f"{option} is FACTORxSECONDS/EVERY with fewer seconds than every, got '{text}'", hint=f"{option} 5x10/60")
-    return {"factor": factor, "lasts_s": lasts_s, "every_s": every_s}
+    with suppress(UsageError):
+        if found is not None:
+            lasts_s, every_s = (number(found[place], option, unit="s") for place in (2, 3))
+            return {"factor": number(found[1], option), "lasts_s": lasts_s, "every_s": every_s}
+    raise UsageError(f"{option} is FACTORxSECONDS/EVERY with fewer seconds than every, got '{text}'", hint=f"{option} 5x10/60")
 
 
 def limits(text: str, option: str) -> dict[str, float]:

@@ -9,12 +9,11 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, UsageError
 from agentload.model.metrics import ClockStart, clock_start
 from agentload.model.rows import RunRow
 from agentload.study.argv import built, split
 from agentload.study.change import extended
-from agentload.study.document import read
 from agentload.study.fields import Part
 from agentload.study.kinds import Replay, Search, Study, Sweep
 from agentload.study.parts import Burst, Live, Load, Servers, Slo, TraceRef, Virtual
@@ -69,7 +68,11 @@ def study_of(run: RunRow) -> Study | None:
 def stored(study: str | None, *, command: str, options: str, design: str | None = None, seed: int = 0) -> Study | None:
     """Return the study of a run: as it is stored, or, of an older version, as its command and its options tell; None where they do not."""
     if study is not None:
-        return read(_known(json.loads(study), Study), at="the run's study")
+        try:
+            found: Study = msgspec.convert(_known(json.loads(study), Study), Study)  # as it ran, though it may be refused today
+            return found
+        except msgspec.ValidationError as error:
+            raise UsageError(f"the run's study: {error}", hint="read the database with the agentload that wrote it") from error
     try:
         return built(*split(shlex.split(command)[1:]))
     except (AgentloadError, ValueError):
@@ -85,7 +88,7 @@ def _known(said: Any, hint: Any) -> Any:  # noqa: ANN401  # JSON, and a type
     if part is None:
         return said
     hints = get_type_hints(part)
-    return {name: _known(value, hints.get(name)) for name, value in said.items() if name in hints or name in ("study", "kind")}
+    return {name: _known(value, hints.get(name)) for name, value in said.items() if name in hints or name == "kind"}
 
 
 def clock_start_of(study: Study | None) -> ClockStart:

@@ -10,15 +10,14 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from agentload.builtin import HERE, find
 from agentload.endpoints.endpoint import without_user
-from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError, UsageError
 from agentload.report.policy import Setting, check_finite, parse, read_policy
+from agentload.run.files import located
 from agentload.study.change import extended
 from agentload.study.document import study
 from agentload.study.kinds import Replay
-from agentload.study.parts import KINDS, Live, TraceRef
+from agentload.study.parts import KINDS, Live
 from agentload.watch.levels import NOISE
 from agentload.watch.schedule import Schedule, check
 
@@ -60,7 +59,7 @@ class Job:
 
     name: str
     study: Replay
-    """What is played: its trace is found, and its arms file lies, where the jobs file says."""
+    """What is played, with its files as they lie beside the jobs file."""
     schedule: Schedule
     budget: Budget = field(default_factory=Budget)
     setting: Setting = field(default_factory=Setting)
@@ -75,8 +74,6 @@ class Job:
     keep_runs: int | None = None
     """Delete calls of older runs; their place in the history stays."""
     notify: Notify = field(default_factory=Notify)
-    folder: Path = HERE
-    """Where the jobs file lies: its paths, and names of traces, are those there."""
     spec: str = "{}"
     """The job as JSON, as it was written."""
 
@@ -134,7 +131,6 @@ def job(name: str, content: object, *, at: Path) -> Job:
         control=said.control,
         keep_runs=said.retention.runs,
         notify=said.notify,
-        folder=at.parent,
         spec=msgspec.json.encode(content).decode(),
     )
 
@@ -148,13 +144,15 @@ def _parted(content: object) -> tuple[object, dict[str, Any]]:
     played = {name: value for name, value in content.items() if name in names}
     asked = {name: value for name, value in content.items() if name in servers}
     own = {name: value for name, value in content.items() if name not in names | servers}
-    named = played.get("servers")
-    return own, {**played, "servers": {**(named if isinstance(named, dict) else {}), **asked}}
+    named = played.get("servers", {})
+    return own, {**played, "servers": {**named, **asked} if isinstance(named, dict) else named}
 
 
 def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
     """Return the study of a job, with its files as they lie beside the jobs file. Raises UsageError."""
     servers, load = played["servers"], played.get("load")
+    if not isinstance(servers, dict):
+        raise UsageError(f"{where}: servers: Expected `object`, got `{type(servers).__name__}`")
     if not played.get("traces") or not servers.get("endpoints"):
         missing = "endpoints" if played.get("traces") else "traces"
         raise UsageError(
@@ -168,19 +166,15 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
     if isinstance(load := played.get("load"), dict) and {"sessions", "rate_per_s"} & load.keys():
         # Older versions took no notice of a speed beside them.
         played = {**played, "load": {name: value for name, value in load.items() if name != "speed"}}
-    made = study(played, Replay, at=where)
+    made = located(study(played, Replay, at=where), at.parent)
     assert isinstance(made, Replay), made
     endpoints = str(servers["endpoints"])
     if without_user(endpoints) != endpoints:
         raise UsageError(f"{where}: endpoints holds a password, and jobs are stored", hint="name an arms file, with key_env or header_env")
-    return extended(
-        made,
-        traces=tuple(TraceRef(path=_trace(at, each.path), sha256=each.sha256) for each in made.traces),
-        endpoints=str(beside(at, endpoints)) if is_arms_file(endpoints) else endpoints,
-        on_dead="stop",
-        # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
-        force=True,
-    )
+    if played.get("on_dead", "stop") != "stop":
+        raise UsageError(f"{where}: on_dead is stop: what follows a server's death is the next execution", hint="leave it out")
+    # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
+    return extended(made, on_dead="stop", force=True)
 
 
 def _waits(said: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
@@ -217,6 +211,7 @@ def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
     wrong = {
         "metrics names at least one, each once": not said.metrics or len(set(said.metrics)) < len(said.metrics),
         "pairs must be >= 3: fewer have no interval": study.pairs < 3,
+        "swap exchanges the arms alone: it goes with control: false": study.swap and said.control,
         "budget.calls must be >= 1": said.budget.calls is not None and said.budget.calls < 1,
         "budget.minutes must be positive": said.budget.minutes <= 0,
         "budget.usd must be positive": said.budget.usd is not None and said.budget.usd <= 0,
@@ -238,15 +233,6 @@ def _path(at: Path, text: object) -> Path:
     if not isinstance(text, str):
         raise TypeError(f"Expected `str | null`, got `{type(text).__name__}`")
     return beside(at, text)
-
-
-def _trace(at: Path, text: str) -> str:
-    """Return a trace that lies beside the jobs file by its absolute path, any other by its name."""
-    try:
-        found = find("traces", text, within=at.parent)
-    except AgentloadError:  # the execution says so
-        return text
-    return str(found.resolve()) if found.is_relative_to(at.parent) else text
 
 
 def _setting(policy: str | dict[str, Any] | None, *, at: Path, where: str) -> Setting:

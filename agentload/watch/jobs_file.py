@@ -73,7 +73,7 @@ def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
     if name in entries:
         raise AgentloadError(f"{path}: there is a job '{name}'", hint=f"edit the file, or: agentload watch remove {name}")
     added = job(name, dict(entry), at=path.resolve())
-    _check_files(added, entry, at=path)  # now, not in the night
+    _check_files(added, at=path)  # now, not in the night
     whole = {**content, "jobs": {**entries, name: dict(entry)}}
     block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
     longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(f"  {line}\n" for line in block.splitlines())
@@ -82,16 +82,17 @@ def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
     return added
 
 
-def _check_files(added: Job, entry: Mapping[str, Any], *, at: Path) -> None:
+def _check_files(added: Job, *, at: Path) -> None:
+    folder = at.resolve().parent
     for trace in added.traces:
+        said = os.path.relpath(trace, folder) if Path(trace).is_absolute() else trace
         try:
-            find("traces", trace, within=added.folder)
+            find("traces", said, within=folder)
         except AgentloadError as error:
-            raise AgentloadError(error.message, hint=_meant(trace, at) or error.hint) from error
+            raise AgentloadError(error.message, hint=_meant(said, at) or error.hint) from error
     if is_arms_file(added.endpoints) and not Path(added.endpoints).is_file():
-        raise AgentloadError(
-            f"no arms file '{added.endpoints}'", hint=_meant(entry["endpoints"], at) or "agentload endpoints init writes one"
-        )
+        meant = _meant(os.path.relpath(added.endpoints, folder), at)
+        raise AgentloadError(f"no arms file '{added.endpoints}'", hint=meant or "agentload endpoints init writes one")
 
 
 def _meant(text: str, at: Path) -> str | None:

@@ -82,13 +82,15 @@ def _named(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def _at_home(entry: dict[str, Any], jobs: Jobs, job: Job, carried: Mapping[Path, str]) -> dict[str, Any]:
-    """Name files as a pod sees them, and have notices written beside the database: where the jobs file is, nobody may write."""
+    """Name files as a pod sees them, and have notices and logs written beside the database: where the jobs file is, nobody may write."""
     known = brought(jobs)
     files = {key: carried.get(beside(jobs.path, text), text) for key, text in _files(entry).items()}
     changed: dict[str, Any] = {
         **files,
         "traces": [known.get(Path(each), said) for each, said in zip(job.traces, entry["traces"], strict=True)],
     }
+    if entry.get("launch"):
+        changed["logs"] = str(PurePosixPath(HOME) / entry.get("logs", "logs"))
     if said := entry.get("notify"):
         changed["notify"] = {key: str(PurePosixPath(HOME) / value) if key in FILES and value else value for key, value in said.items()}
     return {**entry, **changed}

@@ -110,7 +110,7 @@ def play(job: Job, *, run: str, database: Path, is_controlled: bool, notice: Cal
     scatter = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")
     with contextlib.ExitStack() as stack:
         with _ours():
-            place = Place(database=database, run=run, folder=job.folder)
+            place = Place(database=database, run=run)
             made = stack.enter_context(prepared(study, place, laid=lambda trace, arms: cut(trace, job, arms), scatter=scatter))
             playing = made.playing
             assert isinstance(playing, Playing), playing
@@ -137,7 +137,7 @@ def _watched(playing: Playing, arms: tuple[str, ...], bound: Limit, price: float
 
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, stopped, f"stopped by {name.name}")
-        loop.call_later(bound.seconds, stopped, bound.told)
+        loop.call_at(started_s + bound.seconds, stopped, bound.told)  # a run may have several parts, each with a loop of its own
         yield
 
     started_s, ended = time.monotonic(), None

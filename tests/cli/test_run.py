@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentload.errors import TraceError, UsageError
-from agentload.model.rows import CallRow
+from agentload.model.rows import CallRow, RunRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.store import journal
 from agentload.store.places import journals
@@ -15,6 +15,7 @@ from agentload.tracefile import write
 from tests.cli.verbs import agentload
 
 SIMULATED = "simulate tiny.jsonl --profile llama-3.1-8b-h100 --arms bf16,fp8 --pairs 2 --sessions 2"
+SEARCHED = "simulate tiny.jsonl --profile llama-3.1-8b-h100 --arms bf16 --find max-rate --slo ttft=500"
 EMULATED = "replay tiny.jsonl --endpoints emulated:llama-3.1-8b-h100/bf16 --pairs 2 --sessions 2 --wait-cap user=0"
 
 
@@ -66,7 +67,8 @@ def test_paths_of_a_study_are_relative_to_its_file(here: Path, capsys: pytest.Ca
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     agentload(f"run ../{study.name} --run-id r --db x.duckdb")
-    assert written("x.duckdb", "r")
+    (run,) = (row for path in journals(Path("x.duckdb"), "r") for row in journal.read(path) if isinstance(row, RunRow))
+    assert run.command.startswith("agentload simulate ../tiny.jsonl ")
 
 
 def test_a_trace_that_holds_something_else_than_the_study_says_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +98,8 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
     [
         (EMULATED, "--into RUN", "--into keeps sweeps, searches, questions and probes beside a run, and this is a replay"),
         (SIMULATED, "--into RUN", "--into does nothing without --find"),
-        (SIMULATED, "--resume RUN", "--resume goes on with a replay on servers, or with questions"),
+        (SEARCHED, "--into RUN", "--into keeps searches for max-concurrency, and this is one for max-rate"),
+        (SIMULATED, "--resume RUN", "--resume goes on with a replay on servers, with questions to them"),
         ("sweep --contexts 1k --endpoints emulated:llama-3.1-8b-h100", "--resume RUN", "--resume goes on with a replay on servers"),
         ("probe --endpoints emulated:llama-3.1-8b-h100", "--into RUN", "--into does nothing without --matrix"),
         ("probe --endpoints emulated:llama-3.1-8b-h100", "--run-id r", "--run-id names a run, and a probe is none"),

@@ -11,6 +11,7 @@ from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document, endpoints_of
 from agentload.matrix.steps import Estimate
 from agentload.study.argv import argv, built, split
+from agentload.study.document import parse, yaml_text
 from agentload.study.kinds import Sweep
 from agentload.study.parts import Live
 from tests.matrix.files import model_folder, parts_of
@@ -18,6 +19,15 @@ from tests.matrix.files import model_folder, parts_of
 ALL = """
 measure: {pairs: 4, contexts: 1k..4k, concurrency: {slo: tpot=50}, accuracy: {items: 40}, isolation: true, aa: true, waits: {user: 1}}
 """
+
+
+def test_what_is_said_of_the_servers_is_said_in_the_files_of_the_steps_that_use_it(tmp_path: Path) -> None:
+    (part,) = parts_of("models: {a: {serve: org/a, windows: false}}" + ALL.replace("{pairs", "{noise: false, force: true, pairs"), tmp_path)
+    studies = [step.study for step in part.steps if step.study is not None]
+    assert [parse(yaml_text(study), at="x") for study in studies] == studies
+    servers = {step.kind: step.study.servers for step in part.steps if step.study is not None}
+    assert {kind for kind, asked in servers.items() if not asked.noise} == {"replay", "context", "concurrency"}
+    assert {kind for kind, asked in servers.items() if isinstance(asked, Live) and asked.force} == {*servers} - {"isolation"}
 
 
 def test_an_arm_that_skips_windows_is_for_models_that_have_some(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ from agentload.matrix import measure
 from agentload.matrix import read as form
 from agentload.model.profile import Price
 from agentload.report import policy
-from agentload.study.argv import FORMS, MINUTES, options
+from agentload.study.argv import options
+from agentload.study.forms import FORMS, MINUTES
 from agentload.study.kinds import Ask, Replay, Search, Sweep
 from agentload.study.parts import Live, Load
 from agentload.tasks import catalog as tasks

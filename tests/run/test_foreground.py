@@ -43,7 +43,7 @@ def test_a_run_that_the_database_does_not_have_is_an_error_and_a_stopped_one_sta
 def test_what_makes_timings_void_is_said(monkeypatch: pytest.MonkeyPatch, *, clock_steps: int) -> None:
     facts = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=clock_steps, largest_step_ns=0)
     ended = Played(run_id="r1", health=Monitor().health(facts), was_stopped=False)
-    monkeypatch.setattr(foreground, "played_in_stages", lambda *_: ended)
+    monkeypatch.setattr(foreground, "played", lambda *_: ended)
     made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), Path("x.duckdb"))
     said: list[str] = []
     foreground.measure(Prepared(playing=made, cost=cost(made.plan)), Place(), Audience(notice=said.append))

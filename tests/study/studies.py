@@ -6,8 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agentload.study.argv import FORMS, Form, Typed, built
+from agentload.study.argv import Typed, built
 from agentload.study.fields import Flag
+from agentload.study.forms import FORMS, Form
 from agentload.study.kinds import Study
 
 _NAMES = st.text("abcdefgh-./:=_ 'é", min_size=1, max_size=12).filter(lambda text: text.strip() == text and not text.startswith("-"))

@@ -8,8 +8,9 @@ from hypothesis import given
 from agentload.errors import UsageError
 from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
 from agentload.model.plan import Load as Planned
-from agentload.study.argv import FORMS, argv, built, command, options, split
+from agentload.study.argv import argv, built, command, options, split
 from agentload.study.change import differences
+from agentload.study.forms import FORMS
 from agentload.study.kinds import Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 from tests.study.studies import studies
@@ -66,6 +67,14 @@ def test_options_describe_the_shape_of_a_load(options: str, arrivals: Arrivals) 
     assert made.load.planned() == Planned(arrivals=arrivals)
 
 
+@pytest.mark.parametrize("seed", [9007199254740993, -9007199254740993, 2**63 - 1])
+def test_a_whole_number_is_read_and_written_to_its_last_digit(seed: int) -> None:
+    made = read(f"replay rag --endpoints e --seed={seed}")
+    assert isinstance(made, Replay)
+    assert made.seed == seed
+    assert argv(made)[-2:] == ("--seed", str(seed))
+
+
 def test_a_verb_with_two_kinds_of_studies_makes_the_one_that_is_asked_for() -> None:
     assert isinstance(read("sweep --contexts 1k,2k --endpoints e"), Sweep)
     live = read("sweep --concurrency --endpoints e")
@@ -96,29 +105,26 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ("replay rag --endpoints e --restarts 3", "--restarts does nothing without --launch"),
         ("replay rag --endpoints e --pairs 0", "--pairs must be >= 1, got 0"),
         ("replay rag --endpoints e --pairs x", "--pairs takes a whole number such as 12, got 'x'"),
+        ("replay rag --endpoints e --pairs 1e400", "--pairs takes a whole number such as 12, got '1e400'"),
+        ("replay rag --endpoints e --seed 9223372036854775808", "--seed is a whole number of 64 bits, got 9223372036854775808"),
+        ("replay rag --endpoints e --rate 1e400", "--rate takes a number, got '1e400'"),
+        ("replay rag --endpoints e --duration 1e308h", "--duration takes a time such as 90, 90s or 1.5m, got '1e308h'"),
         ("replay rag --endpoints e --rate 0", "--rate must be positive, got 0"),
         ("replay rag --endpoints e --cancel-share 3", "--cancel-share is a share between 0 and 1, got 3"),
         ("replay rag --endpoints e --duration 5x", "--duration takes a time such as 90, 90s or 1.5m, got '5x'"),
         ("replay rag --endpoints e --wait-cap foo=3", "--wait-cap: kinds are user, tool and schedule, numbers are >= 0; got 'foo=3'"),
-        (
-            "replay rag --endpoints e --rate 1 --burst 5x60/10",
-            "--burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '5x60/10'",
-        ),
         ("replay rag --endpoints e --sessions 0", "--sessions must be >= 1, got 0"),
         ("replay rag --endpoints e --ramp 5", "--ramp needs a load to rise to"),
         ("replay rag --endpoints e --sessions 2 --ramp-from 1", "--ramp-from does nothing without --ramp"),
         ("replay rag --endpoints e --sessions 2 --ramp 5 --ramp-from 1", "--burst and --ramp-from shape an open loop"),
         ("replay rag --endpoints e --burst 5x10/60", "--burst does nothing without --rate"),
         ("replay rag --endpoints e --rate 1 --burst 5x10", f"{BURST} '5x10'"),
-        (
-            "replay rag --endpoints e --rate 1 --burst 5x90/60",
-            f"{BURST} '5x90/60'",
-        ),
-        ("replay rag --endpoints e --rate 1 --burst 0x1/2", f"{BURST} '0x1/2'"),
-        (
-            "replay rag --endpoints e --rate 1 --burst 1.2.3x1/2",
-            f"{BURST} '1.2.3x1/2'",
-        ),
+        ("replay rag --endpoints e --rate 1 --burst 5x90/60", f"{BURST} '5x90/60'"),
+        ("replay rag --endpoints e --rate 1 --burst 0x1/2", "--burst: factor must be positive, got 0"),
+        ("replay rag --endpoints e --rate 1 --burst 1.2.3x1/2", f"{BURST} '1.2.3x1/2'"),
+        ("replay rag --endpoints e --capacity 3 --slo ttft=-2s", "--slo: ttft_ms must be positive, got -2000"),
+        ("simulate rag --profile p --machines a=1e400", "--machines takes NAME=FACTOR, got 'a=1e400'"),
+        ("simulate rag --profile p --machines a=1,b=-1", "--machines takes NAME=FACTOR, got 'b=-1'"),
         ("replay rag --endpoints e --rate 1 --ramp -1", "--ramp must be zero or more, got -1"),
         ("replay rag --endpoints e --duration 0", "--duration must be positive, got 0"),
         (
@@ -137,6 +143,7 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ("simulate rag --profile p --find max-rate --slo tpot=quick", "--slo takes NAME=MS, got 'tpot=quick'"),
         ("simulate rag --profile p --find max-rate --share 2", "--share is a share above 0 and at most 1, got 2"),
         ("simulate rag --profile p --slo tpot=3", "--slo does nothing without --find or --capacity"),
+        ("eval --endpoints e --tasks ,", "--tasks names at least one"),
         ("probe --endpoints e --graphs", "--graphs does nothing without --matrix"),
         ("report x", "'report' runs no study"),
     ],

@@ -5,10 +5,15 @@ from hypothesis import given
 
 from agentload.errors import UsageError
 from agentload.study.document import json_text, parse, yaml_text
-from agentload.study.kinds import Replay, Study
+from agentload.study.kinds import Ask, Replay, Study, Sweep
 from agentload.study.parts import Burst, Live, Load, Slo, TraceRef
 from tests.study.studies import studies
 
+SIMULATED = "study: 1\nkind: replay\ntraces: rag\n"
+ASKED = "study: 1\nkind: ask\nservers: {endpoints: e}\n"
+SWEPT = "study: 1\nkind: sweep\nservers: {endpoints: e}\n"
+SEARCHED = "study: 1\nkind: search\ntraces: rag\n"
+UNUSED = "is no option of `agentload"
 HEAD = "study: 1\nkind: replay\ntraces: rag\nservers: {endpoints: e}\n"
 
 
@@ -20,7 +25,7 @@ def test_a_study_that_is_written_is_read_again(study: Study) -> None:
 
 def test_people_write_quantities_as_they_type_them() -> None:
     load = "{rate_per_s: 2, ramp_s: 5m, burst: 5x10/60, wait_cap_s: {user: 2m}, max_calls: 2k, cancel_share: 3%}"
-    text = f"{HEAD}pairs: 12\nload: {load}\nslo: tpot=50\n"
+    text = f"{HEAD}pairs: 12\nload: {load}\nslo: {{ttft_ms: 2s, tpot_ms: 50}}\n"
     assert parse(text, at="a.yaml") == Replay(
         traces=(TraceRef(path="rag"),),
         servers=Live(endpoints="e"),
@@ -33,8 +38,31 @@ def test_people_write_quantities_as_they_type_them() -> None:
             max_calls=2000,
             cancel_share=0.03,
         ),
-        slo=Slo(tpot_ms=50.0),
+        slo=Slo(ttft_ms=2000.0, tpot_ms=50.0),
     )
+    assert parse(f"{HEAD}load: {{rate_per_s: 2, burst: {{factor: 5, lasts_s: 10s, every_s: 1m}}}}", at="a.yaml") == Replay(
+        traces=(TraceRef(path="rag"),),
+        servers=Live(endpoints="e"),
+        load=Load(rate_per_s=2.0, burst=Burst(factor=5.0, lasts_s=10.0, every_s=60.0)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("contexts", "tokens"),
+    [
+        ("[8k, 4096, 8k]", (4096, 8192)),
+        ("[4k..16k, 100k]", (4096, 8192, 16384, 102400)),
+        ("[5000, 300]", (300, 5000)),
+        ("4k..16k", (4096, 8192, 16384)),
+        ("8k", (8192,)),
+        ("2048", (2048,)),
+    ],
+)
+def test_lengths_are_read_from_text_a_number_or_a_list_and_ordered(contexts: str, tokens: tuple[int, ...]) -> None:
+    for kind in ("sweep", "ask"):
+        made = parse(f"study: 1\nkind: {kind}\nservers: {{endpoints: e}}\ncontexts: {contexts}\n", at="a.yaml")
+        assert isinstance(made, Sweep | Ask)
+        assert made.contexts == tokens
 
 
 def test_all_defaults_are_written_out() -> None:
@@ -54,6 +82,7 @@ def test_all_defaults_are_written_out() -> None:
         (HEAD + "pairz: 3", "a.yaml: Object contains unknown field `pairz`"),
         (HEAD + "load: {bogus: 3}", "a.yaml: load: Object contains unknown field `bogus`"),
         (HEAD + "pairs: 0", "a.yaml: pairs must be >= 1, got 0"),
+        (HEAD + "pairs: 1" + 400 * "0", "a.yaml: pairs is a whole number of 64 bits, got 1000"),
         (HEAD + "pairs: [3]", "a.yaml: pairs: Expected `int`, got `array`"),
         (HEAD + "load: {ramp_s: 5x}", "a.yaml: load.ramp_s takes a time such as 90, 90s or 1.5m, got '5x'"),
         (HEAD + "load: {sessions: 1, rate_per_s: 3}", "a.yaml: --sessions (closed loop) and --rate (open loop) exclude each other"),
@@ -61,6 +90,31 @@ def test_all_defaults_are_written_out() -> None:
         (HEAD + "load: {wait_cap_s: {lunch: 3}}", "a.yaml: load.wait_cap_s: Invalid enum value 'lunch'"),
         (HEAD + "load: {wait_scale: {user: -0.1}}", "a.yaml: load.wait_scale must be zero or more, got -0.1"),
         (HEAD + "load: {wait_cap_s: {user: -3s}}", "a.yaml: load.wait_cap_s must be zero or more, got -3"),
+        (HEAD + "load: {rate_per_s: 1, burst: {factor: 0, lasts_s: 1, every_s: 2}}", "a.yaml: load.burst: factor must be positive, got 0"),
+        (HEAD + "load: {rate_per_s: 1, burst: {factor: 2, lasts_s: 1, every_s: 0}}", "a.yaml: load.burst: every_s must be positive, got 0"),
+        (
+            HEAD + "load: {rate_per_s: 1, burst: {factor: 2, lasts_s: 2s, every_s: 2}}",
+            "a.yaml: --burst is FACTORxSECONDS/EVERY with fewer seconds than every, got '2x2/2'",
+        ),
+        (HEAD + "load: {rate_per_s: 1, burst: {lasts_s: 5x}}", "a.yaml: load.burst.lasts_s takes a time such as 90, 90s or 1.5m, got '5x'"),
+        (HEAD + "slo: {ttft_ms: .nan}", "a.yaml: slo: ttft_ms must be finite, got nan"),
+        (HEAD + "slo: {tpot_ms: 0}", "a.yaml: slo: tpot_ms must be positive, got 0"),
+        (SIMULATED + "servers: {profile: p, machines: {m1: -1}}", "a.yaml: servers.machines must be positive, got -1"),
+        (SIMULATED + "servers: {profile: p, machines: {m1: .nan}}", "a.yaml: servers.machines must be finite, got nan"),
+        (SIMULATED + "servers: {profile: p}\ntraces: []", "a.yaml: traces names at least one"),
+        (ASKED + "tasks: []", "a.yaml: tasks names at least one"),
+        (ASKED + "contexts: []", "a.yaml: contexts: '' is no length of 1 to 16,777,216 tokens"),
+        (ASKED + "contexts: [4k, 0]", "a.yaml: contexts: '0' is no length of 1 to 16,777,216 tokens"),
+        (ASKED + "contexts: [true]", "a.yaml: contexts: 'True' is no length of 1 to 16,777,216 tokens"),
+        (ASKED + "contexts: {a: 1}", "a.yaml: contexts: Expected `array`, got `object`"),
+        (SWEPT + "contexts: [5, 3]", "a.yaml: contexts: '5' is no length of 64 to 16,777,216 tokens"),
+        (SIMULATED + "servers: {profile: p}\nworkers: 2", f"a.yaml: workers {UNUSED} simulate`, which runs this study"),
+        (SIMULATED + "servers: {profile: p}\ntimeouts: {idle_timeout_s: 3}", f"a.yaml: timeouts.idle_timeout_s {UNUSED} simulate`"),
+        (SEARCHED + "servers: {profile: p, machines: {m1: 2}}\nslo: tpot=50", f"a.yaml: servers.machines {UNUSED} simulate --find`"),
+        (SEARCHED + "servers: {endpoints: e}\nfind: max-rate", f"a.yaml: find {UNUSED} sweep --concurrency`"),
+        (SEARCHED + "servers: {endpoints: e}\nload: {sessions: 3}", f"a.yaml: load.sessions {UNUSED} sweep --concurrency`"),
+        ("study: 1\nkind: ask\nservers: {endpoints: e, restarts: 2}", f"a.yaml: servers.restarts {UNUSED} eval`"),
+        ("study: 1\nkind: probe\nservers: {endpoints: e, force: true}", f"a.yaml: servers.force {UNUSED} probe`"),
         (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
     ],
 )

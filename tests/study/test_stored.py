@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentload.errors import UsageError
 from agentload.model.metrics import ClockStart
 from agentload.model.plan import Budget, Burst, ClosedLoop, Load, OpenLoop, Recorded, WaitScale
 from agentload.study.document import builtins, json_text
-from agentload.study.kinds import Replay, Search, Study, Sweep
+from agentload.study.kinds import Ask, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Slo, TraceRef, Virtual
 from agentload.study.parts import Load as StudiedLoad
 from agentload.study.stored import Notes, clock_start_of, notes, stored
@@ -108,6 +109,23 @@ def test_what_a_newer_version_wrote_besides_leaves_the_rest_of_a_stored_study_re
     said = builtins(virtual)
     said["servers"]["added"] = 1
     assert stored(json.dumps(said), command="", options="{}") == virtual
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Replay(traces=RAG, servers=Virtual(profile="p", machines={"m1": -1.0}), workers=2),
+        Ask(servers=Live(endpoints="e", noise=False), contexts=(8192, 4096)),
+    ],
+)
+def test_a_study_that_is_stored_is_read_as_it_ran_though_it_is_refused_today(made: Study) -> None:
+    assert stored(json_text(made), command="", options="{}") == made
+
+
+def test_a_stored_study_that_this_version_cannot_read_is_an_error_that_names_the_field() -> None:
+    text = json_text(Replay(traces=RAG, servers=LIVE)).replace('"cold"', '"tepid"')
+    with pytest.raises(UsageError, match=r"the run's study: Invalid enum value 'tepid' - at `\$\.cache`"):
+        stored(text, command="", options="{}")
 
 
 @pytest.mark.parametrize(

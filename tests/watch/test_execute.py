@@ -106,6 +106,16 @@ def test_a_database_that_cannot_be_asked_for_the_alarms_of_before_costs_no_notic
     assert ledger.stored_alarms(tmp_path / "watch.duckdb", "nightly") == told[-1].alarms
 
 
+def test_arms_that_change_machines_are_asked_on_the_machine_that_is_stored(tmp_path: Path) -> None:
+    database = tmp_path / "watch.duckdb"
+    swapped = extended(on("emulated:gpt-oss-20b-h100/bf16+fp8"), pairs=4, swap=True)
+    done = execute(replace(JOB, study=swapped, budget=Budget(calls=24, minutes=2)), database, notice=unheard).execution
+    assert done.outcome in PLAYED, done.detail.reason
+    with reading(database) as connection:
+        where = connection.execute("SELECT DISTINCT leg, arm, machine FROM blocks ORDER BY leg, arm").fetchall()
+    assert where == [(1, "bf16", "m1"), (1, "fp8", "m2"), (2, "bf16", "m2"), (2, "fp8", "m1")]
+
+
 def priced(folder: Path, url: str) -> str:
     arms = folder / "arms.yaml"
     arms.write_text(f"arms: {{prod: {{url: {url}, price_per_hour: 3.6, gpus: 2}}}}\n")

@@ -25,7 +25,7 @@ def test_an_entry_that_says_the_least_means_this(tmp_path: Path) -> None:
         name="nightly",
         study=Replay(
             traces=(TraceRef(path="demo-rag"),),
-            servers=Live(endpoints="a=http://h:1/v1", model=None, api_key_env=None, force=True),
+            servers=Live(endpoints="a=http://h:1/v1", model=None, api_key_env=None, force=True, logs=str(tmp_path / "logs")),
             pairs=6,
             load=StudiedLoad(),
             seed=0,
@@ -40,7 +40,6 @@ def test_an_entry_that_says_the_least_means_this(tmp_path: Path) -> None:
         control=True,
         keep_runs=None,
         notify=Notify(digest=None, junit=None, prometheus=None, webhook_env=None, always=False),
-        folder=tmp_path,
         spec=json.dumps(LEAST, separators=(",", ":")),
     )
 
@@ -69,7 +68,7 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
         name="nightly",
         study=Replay(
             traces=(TraceRef(path=str(tmp_path / "mine.jsonl")), TraceRef(path="demo-chat")),
-            servers=Live(endpoints=str(tmp_path / "arms.yaml"), model="m", api_key_env="KEY", force=True),
+            servers=Live(endpoints=str(tmp_path / "arms.yaml"), model="m", api_key_env="KEY", force=True, logs=str(tmp_path / "logs")),
             pairs=4,
             load=StudiedLoad(sessions=8, max_in_flight=4, wait_cap_s={"user": 5.0}, wait_scale={"tool": 0.5}),
             seed=7,
@@ -84,7 +83,6 @@ def test_an_entry_that_says_all_means_all_of_it(tmp_path: Path) -> None:
         control=False,
         keep_runs=9,
         notify=Notify(digest=tmp_path / "d.md", junit=tmp_path / "j.xml", prometheus=tmp_path / "p.prom", webhook_env="HOOK", always=True),
-        folder=tmp_path,
         spec=json.dumps(entry, separators=(",", ":")),
     )
 
@@ -107,6 +105,8 @@ def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, objec
     [
         ({"pairs": 2}, "pairs must be >= 3: fewer have no interval"),
         ({"pairs": 3}, None),
+        ({"swap": True}, "swap exchanges the arms alone: it goes with control: false"),
+        ({"swap": True, "control": False}, None),
         ({"traces": []}, "traces names at least one"),
         ({"metrics": []}, "metrics names at least one, each once"),
         ({"metrics": ["ttft_ms", "ttft_ms"]}, "metrics names at least one, each once"),
@@ -136,6 +136,31 @@ def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, objec
     ],
 )
 def test_a_number_that_cannot_be_meant_is_refused_at_its_bound(tmp_path: Path, entry: dict[str, object], says: str | None) -> None:
+    said = None
+    try:
+        job("nightly", LEAST | entry, at=tmp_path / "jobs.yaml")
+    except AgentloadError as error:
+        said = error.message
+    assert said == (says and f"{tmp_path / 'jobs.yaml'}: job 'nightly': {says}")
+
+
+def test_every_path_of_a_job_is_one_beside_the_jobs_file(tmp_path: Path) -> None:
+    made = job("nightly", LEAST | {"traces": ["gone.jsonl"], "tokenizer": "t/tokenizer.json", "logs": "out"}, at=tmp_path / "jobs.yaml")
+    assert made.traces == (str(tmp_path / "gone.jsonl"),)
+    assert made.study.tokenizer == str(tmp_path / "t" / "tokenizer.json")
+    assert made.study.servers == Live(endpoints="a=http://h:1/v1", force=True, logs=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"on_dead": "wait"}, "on_dead is stop: what follows a server's death is the next execution"),
+        ({"on_dead": "skip"}, "on_dead is stop: what follows a server's death is the next execution"),
+        ({"servers": "foo"}, "servers: Expected `object`, got `str`"),
+        ({"servers": {"model": "m"}, "on_dead": "stop"}, None),
+    ],
+)
+def test_what_a_job_would_not_do_is_refused(tmp_path: Path, entry: dict[str, object], says: str | None) -> None:
     said = None
     try:
         job("nightly", LEAST | entry, at=tmp_path / "jobs.yaml")

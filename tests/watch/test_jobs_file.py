@@ -56,7 +56,7 @@ def test_paths_are_those_beside_the_file_wherever_it_is_called_from(tmp_path: Pa
     added = add(home / "watch.yaml", "one", entry)
     beside = str(home / "mine.jsonl")
     assert added.traces == (beside, beside, str(tmp_path / "mine.jsonl"), str(home / "traces/chat.jsonl"), "rag")
-    assert (added.endpoints, added.folder) == (str(home / "arms.yaml"), home)
+    assert added.endpoints == str(home / "arms.yaml")
 
 
 @pytest.mark.parametrize(("key", "value", "what"), [("traces", ["./mine.jsonl"], "trace"), ("endpoints", "./mine.yaml", "arms file")])

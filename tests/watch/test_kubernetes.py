@@ -30,12 +30,13 @@ def test_a_cluster_gets_the_schedule_with_its_zone_and_never_two_at_once(tmp_pat
     assert {each["name"] for each in pod["volumes"]} == {each["name"] for each in pod["containers"][0]["volumeMounts"]}
 
 
-def test_notices_of_a_cluster_are_written_where_its_pods_may_write(tmp_path: Path) -> None:
+def test_notices_and_logs_of_a_cluster_are_written_where_its_pods_may_write(tmp_path: Path) -> None:
     notify = {"digest": "nightly.md", "prometheus": "/metrics/nightly.prom", "webhook_env": "SLACK_URL", "always": True}
-    add(tmp_path / "watch.yaml", "second", {**ENTRY, "notify": notify})
+    add(tmp_path / "watch.yaml", "second", {**ENTRY, "notify": notify, "launch": True})
     config, *_ = yaml.safe_load_all(kubernetes(jobs(tmp_path), image="registry/agentload:1"))
     told = yaml.safe_load(config["data"]["watch.yaml"])["jobs"]
     assert told["second"]["notify"] == {**notify, "digest": "/var/lib/agentload/nightly.md"}
+    assert told["second"]["logs"] == "/var/lib/agentload/logs"
     assert told["nightly"] == ENTRY
 
 

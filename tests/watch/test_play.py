@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError
+from agentload.layout.plan import plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.model.profile import Price
 from agentload.report.policy import Setting
 from agentload.run.files import load_traces
-from agentload.run.play import Played
+from agentload.run.foreground import Audience
+from agentload.run.play import Played, Playing
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
+from agentload.watch import play
 from agentload.watch.job import Budget, Job
-from agentload.watch.play import cut, limit, outcome, usd_per_hour
+from agentload.watch.play import Limit, cut, limit, outcome, usd_per_hour
 from agentload.watch.schedule import Schedule
+from tests.run.playing import playing, trace
 
 FACTS = WireFacts(unstamped_reads=0, unstamped_sends=0, clock_steps=0, largest_step_ns=0)
 
@@ -73,17 +81,38 @@ def test_a_reference_with_its_control_may_take_twice_as_much() -> None:
     assert (job.longest_s, JOB.longest_s) == (3600, 3600)
 
 
+def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    waited_s: list[float] = []
+
+    async def part(audience: Audience, *, at_most_s: float) -> None:
+        began_s, stopped = time.monotonic(), asyncio.Event()
+        with audience.stopping(stopped.set), suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), at_most_s)
+        waited_s.append(time.monotonic() - began_s)
+
+    def in_parts(_: Playing, audience: Audience) -> Played:
+        for at_most_s in (0.9, 10.0):
+            asyncio.run(part(audience, at_most_s=at_most_s))
+        return Played(run_id="r1", health=Monitor().health(FACTS), was_stopped=True)
+
+    monkeypatch.setattr(play, "played", in_parts)
+    made = playing(plan(trace(), ["a"], run="r1", pairs=1), (), tmp_path / "x.duckdb")
+    ended = play._watched(made, ("a",), Limit(seconds=1.0, told="time limit"), None, lambda _: None)
+    assert ended.stopped == "time limit"
+    assert waited_s[1] < 1.0
+
+
 def test_dollars_without_a_price_are_refused() -> None:
     with pytest.raises(AgentloadError, match=r"budget.usd is 1, but not every endpoint has a price"):
         limit(replace(JOB, budget=Budget(usd=1)), None, is_controlled=True)
 
 
 def test_a_budget_of_calls_keeps_the_same_whole_sessions() -> None:
-    trace, _ = load_traces(JOB.traces)
-    whole = list(trace.sessions)
+    shipped, _ = load_traces(JOB.traces)
+    whole = list(shipped.sessions)
     calls = len(whole[0].turns) + len(whole[1].turns)
-    kept = list(cut(trace, replace(JOB, budget=Budget(calls=2 * calls + 1)), arms=2).sessions)
+    kept = list(cut(shipped, replace(JOB, budget=Budget(calls=2 * calls + 1)), arms=2).sessions)
     assert kept == whole[:2]
-    assert list(cut(trace, JOB, arms=2).sessions) == whole
+    assert list(cut(shipped, JOB, arms=2).sessions) == whole
     with pytest.raises(AgentloadError, match="less than the trace's first session"):
-        cut(trace, replace(JOB, budget=Budget(calls=1)), arms=2)
+        cut(shipped, replace(JOB, budget=Budget(calls=1)), arms=2)
