@@ -18,7 +18,8 @@ from agentload.study.parts import Live, Slo, TraceRef
 from tests.run.test_trial import call, sample
 
 ARM = Endpoint(name="bf16", url="http://127.0.0.1:1/v1")
-STUDY = Search(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), slo=Slo(ttft_ms=100.0), trial_s=4.0, start=4)
+SLO = Slo(ttft_ms=100.0)
+STUDY = Search(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"), slo=SLO, trial_s=4.0, start=4)
 CROWD = Crowd(study=STUDY, trace=Trace(header=Header(name="t"), sessions=()))
 S = 1_000_000_000
 
@@ -48,14 +49,14 @@ def test_a_play_that_was_void_and_played_again_counts_once() -> None:
     void: list[Row] = [turn(2), turn(3, ttft_s=9), play(0, "bf16 answered 3 requests that were not ours")]
     rows: list[Row] = [*void, turn(10), turn(11), turn(12), play(10)]
     counted = [sample("preemptions", at_s, value) for at_s, value in ((1, 0), (3, 5), (13, 6))]
-    found = measured(8, [*rows, *counted], CROWD.limits, 4.0, died=None)
+    found = measured(8, [*rows, *counted], SLO, 4.0, died=None)
     assert found == Trial(load=8, turns=2, within=2, preemptions=1, output_tokens_per_s=60 / 3)
 
 
 def test_a_trial_of_which_every_play_was_void_says_why_and_nothing_else() -> None:
     rows: list[Row] = [turn(2), play(0, "its dtype changed"), turn(12), play(10, "bf16 answered 3 requests that were not ours")]
-    assert measured(8, rows, CROWD.limits, 4.0, died=None) == Trial(load=8, void="bf16 answered 3 requests that were not ours")
-    died = measured(8, rows, CROWD.limits, 4.0, died="it stopped answering")
+    assert measured(8, rows, SLO, 4.0, died=None) == Trial(load=8, void="bf16 answered 3 requests that were not ours")
+    died = measured(8, rows, SLO, 4.0, died="it stopped answering")
     assert (died.void, died.died, died.turns) == (None, "it stopped answering", 1)
 
 
