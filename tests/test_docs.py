@@ -1,7 +1,9 @@
-"""Documentation leads somewhere: its links, its commands, its example of a trace, and a line for every room."""
+"""Documentation leads somewhere: its links, its commands, its example of a trace, the code that it names, and a line for every room."""
 
+import importlib.util
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -70,7 +72,53 @@ def test_the_examples_for_python_run_as_they_are_printed(tmp_path: Path, monkeyp
     assert (tmp_path / "reports" / "today" / "decision.md").is_file()
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.stem)
+def test_files_of_code_that_a_page_names_are_there(page: Path) -> None:
+    named = set(re.findall(r"\b(?:\w+/)+[a-z_]\w*\.(?:py|sql)\b", page.read_text(encoding="utf-8")))
+    assert {path for path in named if not (HOUSE / path).is_file() and not (HOUSE / "agentload" / path).is_file()} == set()
+
+
+def test_modules_and_tests_that_pages_name_are_there() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    modules = set(re.findall(r"python -m ((?:agentload|tests)[.\w]*)", text))
+    assert {name for name in modules if importlib.util.find_spec(name) is None} == set()
+    tests = set(re.findall(r"`(test_\w+)`", text))
+    written = {name for path in HOUSE.glob("tests/**/*.py") for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
+    assert tests <= written
+
+
+def test_what_others_call_of_a_room_is_there() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", (HOUSE / "docs" / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
+    called = {(room, *name.split(".")) for room, what in rows for name in re.findall(r"(?<=`)[a-z_]+\.[a-zA-Z_]+(?=[`( ])", what)}
+    here = [each for each in called if (HOUSE / "agentload" / each[0] / f"{each[1]}.py").is_file()]
+    assert len(here) > 20
+    for room, module, name in here:
+        assert hasattr(importlib.import_module(f"agentload.{room}.{module}"), name), f"{room}: {module}.{name}"
+
+
+def test_the_layers_are_told_as_they_are_checked() -> None:
+    contracts = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
+    told = re.search(r"```\n(cli\b.*?)\n```", (HOUSE / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert told is not None
+    assert told[1].splitlines() == layers
+
+
+def test_a_room_that_an_example_names_is_one() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (*PAGES, HOUSE / "Makefile", HOUSE / "tests" / "house" / "mutants.py")]
+    named = {room for text in texts for room in re.findall(r"\bROOM=(\w+)", text)}
+    assert named
+    assert {room for room in named if not (HOUSE / "agentload" / room).is_dir()} == set()
+
+
 @pytest.mark.parametrize(("page", "line"), [("docs/architecture.md", r"^\| `(\w+)` \|"), ("README.md", r"(?:^| {2,})(\w+)/ ")])
 def test_every_room_has_its_line(page: str, line: str) -> None:
     rooms = {path.parent.name for path in (HOUSE / "agentload").glob("*/__init__.py")} - {"model"}
     assert rooms <= set(re.findall(line, (HOUSE / page).read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
+def test_every_module_between_the_rooms_is_named(page: str) -> None:
+    modules = {path.stem for path in (HOUSE / "agentload").glob("*.py")} - {"__init__", "__main__"}
+    text = (HOUSE / page).read_text(encoding="utf-8")
+    assert {module for module in modules if f"`{module}`" not in text and f"{module}.py" not in text} == set()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentload.emulator.calls import Run
-from agentload.emulator.prefixes import Mark, PrefixCache
+from agentload.emulator.prefixes import PrefixCache
+from agentload.emulator.tree import Mark
 from agentload.kvmath.layout import Layout
 
 

@@ -15,9 +15,8 @@ from advisor.evidence import Arm, CapacityPoint, Telemetry
 from agentload.evidence.plays import Play
 from agentload.evidence.telemetry import hit_rate
 from agentload.study.kinds import Replay, Study
+from agentload.study.parts import Slo
 from agentload.study.stored import Notes
-
-LIMITED = ("ttft_ms", "tpot_ms", "turn_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +24,7 @@ class LongRun:
     """What a run was laid out for."""
 
     agents: int
-    limits: Mapping[str, float]
-    """In ms, by the column that each holds for."""
+    slo: Slo
     fill_minutes: Mapping[str, float] = field(default_factory=dict)
     """By arm: what the plan expected."""
 
@@ -50,8 +48,7 @@ def long_run(study: Study | None, noted: Notes) -> LongRun | None:
     """Return what a run was laid out for; None for one that is no long run."""
     if not isinstance(study, Replay) or study.capacity is None:
         return None
-    limits = {name: limit for name in LIMITED if (limit := getattr(study.slo, name)) is not None}
-    return LongRun(agents=study.capacity, limits=limits, fill_minutes=noted.fill_minutes)
+    return LongRun(agents=study.capacity, slo=study.slo, fill_minutes=noted.fill_minutes)
 
 
 def pool(arm: Arm, frame: pl.DataFrame, plays: Sequence[Play], figures: Telemetry) -> Pool:
@@ -89,14 +86,11 @@ def point(run: LongRun, arm: str, rows: pl.DataFrame, plays: Sequence[Play], *, 
     begins = {play.number: play.start_s + found.full_from_s.get(play.number, 0.0) for play in plays}
     own = rows.filter(pl.col("arm") == arm).with_columns(full_s=pl.col("play").replace_strict(begins, return_dtype=pl.Float64))
     kept = own.filter(pl.col("start_s") >= pl.col("full_s"))
-    holds = pl.col("status").eq("ok")
-    for name, limit in run.limits.items():
-        holds &= pl.col(name).fill_null(0.0) <= limit
     return CapacityPoint(
         arm=arm,
         agents=run.agents,
         turns=kept.height,
-        within_slo=kept.filter(holds).height,
+        within_slo=sum(run.slo.holds(*each) for each in kept.select("status", "ttft_ms", "tpot_ms", "turn_ms").iter_rows()),
         minutes=figures.minutes or 0.0,
         pool_filled=found.is_full,
         preemptions=figures.preemptions,

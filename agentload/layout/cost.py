@@ -82,7 +82,8 @@ def _block(plan: Plan, block: Block) -> _Block:
     if isinstance(plan.load.arrivals, ClosedLoop):
         longest = busy / min(plan.load.arrivals.sessions, max(1, sessions))
     budget = plan.load.budget
-    share = min(1.0, budget.calls / calls) if budget.calls and calls else 1.0
+    shares = ((budget.calls, calls), (budget.tokens, prompt + output))
+    share = min((most / planned for most, planned in shares if most and planned > most), default=1.0)
     if budget.seconds and longest * share > budget.seconds:
         share = budget.seconds / longest
     longest *= share

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from math import ceil
-from typing import Any, Final, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import msgspec
 
@@ -20,6 +20,8 @@ from agentload.study.argv import command
 from agentload.study.change import differences, extended
 from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
+
+P = TypeVar("P", bound=Replay | Sweep)
 
 # What stands for what nobody knows.
 _TRACE: Final = "TRACE"
@@ -39,15 +41,22 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
         case steps.Again():
             return command(_grown(replay, played), db=database)
         case steps.Control(arm=arm):
-            return command(extended(_grown(replay, played), aa=arm), db=database)
+            # The second copy is on the machine of its twin, where neither may disturb the other.
+            alone = {"design": "interleaved"} if replay.design == "parallel" else {}
+            return command(extended(_grown(replay, played), aa=arm, swap=False, **alone), db=database)
         case steps.MorePairs(pairs=pairs):
             return _more(facts, pairs, played)
         case steps.Swap(pairs=pairs):
-            return _more(facts, pairs, played, swap=True)
+            changed: dict[str, object] = {"swap": True, "aa": None}
+            changed |= {"design": "interleaved"} if replay.design == "sequential" else {}
+            changed |= {"launch": False} if servers.launch else {}
+            return _more(facts, pairs, played, **changed)
         case steps.Restarts(restarts=starts):
             # A run that starts its servers for every pair goes on so; none starts them less often than it began.
             each_pair = servers.launch and servers.restarts is None
-            return _more(facts, starts, played, launch=True, restarts=None if each_pair else max(starts, servers.restarts or 0))
+            often = max(starts, servers.restarts or 0) if servers.launch else starts
+            in_turn = {"launch": True, "restarts": None if each_pair else often, "design": "interleaved", "warmup": False, "swap": False}
+            return _more(facts, starts, played, **in_turn)
         case steps.Calibrate():
             traces = [trace.path for trace in replay.traces]
             return shlex.join(("agentload", "calibrate", *traces, "--model", servers.model or _MODEL))
@@ -90,7 +99,16 @@ def _replay(facts: RunFacts) -> Replay:
 
 def _grown(study: Replay, played: int) -> Replay:
     """Return a replay with as many pairs as the run has by now: more than were typed where it was given more."""
-    return extended(study, pairs=max(study.pairs, played))
+    return _playable(extended(study, pairs=max(study.pairs, played)))
+
+
+def _playable(study: P) -> P:
+    """Return a study with as many pairs on each machine and no more starts than pairs, as plans must be."""
+    if isinstance(study, Replay) and study.swap:
+        study = extended(study, pairs=study.pairs + study.pairs % 2)
+    if isinstance(study.servers, Live) and study.servers.restarts is not None:
+        return extended(study, restarts=min(study.servers.restarts, study.pairs))
+    return study
 
 
 def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
@@ -100,7 +118,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
         began = facts.study  # a simulation is given more by a longer one
     wanted = extended(began, pairs=pairs, **changes)
     if began != facts.study or differences(began, wanted):
-        return command(wanted, db=facts.made.database)
+        return command(_playable(wanted), db=facts.made.database)
     if played < began.pairs and pairs <= began.pairs:
         # The run was stopped before its own plan was played.
         wanted = began
@@ -120,7 +138,7 @@ def _beside(step: steps.Search | steps.Lengths | steps.Questions | steps.Feature
             waits = Load(wait_cap_s=replay.load.wait_cap_s)
             return Search(traces=replay.traces, servers=servers, load=waits, trial_s=step.trial_s, **_limits(step, replay))
         case steps.Lengths(lengths=lengths):
-            return Sweep(servers=servers, contexts=lengths)
+            return _playable(Sweep(servers=servers, contexts=lengths))
         case steps.Questions():
             asked = facts.study if isinstance(facts.study, Ask) else Ask(servers=servers, tokenizer=replay.tokenizer)
             return extended(asked, own=None, contexts=step.lengths, items=step.items, aa=step.aa or asked.aa)

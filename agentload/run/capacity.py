@@ -28,13 +28,14 @@ from agentload.model.rows import BlockRow, CallRow, FingerprintRow, ProbeRow, Ro
 from agentload.model.trace import Trace
 from agentload.run.play import Leg, Played, Playing
 from agentload.run.record import new_run_id
-from agentload.run.trial import Limits, Tally, Trial, broken_level, trouble
+from agentload.run.trial import Tally, Trial, broken_level, trouble
 from agentload.store import journal
 from agentload.store.database import reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
 from agentload.study.kinds import Replay, Search, What
+from agentload.study.parts import Slo
 from agentload.study.quantity import LIMITS
 from agentload.virtual.shell import Shell
 
@@ -161,7 +162,7 @@ def find(study: Search, trace: Trace, arm: ArmProfile) -> Found:
     Each load is played for a trial of virtual time, the first quarter of which is left out: caches fill, queues build up. The first
     sessions of a closed loop begin in the middle: while all are young, the pool holds several times as many as later on.
     """
-    what, seconds, seed, load, limits = study.find, study.trial_s, study.seed, study.load.planned(), Limits.of(study.slo, study.share)
+    what, seconds, seed, load = study.find, study.trial_s, study.seed, study.load.planned()
     sessions, shortest_s = _shape(trace, load)
     starts_per_s = 1 / shortest_s if what == "max-concurrency" else 1.0
 
@@ -173,11 +174,11 @@ def find(study: Search, trace: Trace, arm: ArmProfile) -> Found:
         repeated = Trace(header=trace.header, sessions=Repeated(trace, enough))
         begun = Trace(header=trace.header, sessions=Primed(repeated, primed, seed))
         made = plan(begun, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=played)
-        tally = Tally(limits, begun_ns=0, seconds=seconds, start=clock_start(played))
+        tally = Tally(study.slo or Slo(), begun_ns=0, seconds=seconds, start=clock_start(played))
         for row in Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)).play():
             tally.add(row)
         trial = tally.trial(size)
-        return replace(trial, trouble=broken_level(trial, limits.share))
+        return replace(trial, trouble=broken_level(trial, study.share))
 
     return search(arm.name, attempt, start=START[what], whole=what == "max-concurrency")
 
@@ -204,11 +205,6 @@ class Crowd:
     trace: Trace
     play: Callable[[Leg], Played] = lambda leg: asyncio.run(leg.play())
     """Plays a trial to its end."""
-
-    @property
-    def limits(self) -> Limits:
-        """Return what turns must hold."""
-        return Limits.of(self.study.slo, self.study.share)
 
     def search(self, arm: Endpoint, *, told: Callable[[str], None], server: Kept | None = None) -> Found:
         """Bracket the number of sessions that *arm* carries; each trial is told when it is over. A server of ours is kept up."""
@@ -238,7 +234,7 @@ class Crowd:
             trial = replace(trial, died=words, void=None)
         if trial.void is not None:
             return trial
-        trial = replace(trial, trouble=trouble(trial, self.limits.share))
+        trial = replace(trial, trouble=trouble(trial, self.study.share))
         # Our own lag makes turns slower and never faster: what holds in spite of it holds, and trouble that is no matter of time stays.
         return replace(trial, void=f"it may be our own side: {late}") if late is not None and trial.trouble == "slo" else trial
 
@@ -272,10 +268,10 @@ class Crowd:
             except EndpointError as error:
                 raise EndpointError(f"{error.message} (after {sessions} sessions at once)", hint=error.hint) from error
             rows = [row for path in journals(scratch, made.run) for row in journal.read(path)]
-        return measured(sessions, rows, self.limits, self.study.trial_s, died=_died(rows, played)), played.health.void
+        return measured(sessions, rows, self.study.slo or Slo(), self.study.trial_s, died=_died(rows, played)), played.health.void
 
 
-def measured(sessions: int, rows: Iterable[Row], limits: Limits, seconds: float, *, died: str | None) -> Trial:
+def measured(sessions: int, rows: Iterable[Row], slo: Slo, seconds: float, *, died: str | None) -> Trial:
     """Return what the last play of a trial's block says: those before it were void, and a void one says nothing."""
     found = list(rows)
     last = max((row for row in found if isinstance(row, BlockRow)), key=lambda row: row.started_ns, default=None)
@@ -284,7 +280,7 @@ def measured(sessions: int, rows: Iterable[Row], limits: Limits, seconds: float,
     begun_ns = 0 if last is None else last.started_ns
     # What was counted just before the play is where its counts begin.
     counted_ns = max((row.at_ns for row in found if isinstance(row, SampleRow) and row.at_ns < begun_ns), default=begun_ns)
-    tally = Tally(limits, begun_ns=begun_ns, seconds=seconds)
+    tally = Tally(slo, begun_ns=begun_ns, seconds=seconds)
     for row in found:
         if (isinstance(row, CallRow) and row.released_ns >= begun_ns) or (isinstance(row, SampleRow) and row.at_ns >= counted_ns):
             tally.add(row)

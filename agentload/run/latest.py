@@ -22,19 +22,27 @@ class Spread:
     p95: float
 
 
+def is_shown(row: CallRow) -> bool:
+    """Tell whether a call is one of those whose times are shown: it is answered, and no priming call, as in a run's summary."""
+    return row.status == "ok" and not row.prime
+
+
 @dataclass(slots=True)
 class Latest:
     """The calls of one arm, folded as they end."""
 
     done: int = 0
+    """Those of the plan: one that is tried again is counted once."""
     statuses: Counter[str] = field(default_factory=Counter)
     _ttft_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _tpot_ms: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def take(self, row: CallRow, since_ns: int) -> None:
         """Add a call, whose turn's clock started at *since_ns*."""
-        self.done += 1
+        self.done += row.retry_of is None
         self.statuses[row.status] += 1
+        if not is_shown(row):
+            return
         if (ttft_ms := metrics.ttft_ms(row, since_ns)) is not None:
             self._ttft_ms.append(ttft_ms)
         if (tpot_ms := metrics.tpot_ms(row)) is not None:

@@ -19,30 +19,6 @@ Trouble: TypeAlias = Literal["out of memory", "died", "no turns", "preempted", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a turn must hold, in ms; None is no limit. `share` of the turns have to."""
-
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    turn_ms: float | None = None
-    share: float = 0.95
-
-    @classmethod
-    def of(cls, slo: Slo | None, share: float) -> Limits:
-        """Return a study's service level with the share of turns that must hold it."""
-        said = slo or Slo()
-        return cls(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms, share=share)
-
-    def holds(self, row: CallRow, since_ns: int) -> bool:
-        """Tell whether one turn was within the limits; one that failed, or gave no token, was not."""
-        ttft_ms, turn_ms = metrics.ttft_ms(row, since_ns), metrics.turn_ms(row, since_ns)
-        if row.status != "ok" or ttft_ms is None or turn_ms is None:
-            return False
-        limits = ((self.ttft_ms, ttft_ms), (self.tpot_ms, metrics.tpot_ms(row) or 0.0), (self.turn_ms, turn_ms))
-        return all(limit is None or seen <= limit for limit, seen in limits)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One load that was tried. What the server does not tell is None."""
 
@@ -94,9 +70,9 @@ def trouble(trial: Trial, share: float) -> Trouble | None:
 class Tally:
     """Add up what a trial brings, row by row, in the order of time."""
 
-    def __init__(self, limits: Limits, *, begun_ns: int, seconds: float, start: metrics.ClockStart = "released") -> None:
+    def __init__(self, slo: Slo, *, begun_ns: int, seconds: float, start: metrics.ClockStart = "released") -> None:
         """Count turns that are released after the first part of the *seconds*; their clocks *start* as those of a closed loop."""
-        self._limits = limits
+        self._slo = slo
         self._clock = metrics.Clock(start)
         self._seconds = (1 - WARM) * seconds
         self._from_ns = begun_ns + round(WARM * seconds * SECOND)
@@ -139,7 +115,7 @@ class Tally:
         if row.prime or row.status == "stopped" or row.released_ns < self._from_ns:
             return
         self._turns += 1
-        self._within += self._limits.holds(row, since_ns)
+        self._within += self._slo.holds(row.status, metrics.ttft_ms(row, since_ns), metrics.tpot_ms(row), metrics.turn_ms(row, since_ns))
         self._failed += row.status != "ok"
         self._output += row.output_tokens or 0
         if row.prompt_tokens is None or row.cached_tokens is None:

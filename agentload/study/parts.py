@@ -33,6 +33,13 @@ class Slo(Part, frozen=True):
     tpot_ms: Annotated[float | None, option("Time per output token.", gt=0)] = None
     turn_ms: Annotated[float | None, option("Turn latency.", gt=0)] = None
 
+    def holds(self, status: str, ttft_ms: float | None, tpot_ms: float | None, turn_ms: float | None) -> bool:
+        """Tell whether a turn was within the limits; one that failed, or gave no token, was not."""
+        if status != "ok" or ttft_ms is None or turn_ms is None:
+            return False
+        limits = ((self.ttft_ms, ttft_ms), (self.tpot_ms, tpot_ms or 0.0), (self.turn_ms, turn_ms))
+        return all(limit is None or seen <= limit for limit, seen in limits)
+
 
 class Burst(Part, frozen=True):
     """A rate that is *factor* times as high for the last *lasts_s* of every *every_s* seconds."""

@@ -11,7 +11,7 @@ from agentload.model.metrics import Clock, ttft_ms
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.report.charts.spec import Axis, Plot, Series
 from agentload.report.labels import SLOTS
-from agentload.run.latest import Latest, Spread
+from agentload.run.latest import Latest, Spread, is_shown
 from agentload.study.stored import clock_start_of, notes, study_of
 
 DRAWN: Final = 300
@@ -197,9 +197,10 @@ class Fold:
             self._failures.append(Failure(arm=row.arm, session=row.session, turn=row.turn, status=row.status, error=row.error))
         if row.done_ns is not None:
             self._heard_ns = max(self._heard_ns or 0, row.done_ns)
-        if row.first_ns is not None and (took_ms := ttft_ms(row, since_ns)) is not None:
-            self._mark(arm, row.first_ns, took_ms)
+        if row.first_ns is not None:
             self._count(arm, row, row.first_ns)
+            if is_shown(row) and (took_ms := ttft_ms(row, since_ns)) is not None:
+                self._mark(arm, row.first_ns, took_ms)
 
     def _count(self, arm: _Arm, row: CallRow, first_ns: int) -> None:
         if (row.leg, row.pair) != arm.play:
@@ -264,7 +265,7 @@ def chart(progress: Progress) -> Plot | None:
     return Plot(
         name="so-far",
         title="Time to first token so far",
-        caption="Each mark is a call, at the instant of its first token; of a long run, evenly chosen ones.",
+        caption="Each mark is an answered call, at the instant of its first token; of a long run, evenly chosen ones.",
         x=Axis(label=f"{unit} since the leg began", quantity="count"),
         y=Axis(label="ms", quantity="ms", low=0.0),
         series=series,

@@ -53,9 +53,9 @@ def limit(job: Job, price: float | None, *, is_controlled: bool) -> Limit:
     budget, times = job.budget, job.times(is_controlled=is_controlled)
     twice = "" if times == 1 else ", twice for a run with its control"
     by_time = Limit(seconds=60 * budget.minutes * times, told=f"time limit of {budget.minutes:g} minutes{twice}")
-    if budget.usd is None:
+    if budget.usd is None or price == 0:
         return by_time
-    if not price:
+    if price is None:
         raise AgentloadError(
             f"job '{job.name}': budget.usd is {budget.usd:g}, but not every endpoint has a price",
             hint="price_per_hour in the arms file, or price: {usd_per_gpu_hour: 2.5, source: …} in the policy",

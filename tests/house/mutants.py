@@ -1,8 +1,8 @@
-"""Break one thing at a time and see whether tests notice: `python -m tests.house.mutants ROOM` (`make mutants ROOM=replay N=60 SEED=0`).
+"""Break one thing at a time and see whether tests notice: `python -m tests.house.mutants ROOM` (`make mutants ROOM=dispatch N=60 SEED=0`).
 
 A mutant is a module in which one comparison, arithmetic operator, number, truth value, `and`, `or` or `not` is another. One that survives
-is either equal to what it was made from, or a behaviour that no test holds. ROOM is a room (`replay`, `advisor`), a folder of one
-(`experiment/legs`) or a module (`report/policy`). The nearest tests that mirror it judge, in a copy of the tree. Equal seeds draw the same.
+is either equal to what it was made from, or a behaviour that no test holds. ROOM is a room (`dispatch`, `advisor`), a folder of one
+(`report/sections`) or a module (`report/policy`). The nearest tests that mirror it judge, in a copy of the tree. Equal seeds draw the same.
 """
 
 import argparse

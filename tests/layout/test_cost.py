@@ -54,6 +54,10 @@ def test_a_block_takes_as_long_as_its_last_session_or_the_places_of_a_closed_loo
         (Budget(seconds=70.0), 1.0),
         (Budget(calls=3, seconds=7.0), 7 / 17.5),
         (Budget(calls=3, seconds=9.0), 3 / 6),
+        (Budget(tokens=2_182), 2_182 / 10_910),
+        (Budget(tokens=10_910), 1.0),
+        (Budget(calls=3, tokens=2_182), 2_182 / 10_910),
+        (Budget(tokens=8_182, seconds=7.0), 7 / 17.5),
     ],
 )
 def test_a_budget_holds_in_each_block(budget: Budget, share: float) -> None:

@@ -1,6 +1,7 @@
 """A suggested command is whole: it can be copied, and plays what the run played."""
 
 import shlex
+from contextlib import suppress
 from typing import get_args
 
 import pytest
@@ -12,11 +13,16 @@ from typer.main import get_command
 from advisor import steps
 from advisor.policy import Slo
 from agentload.cli._lazy import verbs
+from agentload.errors import PlanError
+from agentload.layout.plan import of_study
+from agentload.layout.traces import sweep
+from agentload.model.controls import control_of
 from agentload.report.commands import measured, suggested
 from agentload.report.parts import Made, RunFacts
 from agentload.study.argv import built, split
-from agentload.study.kinds import Probe, Replay, Study
-from agentload.study.parts import Live
+from agentload.study.change import extended
+from agentload.study.kinds import Probe, Replay, Study, Sweep
+from agentload.study.parts import Live, TraceRef
 from agentload.study.stored import stored
 from tests.study.studies import studies
 
@@ -63,11 +69,52 @@ def refused(command: str) -> set[str]:
     return {word for word in words if word.startswith("--")} - known
 
 
+def plan(study: Study, *, began: Study | None = None) -> None:
+    """Lay out what is played on two arms, each on a machine of its own; *began* is the run that goes on. Raises PlanError."""
+    if not isinstance(study, Replay | Sweep):
+        return
+    arms = ["bf16", "fp8"]
+    aa = study.aa if isinstance(study, Replay) else None
+    arms += [control_of(arm) for arm in arms if aa in ("all", arm) or (aa is not None and aa not in arms and arm == "bf16")]
+    is_placed = isinstance(study, Replay) and (study.swap or study.design == "parallel")
+    blocks = began.pairs if isinstance(began, Replay) else None
+    trace = sweep((1024,), pairs=1, output=1, seed=0)
+    of_study(study, trace, arms, run="r", machines=("m1", "m2") if is_placed else (), blocks=blocks)
+
+
+def plays(study: Study) -> bool:
+    with suppress(PlanError):
+        plan(study)
+        return True
+    return False
+
+
+def short(study: Study) -> Study:
+    """Return a study of few pairs, whatever was drawn."""
+    few = extended(study, pairs=1 + study.pairs % 12) if isinstance(study, Replay | Sweep) else study
+    if isinstance(few.servers, Live) and few.servers.restarts is not None:
+        return extended(few, restarts=1 + few.servers.restarts % 12)
+    return few
+
+
+IN_PAIRS = st.builds(
+    Replay,
+    traces=st.just((TraceRef(path="rag"),)),
+    servers=st.builds(Live, endpoints=st.just("arms.yaml"), launch=st.booleans(), restarts=st.none() | st.integers(1, 12)),
+    pairs=st.integers(1, 12),
+    design=st.sampled_from(("interleaved", "parallel", "sequential")),
+    swap=st.booleans(),
+    warmup=st.booleans(),
+    aa=st.none() | st.sampled_from(("fp8", "all")),
+)
+RUNS = (studies().map(short) | IN_PAIRS | st.builds(Sweep, servers=IN_PAIRS.map(lambda each: each.servers), contexts=LENGTHS)).filter(plays)
+
+
 def test_every_step_of_the_advisor_is_tried() -> None:
     assert set(ASKED) == set(get_args(steps.Step))
 
 
-@given(studies() | st.none(), st.one_of(*ASKED.values()), st.integers(0, 20), st.booleans(), st.none() | st.just("my runs.duckdb"))
+@given(RUNS | st.none(), st.one_of(*ASKED.values()), st.integers(0, 20), st.booleans(), st.none() | st.just("my runs.duckdb"))
 def test_no_command_line_refuses_what_is_suggested(
     run: Study | None,
     step: steps.Step,
@@ -85,12 +132,15 @@ def test_no_command_line_refuses_what_is_suggested(
     assert ("--into r" in command) == (joins and is_beside)
     if not isinstance(step, steps.Calibrate | steps.ArmsFile):
         again = built(*split(shlex.split(command)[1:]))
+        plan(again, began=run if "--resume r" in command else None)
         is_kept = joins or not isinstance(again, Probe)
         assert ("--db 'my runs.duckdb'" in command) == (database is not None and is_kept)
         if run is not None and isinstance(run.servers, Live):
             assert isinstance(again.servers, Live)
             assert again.servers.endpoints == run.servers.endpoints
-    assert not refused(measured(facts, ("bf16", "fp8"), played=played))
+    elsewhere = measured(facts, ("bf16", "fp8"), played=played)
+    assert not refused(elsewhere)
+    plan(built(*split(shlex.split(elsewhere)[1:])))
 
 
 def test_the_load_of_the_run_is_kept_and_what_the_suggestion_sets_is_its_own() -> None:
@@ -148,6 +198,30 @@ def test_servers_are_never_started_less_often_than_the_run_began_with() -> None:
     assert whole(wanted, ran(PAST), played=6) == f"{PAST} --launch --restarts 5 --pairs 5"
 
 
+def test_a_run_that_gets_to_start_its_servers_plays_them_in_turn_and_primes_them_by_their_start() -> None:
+    wanted = steps.Restarts(restarts=5)
+    alone = f"{PAST} --launch --restarts 5 --pairs 5"
+    for said in ("--warmup", "--design sequential", "--design parallel --swap"):
+        assert whole(wanted, ran(f"{PAST} {said}"), played=6) == alone
+
+
+def test_a_sweep_beside_a_run_starts_its_servers_no_more_often_than_it_has_pairs() -> None:
+    run = ran(f"{PAST} --launch --pairs 12 --restarts 12")
+    sweep = "agentload sweep --endpoints arms.yaml --launch --restarts 6 --contexts 1k,4k"
+    assert whole(steps.Lengths(lengths=(1024, 4096)), run) == sweep
+
+
+def test_a_noise_floor_is_measured_one_arm_at_a_time_on_machines_that_stay() -> None:
+    run = ran(f"{PAST} --design parallel --swap")
+    assert whole(steps.Control(arm="bf16"), run, played=6) == f"{PAST} --aa bf16"
+
+
+def test_arms_change_machines_without_a_second_copy_of_one() -> None:
+    for said in ("--aa bf16", "--design sequential", "--launch"):
+        assert whole(steps.Swap(pairs=6), ran(f"{PAST} {said}"), played=6) == f"{PAST} --swap"
+    assert whole(steps.Again(), ran(f"{PAST} --design parallel --swap"), played=7) == f"{PAST} --pairs 8 --design parallel --swap"
+
+
 @pytest.mark.parametrize(
     ("wanted", "played", "more"),
     [
@@ -173,6 +247,7 @@ def test_a_class_that_few_pairs_of_a_whole_run_hold_asks_for_pairs_on_top() -> N
 def test_a_simulation_is_given_more_pairs_by_a_longer_one() -> None:
     run = ran("agentload simulate rag --profile p --rate 2")
     assert whole(MORE, run, played=6) == "agentload simulate rag --profile p --pairs 8 --rate 2"
+    assert whole(steps.Swap(pairs=8), run, played=6) == "agentload simulate rag --profile p --pairs 8 --swap --rate 2"
     assert whole(steps.Again(), run, played=6) == "agentload replay rag --endpoints ENDPOINTS --rate 2"
 
 

@@ -1,4 +1,4 @@
-"""How a run that was carried out ends."""
+"""Which stages a run has where arms change machines, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from agentload.errors import InterruptError, StoreError
+from agentload.endpoints.endpoint import Endpoint
+from agentload.errors import EndpointError, InterruptError, StoreError
 from agentload.layout.cost import cost
 from agentload.layout.plan import plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
 from agentload.run import foreground
-from agentload.run.foreground import Audience, concluded
+from agentload.run.foreground import Audience, concluded, is_exchanged, is_over, stages
+from agentload.run.past import Past
 from agentload.run.play import Played
 from agentload.run.prepared import Place, Prepared
+from tests.layout.test_plan import swapped
 from tests.run.playing import playing, trace
 
 PLACE = Place(database=Path("x.duckdb"))
@@ -49,3 +52,79 @@ def test_what_makes_timings_void_is_said(monkeypatch: pytest.MonkeyPatch, *, clo
     foreground.measure(Prepared(playing=made, cost=cost(made.plan)), Place(), Audience(notice=said.append))
     warned = " timings are void: the wall clock was stepped 2 times"
     assert [line.partition(":")[2][: len(warned)] for line in said] == ([warned] if clock_steps else [])
+
+
+EXCHANGED = (Endpoint(name="a", url="http://m1:1/v1", machine="m1"), Endpoint(name="b", url="http://m2:1/v1", machine="m2"))
+
+
+def everywhere(name: str, port: int) -> Endpoint:
+    first, second = (Endpoint(name=name, url=f"http://{machine}:{port}/v1", machine=machine) for machine in ("m1", "m2"))
+    return Endpoint(name=name, url=first.url, machine="m1", places=(first, second))
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "done", "lost", "over"),
+    [
+        (EXCHANGED, {0}, {1: 1}, False),
+        (EXCHANGED, {0, 1}, {}, True),
+        (EXCHANGED, {0}, {1: 3, 2: 1}, True),  # b has a's address by now: pair 1 would be played on the wrong servers
+        (EXCHANGED, {0, 2}, {1: 3}, True),
+        ((everywhere("a", 1), everywhere("b", 2)), {0}, {1: 3, 2: 1}, False),
+    ],
+)
+def test_a_half_is_over_when_it_is_done_or_its_servers_were_exchanged(
+    endpoints: tuple[Endpoint, ...], done: set[int], lost: dict[int, int], *, over: bool
+) -> None:
+    steps = stages(swapped(), endpoints)
+    before = Past(done=frozenset(done), lost=lost)
+    assert is_over(steps, 0, before) == over
+    assert not is_over(steps, 1, before)
+
+
+def test_arms_speak_to_the_machine_that_they_play_on_and_say_whose_address_they_took() -> None:
+    one, two = stages(swapped(), EXCHANGED)
+    assert ({each.name: each.url for each in one.endpoints}, one.taken_from) == ({"a": "http://m1:1/v1", "b": "http://m2:1/v1"}, {})
+    assert {each.name: each.url for each in two.endpoints} == {"a": "http://m2:1/v1", "b": "http://m1:1/v1"}
+    assert two.taken_from == {"a": "b", "b": "a"}
+    _, there = stages(swapped(), (everywhere("a", 1), everywhere("b", 2)))
+    assert {each.name: each.url for each in there.endpoints} == {"a": "http://m2:1/v1", "b": "http://m1:2/v1"}
+    assert there.taken_from == {}
+
+
+BF16, FP8 = {"kv_cache_dtype": "bfloat16"}, {"kv_cache_dtype": "fp8"}
+
+
+@pytest.mark.parametrize(
+    ("there_before", "now", "exchanged"),
+    [
+        (FP8 | {"process_start_s": 5.0}, BF16 | {"process_start_s": 9.0}, True),
+        (FP8 | {"process_start_s": 5.0}, BF16, True),
+        (FP8 | {"process_start_s": 5.0}, FP8 | {"process_start_s": 9.0}, False),  # started again as what it was
+        (FP8, FP8, False),
+        (BF16 | {"process_start_s": 5.0}, BF16 | {"process_start_s": 9.0}, True),  # alike, but another process
+        (BF16 | {"process_start_s": 5.0}, BF16 | {"process_start_s": 5.0}, False),
+        (BF16 | {"process_start_s": 5.0}, BF16, None),
+    ],
+)
+def test_a_server_is_exchanged_when_another_process_is_the_arm_that_belongs_there(
+    there_before: dict[str, object], now: dict[str, object], *, exchanged: bool | None
+) -> None:
+    if exchanged is None:
+        with pytest.raises(EndpointError, match="both servers look alike"):
+            is_exchanged(BF16, there_before, now)
+    else:
+        assert is_exchanged(BF16, there_before, now) == exchanged
+
+
+def test_a_resumed_half_has_only_those_rounds_left_that_were_not_done() -> None:
+    first, _ = stages(swapped(), EXCHANGED)
+    assert [play.pair for round_ in first.left(Past(done=frozenset({0}), lost={})) for play in round_.plays] == [1, 1]
+
+
+def test_a_resumed_half_warms_up_again_unless_it_has_nothing_left() -> None:
+    first, _ = stages(swapped(warmup=True), EXCHANGED)
+
+    def left(*done: int) -> list[int]:
+        return [play.pair for round_ in first.left(Past(done=frozenset(done), lost={})) for play in round_.plays]
+
+    assert (left(-1, 0), left(-1, 0, 1)) == ([-1, -1, 1, 1], [])

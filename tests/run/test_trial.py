@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from agentload.model.rows import CallRow, SampleRow
-from agentload.run.trial import Limits, Tally, Trial, trouble
+from agentload.run.trial import Tally, Trial, trouble
+from agentload.study.parts import Slo
 
 FINE = Trial(load=8, turns=100, within=100, preemptions=0, waiting_share=0.0)
 
@@ -45,17 +46,17 @@ def sample(name: str, at_s: float, value: float, labels: str | None = None) -> S
 @pytest.mark.parametrize(
     ("limits", "holds"),
     [
-        (Limits(ttft_ms=100), True),
-        (Limits(ttft_ms=99), False),
-        (Limits(tpot_ms=50), True),
-        (Limits(tpot_ms=49), False),
-        (Limits(turn_ms=600), True),
-        (Limits(turn_ms=599), False),
+        (Slo(ttft_ms=100), True),
+        (Slo(ttft_ms=99), False),
+        (Slo(tpot_ms=50), True),
+        (Slo(tpot_ms=49), False),
+        (Slo(turn_ms=600), True),
+        (Slo(turn_ms=599), False),
     ],
 )
-def test_a_turn_holds_its_limits_or_not(*, limits: Limits, holds: bool) -> None:
-    assert limits.holds(call(), 0) is holds
-    assert not limits.holds(call(status="reset"), 0)
+def test_a_turn_holds_its_limits_or_not(*, limits: Slo, holds: bool) -> None:
+    assert limits.holds("ok", 100.0, 50.0, 600.0) is holds
+    assert not limits.holds("reset", 100.0, 50.0, 600.0)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_the_worst_trouble_names_a_load(changes: dict[str, object], named: str |
 
 
 def test_turns_of_the_first_quarter_priming_ones_and_stopped_ones_do_not_count() -> None:
-    tally = Tally(Limits(ttft_ms=150), begun_ns=0, seconds=8)
+    tally = Tally(Slo(ttft_ms=150), begun_ns=0, seconds=8)
     rows = [
         call(released_ns=1_999_999_999),
         call(released_ns=2_000_000_000, first_ns=2_100_000_000, last_ns=2_600_000_000),
@@ -93,7 +94,7 @@ def test_turns_of_the_first_quarter_priming_ones_and_stopped_ones_do_not_count()
 
 
 def test_what_a_server_does_not_tell_is_not_zero() -> None:
-    tally = Tally(Limits(), begun_ns=0, seconds=4)
+    tally = Tally(Slo(), begun_ns=0, seconds=4)
     tally.add(call(released_ns=2_000_000_000, prompt_tokens=100))
     found = tally.trial(1)
     assert (found.preemptions, found.waiting_share, found.peak_kv_usage, found.hit_rate, found.found_again) == (None,) * 5
@@ -105,7 +106,7 @@ def test_what_a_server_does_not_tell_is_not_zero() -> None:
 
 
 def test_preemptions_rise_from_where_the_counter_stood_and_waiting_is_a_share_of_the_instants() -> None:
-    tally = Tally(Limits(), begun_ns=0, seconds=4)
+    tally = Tally(Slo(), begun_ns=0, seconds=4)
     counted = [(0, "r1", 7.0), (3, "r1", 9.0), (0, "r2", 100.0), (3, "r2", 101.0)]
     for row in [sample("preemptions", at, value, labels) for at, labels, value in counted]:
         tally.add(row)
@@ -119,7 +120,7 @@ def test_a_context_that_is_not_found_again_shows_beside_first_turns_that_never_c
     def turn(session: str, at_s: float, prompt: int, cached: int) -> CallRow:
         return call(session=session, released_ns=round(at_s * 1e9), prompt_tokens=prompt, cached_tokens=cached, output_tokens=10)
 
-    tally = Tally(Limits(), begun_ns=0, seconds=4)
+    tally = Tally(Slo(), begun_ns=0, seconds=4)
     # Of the first session's 110 tokens 100 are found, of the second's nothing; the third is new, and the fourth was compacted.
     early = (turn("a", 0, 100, 0), turn("b", 0, 190, 0), turn("d", 0, 900, 0))
     for row in (*early, turn("a", 2, 150, 100), turn("b", 2, 250, 0), turn("c", 3, 400, 0), turn("d", 3, 200, 50)):

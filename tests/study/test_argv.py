@@ -10,6 +10,7 @@ from agentload.model.plan import Arrivals, Burst, ClosedLoop, OpenLoop, Recorded
 from agentload.model.plan import Load as Planned
 from agentload.study.argv import argv, built, command, options, split
 from agentload.study.change import differences
+from agentload.study.fields import flags
 from agentload.study.forms import FORMS
 from agentload.study.kinds import Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
@@ -35,10 +36,17 @@ def test_a_command_line_says_nothing_that_a_default_says(study: Study) -> None:
 
 
 def test_every_field_of_a_study_can_be_typed_for_its_verb() -> None:
-    typed = {verb: {flag.option for flag in options(verb)} for verb in FORMS}
-    assert {"--endpoints", "--pairs", "--sessions", "--burst", "--first-timeout", "--keep-raw"} <= typed["replay"]
-    assert {"--find", "--minutes", "--share", "--machines"} <= typed["simulate"]
-    assert not {"--workers", "--first-timeout"} & typed["simulate"]
+    typed: dict[type, set[tuple[str, ...]]] = {}
+    for verb, forms in FORMS.items():
+        for form in forms:
+            fields = {flag.path for flag in flags(form.kind)} | {("servers", *flag.path) for flag in flags(form.servers)}
+            paths = {flag.path for flag in form.flags()}
+            assert paths == {path for path in fields if not form.without & {*path}}
+            assert form.without <= {name for path in fields for name in path}
+            assert {flag.option for flag in form.flags()} <= {flag.option for flag in options(verb)}
+            typed.setdefault(form.kind, set()).update(paths)
+    for kind, paths in typed.items():
+        assert {flag.path for flag in flags(kind)} <= paths
 
 
 def test_what_is_typed_is_what_is_studied() -> None:

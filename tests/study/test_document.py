@@ -113,7 +113,7 @@ def test_all_defaults_are_written_out() -> None:
         (SEARCHED + "servers: {profile: p, machines: {m1: 2}}\nslo: tpot=50", f"a.yaml: servers.machines {UNUSED} simulate --find`"),
         (SEARCHED + "servers: {endpoints: e}\nfind: max-rate", f"a.yaml: find {UNUSED} sweep --concurrency`"),
         (SEARCHED + "servers: {endpoints: e}\nload: {sessions: 3}", f"a.yaml: load.sessions {UNUSED} sweep --concurrency`"),
-        ("study: 1\nkind: ask\nservers: {endpoints: e, restarts: 2}", f"a.yaml: servers.restarts {UNUSED} eval`"),
+        ("study: 1\nkind: ask\nservers: {endpoints: e, restarts: 2}", f"a.yaml: servers.restarts {UNUSED} eval --endpoints`"),
         ("study: 1\nkind: probe\nservers: {endpoints: e, force: true}", f"a.yaml: servers.force {UNUSED} probe`"),
         (HEAD + "load: {wait_cap_s: {user: .inf}}", "a.yaml: load.wait_cap_s must be finite, got inf"),
     ],

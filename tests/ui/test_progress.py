@@ -79,6 +79,24 @@ def test_failures_are_told_the_latest_first() -> None:
     assert found.arms[0].ttft_ms is None
 
 
+def test_a_turn_that_is_tried_again_is_one_of_the_plans_calls() -> None:
+    options = '{"calls": {"bf16": 4}}'
+    first = call("r", 0, status="reset", first_ns=None, output_tokens=None)
+    again = call("r", 1, retry_of=first.request_id)
+    found = folded(run_row("r", options=options), leg_row("r"), first, again)
+    assert (found.share, found.arms[0].done, found.arms[0].failed) == (0.25, 1, (("reset", 1),))
+
+
+def test_calls_that_prime_or_fail_take_no_part_in_what_calls_take() -> None:
+    primed = call("r", 0, prime=True, first_ns=40 * S, last_ns=50 * S, done_ns=50 * S)
+    cut = call("r", 1, status="truncated", first_ns=40 * S, last_ns=50 * S, done_ns=50 * S)
+    found = folded(run_row("r"), leg_row("r"), primed, cut, call("r", 2))
+    assert found.arms[0].done == 3
+    assert found.arms[0].ttft_ms == Spread(p50=200.0, p95=200.0)
+    assert found.arms[0].token_ms == Spread(p50=10.0, p95=10.0)
+    assert found.arms[0].marks == ((2.2, 200.0),)
+
+
 def test_a_long_run_is_drawn_with_marks_spread_over_all_of_it() -> None:
     found = folded(run_row("r"), leg_row("r"), *(call("r", number) for number in range(2_000)))
     seconds = [second for second, _ in found.arms[0].marks]

@@ -107,6 +107,11 @@ def test_dollars_without_a_price_are_refused() -> None:
         limit(replace(JOB, budget=Budget(usd=1)), None, is_controlled=True)
 
 
+def test_servers_that_cost_nothing_are_bounded_by_the_minutes_alone() -> None:
+    free = limit(replace(JOB, budget=Budget(minutes=30, usd=1)), 0.0, is_controlled=False)
+    assert (free.seconds, free.told) == (1800, "time limit of 30 minutes")
+
+
 def test_a_budget_of_calls_keeps_the_same_whole_sessions() -> None:
     shipped, _ = load_traces(JOB.traces)
     whole = list(shipped.sessions)

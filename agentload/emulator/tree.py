@@ -1,0 +1,196 @@
+"""A radix tree of texts: contexts that begin alike share nodes, and a thousand blocks are compared as a few tuples.
+
+What of it is kept, and what goes first, is the cache's (`prefixes`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentload.emulator.calls import Run
+
+
+class Mark:
+    """A block position on a path where calls end: `pins` of them still run; `stamp` tells when the last one gave its blocks back."""
+
+    __slots__ = ("node", "pins", "position", "stamp")
+
+    def __init__(self, node: Node, position: int) -> None:
+        self.node = node
+        self.position = position
+        self.pins = 0
+        self.stamp = 0
+
+
+class Node:
+    """A stretch of text that all contexts through it share.
+
+    A block belongs to the node that holds its last token. Children hang at a node's end. Where texts part within a run, the rest of the
+    run is a child whose first run lacks the `skip` tokens that its parents have.
+    """
+
+    __slots__ = ("below", "cached", "children", "first", "marks", "parent", "runs", "skip", "start", "tokens", "used")
+
+    def __init__(self, *, parent: Node | None, start: int, first: int, runs: tuple[Run, ...], skip: int) -> None:
+        self.parent = parent
+        self.start = start
+        self.first = first  # the first block that belongs here
+        self.cached = first  # one past the last block that is kept; with children, all are
+        self.used = first  # one past the last block in use
+        self.runs = runs
+        self.skip = skip
+        self.tokens = sum(tokens for _, tokens in runs)
+        self.children: dict[tuple[str, int], Node] = {}
+        self.marks: dict[int, Mark] = {}
+        self.below = 0  # pins in the nodes below
+
+    def mark(self, position: int) -> Mark:
+        """Return the mark at a block position, made if need be."""
+        found = self.marks.get(position)
+        if found is None:
+            found = self.marks[position] = Mark(self, position)
+        return found
+
+    def holder(self, position: int) -> Node:
+        """Return the topmost node on the way here that reaches a block position."""
+        node = self
+        while node.parent is not None and position <= node.first:
+            node = node.parent
+        return node
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a context leaves the tree: `offset` tokens into a node, `used` tokens into its own run `index`, `matched` in all."""
+
+    node: Node
+    offset: int
+    index: int
+    used: int
+    matched: int
+
+
+def descend(root: Node, content: tuple[Run, ...], limit: int) -> Place:
+    """Follow a context down the tree for at most *limit* tokens."""
+    place = Place(root, root.tokens, 0, 0, 0)
+    while place.index < len(content) and place.matched < limit:
+        child = place.node.children.get((content[place.index][0], place.used))
+        if child is None:
+            break
+        place.node = child
+        place.offset = 0
+        _follow(place, content, limit)
+        if place.offset < child.tokens:
+            break
+    return place
+
+
+def _follow(place: Place, content: tuple[Run, ...], limit: int) -> None:
+    """Follow a context through the runs of the place's node, as far as they agree."""
+    runs, tokens = place.node.runs, place.node.tokens
+    if not place.used and place.matched + tokens <= limit:
+        # Mostly a node is all of the context so far, its last run perhaps cut by a chunk: two comparisons at the speed of C.
+        end = place.index + len(runs)
+        if content[place.index : end] == runs:
+            place.index, place.offset = end, tokens
+            place.matched += tokens
+            return
+        if content[place.index : end - 1] == runs[:-1]:
+            place.index, place.offset = end - 1, tokens - runs[-1][1]
+            place.matched += place.offset
+            runs = runs[-1:]
+    _walk(place, content, runs, limit)
+
+
+def _walk(place: Place, content: tuple[Run, ...], runs: tuple[Run, ...], limit: int) -> None:
+    for identity, tokens in runs:
+        if place.index == len(content) or place.matched == limit or content[place.index][0] != identity:
+            return
+        length = content[place.index][1]
+        step = min(tokens, length - place.used, limit - place.matched)
+        place.offset += step
+        place.matched += step
+        place.used += step
+        if place.used == length:
+            place.index, place.used = place.index + 1, 0
+        elif step == tokens:
+            return  # the context's run goes on where the node's ends
+        if step < tokens:
+            return
+
+
+def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Place:
+    """Add the runs of a context from a place up to *limit* tokens; return the place where they end.
+
+    A leaf grows in place, so that a long conversation stays one node. What it had beyond the place makes way if none of its blocks is kept.
+    """
+    runs, index, used = _rest(content, place, limit)
+    node, offset = place.node, place.offset
+    if offset < node.tokens:
+        boundary = (node.start + offset) // block
+        if node.children or node.cached > boundary:
+            node = _split(node, offset, boundary)
+        else:
+            node.runs, _ = _cut(node.runs, offset)
+            node.tokens = offset
+    if node.parent is None or node.children:
+        start = node.start + node.tokens
+        child = Node(parent=node, start=start, first=start // block, runs=runs, skip=place.used)
+        node.children[runs[0][0], place.used] = child
+        return Place(child, child.tokens, index, used, limit)
+    if place.used:
+        identity, tokens = node.runs[-1]
+        node.runs = (*node.runs[:-1], (identity, tokens + runs[0][1]), *runs[1:])
+    else:
+        node.runs += runs
+    node.tokens += limit - place.matched
+    return Place(node, node.tokens, index, used, limit)
+
+
+def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run, ...], int, int]:
+    """Return the runs of a context from a place up to *limit* tokens, and where in the context they end."""
+    index, used, left = place.index, place.used, limit - place.matched
+    runs: list[Run] = []
+    while left:
+        run = content[index]
+        length = run[1] - used
+        if length > left:
+            runs.append((run[0], left))
+            return tuple(runs), index, used + left
+        runs.append((run[0], length) if used else run)
+        left -= length
+        index, used = index + 1, 0
+    return tuple(runs), index, used
+
+
+def _split(lower: Node, offset: int, boundary: int) -> Node:
+    """Cut a node in two at *offset* tokens; return the new upper one. The old one stays the lower, with its children."""
+    parent = lower.parent
+    assert parent is not None
+    head, tail = _cut(lower.runs, offset)
+    upper = Node(parent=parent, start=lower.start, first=lower.first, runs=head, skip=lower.skip)
+    upper.cached = boundary
+    upper.used = min(lower.used, boundary)
+    parent.children[head[0][0], lower.skip] = upper
+    within_run = len(head) + len(tail) > len(lower.runs)
+    lower.skip = head[-1][1] + (lower.skip if len(head) == 1 else 0) if within_run else 0
+    lower.parent, lower.start, lower.first = upper, lower.start + offset, boundary
+    lower.used = max(lower.used, boundary)
+    lower.runs, lower.tokens = tail, lower.tokens - offset
+    upper.children[tail[0][0], lower.skip] = lower
+    upper.marks = {position: mark for position, mark in lower.marks.items() if position <= boundary}
+    for position, mark in upper.marks.items():
+        mark.node = upper
+        del lower.marks[position]
+    upper.below = lower.below + sum(mark.pins for mark in lower.marks.values())
+    return upper
+
+
+def _cut(runs: tuple[Run, ...], offset: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """Cut runs in two at *offset* tokens, within a run if need be."""
+    for index, (identity, tokens) in enumerate(runs):
+        if offset < tokens:
+            head = runs[:index] + (((identity, offset),) if offset else ())
+            return head, ((identity, tokens - offset), *runs[index + 1 :])
+        offset -= tokens
+    return runs, ()
