@@ -21,7 +21,7 @@ from agentload.matrix.described import LeftOut, Matrix, Model, Places
 from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
 from agentload.model.trace import Trace
-from agentload.run.questions import Generated, Questions, QuestionsCost, asking, questions_cost, supplied
+from agentload.run.questions import Generated, Questions, QuestionsCost, asking_of, questions_cost, supplied
 from agentload.study.change import essence, extended
 from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
@@ -216,15 +216,7 @@ def _asked(study: Ask, arms: int) -> QuestionsCost:
     if study.own is not None:
         asked: Questions = supplied(Path(study.own), repetitions=study.repetitions)
     else:
-        made = asking(
-            tasks=study.tasks,
-            contexts=study.contexts,
-            depths=study.depths,
-            items=study.items,
-            repetitions=study.repetitions,
-            seed=study.seed,
-        )
-        asked = Generated(asking=made)
+        asked = Generated(asking=asking_of(study))
     return questions_cost(asked, arms=arms, concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
 
 
