@@ -28,7 +28,7 @@ from agentload.run.files import read_traces
 from agentload.run.foreground import Audience
 from agentload.run.past import began
 from agentload.run.prepared import Place, endpoints_of, evaluation, prepared, simulation
-from agentload.run.questions import Generated, asking, questions_cost
+from agentload.run.questions import Generated, asking_of, questions_cost
 from agentload.run.record import new_run_id
 from agentload.run.servers import arms_of
 from agentload.run.simulate import simulated_id
@@ -211,7 +211,9 @@ class Deciding:
                 return Price(minutes=len(arms) * TRIALS * self._trial_s() / 60)
             case "accuracy":
                 study = self._questions(stage)
-                expected = questions_cost(_generated(study), arms=len(arms), concurrency=study.concurrency, thinking_tokens=0)
+                expected = questions_cost(
+                    Generated(asking=asking_of(study)), arms=len(arms), concurrency=study.concurrency, thinking_tokens=0
+                )
                 share = 1 - self._items() / stage.amount
                 return Price(
                     minutes=expected.minutes * share,
@@ -327,10 +329,3 @@ def told(stage: Stage) -> str:
             return "capacity, how many agents one GPU carries"
         case "accuracy":
             return f"accuracy, {stage.amount:,} paired questions"
-
-
-def _generated(study: Ask) -> Generated:
-    made = asking(
-        tasks=study.tasks, contexts=study.contexts, depths=study.depths, items=study.items, repetitions=study.repetitions, seed=study.seed
-    )
-    return Generated(asking=made)

@@ -31,6 +31,8 @@ _OLD: Final[Mapping[str, Mapping[str, str]]] = {
     "accuracy": {"thinking": "thinking_tokens"},
 }
 _OWN: Final = ("contexts", "concurrency", "accuracy", "isolation")
+_ELSEWHERE: Final = {"traces": "workloads: {NAME: TRACE}", "servers": "models: {NAME: {endpoints: …}}"}
+"""What a matrix says of a study beside its templates, and how."""
 _SERVERS: Final = frozenset({"model", "api_key_env", "noise", "force", "restarts"})
 P = TypeVar("P", bound=Study)
 
@@ -77,6 +79,7 @@ def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> 
 
 def _replay(given: Mapping[str, Any], at: str) -> Replay:
     fields = dict(given)
+    _check(fields, at)
     load = fields.pop("load", None)
     if load is None:  # eight sessions at once, unless it says otherwise
         load = {"sessions": 8}
@@ -97,7 +100,14 @@ def _part(said: object, name: str, at: str) -> dict[str, Any] | None:
     given = {"contexts": said} if name == "contexts" and isinstance(said, str | int) else said
     if not isinstance(given, dict):
         raise UsageError(f"{at}.{name}: expected a mapping, got {type(said).__name__}", hint=SHOWN)
+    _check(given, f"{at}.{name}")
     return {_OLD[name].get(field, field): value for field, value in given.items()}
+
+
+def _check(given: Mapping[str, Any], at: str) -> None:
+    """Raise UsageError for what is said elsewhere in the file: here it would be lost."""
+    if said := next((name for name in _ELSEWHERE if name in given), None):
+        raise UsageError(f"{at}: '{said}' is not a template's to say", hint=_ELSEWHERE[said])
 
 
 def _template(said: Mapping[str, Any] | None, kind: type[P], at: str, servers: Live, **defaults: Any) -> P | None:  # fields of a study

@@ -21,7 +21,7 @@ from agentload.matrix.described import LeftOut, Matrix, Model, Places
 from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
 from agentload.model.trace import Trace
-from agentload.run.questions import Generated, QuestionsCost, asking, questions_cost
+from agentload.run.questions import Generated, Questions, QuestionsCost, asking_of, questions_cost, supplied
 from agentload.study.change import essence, extended
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import TraceRef
@@ -134,7 +134,7 @@ def _steps(part: Part) -> Iterator[Step]:
                 yield _step(part, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm)
     if measure.accuracy is not None:
         # Found once a server has downloaded the model: the questions are as long with it as without.
-        yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=part.tokenizer))
+        yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=measure.accuracy.tokenizer or part.tokenizer))
     if measure.isolation is not None and part.is_launched:
         yield _step(part, "isolation", measure.isolation)
     yield Step(model=part.model.name, name="report", kind="report", arms=part.arms, study=None)
@@ -201,7 +201,7 @@ def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
             asked = _asked(study, at_once)
             rounds = arms // at_once
             # Without a tokenizer here the reference is started to count, before it is asked.
-            return asked.questions * rounds, arms + (part.tokenizer is None), asked.minutes * rounds
+            return asked.questions * rounds, arms + (study.tokenizer is None and study.own is None), asked.minutes * rounds
         case Decide():
             raise AssertionError("a matrix lays out its own steps")
         case Probe():
@@ -215,10 +215,11 @@ def _played(found: Cost, starts: int) -> tuple[int, int, float]:
 
 
 def _asked(study: Ask, arms: int) -> QuestionsCost:
-    made = asking(
-        tasks=study.tasks, contexts=study.contexts, depths=study.depths, items=study.items, repetitions=study.repetitions, seed=study.seed
-    )
-    return questions_cost(Generated(asking=made), arms=arms, concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
+    if study.own is not None:
+        asked: Questions = supplied(Path(study.own), repetitions=study.repetitions)
+    else:
+        asked = Generated(asking=asking_of(study))
+    return questions_cost(asked, arms=arms, concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
 
 
 def _usd(part: Part, step: Step, minutes: float) -> float | None:

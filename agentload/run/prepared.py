@@ -35,7 +35,7 @@ from agentload.run.questions import (
     Generated,
     QuestionsCost,
     Supplied,
-    asking,
+    asking_of,
     described,
     digest,
     from_tokenizer,
@@ -306,10 +306,8 @@ def _fitting(contexts: tuple[int, ...], longest: int | None, output: int, notice
 @contextmanager
 def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[tuple[Eval, QuestionsCost]]:
     """Yield the questions of an evaluation and what they cost; emulated servers run as long as the block."""
-    asking_of = asking(
-        tasks=study.tasks, contexts=study.contexts, depths=study.depths, items=study.items, repetitions=study.repetitions, seed=study.seed
-    )
     assert isinstance(study.servers, Live), study.servers
+    made_of = asking_of(study)
     wanted, starting = endpoints_of(study.servers), launching(study.servers)
     # Emulated answers depend on the prompt alone: nobody need wait for them.
     with reached(wanted, noise=False, seed=study.seed, is_dry=is_dry, speed=EMULATED_SPEED) as found:
@@ -319,7 +317,7 @@ def evaluation(study: Ask, place: Place, *, is_dry: bool = False) -> Iterator[tu
                 # The reference's server runs while it is asked how many tokens texts have.
                 stack.enter_context(kept(served[0], logs=starting.logs / "lengths", start_s=starting.start_s)).up()
             counted_by = None if isinstance(wanted, Emulated) or is_dry else served[0]
-            source, notes = _source(study, asking_of, counted_by)
+            source, notes = _source(study, made_of, counted_by)
         expected = questions_cost(source, arms=len(served), concurrency=study.concurrency, thinking_tokens=study.thinking_tokens)
         made = Eval(
             run=place.name,

@@ -21,6 +21,7 @@ from agentload.prompts.count import count
 from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Part, Tokenizer
 from agentload.prompts.words import WORDS
+from agentload.study.kinds import Ask
 from agentload.tasks import Grade, Item, catalog
 from agentload.tasks.parts.custom import EXAMPLE, Own, parse
 from agentload.tasks.parts.grading import grade_all
@@ -100,6 +101,13 @@ def asking(*, tasks: Sequence[str], contexts: Sequence[int], depths: int, items:
     places = tuple(round(place / (depths - 1), 4) for place in range(depths)) if depths > 1 else (0.5,)
     count = items if items is not None else len(named) * len(contexts) * len(places)
     return Asking(tasks=named, contexts=tuple(contexts), depths=places, items=count, repetitions=repetitions, seed=seed)
+
+
+def asking_of(study: Ask) -> Asking:
+    """Return what a study asks."""
+    return asking(
+        tasks=study.tasks, contexts=study.contexts, depths=study.depths, items=study.items, repetitions=study.repetitions, seed=study.seed
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from agentload.model.rows import AnswerRow, Row
 from agentload.run.ask import Asked, answer_row
 from agentload.run.past import asked_of, check_joined, given
 from agentload.run.prepared import Place
-from agentload.run.questions import Asking, Generated, Question, asking
+from agentload.run.questions import Generated, Question, asking_of
 from agentload.run.record import again, run_row
 from agentload.run.servers import ALL, arms_of
 from agentload.run.simulate import opening, simulated_id
@@ -90,9 +90,7 @@ def answering(study: Ask, place: Place) -> Answering:
     assert isinstance(study.servers, Virtual), study.servers
     if study.own is not None:
         raise UsageError("a profile says how often its tasks are answered right, not your own items", hint="--tasks, or ask a server")
-    made: Asking = asking(
-        tasks=study.tasks, contexts=study.contexts, depths=study.depths, items=study.items, repetitions=study.repetitions, seed=study.seed
-    )
+    made = asking_of(study)
     found = arms_of(study.servers.profile, study.servers.arms, is_timed=False)
     arms = {arm.name: arm for arm in found}
     if study.aa is not None and study.aa not in (ALL, *arms):

@@ -12,7 +12,7 @@ from agentload.matrix.parts import document, endpoints_of
 from agentload.matrix.steps import Estimate
 from agentload.study.argv import argv, built, split
 from agentload.study.document import parse, yaml_text
-from agentload.study.kinds import Sweep
+from agentload.study.kinds import Ask, Sweep
 from agentload.study.parts import Live
 from tests.matrix.files import model_folder, parts_of
 
@@ -107,6 +107,18 @@ def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
     ]
     assert part.steps[3].study is not None
     assert part.steps[3].study.servers == Live(endpoints=str(tmp_path / "d/arms/v.yaml"), logs=str(tmp_path / "d/logs/concurrency-short-v"))
+
+
+def test_questions_are_counted_by_the_tokenizer_and_taken_from_the_file_that_a_matrix_names(tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"id": "a", "messages": [{"role": "user", "content": "Say hi."}], "grader": {"has": "hi"}}\n')
+    given = "models: {a: {serve: org/a, windows: false}}\nconfigs: {bf16: , fp8: }\nmeasure: {accuracy: {%s}}\n"
+    (counted,) = parts_of(given % "items: 4, tokenizer: t.json", tmp_path)
+    (supplied,) = parts_of(given % f"own: {own}", tmp_path)
+    asked = {part.steps[1].study for part in (counted, supplied)}
+    assert {study.tokenizer for study in asked if isinstance(study, Ask)} == {"t.json", None}
+    # Nobody need be started to count beforehand.
+    assert [(part.estimates["accuracy"].calls, part.estimates["accuracy"].starts) for part in (counted, supplied)] == [(8, 2), (2, 2)]
 
 
 def test_a_sweep_that_was_cut_short_asks_for_what_is_left_of_it(tmp_path: Path) -> None:
