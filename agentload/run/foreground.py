@@ -29,7 +29,7 @@ from agentload.model.plan import Plan, Round
 from agentload.run.ask import Asked, Eval
 from agentload.run.ask import Leg as AskLeg
 from agentload.run.ask import Listener as AnswerListener
-from agentload.run.capacity import Crowd, Found, find, keep, keep_searches
+from agentload.run.capacity import Crowd, Found, find, keep, keep_searches, settled
 from agentload.run.files import read_traces
 from agentload.run.isolation import Cell, combinations, isolated, rows
 from agentload.run.past import Past, needless, past
@@ -38,6 +38,7 @@ from agentload.run.prepared import Place, Prepared, endpoints_of, launchable, la
 from agentload.run.questions import Question
 from agentload.run.servers import arms_of, reached
 from agentload.run.simulate import Simulation, quiet, store
+from agentload.run.trial import Trial
 from agentload.study.kinds import Probe, Replay, Search
 from agentload.study.parts import Live, Virtual
 
@@ -171,26 +172,28 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
 def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ...]:
     """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again."""
     trace, _ = read_traces(study.traces)
-    found: list[Found] = []
+    tried: dict[str, tuple[Trial, ...]] = {}
     match study.servers:
         case Virtual(profile=profile, arms=names, noise=noise):
             chosen = arms_of(profile, names)
-            found = [find(study, trace, arm) for arm in (chosen if noise else quiet(chosen).values())]
+            for arm in chosen if noise else quiet(chosen).values():
+                tried[arm.name] = find(study, trace, arm, others=tried)
         case Live() as servers:
             wanted, starting = endpoints_of(servers), launching(servers)
             crowd = Crowd(study=study, trace=trace, play=lambda leg: _finished(leg.play(), audience))
             with reached(wanted, noise=servers.noise, seed=study.seed) as arms:
-                for arm in arms:
+                for each in arms:
                     if starting is None:
-                        found.append(crowd.search(arm, told=audience.notice))
+                        tried[each.name] = crowd.search(each, told=audience.notice, others=tried)
                         continue
-                    with kept(arm, logs=starting.logs / arm.name, start_s=starting.start_s) as server:
-                        found.append(crowd.search(arm, told=audience.notice, server=server))
+                    with kept(each, logs=starting.logs / each.name, start_s=starting.start_s) as server:
+                        tried[each.name] = crowd.search(each, told=audience.notice, server=server, others=tried)
+    found = settled(tried, share=study.share)
     if place.into is not None:
         classes = {session.workload for session in trace.sessions}
         at_ns = time.time_ns() if isinstance(study.servers, Live) else None
         keep_searches(found, place.database, run=place.into, at_ns=at_ns, study=study, classes=classes)
-    return tuple(found)
+    return found
 
 
 def probe(study: Probe, audience: Audience) -> Probed:
@@ -219,7 +222,7 @@ def isolate(study: Probe, place: Place, audience: Audience) -> tuple[Cell, ...]:
 def require(found: Sequence[Found]) -> None:
     """Raise `EndpointError` for an arm of which nothing is known, because its first trial says nothing."""
     for each in found:
-        if each.void is not None and each.holds is None and each.breaks is None:
+        if each.void is not None and each.holds is None and each.high is None:
             raise EndpointError(f"{each.arm}: nothing was found: {each.void.void}", hint="fix that, then rerun the command")
 
 
