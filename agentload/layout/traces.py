@@ -10,7 +10,7 @@ from itertools import chain
 from random import Random
 from typing import Final
 
-from agentload.degrade import split
+from agentload.degrade import shortened, split
 from agentload.dispatch.arrivals import seeded
 from agentload.layout.cost import seconds_of
 from agentload.model.apart import CONTEXT_SWEEP
@@ -145,6 +145,17 @@ class Drawn:
         for round_, drawn in enumerate(chain(([each] for each in open_), later)):
             names = _of_round(round_)
             yield from (names.of_session(session) for group in drawn for session in group)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """Sessions of a trace that end before they need more tokens than these."""
+
+    trace: Trace
+    tokens: int
+
+    def __iter__(self) -> Iterator[Session]:
+        return shortened(self.trace.header, self.trace.sessions, tokens=self.tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from agentload.endpoints.identity import identify
 from agentload.endpoints.launch import kept
 from agentload.endpoints.places import on
 from agentload.errors import EndpointError, InterruptError, StoreError
-from agentload.layout.cost import Cost, cost
+from agentload.layout.cost import Cost, cost, too_long
 from agentload.live.runner import Listener
 from agentload.model.metrics import ClockStart, clock_start
 from agentload.model.plan import Plan, Round
@@ -67,6 +67,7 @@ class Audience:
 def simulate(made: Prepared, audience: Audience, *, told: Callable[[int], None] = lambda _: None) -> str:
     """Play what is laid out in virtual time, and store it; return the run's name. *told* hears how many rows there are so far."""
     assert isinstance(made.playing, Simulation), made.playing
+    _warn(made.beyond, audience)
     _warn(None if made.fills is None else made.fills.warning(), audience)
     store(made.playing, told=told)
     return made.playing.plan.run
@@ -76,6 +77,7 @@ def measure(made: Prepared, place: Place, audience: Audience) -> Played:
     """Play what is prepared for live servers, and say what its reader should know: that it takes long, that its timings are void."""
     playing = made.playing
     assert isinstance(playing, Playing), playing
+    _warn(made.beyond, audience)
     if made.fills is not None:
         _warn(made.fills.warning(), audience)
     elif place.resume is None and isinstance(playing.study, Replay):
@@ -171,11 +173,12 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
 
 def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ...]:
     """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again."""
-    trace, _ = read_traces(study.traces)
+    trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     tried: dict[str, tuple[Trial, ...]] = {}
     match study.servers:
         case Virtual(profile=profile, arms=names, noise=noise):
             chosen = arms_of(profile, names)
+            _warn(too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in chosen)), audience)
             for arm in chosen if noise else quiet(chosen).values():
                 tried[arm.name] = find(study, trace, arm, others=tried)
         case Live() as servers:
