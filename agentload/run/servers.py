@@ -52,13 +52,17 @@ def with_control(endpoints: tuple[Endpoint, ...], arm: str | None) -> tuple[Endp
 
 def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
     """Return the tokens of each arm's pool; None where nobody tells."""
-    return {endpoint.name: _emulated(endpoint.profile) if endpoint.profile else asyncio.run(_asked(endpoint)) for endpoint in endpoints}
+    return {
+        endpoint.name: float(pool_of(profiled(endpoint.profile)).tokens) if endpoint.profile else asyncio.run(_asked(endpoint))
+        for endpoint in endpoints
+    }
 
 
-def _emulated(profile: str) -> float:
+def profiled(profile: str) -> ArmProfile:
+    """Return the arm of a profile that an emulated endpoint plays."""
     name, _, arm = profile.rpartition("/")
     (found,) = arms_of(name, [arm])
-    return float(pool_of(found).tokens)
+    return found
 
 
 async def _asked(endpoint: Endpoint) -> float | None:

@@ -10,6 +10,7 @@ from advisor.evidence import (
     AccuracyBucket,
     Arm,
     Calls,
+    CapacityPoint,
     ClientHealth,
     Deployment,
     Evidence,
@@ -117,4 +118,21 @@ def sweeps(seed: int = 1, *, fp8_intercept: float = 6.58, fp8_slope: float = 2.3
     return (
         simulated_sweep(rng, arm="bf16", intercept=6.44, slope=4.37e-5, pairs=pairs),
         simulated_sweep(rng, arm="fp8", intercept=fp8_intercept, slope=fp8_slope, pairs=pairs),
+    )
+
+
+def search(arm: str, limit: float, *, workload: str | None = None, minutes: float = 15.0) -> tuple[CapacityPoint, ...]:
+    """Return the trials of a search on an arm that carries so many agents: below it most turns hold, above it fewer and fewer."""
+    shares = {0.5: 0.99, 0.8: 0.99, 0.9: 0.98, 0.95: 0.97, 0.98: 0.96, 1.02: 0.94, 1.05: 0.92, 1.1: 0.85, 1.2: 0.7, 1.5: 0.3}
+    return tuple(
+        CapacityPoint(
+            arm=arm,
+            workload=workload,
+            agents=round(factor * limit),
+            turns=500,
+            within_slo=round(500 * share),
+            minutes=minutes,
+            pool_filled=True,
+        )
+        for factor, share in shares.items()
     )
