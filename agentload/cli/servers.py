@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from agentload import documents
 from agentload.builtin import find
 from agentload.cli import endpoints as pin
 from agentload.cli._lazy import needs
@@ -26,7 +27,7 @@ from agentload.endpoints.launch import launched
 from agentload.endpoints.manifests import compose, kubernetes
 from agentload.endpoints.read import read_file
 from agentload.endpoints.weights import has_windows
-from agentload.errors import AgentloadError, GateError, InterruptError, LaunchError, UsageError
+from agentload.errors import AgentloadError, GateError, InterruptError, LaunchError, ProfileError, UsageError
 from agentload.run.relay import primed
 from agentload.run.servers import arms_of
 from agentload.serve.child import write_log
@@ -70,7 +71,7 @@ def emulate(
     name, chosen = _names(profile)
     arms = arms_of(name, chosen)
     is_noisy = noise == "on"
-    script = None if faults is None else faults.read_text(encoding="utf-8")
+    script = None if faults is None else documents.text(faults, raises=ProfileError)
     if script is not None:
         parse(script, name=str(faults))  # here as well, so that a mistake is told once, with the file's name
     if len(arms) == 1:

@@ -96,8 +96,7 @@ class Leg:
         """Play to the end, or to the end of what is in flight after `stop`."""
         self._task = asyncio.current_task()
         playing, plan = self._playing, self._playing.plan
-        if playing.database.exists():
-            await looked_at(playing.database, notice=self._notice)
+        await looked_at(playing.database, notice=self._notice)
         before = past(playing.database, plan)
         if playing.is_resumed:
             check_resumed(before, plan, playing.study, trace_hash=playing.trace_hash, database=playing.database)

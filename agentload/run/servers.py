@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
-from agentload.builtin import find
-from agentload.emulator.profile import parse
+from agentload.emulator.profile import read
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.endpoints.reach import exporter, proxy, reach
@@ -75,7 +74,7 @@ async def _asked(endpoint: Endpoint) -> float | None:
 
 def arms_of(profile: str, names: Sequence[str] = ()) -> tuple[ArmProfile, ...]:
     """Return the arms called *names*, or all, in the profile's order. Raises ProfileError naming those that exist."""
-    deployment = parse(find("profiles", profile).read_text(encoding="utf-8"), name=profile)
+    deployment = read(profile)
     playable = {arm.name: arm for arm in deployment.arms if arm.step is not None}
     if not playable:
         raise ProfileError(
