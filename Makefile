@@ -79,7 +79,7 @@ demo-vllm: $(READY) ## decide on a real vLLM without a GPU, in 45 minutes; where
 	@$(BIN)/python benchmarks/real_vllm/demo.py
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
-	@for each in engine simulate published traces importers store serve ui transport; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
+	@for each in engine simulate published traces importers store serve ui transport hostile; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
 
 traces: $(READY) ## write the shipped traces anew, to the byte
 	$(BIN)/python -m agentload.workloads.parts.shipped traces
