@@ -37,7 +37,7 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
         policy=policy,
         shares=shares,
         gates=gates_seen,
-        speeds=speed.speeds(evidence, shares),
+        speeds=speed.speeds(evidence, shares, policy),
         itl=lines.itl_lines(decoded),
         ttft=lines.ttft_curves(prefilled),
         break_even=lines.break_evens(decoded, shares),

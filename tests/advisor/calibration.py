@@ -20,7 +20,7 @@ from scipy import stats
 from advisor.decide import decide
 from advisor.evidence import AaControl, Calls, ClientHealth, Deployment, Evidence, Observation, Telemetry, WorkloadClass
 from advisor.policy import Policy
-from advisor.statistics import paired
+from advisor.statistics import paired, starts
 from advisor.statistics.break_even import break_even
 from advisor.statistics.planning import items_needed, units_needed
 from advisor.verdict import ArmVerdict, Word
@@ -129,7 +129,7 @@ def scatter(rng: np.random.Generator, disturbed: Noise) -> float:
     """Return the true standard deviation of a pair value, order taken out, from many pairs."""
     table = paired.pair_table(*simulated_calls(rng, pairs=300, effect=0.0, noise=disturbed, swapped=False), "turn_ms")
     assert table is not None
-    return float(paired.balanced(table).values.std(ddof=2))
+    return starts.scatter(paired.pairs_of(table), scale=0.0).pair
 
 
 def world(rng: np.random.Generator) -> tuple[World, float]:
@@ -221,10 +221,9 @@ def crossing(rng: np.random.Generator) -> Crossing:
 def needed_ratio(rng: np.random.Generator, drawn: World, deviation: float) -> float:
     """Return the pairs that a run of twelve asks for, over those that its true scatter asks for."""
     table = paired.pair_table(*_calls(rng, drawn, 0, PILOT_PAIRS), "turn_ms")
-    found = None if table is None else paired.change(table)
-    assert found is not None
+    assert table is not None
     margin = math.log1p(MARGIN)
-    return units_needed(found.se * math.sqrt(found.units), margin) / units_needed(deviation, margin)
+    return units_needed(starts.scatter(paired.pairs_of(table), scale=0.0).pair, margin) / units_needed(deviation, margin)
 
 
 def graded(verdict: ArmVerdict, drawn: World) -> Graded:

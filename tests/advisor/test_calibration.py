@@ -12,7 +12,7 @@ def test_the_advisor_keeps_its_promises_on_deployments_whose_truth_is_known() ->
     rows = {row.name: row for row in calibration.table(calibration.simulate(100, seed=1))}
     assert {name: row.rate for name, row in rows.items() if name.startswith("wrong") and row.rate > 0.03} == {}
     least = {name: row.rate for name, row in rows.items() if row.goal.startswith(">=")}
-    assert {name: rate for name, rate in least.items() if rate < (0.65 if "bounded" in name else 0.80)} == {}
+    assert {name: rate for name, rate in least.items() if rate < (0.65 if "bounded" in name else 0.75)} == {}
     assert 0.88 <= rows["break-even set covers the truth"].rate <= 1.0
     assert rows["needed pairs, median ratio"].met
 

@@ -9,6 +9,7 @@ from advisor.evidence import (
     CapacityPoint,
     Deployment,
     Evidence,
+    StartHistory,
     Telemetry,
     WorkloadClass,
 )
@@ -24,7 +25,7 @@ def _step(arm: str, agents: int, within: float) -> CapacityPoint:
 
 
 def _long_thinkers(points: tuple[CapacityPoint, ...]) -> Evidence:
-    evidence = compared(effect=0.0, noise=QUIET, pairs=20)
+    evidence = compared(effect=0.0, noise=QUIET, pairs=20, restarts=1, starts=StartHistory(spread=0.002, source="60 starts"))
     return replace(
         evidence,
         observations=tuple(replace(each, telemetry=Telemetry(peak_kv_usage=0.3, fill_minutes=25.0)) for each in evidence.observations),

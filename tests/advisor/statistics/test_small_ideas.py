@@ -7,8 +7,8 @@ import pytest
 from scipy import signal
 
 from advisor.gates import steady
-from advisor.statistics import accuracy, planning, quantiles, resampling
-from advisor.statistics.resampling import Spread
+from advisor.statistics import accuracy, planning, quantiles
+from advisor.statistics.spread import Spread
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
@@ -115,8 +115,3 @@ def test_the_planned_pairs_settle_an_effect_of_twice_the_margin_in_nine_runs_of_
 def test_no_scatter_needs_the_least_and_endless_scatter_is_capped() -> None:
     assert planning.units_needed(0.0, 0.03) == 3
     assert planning.units_needed(50.0, 0.03) == 100_000
-
-
-def test_the_noise_floor_is_the_far_end_of_the_control() -> None:
-    control = Spread(value=0.01, se=0.005, df=11, units=12, unit_name="block pairs")
-    assert resampling.noise_floor(control) == pytest.approx(0.0212, abs=2e-4)
