@@ -47,7 +47,7 @@ class Speed:
     minutes_per_pair: float  # of the whole run: all arms and the control
     scatter: Scatter
     starts: int = 1  # pairs of starts that share no server's start
-    doubted: Spread | None = None  # the same had a start added twice as much; None: the starts themselves tell
+    doubted: Estimate | None = None  # the same had a start added twice as much; None: the starts themselves tell
     control: Spread | None = None  # what the A/A control behind the floor showed
 
 

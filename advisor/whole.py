@@ -40,7 +40,7 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
         speeds=speed.speeds(evidence, shares, policy),
         itl=lines.itl_lines(decoded),
         ttft=lines.ttft_curves(prefilled),
-        break_even=lines.break_evens(decoded, shares),
+        break_even=lines.break_evens(decoded, shares, policy),
         buckets=accuracy.bucket_results(evidence, policy),
         accuracy=judged,
         same_answers=accuracy.controls(evidence, policy),

@@ -39,9 +39,14 @@ class Control:
 Controls = dict[tuple[str | None, Metric], tuple[Control, ...]]
 
 
+def start_spread(evidence: Evidence, policy: Policy) -> float:
+    """Return what a start adds to one arm's latencies, log units: as history tells, else as the policy assumes."""
+    return policy.start_spread if evidence.starts is None else evidence.starts.spread
+
+
 def start_scale(evidence: Evidence, policy: Policy) -> float:
-    """Return the scale of what a start adds to a log ratio: as history tells, else as the policy assumes."""
-    return _SIDES * (policy.start_spread if evidence.starts is None else evidence.starts.spread)
+    """Return the scale of what a start adds to a log ratio."""
+    return _SIDES * start_spread(evidence, policy)
 
 
 def controls(evidence: Evidence, shares: tuple[tuple[str, float], ...], metrics: tuple[Metric, ...], *, position: float) -> Controls:
@@ -130,6 +135,7 @@ def _speed(
     pairs, calls, own = len(table), int(table.calls.sum()), scope.workload is not None
     drawn = paired.pairs_of(table)
     few = drawn.starts < starts.ENOUGH_STARTS and scope.metric == "turn_ms"
+    doubted = estimated(table, 2 * scale, known, position=policy.position_spread) if few else None
     control = min((each.spread for each in known), key=lambda each: each.se, default=None)
     level = 1 - 2 * planning.look_level(evidence.looks, policy.alpha)
     change = Change(
@@ -150,7 +156,7 @@ def _speed(
         minutes_per_pair=minutes,
         starts=drawn.starts,
         scatter=starts.scatter(drawn, scale=scale),
-        doubted=estimated(table, 2 * scale, known, position=policy.position_spread) if few else None,
+        doubted=None if doubted is None else doubted.relative(unit="relative", method=METHOD, level=level),
         control=control,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from advisor import words
 from advisor.case import Case, Speed
+from advisor.estimate import Estimate
 from advisor.legs.tested import Tested
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.statistics.planning import FAMILY, LEVEL, MOST_UNITS, look_level, units_needed, z_reach
@@ -79,12 +80,19 @@ def by_prior(case: Case, speed: Speed) -> bool:
     """Say whether a claim about *speed* rests on what is assumed of starts: one start a side, or a claim that twice as much would undo."""
     if speed.doubted is None:
         return False
-    margin, level = case.policy.min_change, look_level(case.evidence.looks, case.policy.alpha)
-    claims = [
-        (each.p_below(math.log1p(-margin)) <= level, each.p_above(math.log1p(margin)) <= level) for each in (speed.spread, speed.doubted)
-    ]
+    margin = case.policy.min_change
+    claimed, doubted = claim(speed.change.relative, margin=margin), claim(speed.doubted, margin=margin)
     assumed = speed.starts == 1 and case.evidence.starts is None
-    return any(claims[0]) and (assumed or claims[0] != claims[1])
+    return claimed in ("yes", "no") and (assumed or claimed != doubted)
+
+
+def claim(relative: Estimate, *, margin: float) -> LegState:
+    """Return whether turn time surely falls (yes) or rises (no) by more than *margin*, does neither, or may: as its interval says."""
+    if relative.is_below(-margin):
+        return "yes"
+    if relative.is_above(margin):
+        return "no"
+    return "equal" if abs(relative.value) < margin and relative.is_within(INDIFFERENT * margin) else "unclear"
 
 
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
@@ -103,25 +111,24 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     speed = case.speed(arm, workload)
     if speed is None:
         return _untested(case, arm, workload)
-    policy, spread, relative, margin = case.policy, speed.spread, speed.change.relative, case.policy.min_change
-    level = look_level(case.evidence.looks, policy.alpha)
+    spread, relative, margin = speed.spread, speed.change.relative, case.policy.min_change
     needs = (more_pairs(case, speed),)
     told = f"turn time {words.change(relative)}"
-    p_for, p_against = spread.p_below(math.log1p(-margin)), spread.p_above(math.log1p(margin))
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
         leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles)
+        p_for, p_against = spread.p_below(math.log1p(-margin)), spread.p_above(math.log1p(margin))
         return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
 
-    if p_for <= level:
-        return tested("yes", told)
-    if p_against <= level:
-        return tested("no", told)
-    if abs(relative.value) < margin and relative.is_within(INDIFFERENT * margin):
-        within = margin if relative.is_within(margin) else INDIFFERENT * margin
-        equal = tested("equal", f"{told}, inside ±{within:.1%}")
-        return replace(equal, leg=replace(equal.leg, margin=within))
-    if confounded(case, arm):
-        swapped = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=swap(speed.change.pairs))
-        return tested("unclear", f"{told}; each arm has had one machine: swap them", (swapped,))
-    return tested("unclear", told, needs)
+    match claim(relative, margin=margin):
+        case "equal":
+            within = margin if relative.is_within(margin) else INDIFFERENT * margin
+            equal = tested("equal", f"{told}, inside ±{within:.1%}")
+            return replace(equal, leg=replace(equal.leg, margin=within))
+        case "unclear" if confounded(case, arm):
+            swapped = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=swap(speed.change.pairs))
+            return tested("unclear", f"{told}; each arm has had one machine: swap them", (swapped,))
+        case "unclear":
+            return tested("unclear", told, needs)
+        case state:
+            return tested(state, told)

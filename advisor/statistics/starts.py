@@ -75,11 +75,17 @@ def inside(pairs: Pairs) -> Spread:
     return _plain(pairs.values, np.stack([np.ones_like(pairs.values), *pairs.covariates], axis=1), "block pairs")
 
 
+def start_means(pairs: Pairs) -> Floats:
+    """Return the mean log ratio of each start."""
+    unit = pairs.units
+    means: Floats = np.bincount(unit, weights=pairs.values) / np.bincount(unit)
+    return means
+
+
 def drawn(pairs: Pairs) -> tuple[Draw, ...]:
     """Return what each start of a control across starts showed, with the scatter that all of them share."""
     unit = pairs.units
-    sizes = np.bincount(unit)
-    means = np.bincount(unit, weights=pairs.values) / sizes
+    sizes, means = np.bincount(unit), start_means(pairs)
     left = max(1, pairs.values.size - sizes.size)
     within = max(float(np.sum((pairs.values - means[unit]) ** 2)) / left, SCATTER[0] ** 2)
     return tuple((float(mean), float(np.sqrt(within / size))) for mean, size in zip(means, sizes, strict=True))
