@@ -94,11 +94,13 @@ def compared(
     items: int = 200,
     change: float = 0.0,
     discordance: float = 0.06,
+    restarts: int | None = None,
     **changes: object,
 ) -> Evidence:
-    """Return evidence of one workload with calls, healthy client and accuracy in six buckets."""
+    """Return evidence of one workload, with accuracy in six buckets; servers start for every pair, or *restarts* times."""
     rng = np.random.default_rng(seed)
-    calls = simulated_calls(rng, pairs=pairs, effect=effect, noise=noise or Noise(), swapped=False)
+    starts = pairs if restarts is None else restarts
+    calls = simulated_calls(rng, pairs=pairs, effect=effect, noise=noise or Noise(), swapped=False, restarts=starts)
     buckets: tuple[AccuracyBucket, ...] = tuple(
         answers(rng, arm="fp8", task="needle", context_tokens=length, items=items, right=0.85, change=change, discordance=discordance)
         for length in BUCKETS

@@ -11,6 +11,7 @@ from advisor.evidence import (
     CapacityPoint,
     Deployment,
     Evidence,
+    StartHistory,
     Telemetry,
     WorkloadClass,
 )
@@ -22,7 +23,7 @@ QUIET = Noise(call=0.05, wander=0.02, phi=0.3, block=0.005)
 
 
 def _long_thinkers(points: tuple[CapacityPoint, ...]) -> Evidence:
-    evidence = compared(effect=0.0, noise=QUIET, pairs=20)
+    evidence = compared(effect=0.0, noise=QUIET, pairs=20, restarts=1, starts=StartHistory(spread=0.002, source="60 starts"))
     return replace(
         evidence,
         observations=tuple(replace(each, telemetry=Telemetry(peak_kv_usage=0.3, fill_minutes=25.0)) for each in evidence.observations),
