@@ -14,7 +14,7 @@ export AGENTLOAD_VLLM
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-vllm demo-vllm calibration bench traces size coverage mutants wheel clean
+.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-vllm demo-vllm calibration calibration-full bench traces size coverage mutants wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,8 +66,12 @@ test-cron: $(READY) ## let a real cron daemon execute a job (needs root; Debian:
 	@command -v cron >/dev/null || echo "skipped: no cron on this machine (Debian: apt-get install cron)"
 	$(PYTEST) -m cron
 
-calibration: $(READY) ## grade the advisor and the watch on simulated deployments and histories whose truth is known
-	$(BIN)/python -m tests.advisor.calibration
+calibration: $(READY) ## grade the advisor and the watch in worlds and on histories whose truth is known (minutes)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.advisor.calibration
+	$(BIN)/python -m tests.watch.calibration
+
+calibration-full: $(READY) ## the same with 1,000 draws a cell (an hour or two)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.advisor.calibration --full
 	$(BIN)/python -m tests.watch.calibration
 
 test-vllm: $(READY) ## run the tests that need a real vLLM: the one AGENTLOAD_VLLM names, else it is set up in .vllm (3 GB, minutes)
@@ -79,7 +83,7 @@ demo-vllm: $(READY) ## decide on a real vLLM without a GPU, in 45 minutes; where
 	@$(BIN)/python benchmarks/real_vllm/demo.py
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
-	@for each in engine simulate published traces importers store serve ui transport; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
+	@for each in engine simulate published traces importers store serve ui transport hostile; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
 
 traces: $(READY) ## write the shipped traces anew, to the byte
 	$(BIN)/python -m agentload.workloads.parts.shipped traces

@@ -10,7 +10,8 @@ from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.statistics.paired import Metric
-from advisor.statistics.resampling import Spread
+from advisor.statistics.spread import Spread
+from advisor.statistics.starts import Scatter
 from advisor.steps import Lengths, Search
 from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Spoiled, TtftCurve
 
@@ -44,6 +45,9 @@ class Speed:
     spread: Spread
     calls_per_pair: float
     minutes_per_pair: float  # of the whole run: all arms and the control
+    scatter: Scatter
+    starts: int = 1  # pairs of starts that share no server's start
+    doubted: Estimate | None = None  # the same had a start added twice as much; None: the starts themselves tell
     control: Spread | None = None  # what the A/A control behind the floor showed
 
 
@@ -147,6 +151,12 @@ class Case:
     def reach_of(self, arm: str, workload: str | None) -> Reach:
         """Return how far the tests of *arm* cover *workload*."""
         return next(each for each in self.reach if (each.arm, each.workload) == (arm, workload))
+
+    def starts_told(self) -> str:
+        """Say what a start is held to add to its latencies, and who says so."""
+        history = self.evidence.starts
+        spread, source = (self.policy.start_spread, "assumed, not measured") if history is None else (history.spread, history.source)
+        return f"{100 * spread:.1f} % a start ({source})"
 
     def search(self, *, seconds: float = 0.0) -> Search:
         """Return a search for what one GPU carries within the service level, in trials of *seconds* at least."""

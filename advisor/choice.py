@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor import words
-from advisor.assess.speed import between
+from advisor.assess.speed import METHOD, between
 from advisor.case import Case
 from advisor.verdict import ArmVerdict, Choice, Word
 
@@ -35,9 +35,9 @@ def _headline(reference: str, best: ArmVerdict) -> str:
 def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
     if other.verdict != best.verdict:
         return f"{other.verdict}: {other.reason}"
-    direct = between(case.evidence, best.arm, other.arm, case.shares)
+    direct = between(case.evidence, best.arm, other.arm, case.shares, case.policy)
     if direct is not None:
-        relative = direct.relative(unit="relative", method="mean log ratio of the same turns, bootstrap over")
+        relative = direct.relative(unit="relative", method=METHOD)
         return f"its turns take {words.change(relative)} against {best.arm}"
     return other.reason
 

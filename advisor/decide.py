@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from advisor.assess.figures import figures
 from advisor.case import Case
 from advisor.choice import choose
@@ -26,13 +24,13 @@ def _caveats(case: Case) -> tuple[str, ...]:
         out.append(f"All figures are {evidence.kind}: no server was measured.")
     if any(each.gpu_time_share is None for each in evidence.workloads):
         out.append("The weights of the mix are the reference's time in turns; how its server's time was shared is not known.")
-    starts = {int(each) for row in evidence.observations if row.calls is not None for each in np.unique(row.calls.restart)}
-    if len(starts) == 1:
-        out.append("Each server was started once: what a restart changes is in no interval.")
     if not evidence.challengers:
         out.append("There is one arm only: nothing is compared.")
     out.extend(f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")
-    return tuple(dict.fromkeys((*out, *evidence.notes)))
+    few = {each.starts for each in case.speeds if each.doubted is not None and each.change.workload is None}
+    often = (f"Each server was started {'once' if starts == 1 else f'{starts} times'}" for starts in sorted(few))
+    started = (f"{each}: intervals hold what a start or a machine adds, {case.starts_told()}." for each in often)
+    return tuple(dict.fromkeys((*out, *evidence.notes, *started)))
 
 
 def _shares_that_flip(case: Case, choice: Choice) -> tuple[str, ...]:

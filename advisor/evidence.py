@@ -144,7 +144,7 @@ class Calls:
     (pair, session, turn) names the same bytes on every arm. A float is NaN where a row lacks it.
     """
 
-    restart: Ints  # which start of the servers; the top level of the bootstrap
+    restart: Ints  # which start of this arm's server: what it adds is drawn once for all of its pairs
     pair: Ints  # block pair; the same number on two arms is the two halves of one pair
     block: Ints  # position of the block in time, over all arms
     session: Ints  # of the trace: the same number in two pairs is the same session, played again
@@ -309,6 +309,15 @@ class AaControl:
     first: Calls
     second: Calls
     across_machines: bool = False
+    across_starts: bool = False  # each side had a server of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartHistory:
+    """Say what a start of a server adds to its latencies, where something else than this run tells."""
+
+    spread: float  # standard deviation of one arm's log latency from start to start
+    source: str  # "24 starts in 6 runs of this database"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -332,6 +341,8 @@ class Evidence:
     aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
     priors: tuple[Prior, ...] = ()
     probes: tuple[Probe, ...] = ()
+    starts: StartHistory | None = None  # None: the policy's assumption holds
+    looks: int = 1  # times that the run was as long as it was asked to be, this one included
     dated: str | None = None  # ISO date of the run, for the known-issue table
     notes: tuple[str, ...] = field(default=())
 

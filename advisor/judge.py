@@ -9,7 +9,7 @@ from advisor import words
 from advisor.case import Case
 from advisor.legs.capacity import AGENTS, capacity_leg, pays_leg
 from advisor.legs.safe import safe_leg
-from advisor.legs.speed import speed_leg
+from advisor.legs.speed import INDIFFERENT, speed_leg
 from advisor.legs.tested import after_holm
 from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Word
 
@@ -111,12 +111,12 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
 
 def _flips(case: Case, verdict: ArmVerdict, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Return what would turn the verdict round: thresholds first, then what the rules name."""
-    out = [*_of_speed(case, verdict), *_of_pool(case, verdict), *_of_answers(case, verdict)]
+    out = [*_of_speed(verdict), *_of_pool(case, verdict), *_of_answers(case, verdict)]
     out.extend(dict.fromkeys(each.flips for each in findings if each.flips is not None and each.kind != "informs"))
     return tuple(out)
 
 
-def _of_speed(case: Case, verdict: ArmVerdict) -> Iterator[str]:
+def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
     pays, word = verdict.pays, verdict.verdict
     gain = pays.estimate
     if gain is None or gain.method == AGENTS or gain.low is None or gain.high is None:
@@ -127,9 +127,7 @@ def _of_speed(case: Case, verdict: ArmVerdict) -> Iterator[str]:
         case "avoid" if pays.state == "no":
             yield f"a smallest change that counts above {100 * gain.low:.1f} %"
         case "no difference":
-            yield f"a smallest change that counts below {100 * max(abs(gain.low), abs(gain.high)):.1f} %"
-        case "test further" if pays.margin is not None and pays.margin > case.policy.max_floor:
-            yield f"an A/A control that rules out more than {case.policy.max_floor:.0%}"
+            yield f"a smallest change that counts below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
         case "test further" if pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin):
             yield f"use: turn time surely below {words.percent(-pays.margin)} (its upper end is {words.percent(gain.high)})"
             yield f"avoid: turn time surely above {words.percent(pays.margin)} (its lower end is {words.percent(gain.low)})"

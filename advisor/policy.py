@@ -28,10 +28,11 @@ class Policy:
     min_capacity_gain: float = 0.10
     # Family-wise, two-sided, over the gates of one verdict.
     alpha: float = 0.05
-    # GPUs of one type differ by a few percent; a difference this small on two machines that were never swapped may be theirs.
-    machine_spread: float = 0.05
-    # A noise floor of more than twice the smallest change leaves nothing to find.
-    max_floor: float = 0.06
+    # What a start of a server, or the machine it got, adds to its latencies: standard deviation of the log, for each arm. Public reports of
+    # equal starts scatter by 0.5 to 1.5 % (docs/statistics.md); whole modes, of 20 % and more, are found and not averaged.
+    start_spread: float = 0.015
+    # What a place in the order may add to the second of two equal copies on one server, before an A/A control has measured it.
+    position_spread: float = 0.005
     # More calls than this beyond the tested lengths, and the verdict is about something else than the user's traffic.
     max_untested_share: float = 0.10
     # A pool that was full for less than half of the run was not what limited it.

@@ -4,12 +4,14 @@ Recorded traces are often better than what a server will meet: nearly every call
 functions say by how much a result depends on that.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from random import Random
 
 from agentload.model.trace import PRIME, Header, Recorded, Segment, Session, Turn, TurnRef
-from agentload.model.walk import contexts
+from agentload.model.walk import contexts, families
 from agentload.plugins import seeded
 
 
@@ -142,6 +144,40 @@ def _broken(header: Header, session: Session, *, share: float, keep: int, seed: 
 def _renamed(segment: Segment, number: int) -> Segment:
     name = segment.key if isinstance(segment.key, str) else f"#{segment.key[0]}+{segment.key[1]}"
     return replace(segment, key=f"{name}~{number}")
+
+
+def shortened(header: Header, sessions: Iterable[Session], *, tokens: int) -> Iterator[Session]:
+    """End each session before its first turn that needs more than *tokens*, its answer included.
+
+    What the turns that go would have spawned goes with them; who waited for one of them waits for the last that is left, and what was
+    quoted of it stands as text.
+    """
+    left: dict[str, int] = {}
+    dropped: set[str] = set()
+    for family in families(sessions):
+        for session in family:
+            needed = (
+                sum(each.tokens for each in context) + turn.output
+                for context, turn in zip(contexts(header, session), session.turns, strict=True)
+            )
+            fitting = 0 if session.session in dropped else sum(1 for _ in takewhile(lambda need: need <= tokens, needed))
+            dropped |= {child for turn in session.turns[fitting:] for child in turn.spawn}
+            if fitting < len(session.turns):
+                left[session.session] = fitting
+        for session in family:
+            if left.get(session.session, 1):
+                yield _mapped(replace(session, turns=session.turns[: left.get(session.session)]), lambda turn: _hearing(turn, left))
+
+
+def _hearing(turn: Turn, left: Mapping[str, int]) -> Turn:
+    """Return a turn that refers to turns that are left."""
+    if not any(ref.session in left for ref in (*turn.after, *(each.source for each in turn.add if each.source is not None))):
+        return turn
+    after = tuple(
+        replace(ref, turn=-1) if ref.turn >= left.get(ref.session, math.inf) else ref for ref in turn.after if left.get(ref.session, 1)
+    )
+    add = tuple(replace(each, source=None) if each.source is not None and each.source.session in left else each for each in turn.add)
+    return replace(turn, after=after, add=add)
 
 
 def capped(sessions: Iterable[Session], *, cap_s: float) -> Iterator[Session]:

@@ -149,3 +149,26 @@ def test_sessions_are_left_whole_where_no_split_is_asked_for() -> None:
 def test_draws_depend_on_the_seed_the_purpose_and_the_name_alone(purpose: str) -> None:
     assert degrade._drawn(1, purpose, made("a", 1)).random() == degrade._drawn(1, purpose, made("a", 1)).random()
     assert len({degrade._drawn(seed, purpose, made(name, 1)).random() for seed in (1, 2) for name in "ab"}) == 4
+
+
+@given(sets, st.integers(60, 400))
+def test_a_shortened_trace_holds_what_fits_and_nothing_that_came_after_it(found: list[Session], tokens: int) -> None:
+    short = {each.session: each for each in degrade.shortened(HEADER, found, tokens=tokens)}
+    for session in found:
+        needs = [length + turn.output for length, turn in zip(*lengths([session]), session.turns, strict=True)]
+        fitting = next((number for number, need in enumerate(needs) if need > tokens), len(needs))
+        assert len(short[session.session].turns if session.session in short else ()) == fitting
+
+
+def test_what_a_shortened_session_would_have_spawned_goes_and_nobody_waits_for_it() -> None:
+    a, b, c, _ = SESSIONS
+    short = list(degrade.shortened(HEADER, SESSIONS, tokens=sum(part.tokens for part in PREFIX) + 70))
+    assert [(each.session, len(each.turns)) for each in short] == [("a", 1), ("c", 1), ("d", 1)]  # b would be spawned by a second turn
+    assert_ordered(short)
+    last = replace(c, turns=(replace(c.turns[0], after=(TurnRef(session="a", turn=3), TurnRef(session="b", turn=-1))),))
+    *_, waits = degrade.shortened(HEADER, (a, b, last), tokens=sum(part.tokens for part in PREFIX) + 70)
+    assert waits.turns[0].after == (TurnRef(session="a", turn=-1),)
+
+
+def test_a_trace_that_fits_is_left_as_it_is() -> None:
+    assert tuple(degrade.shortened(HEADER, SESSIONS, tokens=100_000)) == SESSIONS

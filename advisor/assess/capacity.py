@@ -3,53 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-from scipy import stats
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Deployment, Evidence
 from advisor.policy import Policy
+from advisor.statistics.crossing import LEVEL, Limit, Tried, crossing
 from advisor.verdict import Capacity
 
-_SHARE = 0.95  # of turns within the service level, when the policy states none
-_LEVEL = 0.95
+SHARE = 0.95  # of turns within the service level, when nobody states one
 
 
-def agents_per_gpu(points: Sequence[CapacityPoint], *, share: float, gpus: int) -> Estimate | None:
-    """Return the largest number of agents per GPU at which *share* of the turns holds the service level.
-
-    The interval runs from the last step that surely holds it (Wilson) to just below the first that surely does not: its turns say so, or
-    the server was in trouble. Where more agents are carried, fewer are: a smaller step need not be sure itself. An open upper end means
-    that no step broke. None when nothing is known: no step holds, and none surely breaks.
-    """
-    steps: dict[int, list[CapacityPoint]] = {}
-    for each in points:
-        steps.setdefault(each.agents, []).append(each)
-    holds, surely, breaks = 0, 0, math.inf
-    for agents in sorted(steps):
-        within, turns = sum(each.within_slo for each in steps[agents]), sum(each.turns for each in steps[agents])
-        if any(each.trouble is not None for each in steps[agents]):
-            breaks = agents
-            break
-        interval = stats.binomtest(within, turns).proportion_ci(_LEVEL, method="wilson")
-        if interval.high < share:
-            breaks = agents
-            break
-        if within / turns >= share:
-            holds = agents
-        if interval.low >= share:
-            surely = agents
-    if not holds and math.isinf(breaks):
-        return None
+def _agents_per_gpu(limit: Limit, *, trials: int, share: float, gpus: int) -> Estimate:
     return Estimate(
-        value=holds / gpus,
-        low=surely / gpus,
-        high=None if math.isinf(breaks) else (breaks - 1) / gpus,
-        n=len(steps),
+        value=limit.value / gpus,
+        low=limit.low / gpus,
+        high=None if limit.high is None else limit.high / gpus,
+        n=trials,
         unit="agents/GPU",
-        method=f"steps of a capacity search with {share:.0%} of turns within the service level (Wilson)",
-        level=_LEVEL,
+        method=f"trials of all arms, the share of turns within the service level regressed on log load to {share:.0%}",
+        level=LEVEL,
     )
 
 
@@ -71,18 +45,25 @@ def _due(found: Estimate, busy: int | None, gpus: int) -> int | None:
 
 def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
     if not found.value:
-        return f"pool filled; no step held the service level, the smallest had {min(each.agents for each in points)} agents"
+        return f"pool filled; no trial held the service level, the smallest had {min(each.agents for each in points)} agents"
     if found.high is None:
-        return "pool filled; no step broke the service level, so this is a lower bound"
+        return "pool filled; no trial broke the service level, so this is a lower bound"
     trouble = next((each.trouble for each in sorted(points, key=lambda each: each.agents) if each.trouble is not None), None)
     return "pool filled" if trouble is None else f"pool filled; beyond it the server is in trouble: {trouble}"
 
 
-def _capacity(evidence: Evidence, policy: Policy, arm: str, workload: str | None) -> Capacity | None:
-    mine = (each for each in evidence.capacity if each.arm == arm and each.workload == workload)
-    points = [each for each in mine if each.turns > 0 or each.trouble is not None]
+def limits(points: Mapping[str, Sequence[CapacityPoint]], *, share: float) -> dict[str, Limit]:
+    """Return the agents that each arm carries, from the trials of all of them together."""
     if not points:
-        return None
+        return {}
+    tried = {arm: [Tried.of(each.agents, each.turns, each.within_slo, each.trouble) for each in own] for arm, own in points.items()}
+    fit = crossing(tried, share=share)
+    return {arm: fit.limit(arm) for arm in points}
+
+
+def _capacity(
+    evidence: Evidence, arm: str, workload: str | None, points: Sequence[CapacityPoint], limit: Limit, *, share: float
+) -> Capacity:
 
     def silent(reason: str) -> Capacity:
         return Capacity(arm=arm, workload=workload, agents_per_gpu=None, replicas_at_peak=None, next_replica_at_agents=None, reason=reason)
@@ -90,12 +71,8 @@ def _capacity(evidence: Evidence, policy: Policy, arm: str, workload: str | None
     if not any(each.pool_filled for each in points):
         watched = all(each.pool_filled is not None for each in points)
         return silent("the KV pool never filled" if watched else "nobody watched whether the KV pool filled")
-    slo = policy.slo(workload)
-    gpus = evidence.gpus(arm)
-    found = agents_per_gpu(points, share=_SHARE if slo is None else slo.share, gpus=gpus * evidence.deployment.replicas)
-    if found is None:
-        return silent("no step holds the service level, and none surely breaks it: too few turns")
-    deployment = evidence.deployment
+    gpus, deployment = evidence.gpus(arm), evidence.deployment
+    found = _agents_per_gpu(limit, trials=len(points), share=share, gpus=gpus * deployment.replicas)
     fewest, busy, most = (_busy(each, deployment, gpus) for each in (found.high, found.value, found.low or 0.0))
     return Capacity(
         arm=arm,
@@ -111,7 +88,17 @@ def _capacity(evidence: Evidence, policy: Policy, arm: str, workload: str | None
 
 def capacities(evidence: Evidence, policy: Policy) -> tuple[Capacity, ...]:
     """Return the capacity of every arm, for the whole mix and for whatever was searched on its own."""
+    tried: dict[str | None, dict[str, list[CapacityPoint]]] = defaultdict(lambda: defaultdict(list))
+    for each in evidence.capacity:
+        if each.turns > 0 or each.trouble is not None:
+            tried[each.workload][each.arm].append(each)
+    fitted = {}
+    for workload, points in tried.items():
+        slo = policy.slo(workload)
+        share = SHARE if slo is None else slo.share
+        for arm, limit in limits(points, share=share).items():
+            fitted[arm, workload] = _capacity(evidence, arm, workload, points[arm], limit, share=share)
     named = [each.name for each in evidence.workloads]
-    together = sorted({each.workload for each in evidence.capacity if each.workload is not None} - set(named))
-    found = (_capacity(evidence, policy, arm.name, workload) for arm in evidence.arms for workload in (None, *named, *together))
-    return tuple(each for each in found if each is not None)
+    together = sorted({each for each in tried if each is not None} - set(named))
+    keys = ((arm.name, workload) for arm in evidence.arms for workload in (None, *named, *together))
+    return tuple(fitted[key] for key in keys if key in fitted)

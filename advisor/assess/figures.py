@@ -11,7 +11,7 @@ from advisor.evidence import Arm, Calls, Evidence, Floats, Telemetry
 from advisor.policy import Policy, Slo
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
-from advisor.statistics.resampling import Spread
+from advisor.statistics.spread import Spread
 from advisor.verdict import Figure
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.assess.speed import start_spread
 from advisor.evidence import Evidence, Prior
+from advisor.policy import Policy
 from advisor.statistics.break_even import break_even, break_even_from_calls
 from advisor.statistics.line import itl_line
 from advisor.statistics.ttft import ttft_curve
@@ -62,9 +64,9 @@ def _prior(evidence: Evidence, arm: str) -> float | None:
     return next((prior.value for prior in evidence.priors if fits(prior)), None)
 
 
-def break_evens(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[BreakEven, ...]:
+def break_evens(evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy) -> tuple[BreakEven, ...]:
     """Return the break-even sets of every challenger: from its sweeps, one a batch size, else from the replay itself."""
-    own = _own_batch(evidence, dict(shares))
+    own, spread = _own_batch(evidence, dict(shares)), start_spread(evidence, policy)
     reference = next((each for each in evidence.sweeps if each.arm == evidence.reference), None)
     out = []
     for arm in evidence.challengers:
@@ -72,7 +74,7 @@ def break_evens(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tu
         sweep = next((each for each in evidence.sweeps if each.arm == arm.name), None)
         if reference is not None and sweep is not None:
             for users in np.intersect1d(reference.users, sweep.users):
-                found = break_even(reference, sweep, users=int(users), own_users=own, prior_tokens=prior)
+                found = break_even(reference, sweep, users=int(users), spread=spread, own_users=own, prior_tokens=prior)
                 if found is not None:
                     out.append(found)
             continue
@@ -80,7 +82,7 @@ def break_evens(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tu
             [calls for each in evidence.workloads if (calls := evidence.calls(each.name, name)) is not None]
             for name in (evidence.reference, arm.name)
         ]
-        found = break_even_from_calls(arm.name, sides[0], sides[1], own_users=own, prior_tokens=prior)
+        found = break_even_from_calls(arm.name, sides[0], sides[1], spread=spread, own_users=own, prior_tokens=prior)
         if found is not None:
             out.append(found)
     return tuple(out)

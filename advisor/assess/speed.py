@@ -1,60 +1,102 @@
 """Compare latencies of every arm with the reference, by workload and for the whole mix.
 
-The noise floor is the same estimate on sides that were the same configuration.
+An A/A control is the same comparison between two copies of one configuration. On one server they tell what the place in the order adds,
+which is taken off; with a server each, what one start differs from the next by, which informs the width and nothing else.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.case import Speed
 from advisor.evidence import Calls, Evidence, Ints
-from advisor.statistics import paired
+from advisor.policy import Policy
+from advisor.statistics import paired, planning, starts
 from advisor.statistics.paired import Metric, PairTable, same_turns
-from advisor.statistics.resampling import Spread, noise_floor
+from advisor.statistics.spread import Spread
+from advisor.statistics.starts import Draw
 from advisor.verdict import Change
 
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms", "tpot_ms")
-_METHOD = "mean log ratio of the same turns, bootstrap over"
-Controls = dict[tuple[str | None, Metric], Spread]
+METHOD = "mean log ratio of the same turns, starts of the servers included, over"
+NO_PLACE = 3  # standard deviations of what a place in the order adds, above which it was something else
+_SIDES = math.sqrt(2)  # a ratio has a start on each of its sides
 
 
-def controls(evidence: Evidence, shares: tuple[tuple[str, float], ...], metrics: tuple[Metric, ...]) -> Controls:
-    """Return what the control of each workload, and of the mix (None), showed; of several controls the widest."""
-    found: Controls = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """Hold what copies of one configuration differed by: on one server, or with a server each."""
+
+    spread: Spread  # inside the run
+    draws: tuple[Draw, ...]  # of starts; none where both copies were one server, and as alike as their places in the order allow
+
+
+Controls = dict[tuple[str | None, Metric], tuple[Control, ...]]
+
+
+def start_spread(evidence: Evidence, policy: Policy) -> float:
+    """Return what a start adds to one arm's latencies, log units: as history tells, else as the policy assumes."""
+    return policy.start_spread if evidence.starts is None else evidence.starts.spread
+
+
+def start_scale(evidence: Evidence, policy: Policy) -> float:
+    """Return the scale of what a start adds to a log ratio."""
+    return _SIDES * start_spread(evidence, policy)
+
+
+def controls(evidence: Evidence, shares: tuple[tuple[str, float], ...], metrics: tuple[Metric, ...], *, position: float) -> Controls:
+    """Return what the controls of each workload showed, and of the mix (None): classes weighted as those of the arms are."""
+    found: dict[tuple[str | None, Metric], list[Control]] = defaultdict(list)
     for metric in metrics:
-        for workload, spread in _spreads(evidence, dict(shares), metric):
-            known = found.get((workload, metric))
-            if known is None or noise_floor(spread) > noise_floor(known):
-                found[workload, metric] = spread
-    return found
+        mixes: dict[int, dict[str, tuple[PairTable, bool]]] = defaultdict(dict)
+        seen: dict[str, int] = defaultdict(int)
+        for each in evidence.aa:
+            table = paired.pair_table(each.first, each.second, metric)
+            if table is None:
+                continue
+            across = each.across_starts or each.across_machines
+            mixes[seen[each.workload]][each.workload] = (table, across)
+            seen[each.workload] += 1
+            found[each.workload, metric] += _control(table, across=across, position=position)
+        for tables in mixes.values():
+            mixed = paired.mixed(tuple(table for table, _ in tables.values()), tuple(dict(shares).get(name, 0.0) for name in tables))
+            if mixed is not None:
+                found[None, metric] += _control(mixed, across=any(across for _, across in tables.values()), position=position)
+    return {scope: tuple(each) for scope, each in found.items()}
 
 
-def _spreads(evidence: Evidence, shares: dict[str, float], metric: Metric) -> Iterator[tuple[str | None, Spread]]:
-    """Yield each workload's spreads, then the mix's: classes of one control weighted as those of the arms are."""
-    by_control: dict[int, dict[str, PairTable]] = defaultdict(dict)
-    seen: dict[str, int] = defaultdict(int)
-    for control in evidence.aa:
-        table = paired.pair_table(control.first, control.second, metric)
-        spread = None if table is None else paired.change(table)
-        if table is None or spread is None:
-            continue
-        by_control[seen[control.workload]][control.workload] = table
-        seen[control.workload] += 1
-        yield control.workload, spread
-    for tables in by_control.values():
-        mixed = paired.mixed_change(tuple(tables.values()), tuple(shares.get(name, 0.0) for name in tables))
-        if mixed is not None:
-            yield None, mixed
+def _control(table: PairTable, *, across: bool, position: float) -> list[Control]:
+    if len(table) < paired.MIN_PAIRS:
+        return []
+    pairs = paired.pairs_of(table)
+    spread = starts.inside(pairs)
+    odd = abs(spread.value) - 2 * spread.se > NO_PLACE * position  # whatever it is, it may be between the arms as well
+    return [Control(spread=spread, draws=starts.drawn(pairs) if across or odd else ())]
 
 
-def control_of(found: Controls, metric: Metric, workload: str | None) -> Spread | None:
-    """Return the control of *workload*; one without its own may differ by as much as the widest of the run."""
-    own = found.get((workload, metric))
-    return own or max((spread for (_, each), spread in found.items() if each == metric), key=noise_floor, default=None)
+def controls_of(found: Controls, metric: Metric, workload: str | None) -> tuple[Control, ...]:
+    """Return the controls of *workload*; those of the mix for one without its own."""
+    return found.get((workload, metric)) or found.get((None, metric), ())
+
+
+def estimated(table: PairTable, scale: float, known: Sequence[Control] = (), *, position: float = 0.0) -> Spread | None:
+    """Return the change that *table* shows, with what controls tell of starts and of places in the order."""
+    spread = paired.change(table, scale=scale, draws=tuple(draw for each in known for draw in each.draws))
+    here = min((each.spread for each in known if not each.draws), key=lambda each: each.se, default=None)
+    if spread is None or here is None or position == 0:
+        return spread
+    trusted = position**2 / (position**2 + here.se**2)  # the rest is shrunk to none
+    return spread.shifted(trusted * here.value, here.se * math.sqrt(trusted))
+
+
+def floor_of(control: Spread) -> float:
+    """Return the largest relative change that a control leaves possible between equal sides."""
+    return max(abs(math.expm1(end)) for end in control.interval())
 
 
 def _minutes_per_pair(evidence: Evidence) -> float:
@@ -74,30 +116,55 @@ def _minutes_per_pair(evidence: Evidence) -> float:
     return float(span[np.isfinite(span)].sum()) / 60 / pairs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """One arm and metric, on one workload or the mix."""
+
+    metric: Metric
+    arm: str
+    workload: str | None
+
+
 def _speed(
-    metric: Metric, arm: str, workload: str | None, *, tables: Sequence[PairTable], spread: Spread, minutes: float, control: Spread | None
-) -> Speed:
-    """Return the comparison that *spread* is, of one workload's table, or of all that the mix has."""
-    pairs, calls = np.unique(np.concatenate([each.pair for each in tables])).size, sum(int(each.calls.sum()) for each in tables)
-    own = None if workload is None else tables[0]
+    scope: _Scope, table: PairTable, *, evidence: Evidence, policy: Policy, minutes: float, known: tuple[Control, ...]
+) -> Speed | None:
+    scale = start_scale(evidence, policy)
+    spread = estimated(table, scale, known, position=policy.position_spread)
+    if spread is None:
+        return None
+    pairs, calls, own = len(table), int(table.calls.sum()), scope.workload is not None
+    drawn = paired.pairs_of(table)
+    few = drawn.starts < starts.ENOUGH_STARTS and scope.metric == "turn_ms"
+    doubted = estimated(table, 2 * scale, known, position=policy.position_spread) if few else None
+    control = min((each.spread for each in known), key=lambda each: each.se, default=None)
+    level = 1 - 2 * planning.look_level(evidence.looks, policy.alpha)
     change = Change(
-        metric=metric,
-        arm=arm,
-        workload=workload,
-        relative=spread.relative(unit="relative", method=_METHOD),
+        metric=scope.metric,
+        arm=scope.arm,
+        workload=scope.workload,
+        relative=spread.relative(unit="relative", method=METHOD, level=level),
         pairs=pairs,
         calls=calls,
-        floor=None if control is None else noise_floor(control),
-        by_pair=() if own is None else tuple(np.expm1(own.value).tolist()),
-        pair_ids=() if own is None else tuple(own.pair.tolist()),
+        floor=None if control is None else floor_of(control),
+        by_pair=tuple(np.expm1(table.value).tolist()) if own else (),
+        pair_ids=tuple(table.pair.tolist()) if own else (),
     )
-    return Speed(change=change, spread=spread, calls_per_pair=calls / max(pairs, 1), minutes_per_pair=minutes, control=control)
+    return Speed(
+        change=change,
+        spread=spread,
+        calls_per_pair=calls / max(pairs, 1),
+        minutes_per_pair=minutes,
+        starts=drawn.starts,
+        scatter=starts.scatter(drawn, scale=scale),
+        doubted=None if doubted is None else doubted.relative(unit="relative", method=METHOD, level=level),
+        control=control,
+    )
 
 
-def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[Speed, ...]:
+def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...], policy: Policy) -> tuple[Speed, ...]:
     """Return every comparison that the evidence allows."""
-    known, minutes = controls(evidence, shares, METRICS), _minutes_per_pair(evidence)
-    out: list[Speed] = []
+    known, minutes = controls(evidence, shares, METRICS, position=policy.position_spread), _minutes_per_pair(evidence)
+    out: list[Speed | None] = []
     for arm in evidence.challengers:
         matched: dict[str, tuple[Calls, Calls, tuple[Ints, Ints]]] = {}
         for workload in evidence.workloads:
@@ -105,25 +172,22 @@ def speeds(evidence: Evidence, shares: tuple[tuple[str, float], ...]) -> tuple[S
             if reference is not None and calls is not None:
                 matched[workload.name] = (reference, calls, same_turns(reference, calls))
         for metric in METRICS:
-            tables: dict[str, PairTable] = {}
-            found: list[tuple[str | None, list[PairTable], Spread | None]] = []
+            tables: dict[str | None, PairTable] = {}
             for name, (reference, calls, rows) in matched.items():
                 table = paired.pair_table(reference, calls, metric, rows=rows)
-                spread = None if table is None else paired.change(table)
-                if table is not None and spread is not None:
+                if table is not None and len(table) >= paired.MIN_PAIRS:
                     tables[name] = table
-                    found.append((name, [table], spread))
-            mixed = paired.mixed_change(tuple(tables.values()), tuple(dict(shares)[name] for name in tables))
-            found.append((None, list(tables.values()), mixed))
-            out.extend(
-                _speed(metric, arm.name, scope, tables=own, spread=spread, minutes=minutes, control=control_of(known, metric, scope))
-                for scope, own, spread in found
-                if spread is not None
-            )
-    return tuple(out)
+            mixed = paired.mixed(tuple(tables.values()), tuple(dict(shares)[name] for name in tables if name is not None))
+            if mixed is not None:
+                tables[None] = mixed
+            for workload_or_mix, table in tables.items():
+                scope = _Scope(metric=metric, arm=arm.name, workload=workload_or_mix)
+                controlled = controls_of(known, metric, workload_or_mix)
+                out.append(_speed(scope, table, evidence=evidence, policy=policy, minutes=minutes, known=controlled))
+    return tuple(each for each in out if each is not None)
 
 
-def between(evidence: Evidence, first: str, second: str, shares: tuple[tuple[str, float], ...]) -> Spread | None:
+def between(evidence: Evidence, first: str, second: str, shares: tuple[tuple[str, float], ...], policy: Policy) -> Spread | None:
     """Return the change in turn time of the mix from *first* to *second*, taken on the turns that both finished."""
     tables, weights = [], []
     for name, share in shares:
@@ -132,4 +196,5 @@ def between(evidence: Evidence, first: str, second: str, shares: tuple[tuple[str
         if table is not None:
             tables.append(table)
             weights.append(share)
-    return paired.mixed_change(tuple(tables), tuple(weights))
+    mixed = paired.mixed(tuple(tables), tuple(weights))
+    return None if mixed is None else estimated(mixed, start_scale(evidence, policy))

@@ -5,6 +5,7 @@ An arm pays by faster turns or by more agents per GPU, and by neither where one 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from advisor import words
@@ -15,8 +16,9 @@ from advisor.verdict import Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"
 SAME_POOL = 0.05  # pools this close hold the same load
-TRIALS = 8  # of a search: doubling to some hundreds and halving back
-LONGER = 4  # times as many turns halve the interval of a step
+TRIALS = 10  # of a search: four to bracket the limit, and draws of sessions around it
+LONGER = 4  # times as many sessions a trial halve what its draw leaves open
+WIDEST = 0.25  # half width of a claim: a wider interval covers whatever the truth is, and helps nobody to order GPUs
 
 
 def _equal_pools(case: Case, arm: str) -> bool:
@@ -40,18 +42,34 @@ def _likely(found: Estimate) -> float:
 
 
 def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
+    """Return the relative change, with the interval that those of both arms give together (MOVER on the log scale; Zou and Donner 2008)."""
+    value = _likely(mine) / _likely(theirs)
+
+    def apart(low: Estimate, high: Estimate) -> float | None:
+        if not low.low or high.high is None:
+            return None
+        return math.exp(math.hypot(math.log(_likely(low) / low.low), math.log(high.high / _likely(high))))
+
+    down, up = apart(mine, theirs), apart(theirs, mine)
     return Estimate(
-        value=_likely(mine) / _likely(theirs) - 1,
-        low=None if mine.low is None or theirs.high is None else mine.low / theirs.high - 1,
-        high=None if mine.high is None or not theirs.low else mine.high / theirs.low - 1,
+        value=value - 1,
+        low=None if down is None else value / down - 1,
+        high=None if up is None else value * up - 1,
         n=min(mine.n, theirs.n),
         unit="relative",
         method=AGENTS,
     )
 
 
+def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
+    """Tell whether a ratio is known well enough for a claim; an arm that carries nobody is, whatever the other one carries."""
+    if not mine.value:
+        return True
+    return ratio.low is not None and ratio.high is not None and 1 + ratio.high <= (1 + ratio.low) * (1 + WIDEST) ** 2
+
+
 def _told(found: Estimate) -> str:
-    return f"{found.value:.0f}" if found.value else f"at most {found.high or 0:.0f}"
+    return f"{math.floor(found.value)}" if found.value else f"at most {math.floor(found.high or 0)}"
 
 
 def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
@@ -71,7 +89,9 @@ def _finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
 def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: Estimate) -> Leg:
     gain, ratio, reference = case.policy.min_capacity_gain, _ratio(mine, theirs), case.evidence.reference
     state: LegState = "unclear"
-    if ratio.is_above(gain):
+    if not _is_narrow(mine, ratio):
+        state = "unclear"
+    elif ratio.is_above(gain):
         state = "yes"
     elif ratio.is_below(-gain):
         state = "no"

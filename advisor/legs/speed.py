@@ -1,4 +1,8 @@
-"""Is the arm faster? Turn time against the smallest change that counts, the noise floor and the machines."""
+"""Is the arm faster? Turn time against the smallest change that counts.
+
+What a start of a server and its machine add was drawn once for all pairs of that start, and is in the interval: measured where there are
+enough starts, else by what the policy or the database's history says of starts. No claim is lost to a control: a noisy one tells little.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ from dataclasses import replace
 
 from advisor import words
 from advisor.case import Case, Speed
+from advisor.estimate import Estimate
 from advisor.legs.tested import Tested
 from advisor.statistics.paired import MIN_PAIRS
-from advisor.statistics.planning import units_needed
-from advisor.statistics.resampling import Spread
+from advisor.statistics.planning import FAMILY, LEVEL, MOST_UNITS, look_level, units_needed, z_reach
+from advisor.statistics.starts import ENOUGH_STARTS
 from advisor.steps import Again, MorePairs, Restarts, Swap
 from advisor.verdict import Leg, LegState, Need
 
+INDIFFERENT = 2  # margins: between one and two of them, staying and switching are both right
+START_MINUTES = 1.5  # of one server, until it answers: an 8B model from a warm compile cache; a plan's figure, not a measured one
 FEWEST = 6  # pairs, three a half: with fewer, the machine cannot be taken out of the difference
 
 
@@ -24,30 +31,30 @@ def confounded(case: Case, arm: str) -> bool:
     return len(deployment.machines) > 1 and not deployment.swapped and (mine is None or theirs is None or mine != theirs)
 
 
-def allowance(case: Case, arm: str) -> float:
-    """Return the relative change that a difference between machines may explain; a control across machines puts it into the noise floor."""
-    if not confounded(case, arm) or any(control.across_machines for control in case.evidence.aa):
-        return 0.0
-    return case.policy.machine_spread
-
-
 def swap(pairs: int) -> Swap:
     """Return a replay of at least so many pairs in which the arms change machines half way."""
     return Swap(pairs=max(FEWEST, pairs + pairs % 2))
 
 
 def more_pairs(case: Case, speed: Speed) -> Need:
-    """Return what settles *speed* against the smallest change that counts: pairs for the arm, and for its control where that is wider."""
-    have = speed.spread.units
-    units = max(_units(case, each) for each in (speed.spread, speed.control) if each is not None)
+    """Return what settles *speed* against the smallest change that counts: pairs, where the starts that they share leave room for it."""
+    return _pairs(case, speed) or restarts(case, speed)
+
+
+def _pairs(case: Case, speed: Speed) -> Need | None:
+    have, scatter, margin = speed.change.pairs, speed.scatter, math.log1p(case.policy.min_change)
+    level = min(LEVEL / FAMILY, look_level(case.evidence.looks + 1, case.policy.alpha))
+    # More pairs leave the error of their starts as it is: what is left of the margin has to do for them.
+    room = margin**2 - (z_reach(level) * scatter.start) ** 2 / speed.starts
+    if room <= 0:
+        return None
+    units = units_needed(scatter.pair, math.sqrt(room), level=level)
+    if units >= MOST_UNITS:
+        return None
     # Enough for nine truths of ten, and still open: it lies at the margin itself, where only a narrower interval can tell.
     more = units - have if units > have else have
-    where = words.scope(speed.change.workload)
-    if speed.spread.unit_name == "restarts":
-        what = f"restarts of both servers ({where} on {speed.change.arm})"
-        return Need(what=what, pairs=more, step=Restarts(restarts=have + more))
     return Need(
-        what=f"paired calls of {where} on {speed.change.arm}",
+        what=f"paired calls of {words.scope(speed.change.workload)} on {speed.change.arm}",
         calls=math.ceil(more * speed.calls_per_pair),
         pairs=more,
         minutes=more * speed.minutes_per_pair,
@@ -55,13 +62,37 @@ def more_pairs(case: Case, speed: Speed) -> Need:
     )
 
 
-def _units(case: Case, spread: Spread) -> int:
-    return units_needed(spread.se * math.sqrt(spread.units), math.log1p(case.policy.min_change))
+def restarts(case: Case, speed: Speed) -> Need:
+    """Return what a start of both servers for every pair would take to settle *speed* without knowing anything of starts."""
+    total = math.hypot(speed.scatter.pair, speed.scatter.start)
+    pairs = max(ENOUGH_STARTS, units_needed(total, math.log1p(case.policy.min_change)))
+    arms = len(case.evidence.arms) + bool(case.evidence.aa)
+    return Need(
+        what=f"block pairs with starts of their own ({words.scope(speed.change.workload)} on {speed.change.arm})",
+        calls=math.ceil(pairs * speed.calls_per_pair),
+        pairs=pairs,
+        minutes=pairs * (speed.minutes_per_pair + arms * START_MINUTES),
+        step=Restarts(restarts=pairs),
+    )
 
 
-def cannot_rule_out(control: Spread, floor: float) -> str:
-    """Say what a noise floor is: not what was seen, but what so small a control leaves possible."""
-    return f"the A/A control of {control.units} {control.unit_name.removeprefix('block ')} cannot rule out {floor:.1%} between equal sides"
+def by_prior(case: Case, speed: Speed) -> bool:
+    """Say whether a claim about *speed* rests on what is assumed of starts: one start a side, or a claim that twice as much would undo."""
+    if speed.doubted is None:
+        return False
+    margin = case.policy.min_change
+    claimed, doubted = claim(speed.change.relative, margin=margin), claim(speed.doubted, margin=margin)
+    assumed = speed.starts == 1 and case.evidence.starts is None
+    return claimed in ("yes", "no") and (assumed or claimed != doubted)
+
+
+def claim(relative: Estimate, *, margin: float) -> LegState:
+    """Return whether turn time surely falls (yes) or rises (no) by more than *margin*, does neither, or may: as its interval says."""
+    if relative.is_below(-margin):
+        return "yes"
+    if relative.is_above(margin):
+        return "no"
+    return "equal" if abs(relative.value) < margin and relative.is_within(INDIFFERENT * margin) else "unclear"
 
 
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
@@ -80,32 +111,24 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     speed = case.speed(arm, workload)
     if speed is None:
         return _untested(case, arm, workload)
-    policy, spread, relative = case.policy, speed.spread, speed.change.relative
-    floor, allowed = speed.change.floor or 0.0, allowance(case, arm)
-    margin = max(policy.min_change, floor, allowed)
+    spread, relative, margin = speed.spread, speed.change.relative, case.policy.min_change
     needs = (more_pairs(case, speed),)
     told = f"turn time {words.change(relative)}"
-    # Where equal sides differ by all there is, nothing can be faster by more.
-    p_for = spread.p_below(math.log1p(-margin) if margin < 1 else -math.inf)
-    p_against = spread.p_above(math.log1p(margin))
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
         leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles)
+        p_for, p_against = spread.p_below(math.log1p(-margin)), spread.p_above(math.log1p(margin))
         return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
 
-    doubt = "" if speed.control is None else cannot_rule_out(speed.control, floor)
-    if floor > policy.max_floor:
-        return tested("unclear", f"{told}, but {doubt}", needs)
-    if p_for <= policy.alpha / 2:
-        return tested("yes", told)
-    if p_against <= policy.alpha / 2:
-        return tested("no", told)
-    if allowed:
-        swapped = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=swap(speed.change.pairs))
-        return tested("unclear", f"{told}: cannot tell machine from arm, swap them", (swapped,))
-    # A floor raises the bar for a difference, never the room for none: noise is no proof of equality.
-    if relative.is_within(policy.min_change):
-        equal = tested("equal", f"{told}, inside ±{policy.min_change:.1%}")
-        return replace(equal, leg=replace(equal.leg, margin=policy.min_change))
-    beyond = relative.is_below(-policy.min_change) or relative.is_above(policy.min_change)
-    return tested("unclear", f"{told}, but {doubt}" if beyond else told, needs)
+    match claim(relative, margin=margin):
+        case "equal":
+            within = margin if relative.is_within(margin) else INDIFFERENT * margin
+            equal = tested("equal", f"{told}, inside ±{within:.1%}")
+            return replace(equal, leg=replace(equal.leg, margin=within))
+        case "unclear" if confounded(case, arm):
+            swapped = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=swap(speed.change.pairs))
+            return tested("unclear", f"{told}; each arm has had one machine: swap them", (swapped,))
+        case "unclear":
+            return tested("unclear", told, needs)
+        case state:
+            return tested(state, told)

@@ -1,35 +1,41 @@
-"""A difference counts only above what two equal servers may show; without that control nobody knows how much it is."""
+"""Two copies of one configuration: what the place in the order adds, or what one start differs from the next by. It vetoes nothing."""
 
 from __future__ import annotations
 
+import math
+
 from advisor import words
+from advisor.assess.speed import floor_of
 from advisor.case import Case
-from advisor.legs.speed import cannot_rule_out, more_pairs
-from advisor.steps import Control
+from advisor.steps import Control, MorePairs
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"speeds"})
 
 
 def check(case: Case) -> Finding | None:
-    """Return the widest floor of the run, or that there is none."""
-    floors = [(floor, each) for each in case.speeds if each.change.metric == "turn_ms" and (floor := each.change.floor) is not None]
-    if not floors:
+    """Return what the least certain control of the run leaves possible, or that there is none."""
+    turns = [each for each in case.speeds if each.change.metric == "turn_ms"]
+    controlled = [(control.se, control, each) for each in turns if (control := each.control) is not None]
+    if not controlled:
         return Finding(
-            kind="opposes",
-            message="No A/A control: what two equal servers would show here is not known, so a canary has to confirm small gains.",
+            kind="informs",
+            message="No A/A control: that two equal servers show nothing here is not shown.",
             next_step=Control(arm=case.evidence.reference),
             leg="validity",
         )
-    largest, speed = max(floors, key=lambda each: each[0])
-    assert speed.control is not None
-    told = f"On {words.scope(speed.change.workload)} {cannot_rule_out(speed.control, largest)} in turn time"
-    is_small = largest <= case.policy.min_change
+    _, control, speed = max(controlled, key=lambda each: each[0])
+    small = control.se > case.policy.position_spread
+    pairs = math.ceil(control.units * (control.se / case.policy.position_spread) ** 2)
+    told = (
+        f"On {words.scope(speed.change.workload)} two identical servers may differ by up to {floor_of(control):.1%} in turn time "
+        f"(A/A control, {control.units} {control.unit_name.removeprefix('block ')})"
+    )
     return Finding(
-        kind="informs" if is_small else "opposes",
-        message=f"{told}."
-        if is_small
-        else f"{told}, more than the {case.policy.min_change:.0%} that count: a smaller difference is not told.",
-        next_step=None if is_small else more_pairs(case, speed).step,
+        kind="informs",
+        message=f"{told}: too small a control to tell {case.policy.position_spread:.1%}, which takes about {pairs} pairs."
+        if small
+        else f"{told}.",
+        next_step=MorePairs(pairs=pairs) if small else None,
         leg="validity",
     )

@@ -11,7 +11,7 @@ from advisor.case import Case
 from advisor.dtypes import is_fp8
 from advisor.evidence import Arm, Evidence
 from advisor.rules import BLOG, KERNELS
-from advisor.statistics.resampling import Spread
+from advisor.statistics.spread import Spread
 from advisor.steps import ArmsFile
 from advisor.verdict import Finding
 
@@ -71,7 +71,7 @@ def check(case: Case) -> Finding | None:
     if mine is None or theirs is None:
         return None
     a, b = mine.change.relative, theirs.change.relative
-    direct = between(evidence, full.name, skip.name, case.shares)
+    direct = between(evidence, full.name, skip.name, case.shares, case.policy)
     return Finding(
         kind="supports" if direct is not None and direct.interval()[1] < 0 else "informs",
         arm=skip.name,

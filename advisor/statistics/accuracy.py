@@ -15,7 +15,8 @@ from scipy import optimize, special, stats
 
 from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
-from advisor.statistics.resampling import Spread, cluster_variance
+from advisor.statistics.resampling import cluster_variance
+from advisor.statistics.spread import Spread
 
 MIN_CLUSTERS = 3
 

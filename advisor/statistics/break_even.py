@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,8 @@ from advisor.statistics.line import MIN_PAIRS, Grid, Line, on_grid
 from advisor.verdict import BreakEven
 
 MIN_CALLS = 8  # in a pair, on each arm
+_TAIL = 2.2  # standard deviations in 95 % of a normal whose own is half-normal
+_WANDER = 0.01  # what an arm wanders and few pairs do not show: half of 2 %, with probability one half (see `starts`)
 MIN_SPAN = 2.0  # largest over smallest batch that a pair has to span (5th to 95th percentile)
 
 
@@ -68,22 +70,43 @@ def difference_grid(reference: Sweep, arm: Sweep, users: int) -> tuple[Grid, Gri
     )
 
 
+def with_starts(fitted: Line, base: Floats, *, spread: float, starts: int = 1) -> Line:
+    """Return the line of differences with what starts add to either arm: a share of the *base* line, drawn *starts* times.
+
+    *spread* is one arm's, log units; what an arm wanders belongs to it as far as pairs do not show it.
+    """
+    if spread == 0:
+        return fitted
+    unseen = ((_TAIL * spread) ** 2 * 2 + (1.96 * _WANDER) ** 2) / starts / fitted.reach() ** 2
+    return replace(
+        fitted,
+        var_intercept=fitted.var_intercept + unseen * float(base[0]) ** 2,
+        var_slope=fitted.var_slope + unseen * float(base[1]) ** 2,
+        covariance=fitted.covariance + unseen * float(base[0] * base[1]),
+    )
+
+
 def break_even(
-    reference: Sweep, arm: Sweep, *, users: int, own_users: float | None = None, prior_tokens: float | None = None
+    reference: Sweep, arm: Sweep, *, users: int, spread: float = 0.0, own_users: float | None = None, prior_tokens: float | None = None
 ) -> BreakEven | None:
-    """Return the break-even set at batch size *users*, restated for a batch of *own_users*, or None without three shared lengths."""
+    """Return the break-even set at batch size *users*, restated for a batch of *own_users*, or None without three shared lengths.
+
+    *spread* is what one start of one arm adds, log units.
+    """
     grids = difference_grid(reference, arm, users)
     if grids is None:
         return None
     difference, base = grids
     seen = np.isfinite(base.values).any(axis=0)
     difference = Grid(pairs=difference.pairs, lengths=difference.lengths[seen], values=difference.values[:, seen])
-    fitted = line.fit(difference, np.nanmedian(base.values[:, seen], axis=0))
+    medians = np.nanmedian(base.values[:, seen], axis=0)
+    fitted = line.fit(difference, medians)
     if fitted is None:
         return None
+    through = np.polyfit(difference.lengths, medians, 1, w=1 / medians)[::-1]
     return judged(
         arm.arm,
-        fitted,
+        with_starts(fitted, through, spread=spread),
         first=float(difference.lengths.min()),
         last=float(difference.lengths.max()),
         users=float(users) if own_users is None else own_users,
@@ -169,7 +192,13 @@ def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, F
 
 
 def break_even_from_calls(
-    arm: str, reference: Sequence[Calls], challenger: Sequence[Calls], *, own_users: float | None = None, prior_tokens: float | None = None
+    arm: str,
+    reference: Sequence[Calls],
+    challenger: Sequence[Calls],
+    *,
+    spread: float = 0.0,
+    own_users: float | None = None,
+    prior_tokens: float | None = None,
 ) -> BreakEven | None:
     """Return the break-even set, or None without KV tokens of the batch or with fewer than three pairs that span a range."""
     left, right = _columns(reference), _columns(challenger)
@@ -181,6 +210,8 @@ def break_even_from_calls(
     shared = sorted(base.keys() & other.keys())
     if len(shared) < MIN_PAIRS:
         return None
+    began = [dict(zip(each.pair.tolist(), each.restart.tolist(), strict=True)) for sides in (reference, challenger) for each in sides]
+    starts = len({tuple(known.get(name) for known in began) for name in shared})
     by_pair = np.array([other[name] - base[name] for name in shared])
     mean, covariance = by_pair.mean(axis=0), np.cov(by_pair.T) / len(shared)
     fitted = Line(
@@ -195,4 +226,6 @@ def break_even_from_calls(
         lack_of_fit_p=None,
     )
     first, last = (float(each) for each in np.quantile(tokens, [0.05, 0.95]))
-    return judged(arm, fitted, first=first, last=last, users=1.0 if own_users is None else own_users, prior_tokens=prior_tokens)
+    through = np.mean([base[name] for name in shared], axis=0) / np.array([1.0, unit])
+    widened = with_starts(fitted, through, spread=spread, starts=starts)
+    return judged(arm, widened, first=first, last=last, users=1.0 if own_users is None else own_users, prior_tokens=prior_tokens)

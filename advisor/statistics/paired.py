@@ -2,7 +2,7 @@
 
 A pair shares bytes, salt and minute, so content and slow drift cancel; pairs are close to independent where calls are not (Abedi & Brecht
 2017 for the interleaving, Kalibera & Jones 2013 for the levels). Which half ran first, and which machine carried which arm, enter as
-balanced covariates: what a second place in line or a faster machine adds is taken out, not averaged over.
+balanced covariates: what a second place in line or a faster machine adds is taken out, not averaged over. `starts` knows what starts add.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 
 from advisor.evidence import Calls, Floats, Ints
-from advisor.statistics import resampling
-from advisor.statistics.resampling import Spread
+from advisor.statistics import starts
+from advisor.statistics.spread import Spread
+from advisor.statistics.starts import Draw, Pairs
 
 Metric = Literal["ttft_ms", "tpot_ms", "turn_ms"]
 
@@ -65,7 +66,8 @@ class PairTable:
     pair: Ints
     value: Floats
     calls: Ints
-    restart: Ints
+    start: Ints  # of the reference's server; on another machine it is another start
+    other_start: Ints  # of the arm's
     order: Ints  # +1: the arm ran after the reference, -1: before
     machine: Ints  # sign of (arm's machine - reference's machine); 0: the same machine, or not observed
 
@@ -99,84 +101,53 @@ def pair_table(reference: Calls, arm: Calls, metric: Metric, *, rows: tuple[Ints
         pair=pairs,
         value=np.bincount(index, weights=ratio) / counts,
         calls=counts.astype(np.int64),
-        restart=_first_of(index, reference.restart[left], len(pairs)),
+        start=_first_of(index, _starts(reference)[left], len(pairs)),
+        other_start=_first_of(index, _starts(arm)[right], len(pairs)),
         order=np.sign(place),
         machine=machine,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Balanced:
-    """Hold pair values with order and machine taken out, and what that cost."""
-
-    values: Floats
-    lost: int  # degrees of freedom, 1 for the mean
-    lost_between_restarts: int  # of them, those that a machine's change of restarts carries
+def _starts(calls: Calls) -> Ints:
+    return calls.restart if calls.machine is None else _keys([calls.restart, calls.machine])
 
 
-def balanced(table: PairTable) -> Balanced:
-    """Return the pair values with order and machine taken out.
-
-    Their mean is the least-squares intercept: the effect midway between the two places and the two machines.
-    """
-    columns, by_machine = [np.ones(len(table))], 0
+def pairs_of(table: PairTable) -> Pairs:
+    """Return the table with the covariates that it can carry: both ways at least twice, and pairs left to tell their scatter."""
+    covariates: list[Floats] = []
     for covariate in (table.machine, table.order):
         both_ways = min(int(np.sum(covariate > 0)), int(np.sum(covariate < 0))) >= 2
-        if both_ways and len(table) - len(columns) - 1 >= MIN_FREE:
-            columns.append(covariate.astype(np.float64))
-            by_machine += covariate is table.machine
-    design = np.stack(columns, axis=1)
-    if np.linalg.matrix_rank(design) < design.shape[1]:
-        design = design[:, :-1]
-    inverse = np.linalg.inv(design.T @ design)
-    fitted = inverse @ (design.T @ table.value)
-    unevenness = float(np.sqrt(len(table) * inverse[0, 0]))  # an uneven draw of orders costs precision
-    values = fitted[0] + unevenness * (table.value - design @ fitted)
-    return Balanced(values=values, lost=design.shape[1], lost_between_restarts=1 + by_machine)
+        design = np.stack([np.ones(len(table)), *covariates, covariate], axis=1)
+        if both_ways and len(table) - design.shape[1] >= MIN_FREE and np.linalg.matrix_rank(design) == design.shape[1]:
+            covariates.append(covariate.astype(np.float64))
+    return Pairs(values=table.value, start=table.start, other_start=table.other_start, covariates=tuple(covariates))
 
 
-def change(table: PairTable) -> Spread | None:
-    """Return the mean log ratio over pairs with its sampling distribution, or None with fewer than three pairs."""
-    if len(table) < MIN_PAIRS:
-        return None
-    even = balanced(table)
-    value = float(even.values.mean())
-    if resampling.restarts_differ(even.values, table.restart, lost=even.lost_between_restarts):
-        groups = len(np.unique(table.restart))
-        weights = resampling.draw_weights(len(table), table.restart)
-        drawn = weights @ even.values / weights.sum(axis=1)
-        return resampling.spread(value, drawn, units=groups, lost=even.lost_between_restarts, unit_name="restarts")
-    weights = resampling.draw_weights(len(table))
-    return resampling.spread(value, weights @ even.values / len(table), units=len(table), lost=even.lost)
+def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> Spread | None:
+    """Return the mean log ratio over pairs with its distribution, or None with fewer than three pairs; see `starts` for the rest."""
+    return None if len(table) < MIN_PAIRS else starts.spread(pairs_of(table), scale=scale, draws=draws)
 
 
-def mixed_change(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> Spread | None:
-    """Return the change of a whole mix: class means weighted by *shares*, all classes of a pair drawn together."""
+def mixed(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
+    """Return the pairs of a whole mix, class means weighted by *shares*.
+
+    A pair in which a class did not play has that class's mean there; one in which it did counts for those too, so that the scatter of the
+    means is that of the pairs.
+    """
     known = [(table, share) for table, share in zip(tables, shares, strict=True) if len(table) >= MIN_PAIRS and share > 0]
     if not known:
         return None
-    pairs = np.unique(np.concatenate([table.pair for table, _ in known]))
-    restart = np.zeros(pairs.size, dtype=np.int64)
+    pairs, first = np.unique(np.concatenate([table.pair for table, _ in known]), return_index=True)
     total = sum(share for _, share in known)
-    adjusted = []
-    lost = between = 1
+    value = np.zeros(pairs.size)
     for table, share in known:
-        even = balanced(table)
-        at = np.searchsorted(pairs, table.pair)
-        row, present = np.zeros(pairs.size), np.zeros(pairs.size)
-        row[at], present[at], restart[at] = even.values, 1.0, table.restart
-        adjusted.append((row, present, share / total))
-        lost, between = max(lost, even.lost), max(between, even.lost_between_restarts)
-    joint = sum((share * row for row, _, share in adjusted), start=np.zeros(pairs.size))
-    complete = np.all([present > 0 for _, present, _ in adjusted], axis=0)
-    by_restart = bool(complete.any()) and resampling.restarts_differ(joint[complete], restart[complete], lost=between)
-    weights = resampling.draw_weights(pairs.size, restart if by_restart else None)
-    value, drawn = 0.0, np.zeros(len(weights))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for row, present, share in adjusted:
-            value += share * float(row.sum() / present.sum())
-            drawn += share * (weights @ row) / (weights @ present)
-    if by_restart:
-        return resampling.spread(value, drawn, units=len(np.unique(restart)), lost=between, unit_name="restarts")
-    units = min(int(present.sum()) for _, present, _ in adjusted)
-    return resampling.spread(value, drawn, units=units, lost=lost)
+        mean = float(table.value.mean())
+        value += share / total * mean
+        value[np.searchsorted(pairs, table.pair)] += share / total * (table.value - mean) * pairs.size / len(table)
+    columns = {
+        name: np.concatenate([getattr(table, name) for table, _ in known])[first] for name in ("start", "other_start", "order", "machine")
+    }
+    calls = np.zeros(pairs.size, dtype=np.int64)
+    for table, _ in known:
+        calls[np.searchsorted(pairs, table.pair)] += table.calls
+    return PairTable(pair=pairs, value=value, calls=calls, **columns)

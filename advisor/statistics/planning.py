@@ -14,8 +14,31 @@ from scipy import special
 POWER = 0.90
 LEVEL = 0.025  # one-sided, of a single gate
 FAMILY = 2  # gates that Holm usually has to carry: one that pays, one that is safe
-_MOST = 100_000
+LATER_LOOKS = 0.005  # one-sided, what all looks after the first may spend together
+PLANNED_LOOKS = 12
+PLANNED_LEVEL = 0.0037  # one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
+MOST_UNITS = 100_000
 PLANNED_DISCORDANCE = 0.10  # share of items that differ, before any were asked
+
+
+def look_level(look: int, alpha: float) -> float:
+    """Return the one-sided level of a run's *look*-th look (1, 2, …), where nobody said beforehand how many there would be.
+
+    The first has half of *alpha*, as a single look does; the later ones spend half a percent more among them, each half of what is left.
+    However often a run is enlarged and judged again, a claim is wrong in no more than 3 % of runs at an alpha of 5 %.
+    """
+    assert look >= 1, look
+    return alpha / 2 if look == 1 else LATER_LOOKS * alpha / (2 * LEVEL) / 2 ** (look - 1)
+
+
+def planned_level(alpha: float) -> float:
+    """Return the one-sided level of each look of a sequence that has at most twelve, and was planned so."""
+    return PLANNED_LEVEL * alpha / (2 * LEVEL)
+
+
+def z_reach(level: float = LEVEL / FAMILY, power: float = POWER) -> float:
+    """Return how many standard errors a truth has to lie beyond what it is told from."""
+    return float(special.ndtri(1 - level) + special.ndtri(power))
 
 
 def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER) -> int:
@@ -31,8 +54,8 @@ def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMI
     low, high = 2, 4
     while not settles(high):
         low, high = high, high * 2
-        if high > _MOST:
-            return _MOST
+        if high > MOST_UNITS:
+            return MOST_UNITS
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if settles(middle) else (middle, high)
@@ -41,8 +64,7 @@ def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMI
 
 def items_needed(discordance: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER) -> int:
     """Return how many paired items show "not worse by *margin*" when the truth is no difference: (z + z)^2 psi / margin^2."""
-    z = float(special.ndtri(1 - level) + special.ndtri(power))
-    return math.ceil(z * z * discordance / margin**2)
+    return math.ceil(z_reach(level, power) ** 2 * discordance / margin**2)
 
 
 def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from agentload.dispatch.fault import fault
+from agentload.dispatch.call import GOOD_ENDS
+from agentload.dispatch.fault import fault, word
 from agentload.dispatch.fault import masked as cut
 from agentload.endpoints.endpoint import Endpoint, masked, socket_of
 from agentload.endpoints.reach import proxy, trusted
 from agentload.tasks import Json
-from agentload.telemetry.reach import plain
+from agentload.telemetry.reach import is_same_server, plain
 
 if TYPE_CHECKING:
     import openai
@@ -30,6 +31,11 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.Asyn
     import httpx2
     import openai
 
+    async def stays(response: httpx2.Response) -> None:
+        if response.has_redirect_location and not is_same_server(str(response.request.url), response.headers["location"]):
+            raise httpx2.TooManyRedirects("redirected to another server", request=response.request)
+
+    hooks: dict[str, list[Any]] = {"response": [stays]}
     socket = socket_of(endpoint.url)
     return openai.AsyncOpenAI(
         base_url=plain(endpoint.url),
@@ -39,10 +45,10 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.Asyn
         max_retries=retries,
         # The environment's proxies are not asked: timed calls do not take them either.
         http_client=openai.DefaultAsyncHttpx2Client(
-            verify=trusted(endpoint) or ssl.create_default_context(), proxy=proxy(endpoint), trust_env=False
+            verify=trusted(endpoint) or ssl.create_default_context(), proxy=proxy(endpoint), trust_env=False, event_hooks=hooks
         )
         if socket is None
-        else openai.DefaultAsyncHttpx2Client(transport=httpx2.AsyncHTTPTransport(uds=socket)),
+        else openai.DefaultAsyncHttpx2Client(transport=httpx2.AsyncHTTPTransport(uds=socket), event_hooks=hooks),
     )
 
 
@@ -110,7 +116,7 @@ class Asker:
             return _answered(await self._client.chat.completions.create(**wanted))
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
-        except (openai.APIError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  # whatever a server sends, it ends its own question alone
             return Failed(error=told(error, self._secrets))
 
     async def __aenter__(self) -> Self:
@@ -125,6 +131,8 @@ def _answered(completion: Any) -> Answered | Failed:  # noqa: ANN401  # what a s
     if not choices:
         return Failed(error="the answer holds no choice")
     choice, usage = choices[0], completion.usage
+    if choice.finish_reason is not None and choice.finish_reason not in GOOD_ENDS:
+        return Failed(error=f"the answer ended with the finish reason '{word(str(choice.finish_reason))}'", http_status=200)
     listed = getattr(choice.logprobs, "content", None) if choice.logprobs else None
     return Answered(
         text=_text(choice.message),

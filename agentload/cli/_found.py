@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from agentload.cli._print import table
@@ -32,20 +33,23 @@ def _share(share: float | None) -> str:
 
 def _bracket(found: Found, unit: str) -> str:
     if found.holds is None:
-        return f"no load holds, not even {found.breaks:.4g} {unit}"
-    if found.breaks is None:
-        return f"more than {found.holds:.4g} {unit}"
-    return f"{found.holds:.4g} {unit} hold, {found.breaks:.4g} do not"
+        return f"no load holds, not even {found.trials[0].load:.4g} {unit}"
+    holds, low, high = (_sessions(each) if unit == "sessions" else f"{each or 0:.3g}" for each in (found.holds, found.low, found.high))
+    return f"{holds} {unit} or more" if found.high is None else f"{holds} {unit} [{low}, {high}]"
 
 
 def described(found: Sequence[Found]) -> str:
-    """Return a table with a line an arm: what holds, what does not, and which trouble that was."""
-    cells = [(each.arm, _sessions(each.holds), _sessions(each.breaks), _trouble(each), str(len(each.trials))) for each in found]
-    return "\n".join(table(("arm", "holds", "breaks at", "trouble", "trials"), cells))
+    """Return a table with a line an arm: what it carries, with its interval, and which trouble there is beyond."""
+    cells = [
+        (each.arm, _sessions(each.holds), _sessions(each.low), _sessions(each.high), _trouble(each), str(len(each.trials)))
+        for each in found
+    ]
+    return "\n".join(table(("arm", "holds", "surely", "at most", "trouble", "trials"), cells))
 
 
 def _sessions(sessions: float | None) -> str:
-    return "–" if sessions is None else f"{sessions:.0f}"
+    """Write whole sessions: a part of one carries nobody."""
+    return "–" if sessions is None else f"{math.floor(sessions)}"
 
 
 def _trouble(found: Found) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from agentload import documents
 from agentload.builtin import find
 from agentload.cli import endpoints as pin
 from agentload.cli._lazy import needs
@@ -26,7 +28,7 @@ from agentload.endpoints.launch import launched
 from agentload.endpoints.manifests import compose, kubernetes
 from agentload.endpoints.read import read_file
 from agentload.endpoints.weights import has_windows
-from agentload.errors import AgentloadError, GateError, InterruptError, LaunchError, UsageError
+from agentload.errors import AgentloadError, EndpointError, GateError, InterruptError, LaunchError, ProfileError, UsageError
 from agentload.run.relay import primed
 from agentload.run.servers import arms_of
 from agentload.serve.child import write_log
@@ -54,7 +56,8 @@ def emulate(
     ] = None,
     faults: Annotated[Path | None, typer.Option(help="YAML file of what goes wrong (see docs/serving.md).")] = None,
     seconds: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.", min=0)] = None,
-    api_key: Annotated[str | None, typer.Option(help="Key that clients must send.")] = None,
+    api_key: Annotated[str | None, typer.Option(help="Key that clients must send; whoever lists processes sees it.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the key.")] = None,
 ) -> None:
     """Serve a profile's arms behind an OpenAI-compatible HTTP face like vLLM's, without a GPU.
 
@@ -70,7 +73,12 @@ def emulate(
     name, chosen = _names(profile)
     arms = arms_of(name, chosen)
     is_noisy = noise == "on"
-    script = None if faults is None else faults.read_text(encoding="utf-8")
+    if api_key_env is not None:
+        if api_key is not None:
+            raise UsageError("--api-key and --api-key-env name two keys", hint="leave --api-key out")
+        if not (api_key := os.environ.get(api_key_env)):
+            raise EndpointError(f"environment variable {api_key_env} is not set", hint=f"export {api_key_env}=…")
+    script = None if faults is None else documents.text(faults, raises=ProfileError)
     if script is not None:
         parse(script, name=str(faults))  # here as well, so that a mistake is told once, with the file's name
     if len(arms) == 1:

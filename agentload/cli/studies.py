@@ -35,7 +35,7 @@ def replay(
 
         agentload replay rag --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --sessions 16 --wait-cap user=5
 
-        agentload replay traces/chat.jsonl --endpoints arms.yaml --sessions 16 --wait-cap user=20 --dry-run
+        agentload replay traces/cron.jsonl --endpoints arms.yaml --sessions 8 --wait-cap user=20 --dry-run
 
         agentload replay rag --endpoints arms.yaml --launch --restarts 3
 
@@ -64,11 +64,11 @@ def simulate(
 
         agentload simulate rag --profile llama-3.1-8b-h100 --db agentload.duckdb
 
-        agentload simulate traces/chat.jsonl --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --sessions 16
+        agentload simulate traces/rag.jsonl --profile gpt-oss-20b-h100 --arms bf16,fp8-skip-sw --sessions 16
 
-        agentload simulate code --profile llama-3.1-8b-h100 --find max-concurrency --slo ttft=3000,tpot=50 --wait-cap user=60
+        agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k --find max-concurrency --slo ttft=3000,tpot=50
 
-        agentload simulate code --profile llama-3.1-8b-h100 --arms bf16,fp8 --capacity 24 --pairs 2 --wait-cap user=60
+        agentload simulate code --profile llama-3.1-8b-h100 --max-context 128k --arms bf16,fp8 --capacity 24 --pairs 2 --wait-cap user=60
 
         agentload simulate chat --profile llama-3.1-8b-h100 --rate 0.5 --ramp 120 --burst 5x10/60
 

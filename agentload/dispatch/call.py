@@ -8,7 +8,8 @@ did, what the HTTP status says, what the body says.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
 
 from agentload.dispatch.garbage import garbage
 from agentload.dispatch.sse import Parsed
@@ -20,6 +21,8 @@ Stage: TypeAlias = Literal["connecting", "waiting", "streaming", "ended"]
 Failure: TypeAlias = Literal["refused", "reset", "connect_timeout", "unreadable"]
 
 BUSY = frozenset({429, 503})
+GOOD_ENDS: Final = frozenset({"stop", "length", "tool_calls", "function_call"})
+BAD_ENDS: Final[Mapping[str, Status]] = {"abort": "aborted", "error": "aborted", "content_filter": "filtered"}
 
 
 @record
@@ -193,11 +196,15 @@ class CallMachine:
         return self._content(parsed)
 
     def _content(self, parsed: Parsed) -> tuple[Status, str | None]:
-        asked, tokens = self._asked, parsed.output_tokens
+        asked, tokens, finish = self._asked, parsed.output_tokens, parsed.finish_reason
+        if finish not in GOOD_ENDS:
+            return BAD_ENDS.get(finish or "", "unreadable"), f"the answer ended with the finish reason '{finish}'"
         # An assumed count accuses nobody.
         if asked.tokens is not None and tokens is not None and parsed.token_rule != "one_a_chunk":
             if asked.is_forced and tokens < asked.tokens:
-                return "short", f"{tokens} tokens where {asked.tokens} were forced ({parsed.finish_reason})"
+                return "short", f"{tokens} tokens where {asked.tokens} were forced ({finish})"
+            if finish == "length" and tokens < asked.tokens:
+                return "short", f"cut at {tokens} tokens, where up to {asked.tokens} were asked"
             if tokens > asked.tokens:
                 return "long", f"{tokens} tokens where {asked.tokens} were asked"
         if (wrong := garbage(parsed.text)) is not None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from agentload.dispatch.fault import body_fault
-from agentload.dispatch.shapes import Delta, Function, Usage, decode
+from agentload.dispatch.fault import body_fault, word
+from agentload.dispatch.shapes import UNREADABLE, Delta, Function, Usage, decode, uncrowded
 from agentload.dispatch.sse import Parsed, ToolCall
 
 
-def document(body: bytes) -> Parsed:
+def document(body: bytes | bytearray) -> Parsed:
     """Read a whole answer. It has no stamps: when its tokens were made is not known."""
     try:
-        found = decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        found = decode(uncrowded(body))
+    except UNREADABLE as error:
         return Parsed(unreadable=f"the answer is not of the expected form: {error}")
     if found.is_fault:
         return Parsed(fault=body_fault(body))
@@ -28,7 +26,8 @@ def document(body: bytes) -> Parsed:
         cached_tokens=usage.cached_tokens,
         output_tokens=usage.completion_tokens,
         thinking_tokens=usage.thinking_tokens,
-        finish_reason=choice.finish_reason,
+        finish_reason=word(choice.finish_reason) if choice.finish_reason else None,
+        unreadable=usage.contradiction,
         text=message.content or message.refusal or "",
         thinking=message.reasoning or message.reasoning_content or "",
         tool_calls=tuple(ToolCall(name=function.name or "", arguments=function.arguments or "") for function in functions),

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from agentload.dispatch.arrivals import SECOND
+from agentload.dispatch.shapes import UNREADABLE, uncrowded
 
 MESSAGE_CHARS = 200
+LOOKED_AT: Final = 4096  # characters of a message: what is farther on is not shown, however much of what is before it is masked
+CODE_DIGITS: Final = 9
+WORD_CHARS: Final = 64
 BEGUN_CHARS = 3  # of a key that a cut left standing; fewer tell nothing
 QUOTED_CHARS = 32  # names of models and parameters are shorter, echoed prompts longer
 MOST_PATIENCE_S = 60  # a server that asks for more is not waited for so long: the load would be another one
@@ -18,6 +23,7 @@ MOST_PATIENCE_S = 60  # a server that asks for more is not waited for so long: t
 # A quote opens after and closes before anything but a letter; between letters it is an apostrophe.
 _TEXT = rf"(?:\\.|(?<=\w)(?P=quote)(?=\w)|(?!(?P=quote))[^\\]){{{QUOTED_CHARS},}}"
 _QUOTED = re.compile(rf"(?<!\w)(?P<quote>['\"`]){_TEXT}(?:(?P=quote)(?!\w)|$)", re.DOTALL)
+_CUT = re.compile(r"\S{0,256}\Z")  # a word that was cut may be a key, which half of it does not show any more
 _SECRET = re.compile(r"(?i:bearer\s+\S+)|\b(?:sk|hf|key|token)[-_][\w-]{6,}|\b(?=\w*\d)[A-Za-z0-9_-]{32,}\b")
 
 
@@ -40,11 +46,19 @@ def masked(message: str) -> str:
 
     Servers echo prompts in their errors, and prompts are nobody's business but the user's.
     """
+    is_cut = len(message) > LOOKED_AT
+    if is_cut:
+        message = _CUT.sub("", message[:LOOKED_AT], count=1)
     message = _SECRET.sub("***", message)
     message = _QUOTED.sub(r"\g<quote>…\g<quote>", message)
     line = "".join(char if char.isprintable() else " " for char in message)
     line = " ".join(line.split())
-    return line if len(line) <= MESSAGE_CHARS else line[: MESSAGE_CHARS - 1] + "…"
+    return line if len(line) <= MESSAGE_CHARS and not is_cut else line[: MESSAGE_CHARS - 1] + "…"
+
+
+def word(text: str) -> str:
+    """Return what ought to be a short word of a server's, on one line."""
+    return masked(text)[:WORD_CHARS]
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
@@ -65,20 +79,26 @@ def fault(found: object) -> Fault:
         case {"message": str(message), **rest}:
             return Fault(kind=_kind(rest.get("type")), message=masked(message), code=_code(rest.get("code")))
         case {"detail": detail}:
-            text = detail if isinstance(detail, str) else msgspec.json.encode(detail).decode()
-            return Fault(kind="detail", message=masked(text))
+            return Fault(kind="detail", message=masked(detail if isinstance(detail, str) else _written(detail)))
         case str(text):
             return Fault(kind="error", message=masked(text))
         case _:
-            return Fault(kind="error", message=masked(msgspec.json.encode(found).decode()))
+            return Fault(kind="error", message=masked(_written(found)))
 
 
-def body_fault(body: bytes) -> Fault:
+def body_fault(body: bytes | bytearray) -> Fault:
     """Read the body of an error answer: JSON, or whatever a proxy wrote."""
     try:
-        return fault(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Fault(kind="error", message=masked(body[:4096].decode(errors="replace")))
+        return fault(msgspec.json.decode(uncrowded(body)))
+    except UNREADABLE:
+        return Fault(kind="error", message=masked(body[: LOOKED_AT + 1].decode(errors="replace")))
+
+
+def _written(found: object) -> str:
+    try:
+        return msgspec.json.encode(found).decode()
+    except (OverflowError, RecursionError):  # a number that JSON may hold and we may not, lists in lists without end
+        return "unreadable"
 
 
 def retry_after_ns(headers: Iterable[tuple[str, str]]) -> int | None:
@@ -88,10 +108,10 @@ def retry_after_ns(headers: Iterable[tuple[str, str]]) -> int | None:
 
 
 def _kind(kind: object) -> str:
-    return masked(kind)[:64] if isinstance(kind, str) and kind else "error"
+    return word(kind) if isinstance(kind, str) and kind else "error"
 
 
 def _code(code: object) -> int | None:
-    if isinstance(code, str) and code.isdecimal():
+    if isinstance(code, str) and code.isdecimal() and len(code) <= CODE_DIGITS:
         return int(code)
-    return code if isinstance(code, int) else None
+    return code if isinstance(code, int) and abs(code) < 10**CODE_DIGITS else None

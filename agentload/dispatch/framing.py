@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 BOM = b"\xef\xbb\xbf"
+MOST_BYTES: Final = 16 << 20
+"""Of a line, of an event, of an answer that is no stream."""
+LINE_BYTES: Final = 48  # that a line of an event takes beside its text
+
+
+class OverlongError(Exception):
+    """An answer is longer than any that is read."""
+
+
+class ErrorEvent(bytes):
+    """The payload of an event that the server named `error`."""
+
+    __slots__ = ()
 
 
 class Framing:
     """Cut a byte stream into the payloads of its events."""
 
-    __slots__ = ("_after_cr", "_is_fresh", "_payload", "_tail")
+    __slots__ = ("_after_cr", "_is_error", "_is_fresh", "_payload", "_payload_bytes", "_tail")
 
     def __init__(self) -> None:
-        self._tail: list[bytes] = []  # pieces of an unfinished line, which may come in a thousand reads
-        self._payload: list[bytes] = []
+        self._tail = bytearray()  # an unfinished line, which may come in a thousand reads
+        self._payload: list[bytes | bytearray] = []
+        self._payload_bytes = 0
         self._after_cr = False
+        self._is_error = False
         self._is_fresh = True
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the payload of every event that *data* completes."""
+    @property
+    def held_bytes(self) -> int:
+        """Return how many bytes of an unfinished event are kept."""
+        return len(self._tail) + self._payload_bytes
+
+    def feed(self, data: bytes) -> list[bytes | bytearray]:
+        """Return the payload of every event that *data* completes; raises `OverlongError`."""
         # Nearly every read of a token stream is one whole event on one line; the general path costs three times as much.
         if (
             not self._tail
@@ -26,19 +48,20 @@ class Framing:
             and data.find(b"\n") == len(data) - 2
             and data.endswith(b"\n\n")
             and b"\r" not in data
+            and not self._is_error
         ):
             self._after_cr = self._is_fresh = False
             return [data[6:-2]]
         return self._feed(data)
 
-    def end(self) -> list[bytes]:
+    def end(self) -> list[bytes | bytearray]:
         """Return what the stream's end leaves of an event that no blank line completed."""
         if self._tail:
-            self._line(b"".join(self._tail))
-            self._tail.clear()
+            self._line(self._tail)
+            self._tail = bytearray()
         return self._flush()
 
-    def _feed(self, data: bytes) -> list[bytes]:
+    def _feed(self, data: bytes) -> list[bytes | bytearray]:
         # A line ends with LF, CR or CRLF; a CRLF may be cut in two, and a lone CR must not wait for what follows it.
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]
@@ -48,31 +71,41 @@ class Framing:
         self._after_cr = data.endswith(b"\r")
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines = data.split(b"\n")
+        lines: list[bytes | bytearray] = [*data.split(b"\n")]
         if self._tail and len(lines) > 1:
-            lines[0] = b"".join((*self._tail, lines[0]))
-            self._tail.clear()
-        if rest := lines.pop():
-            self._tail.append(rest)
-        found: list[bytes] = []
+            self._tail += lines[0]
+            lines[0], self._tail = self._tail, bytearray()
+        self._tail += lines.pop()
+        found: list[bytes | bytearray] = []
         for line in lines:
             if line:
                 self._line(line)
             else:
                 found += self._flush()
+        if self.held_bytes > MOST_BYTES:
+            raise OverlongError(f"an event of more than {MOST_BYTES >> 20} MB")
         return found
 
-    def _line(self, line: bytes) -> None:
+    def _line(self, line: bytes | bytearray) -> None:
         if self._is_fresh:
             line = line.removeprefix(BOM)
             self._is_fresh = False
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            self._payload.append(value.removeprefix(b" "))
+        if line.startswith(b"data:") or line == b"data":
+            start = 6 if line.startswith(b"data: ") else 5
+            self._payload_bytes += len(line) + LINE_BYTES
+            if isinstance(line, bytes):
+                line = line[start:]
+            else:
+                del line[:start]  # which copies nothing
+            self._payload.append(line)
+        elif line.startswith(b"event:"):
+            self._is_error = line[6:].strip() == b"error"
 
-    def _flush(self) -> list[bytes]:
+    def _flush(self) -> list[bytes | bytearray]:
+        is_error, self._is_error = self._is_error, False
         if not self._payload:
             return []
-        payload = b"\n".join(self._payload)
+        payload = self._payload[0] if len(self._payload) == 1 else b"\n".join(self._payload)
         self._payload.clear()
-        return [payload]
+        self._payload_bytes = 0
+        return [ErrorEvent(payload) if is_error else payload]

@@ -10,6 +10,7 @@ UNIT_CHARS = 8
 RUN_CHARS = 128  # of one sign, up to the answer's end: logits that turn NaN decode to the same token for ever, often "!"
 NOISE_SHARE = 0.3  # of control and replacement characters; random byte-level tokens stay below it
 NOISE_CHARS = 64  # fewer say nothing
+LOOKED_AT = 1 << 18  # characters from the first: what breaks later shows at the end
 _NOISE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
 
 
@@ -17,10 +18,15 @@ def garbage(text: str) -> str | None:
     """Say what is wrong with an answer's text; None when nothing is."""
     if not text:
         return None
+    if not text[-1].isspace() and text.endswith(text[-1] * RUN_CHARS):
+        run = f"repetition: ends with {RUN_CHARS} and more of {text[-1]!r}"
+    else:
+        run = None
+    text = text[:LOOKED_AT]
     if (unit := _unit(text)) is not None:
         return f"repetition: nothing but {unit!r}"
-    if not text[-1].isspace() and len(text) - len(text.rstrip(text[-1])) >= RUN_CHARS:
-        return f"repetition: ends with {RUN_CHARS} and more of {text[-1]!r}"
+    if run is not None:
+        return run
     if len(text) >= NOISE_CHARS and (noise := len(_NOISE.findall(text))) >= NOISE_SHARE * len(text):
         return f"unprintable: {noise} of {len(text)} characters"
     return None
@@ -29,6 +35,6 @@ def garbage(text: str) -> str | None:
 def _unit(text: str) -> str | None:
     for size in range(1, UNIT_CHARS + 1):
         unit = text[:size]
-        if len(text) >= size * REPEATS and not unit.isspace() and text == (unit * (len(text) // size + 1))[: len(text)]:
+        if not unit.isspace() and text.startswith(unit * REPEATS) and text == (unit * (len(text) // size + 1))[: len(text)]:
             return unit
     return None

@@ -73,6 +73,6 @@ def _applies(rule: Rule, value: str) -> bool:
         case "hit":
             return "hit" in value.lower().replace(",", " ").split()
         case "above 0":
-            return value.isdecimal() and int(value) > 0
+            return value.isdecimal() and bool(value.strip("0"))
         case "above 1":
-            return value.isdecimal() and int(value) > 1
+            return value.isdecimal() and value.lstrip("0") not in {"", "1"}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+LARGE: Final = 512 << 10
+MOST_PARTS: Final = 200_000  # of objects and lists: some 30 ms of decoding, and 30 MB
+WIDE: Final = 4 << 20  # one character beyond ASCII may make a text four times as large
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """Tokens, as many as the database can hold: more are no count."""
 
@@ -63,7 +66,15 @@ class Usage(msgspec.Struct, gc=False):
     @property
     def cached_tokens(self) -> int | None:
         """Return how many tokens of the prompt came from the prefix cache, if the server says."""
-        return None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
+        return None if self.prompt_tokens_details is None or self.contradiction else self.prompt_tokens_details.cached_tokens
+
+    @property
+    def contradiction(self) -> str | None:
+        """Say what about the counts cannot be; None when nothing is."""
+        cached = None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
+        if cached is None or self.prompt_tokens is None or cached <= self.prompt_tokens:
+            return None
+        return f"{cached} tokens of a prompt of {self.prompt_tokens} came from the cache"
 
     @property
     def thinking_tokens(self) -> int | None:
@@ -85,5 +96,20 @@ class Event(msgspec.Struct, gc=False):
         return self.error is not None or self.says == "error"
 
 
+class CrowdedError(Exception):
+    """Decoding this would stop everything else for too long."""
+
+
+def uncrowded(payload: bytes | bytearray) -> bytes | bytearray:
+    """Return a text of JSON that may be decoded at once; raises `CrowdedError` for one that takes longer than any answer does."""
+    # Parts that no comma divides lie in each other, and no deeper than a decoder goes.
+    if len(payload) > LARGE and payload.count(b",") > MOST_PARTS:
+        raise CrowdedError(f"more than {MOST_PARTS:,} parts")
+    if len(payload) > WIDE and not (payload.isascii() and b"\\u" not in payload):
+        raise CrowdedError(f"more than {WIDE >> 20} MB that are not ASCII")
+    return payload
+
+
 decode = msgspec.json.Decoder(Event).decode
-"""Decode an event; raises `msgspec.MsgspecError` or `UnicodeDecodeError`."""
+"""Decode an event; raises one of `UNREADABLE`."""
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, CrowdedError)

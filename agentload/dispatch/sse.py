@@ -10,9 +10,9 @@ from operator import eq
 import msgspec
 
 from agentload.dispatch.counting import Chunk, Kind, Shows, counted
-from agentload.dispatch.fault import Fault, fault
-from agentload.dispatch.framing import Framing
-from agentload.dispatch.shapes import Choice, ToolPiece, Usage, decode
+from agentload.dispatch.fault import Fault, body_fault, fault, word
+from agentload.dispatch.framing import ErrorEvent, Framing
+from agentload.dispatch.shapes import LARGE, UNREADABLE, Choice, ToolPiece, Usage, decode, uncrowded
 from agentload.model.commands import TokenRule
 from agentload.model.record import record
 
@@ -63,6 +63,8 @@ class Parsed:
 
 
 _DONE = b"[DONE]"
+CHUNK_BYTES = 200  # that one is kept in
+TOOL_BYTES = 400
 
 
 class StreamParser:
@@ -78,13 +80,25 @@ class StreamParser:
         self._tools: dict[int, tuple[list[str], list[str]]] = {}
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
+        self._has_finished = False
+        self._chars = 0
         self.has_end_mark = False
         """The stream has said `[DONE]`."""
         self._fault: Fault | None = None
         self._unreadable: str | None = None
 
+    @property
+    def chunks(self) -> int:
+        """Return how many chunks came up to now."""
+        return len(self._chunks)
+
+    @property
+    def held_bytes(self) -> int:
+        """Return in how much memory the answer is kept up to now, by a generous estimate: a character may take four bytes."""
+        return self._framing.held_bytes + 4 * self._chars + CHUNK_BYTES * len(self._chunks) + TOOL_BYTES * len(self._tools)
+
     def feed(self, stamp_ns: int, data: bytes) -> None:
-        """Take the next bytes of the body, which arrived at *stamp_ns*."""
+        """Take the next bytes of the body, which arrived at *stamp_ns*; raises `OverlongError`."""
         for payload in self._framing.feed(data):
             self._payload(stamp_ns, payload)
 
@@ -111,28 +125,41 @@ class StreamParser:
             cached_tokens=usage.cached_tokens,
             output_tokens=total if total is not None else (sum(found.tokens) if found.chunks else None),
             thinking_tokens=thinking,
-            finish_reason=self._finish_reason,
+            finish_reason=word(self._finish_reason) if self._finish_reason else None,
             has_end_mark=self.has_end_mark,
             fault=self._fault,
-            unreadable=self._unreadable,
+            unreadable=self._unreadable or usage.contradiction or self._overcounted(sum(found.tokens), found.rule, total),
             text="".join(self._text),
             thinking="".join(self._thinking),
             tool_calls=tuple(ToolCall(name="".join(name), arguments="".join(arguments)) for name, arguments in self._tools.values()),
         )
 
-    def _payload(self, stamp_ns: int, payload: bytes) -> None:
+    def _overcounted(self, listed: int, rule: TokenRule | None, total: int | None) -> str | None:
+        # Texts may be cut finer than tokens, and tokens may come again: only that nearly all of it came twice is beyond doubt.
+        if total is None or listed == 0:
+            return None
+        if rule == "token_ids" and listed > total:
+            return f"{listed} token ids are listed, and {total} tokens counted"
+        texts = self._thinking + self._text
+        if total > 1 and len(texts) >= 2 * total and texts[::2] == texts[1::2]:
+            return f"{len(texts)} chunks, each sent twice, and {total} tokens counted"
+        return None
+
+    def _payload(self, stamp_ns: int, payload: bytes | bytearray) -> None:
         if not payload:  # a heartbeat
             return
         if payload == _DONE:
-            self.has_end_mark = True
+            self.has_end_mark = self._has_finished = True
             return
         try:
-            event = decode(payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            event = decode(payload if len(payload) < LARGE else uncrowded(payload))
+        except UNREADABLE as error:
+            if isinstance(payload, ErrorEvent):
+                self._fault = self._fault or body_fault(payload)
             self._unreadable = self._unreadable or f"an event is not of the expected form: {error}"
             return
-        if event.is_fault:
-            self._fault = self._fault or fault(msgspec.json.decode(payload))
+        if event.is_fault or (not event.choices and isinstance(payload, ErrorEvent)):
+            self._fault = self._fault or (body_fault(payload) if event.error is None else fault(event.error))
             return
         if event.usage is not None:
             self._usage = event.usage
@@ -140,8 +167,13 @@ class StreamParser:
             self._choice(stamp_ns, event.choices[0], event.usage)
 
     def _choice(self, stamp_ns: int, choice: Choice, usage: Usage | None) -> None:
-        if choice.finish_reason is not None:
+        if self._has_finished and (_length(choice) or choice.token_ids):
+            after = "end mark" if self.has_end_mark else "finish reason"
+            self._unreadable = self._unreadable or f"tokens came after the {after}"
+            return
+        if choice.finish_reason:
             self._finish_reason = choice.finish_reason
+            self._has_finished = True
         delta = choice.delta
         # Nearly every chunk is this one; what it would be shown as is in `_answer`.
         if delta is not None and delta.content and not (delta.reasoning or delta.reasoning_content or delta.tool_calls):
@@ -152,6 +184,7 @@ class StreamParser:
         else:
             kind, shows = self._shown(choice)
             length = _length(choice)
+        self._chars += length
         ids = None if choice.token_ids is None else len(choice.token_ids)
         total = None if usage is None else usage.completion_tokens
         self._chunks.append(Chunk(stamp_ns, kind, shows, ids, total, length))
@@ -202,7 +235,7 @@ def _empty(choice: Choice, *, role: str | None) -> Shows:
     # A role chunk opens the stream and carries no token, unless it lists some; an empty text at the end may be the end token.
     if role is not None:
         return "nothing"
-    return "empty" if choice.finish_reason is None else "finish"
+    return "finish" if choice.finish_reason else "empty"
 
 
 def _length(choice: Choice) -> int:
@@ -230,9 +263,9 @@ def _shared(stamps_ns: Sequence[int]) -> int:
     return sum(map(eq, stamps_ns, islice(stamps_ns, 1, None)))
 
 
-def _is_json(payload: bytes) -> bool:
+def _is_json(payload: bytes | bytearray) -> bool:
     try:
-        msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        msgspec.json.decode(uncrowded(payload))
+    except UNREADABLE:
         return False
     return True

@@ -17,8 +17,7 @@ from hashlib import blake2b
 from math import inf
 from typing import Final, TypeAlias, assert_never
 
-import yaml
-
+from agentload import documents
 from agentload.emulator.profile import Bounds, ComplaintError, build
 from agentload.errors import ProfileError
 from agentload.model.profile import ArmProfile, Episode
@@ -153,12 +152,12 @@ _BOUNDS: Final[Bounds] = {
 
 def parse(text: str, *, name: str) -> tuple[Fault, ...]:
     """Parse a script of faults. Raises ProfileError with the place and what was expected there."""
+    hint = f"known faults: {', '.join(KINDS)}"
+    found = documents.parsed(text, at=name, raises=ProfileError, hint=hint)
     try:
-        return _parsed(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise ProfileError(f"{name}: not YAML: {' '.join(str(error).split())}", hint=f"known faults: {', '.join(KINDS)}") from error
+        return _parsed(found)
     except ComplaintError as error:
-        raise ProfileError(f"{name}: {error}", hint=f"known faults: {', '.join(KINDS)}") from error
+        raise ProfileError(f"{name}: {error}", hint=hint) from error
 
 
 def met(faults: tuple[Fault, ...], *, seed: int, number: int, at_s: float) -> tuple[OfRequest, ...]:

@@ -12,6 +12,8 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, ge
 
 import yaml
 
+from agentload import documents
+from agentload.builtin import find
 from agentload.errors import ProfileError
 from agentload.model.kv import KvDtype
 from agentload.model.profile import (
@@ -183,12 +185,16 @@ class _Head:
 
 def parse(text: str, *, name: str) -> Profile:
     """Parse a profile; `name` is the file's name without its suffix. Raises ProfileError."""
+    found = documents.parsed(text, at=f"profile {name}", raises=ProfileError, hint="compare with a shipped profile")
     try:
-        return _profile(yaml.safe_load(text), name)
-    except yaml.YAMLError as error:
-        raise ProfileError(f"profile {name}: not YAML: {' '.join(str(error).split())}", hint="compare with a shipped profile") from error
+        return _profile(found, name)
     except ComplaintError as error:
         raise ProfileError(f"profile {name}: {error}", hint=f"mend {name}.yaml, then `agentload profile show {name}`") from error
+
+
+def read(name: str) -> Profile:
+    """Find and parse the profile of this name, or file. Raises ProfileError."""
+    return parse(documents.text(find("profiles", name), raises=ProfileError), name=name)
 
 
 def arm(profile: Profile, name: str) -> ArmProfile:

@@ -15,12 +15,13 @@ from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 
+from agentload.dispatch.framing import MOST_BYTES
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.reach import opener
 from agentload.errors import UsageError
 from agentload.prompts.calibrate import Message, calibrate
 from agentload.prompts.tokenizer import MeasuredTokens
-from agentload.telemetry.reach import plain
+from agentload.telemetry.reach import document_of, plain
 
 TIMEOUT_S = 30.0
 
@@ -70,7 +71,7 @@ def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
     )
     try:
         with opener(endpoint).open(request, timeout=TIMEOUT_S) as response:
-            counted = json.load(response)
+            counted = document_of(response.read(MOST_BYTES).decode())
     except urllib.error.HTTPError as error:
         if error.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
             return None

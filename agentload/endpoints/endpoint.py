@@ -28,8 +28,12 @@ Connections: TypeAlias = Literal["session", "pool", "call"]
 
 def checked_url(url: object, where: str) -> str:
     """Return a URL without the slash at its end. Raises EndpointError unless its scheme is http, https or http+unix."""
-    parts = urlsplit(str(url))
-    if parts.scheme not in SCHEMES or not (parts.netloc or parts.path):
+    try:
+        parts = urlsplit(str(url))
+        is_one = parts.scheme in SCHEMES and bool(parts.netloc or parts.path)
+    except ValueError:  # brackets around what is no address
+        is_one = False
+    if not is_one:
         raise EndpointError(f"{where}: '{without_credentials(str(url))}' is not an http(s) URL", hint="url: http://127.0.0.1:8000/v1")
     return str(url).rstrip("/")
 

@@ -23,7 +23,7 @@ from agentload.errors import EndpointError
 from agentload.exposition.scrape import Scrape, joined, parse
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
-from agentload.telemetry.reach import plain
+from agentload.telemetry.reach import document_of, plain, text_of
 
 EXPORTER_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
@@ -56,7 +56,7 @@ async def silence(endpoint: Endpoint) -> str | None:
     reached = await asyncio.to_thread(exporter, endpoint)
     try:
         async with reached.session(EXPORTER_TIMEOUT) as session, session.get(plain(endpoint.gpu_metrics)) as response:
-            why = _silence(await response.text(), endpoint.own_gpus) if response.status == 200 else f"answers {response.status}"
+            why = _silence(await text_of(response), endpoint.own_gpus) if response.status == 200 else f"answers {response.status}"
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         why = type(error).__name__
     except ValueError:
@@ -260,7 +260,7 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint, missing: l
             if response.status != 200:
                 hint = "does it answer questions all the same? --model MODEL" if response.status in UNLISTED else BASE_URL
                 raise EndpointError(f"{endpoint.name}: {shown} answers {response.status}", hint=hint)
-            document = await response.json(content_type=None)
+            document = document_of(await text_of(response))
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         what = shown if isinstance(error, aiohttp.ClientSSLError) else f"cannot reach {shown}"
         raise EndpointError(f"{endpoint.name}: {what}: {_reason(error)}", hint=_remedy(error, shown)) from error
@@ -302,7 +302,7 @@ async def _optional_json(
     try:
         async with session.get(plain(url), timeout=patience) as response:
             if response.status == 200:
-                document = await response.json(content_type=None)
+                document = document_of(await text_of(response))
                 return document if isinstance(document, dict) else None
             missing.append(f"{without_credentials(url)}: {response.status}")
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
@@ -314,7 +314,7 @@ async def _scrape(session: aiohttp.ClientSession, url: str, missing: list[str]) 
     try:
         async with session.get(plain(url)) as response:
             if response.status == 200:
-                return parse(await response.text())
+                return parse(await text_of(response))
             missing.append(f"{without_credentials(url)}: {response.status}")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         missing.append(f"{without_credentials(url)}: {type(error).__name__}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentload.endpoints.endpoint import Endpoint, socket_of
 from agentload.errors import EndpointError
-from agentload.telemetry.reach import Reach
+from agentload.telemetry.reach import Reach, Staying
 
 
 def reach(endpoint: Endpoint) -> Reach:
@@ -73,7 +73,8 @@ class _Unix(urllib.request.HTTPHandler):
 def opener(endpoint: Endpoint) -> urllib.request.OpenerDirector:
     """Return what opens URLs of *endpoint* as timed calls do: by its socket, its own proxy or none, whatever the environment says."""
     if (path := socket_of(endpoint.url)) is not None:
-        return urllib.request.build_opener(urllib.request.ProxyHandler({}), _Unix(path))
+        return urllib.request.build_opener(urllib.request.ProxyHandler({}), _Unix(path), Staying)
     through = proxy(endpoint)
     proxies = {} if through is None else {"http": through, "https": through}
-    return urllib.request.build_opener(urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=trusted(endpoint)))
+    secure = urllib.request.HTTPSHandler(context=trusted(endpoint))
+    return urllib.request.build_opener(urllib.request.ProxyHandler(proxies), secure, Staying)

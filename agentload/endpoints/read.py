@@ -5,6 +5,7 @@ An arms file is YAML: `model`, and under `arms` a mapping a name. What stands be
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -13,9 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, get_args
 
 import msgspec
-import yaml
 from msgspec import Meta
 
+from agentload import documents
 from agentload.dispatch.counting import Counting
 from agentload.endpoints.endpoint import Connections, Endpoint, Launch, checked_url, without_credentials, without_user
 from agentload.endpoints.facts import EXPECTABLE
@@ -179,16 +180,12 @@ _READERS: Final[Mapping[str, Reader]] = {
     "launch": _launch,
 }
 FIELDS: Final = frozenset(_READERS)
+_NAME: Final = re.compile(r"[^/\x00-\x1f\x7f]{1,60}")
 
 
 def read_file(path: Path, *, model: str | None = None, key_env: str | None = None, tokenizer: str | None = None) -> tuple[Endpoint, ...]:
     """Read the arms of a file. Options given here win over the file's."""
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise EndpointError(f"{path}: no such file", hint="agentload endpoints init") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise EndpointError(f"{path}: not YAML: {str(error).splitlines()[0]}", hint="quote values that hold ':' or '#'") from error
+    document = documents.read(path, raises=EndpointError, missing="agentload endpoints init")
     if not isinstance(document, dict) or not isinstance(document.get("arms"), dict) or not document["arms"]:
         raise EndpointError(f"{path}: 'arms' must map names to endpoints", hint=EXAMPLE_FILE)
     shared = {str(name): value for name, value in document.items() if name != "arms"}
@@ -212,6 +209,7 @@ def _endpoint(where: str, name: str, shared: Mapping[str, object], entry: object
     for one, other in EXCLUSIVE:
         if merged.get(one) is not None and merged.get(other) is not None:
             raise EndpointError(f"{where} has both '{one}' and '{other}'", hint="leave one out")
+    _check_name(name, where)
     values = {field: value_of(field, value, f"{where}.{field}") for field, value in merged.items() if value is not None}
     return Endpoint(name=name, **values)  # type: ignore[arg-type]  # each value was checked for its field
 
@@ -267,7 +265,14 @@ def _inline(part: str, position: int) -> Endpoint:
         name, url = (f"arm{position + 1}", part)
     if not url:
         raise EndpointError(f"endpoint {position + 1} is empty: '{without_credentials(part)}'", hint=EXAMPLE)
+    _check_name(name, f"endpoint {position + 1}")
     return Endpoint(name=name, url=checked_url(url, name))
+
+
+def _check_name(name: str, where: str) -> None:
+    """Refuse, before anything is measured, a name that no file and no `PROFILE/ARM` could have in it."""
+    if not _NAME.fullmatch(name):
+        raise EndpointError(f"{where}: an arm cannot be called {name[:60]!r}", hint="a name has 1 to 60 characters, and no '/'")
 
 
 def _unique(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:

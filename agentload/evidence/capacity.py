@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import duckdb
 
+from advisor.assess.capacity import SHARE, limits
 from advisor.evidence import CapacityPoint
+from advisor.statistics.crossing import Crossing, Tried, crossing
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
 
@@ -28,7 +31,7 @@ _Scope: TypeAlias = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a search for concurrency ended with: the most sessions without trouble, and the fewest with it. None: its own bound."""
+    """What a search for concurrency ended with: the most sessions that hold, and the fewest that surely do not. None: its own bound."""
 
     arm: str
     workload: str | None
@@ -40,12 +43,26 @@ class Held:
 class _Step:
     at_ns: int
     agents: int
+    share: float
+    """Of the turns that had to hold the service level."""
     detail: dict[str, Any]
 
 
 def held(connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Collection[str]) -> tuple[Held, ...]:
     """Read what the searches beside a run found; *workloads* are the run's classes."""
-    return tuple(_held(*scope, steps) for scope, steps in _searches(connection, run_id, workloads).items())
+    together: dict[tuple[str | None, float], dict[str, tuple[CapacityPoint, ...]]] = defaultdict(dict)
+    for (arm, workload), steps in _searches(connection, run_id, workloads).items():
+        together[workload, steps[0].share][arm] = tuple(_points(arm, workload, steps))
+    return tuple(
+        Held(
+            arm=arm,
+            workload=workload,
+            holds=math.floor(limit.value) or None,
+            breaks=None if limit.high is None else math.floor(limit.high) + 1,
+        )
+        for (workload, share), points in together.items()
+        for arm, limit in limits(points, share=share).items()
+    )
 
 
 def capacity(
@@ -54,6 +71,15 @@ def capacity(
     """Read the steps of a run's arms; *workloads* are the run's classes."""
     searches = _searches(connection, run_id, workloads)
     return tuple(point for scope, steps in searches.items() if scope[0] in arms for point in _points(*scope, steps))
+
+
+def fit(trials: Mapping[str, Sequence[tuple[float, int, int, str | None]]], *, share: float) -> Crossing:
+    """Regress what trials of loads, their turns, turns within the service level and trouble say of the load that each arm carries."""
+    tried = {
+        arm: [Tried.of(load, turns, within, None if trouble in OF_THE_TURNS else trouble) for load, turns, within, trouble in own]
+        for arm, own in trials.items()
+    }
+    return crossing(tried, share=share)
 
 
 def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
@@ -69,20 +95,14 @@ def _searches(connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Col
     ]
     for row, settings in sorted(tried, key=lambda each: (each[0].arm, each[1]["agents"])):
         scope = row.arm, _workload(settings.get("classes", ()), workloads)
-        found[scope].append(_Step(at_ns=row.at_ns, agents=settings["agents"], detail=json.loads(row.detail or "{}")))
+        step = _Step(at_ns=row.at_ns, agents=settings["agents"], share=settings.get("share", SHARE), detail=json.loads(row.detail or "{}"))
+        found[scope].append(step)
     newest = {scope: max(step.at_ns for step in steps) for scope, steps in found.items()}
     return {scope: tuple(step for step in steps if step.at_ns == newest[scope]) for scope, steps in found.items()}
 
 
 def _workload(classes: Collection[str], workloads: Collection[str]) -> str | None:
     return None if set(workloads) <= set(classes) or not classes else " + ".join(classes)
-
-
-def _held(arm: str, workload: str | None, steps: Iterable[_Step]) -> Held:
-    agents: dict[bool, list[int]] = {True: [], False: []}
-    for step in steps:
-        agents[step.detail["held"]].append(step.agents)
-    return Held(arm=arm, workload=workload, holds=max(agents[True], default=None), breaks=min(agents[False], default=None))
 
 
 def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterator[CapacityPoint]:

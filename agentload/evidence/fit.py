@@ -8,9 +8,8 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from agentload.builtin import find
 from agentload.emulator.fit import Fitted, Observed, fit
-from agentload.emulator.profile import parse
+from agentload.emulator.profile import read
 from agentload.errors import ProfileError
 from agentload.evidence.plays import plays, tabled
 from agentload.model.profile import ArmProfile, Noise, Profile, Provenance, Source
@@ -39,7 +38,7 @@ class FittedProfile:
 
 def fitted(database: Path, run_id: str, *, like: str, name: str) -> FittedProfile:
     """Fit every arm of a run that the profile *like* describes; hardware, geometry and KV configuration are taken from there."""
-    model = parse(find("profiles", like).read_text(encoding="utf-8"), name=like)
+    model = read(like)
     known = {arm.name: arm for arm in model.arms if arm.step is not None}
     with reading(database) as connection:
         arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]

@@ -25,6 +25,7 @@ from agentload.evidence import (
     power,
     rows,
     servers,
+    starts,
     sweeps,
     telemetry,
 )
@@ -35,13 +36,15 @@ from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile, Price
 from agentload.model.rows import RunRow
 from agentload.store import tables
-from agentload.study.kinds import Replay
+from agentload.study.kinds import Replay, Study
 from agentload.study.stored import notes as notes_of
 from agentload.study.stored import study_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
+    row: RunRow
+    study: Study | None
     kind: Kind
     model: str | None
     created_ns: int
@@ -113,7 +116,9 @@ def gather(
         server=tuple((arm, _with_gpus(figures, drawn.watts.get(arm), slowed.get(arm))) for arm, figures in server.items()),
         accuracy=answers,
         aa_accuracy=same_answers,
-        aa=controls(counted, where.names),
+        aa=controls(counted, where.names, arms),
+        starts=starts.of_profile(run.study, profile) if run.kind != "measured" else starts.of_history(connection, run.row),
+        looks=starts.looks(played, getattr(run.study, "pairs", None)),
         capacity=tuple(points),
         probes=isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
@@ -133,6 +138,8 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
         raise EvidenceError(f"no run '{run_id}' in the database", hint="agentload runs list")
     made, noted = study_of(row), notes_of(row.options)
     return _Run(
+        row=row,
+        study=made,
         kind=row.kind,
         model=row.model,
         created_ns=row.created_ns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -34,7 +34,7 @@ class Play:
     start_s: float
     """Seconds after the run's first block, across legs."""
     restart: int
-    """Which start of the servers: changes whenever a server process of the run does."""
+    """Which start of this arm's server: changes whenever its process does."""
     left_out: str | None
     """Why it is no evidence; None when it is."""
     is_void: bool
@@ -60,7 +60,7 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
             drain_ns=row.drain_ns,
             ended_ns=row.ended_ns,
             start_s=(wall_ns - played[0][0]) / 1e9,
-            restart=starts.at(row.leg, row.started_ns),
+            restart=starts.at(row.arm, row.leg, row.started_ns),
             left_out=WARM_UP if row.warmup else faults.get((row.pair, row.salt)),
             is_void=row.void is not None,
             machine=row.machine or machines.get(row.arm),
@@ -87,22 +87,22 @@ def _pair_faults(blocks: Iterable[BlockRow], arms: int) -> dict[tuple[int, str],
 
 @dataclass(frozen=True, slots=True)
 class _Restarts:
-    instants: tuple[tuple[int, int], ...]
-    """(leg, ns) of each change, in order."""
+    instants: Mapping[str, Sequence[tuple[int, int]]]
+    """By arm (leg, ns) of each change, in order."""
 
-    def at(self, leg: int, started_ns: int) -> int:
-        return bisect_right(self.instants, (leg, started_ns))
+    def at(self, arm: str, leg: int, started_ns: int) -> int:
+        return bisect_right(self.instants.get(arm, ()), (leg, started_ns))
 
 
 def _restarts(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Restarts:
     known: dict[str, object] = {}
-    changes = []
+    changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in tables.rows(connection, FingerprintRow, run_id=run_id):
         start = json.loads(row.facts).get("process_start_s")
         if start is not None and known.setdefault(row.arm, start) != start:
             known[row.arm] = start
-            changes.append((row.leg, row.at_ns))
-    return _Restarts(tuple(changes))
+            changes[row.arm].append((row.leg, row.at_ns))
+    return _Restarts(changes)
 
 
 def counted(plays: Iterable[Play]) -> list[Play]:

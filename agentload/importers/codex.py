@@ -151,14 +151,15 @@ class _Rollout:
         last, total = info.get("last_token_usage"), info.get("total_token_usage")
         before = self.total
         if isinstance(total, dict):
+            total = _counts(total)
             if total == before:
                 return
             self.total = total
         if not isinstance(last, dict) and isinstance(total, dict):
-            last = {name: count - before.get(name, 0) for name, count in total.items() if isinstance(count, int)}
-        if not isinstance(last, dict) or not last.get("output_tokens") or not self.is_open:
+            last = {name: count - before.get(name, 0) for name, count in total.items()}
+        counts = {name: max(0, count) for name, count in _counts(last).items()} if isinstance(last, dict) else {}
+        if not counts.get("output_tokens") or not self.is_open:
             return
-        counts = {name: max(0, count) for name, count in last.items() if isinstance(count, int)}
         yield from self._close(
             Usage(
                 prompt=counts.get("input_tokens"),
@@ -198,3 +199,8 @@ class _Rollout:
         entry = Entry(id=f"#{self.count}", parent=self.tip, place=place, at_s=None, pieces=tuple(pieces), **more)
         self.tip = entry.id
         return entry
+
+
+def _counts(said: Record) -> dict[str, int]:
+    """Return what is a number of tokens."""
+    return {name: count for name, count in said.items() if isinstance(count, int)}

@@ -21,7 +21,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from agentload.documents import LONGEST_LINE
 from agentload.errors import TraceError
+from agentload.importers.parts.fields import seconds
 from agentload.importers.parts.files import head, lines, parsed
 from agentload.importers.parts.intake import Head, Intake
 from agentload.model.trace import Segment, Session, Turn, image_tokens
@@ -31,6 +33,13 @@ FILES: Final = ("chunk-*-trace.csv",)
 LICENCE: Final = "the public client tables are Apache-2.0 (alibaba/ServeGen)"
 
 Scale = Annotated[float, Meta(gt=0)]
+MOST_DRAWN: Final = 10_000_000
+"""Requests of one import: half an hour of drawing, and more than anybody plays."""
+_SHAPES: Final = (0.01, 1e6)
+"""Of a Gamma or Weibull; beyond them a gap is no number any more, or always the same."""
+_LONGEST: Final = 1e9
+"""Tokens of one request, generously."""
+_MOST_IMAGES: Final = 1_000
 _WINDOW_S: Final = 600.0  # of the public tables; only the last window's end needs it
 _PATCH: Final = 28  # pixels a side of an image's token, as in model.trace.image_tokens
 
@@ -45,9 +54,17 @@ def sessions(
 ) -> Iterator[Session]:
     """Yield a session for each request that is drawn."""
     intake.notes.estimate("requests are drawn from the clients' distributions: the source holds none")
+    until_s = from_s + duration_s
+    clients = [_client(intake, path) for path in intake.files]
+    expected = rate_scale * sum(
+        window.rate_per_s * max(0.0, min(until_s, end_s) - max(from_s, window.begin_s))
+        for client in clients
+        for window, end_s in _spans(client)
+    )
+    if not expected <= MOST_DRAWN:
+        raise TraceError(f"these tables make {expected:,.0f} requests, at most {MOST_DRAWN:,} are drawn", hint="a shorter duration_s=N")
     drawn = (
-        _requests(client, Random(f"{seed} {client.name}"), from_s=from_s, until_s=from_s + duration_s, rate_scale=rate_scale)
-        for client in (_client(intake, path) for path in intake.files)
+        _requests(client, Random(f"{seed} {client.name}"), from_s=from_s, until_s=until_s, rate_scale=rate_scale) for client in clients
     )
     for number, (at_s, lengths) in enumerate(heapq.merge(*drawn, key=lambda request: request[0])):
         yield _session(f"s{number}", round(at_s - from_s, 6), lengths, system)
@@ -72,6 +89,12 @@ class _Client:
     tables: Mapping[float, Mapping[str, "_Table"]]
 
 
+def _spans(client: _Client) -> Iterator[tuple[_Window, float]]:
+    """Yield a client's windows with their ends."""
+    for number, window in enumerate(client.windows):
+        yield window, client.windows[number + 1].begin_s if number + 1 < len(client.windows) else window.begin_s + _WINDOW_S
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
     """Values and how often each is drawn, added up."""
@@ -90,6 +113,8 @@ def _client(intake: Intake, path: Path) -> _Client:
         cells = line.decode("utf-8", "replace").strip().split(",")
         try:
             begin_s, rate, family, shape = float(cells[0]), float(cells[1]), cells[3], float(cells[4])
+            if not (math.isfinite(begin_s + rate) and (shape <= 0 or _SHAPES[0] <= shape <= _SHAPES[1])):
+                raise ValueError(line)
         except (ValueError, IndexError):
             intake.notes.skip(f"{path}:{number}", "no window: begin, rate, CV, family, shape, scale")
             continue
@@ -101,14 +126,14 @@ def _client(intake: Intake, path: Path) -> _Client:
 
 
 def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:
-    found = parsed(head(path, 1 << 30))
+    found = parsed(head(path, LONGEST_LINE))
     if not isinstance(found, dict):
         intake.notes.skip(str(path), "no JSON object of windows")
         return {}
     tables: dict[float, dict[str, _Table]] = {}
     for begin, said in found.items():
-        if isinstance(said, dict):
-            tables[float(begin)] = {name: table for name, value in said.items() if (table := _table(value)) is not None}
+        if isinstance(said, dict) and (begin_s := seconds(begin)) is not None:
+            tables[begin_s] = {name: table for name, value in said.items() if (table := _table(value)) is not None}
     return dict(sorted(tables.items()))
 
 
@@ -118,6 +143,8 @@ def _table(found: object) -> _Table | None:
         pairs: Any = ast.literal_eval(found) if isinstance(found, str) else found
         sorted_pairs = sorted((float(value), float(share)) for value, share in pairs.items())
     except (ValueError, SyntaxError, AttributeError, TypeError, MemoryError, RecursionError):
+        return None
+    if not all(0 <= value <= _LONGEST and 0 <= share < math.inf for value, share in sorted_pairs):
         return None
     shares = list(accumulate(share for _, share in sorted_pairs))
     return _Table([value for value, _ in sorted_pairs], shares) if shares and shares[-1] > 0 else None
@@ -133,9 +160,8 @@ def _requests(
     """
     begins = list(client.tables)
     left: float | None = None  # of the gap, in requests
-    for number, window in enumerate(client.windows):
-        end_s = min(until_s, client.windows[number + 1].begin_s if number + 1 < len(client.windows) else window.begin_s + _WINDOW_S)
-        at_s = max(from_s, window.begin_s)
+    for window, ends_s in _spans(client):
+        end_s, at_s = min(until_s, ends_s), max(from_s, window.begin_s)
         if at_s >= end_s or not begins or not window.rate_per_s:
             continue
         rate = window.rate_per_s * rate_scale
@@ -175,7 +201,7 @@ def _session(name: str, start_s: float, lengths: Mapping[str, float], system: in
     output = max(1, round(lengths.get("output_tokens", 1)))
     shared = min(system, prompt)
     segments = [Segment(role="system", tokens=shared, key="system")] if shared else []
-    for number in range(round(lengths.get("image_count", 0))):
+    for number in range(min(_MOST_IMAGES, round(lengths.get("image_count", 0)))):
         size = _size(lengths.get("image_tokens", 1))
         segments.append(Segment(role="image", tokens=image_tokens(size), key=f"{name}.i{number}", size=size))
     if prompt > shared or not segments:

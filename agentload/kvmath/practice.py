@@ -12,8 +12,8 @@ from math import ceil
 from typing import Final, Literal, TypeAlias
 
 import msgspec
-import yaml
 
+from agentload import documents
 from agentload.kvmath import vllm
 from agentload.kvmath.compare import Size
 from agentload.kvmath.layout import layout
@@ -198,7 +198,7 @@ def advice(subject: Subject) -> tuple[Advice, ...]:
 
 def _rules() -> tuple[Rule, ...]:
     text = (files("agentload.kvmath") / "practice.yaml").read_text()
-    return msgspec.convert(yaml.safe_load(text.replace("{vllm}", f"vLLM {vllm.READ}")), tuple[Rule, ...])
+    return msgspec.convert(documents.parsed(text.replace("{vllm}", f"vLLM {vllm.READ}"), at="practice.yaml"), tuple[Rule, ...])
 
 
 _FIGURES: Final[Mapping[str, Callable[[Subject], str | None]]] = {

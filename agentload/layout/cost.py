@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import islice
 from typing import Final
 
+from agentload.errors import PlanError
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Plan, Recorded
-from agentload.model.trace import Session, Trace, Turn
+from agentload.model.trace import Header, Session, Trace, Turn
 from agentload.model.walk import contexts
 from agentload.tracefile.reuse import BLOCK, IdealCache
 
@@ -139,6 +141,34 @@ def _slot(trace: Trace, load: Load, queue: Iterator[Session], told: set[str]) ->
             at_s += turn_seconds(load, turn)
             yield at_s, new + sum(segment.tokens for segment in turn.add) + turn.output
             new = 0
+
+
+MOST_REFUSED: Final = 0.05
+"""Share of turns that may be longer than a model takes: with more gone, what is played is another load, and its figures void."""
+
+
+def too_long(header: Header, sessions: Iterable[Session], window: int | None) -> str | None:
+    """Say how many turns are longer than a model's *window*. Raises PlanError where so many are that nothing would follow from the rest."""
+    if window is None:
+        return None
+    asked = islice(
+        (
+            sum(each.tokens for each in context) + turn.output
+            for one in sessions
+            for context, turn in zip(contexts(header, one), one.turns, strict=True)
+        ),
+        MOST_CALLS,
+    )
+    found = [needed > window for needed in asked]
+    if not any(found):
+        return None
+    said = (
+        f"{sum(found):,} of {len(found):,} turns ({sum(found) / len(found):.0%}) need more than the {window:,} tokens that the model takes"
+    )
+    remedy = f"--max-context {window} ends sessions before them, or another trace"
+    if sum(found) > MOST_REFUSED * len(found):
+        raise PlanError(said, hint=remedy)
+    return f"{said}, and will be refused: {remedy}"
 
 
 MOST_CALLS: Final = 50_000  # a second's work; beyond it the figure is left out rather than waited for

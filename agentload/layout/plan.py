@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from random import Random
 from typing import Final
 
@@ -58,6 +58,8 @@ def plan(
     if swap:
         check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
     parts = cut(trace.sessions, 1 if whole else blocks or pairs)
+    if load is not None and isinstance(load.arrivals, ClosedLoop):
+        _check_reached(parts, load.arrivals.sessions)
     orders = balanced_orders(arms, pairs, seeded(seed, "order"))
     rounds: list[tuple[Play, ...]] = []
     for changes, own in enumerate(stays(pairs, blocks or pairs) if swap else (range(pairs),)):
@@ -84,6 +86,17 @@ def plan(
         design=design,
         cache=cache,
     )
+
+
+def _check_reached(parts: Sequence[Block], sessions: int) -> None:
+    """Raise PlanError where no block has as many sessions as are to be kept going: a load that was not reached says nothing of it."""
+    most = max(sum(1 for _ in islice((each for each in part.sessions if each.start_s is not None), sessions)) for part in parts)
+    if most < sessions:
+        in_all = f", in {len(parts)} blocks of at most {most}" if len(parts) > 1 else ""
+        raise PlanError(
+            f"--sessions {sessions} is never reached: the trace has fewer sessions{in_all}",
+            hint=f"--capacity {sessions} starts sessions again and again; else --sessions {max(1, most)}, fewer --pairs, or a larger trace",
+        )
 
 
 def of_study(

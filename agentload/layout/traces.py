@@ -6,11 +6,15 @@ import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from random import Random
 from typing import Final
 
-from agentload.degrade import split
+from agentload.degrade import shortened, split
+from agentload.dispatch.arrivals import seeded
+from agentload.layout.cost import seconds_of
 from agentload.model.apart import CONTEXT_SWEEP
+from agentload.model.plan import Load
 from agentload.model.trace import Header, Key, Segment, Session, Trace, Turn
 from agentload.model.walk import families
 
@@ -118,6 +122,40 @@ class Repeated:
             names = _of_round(round_)
             for session in self.trace.sessions:
                 yield names.of_session(session) if round_ else session
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Sessions of a trace, drawn for one trial of a load: rounds over all of them, each in another order and with new content.
+
+    The *first* ones, which begin in the middle, are drawn as a loop that has run for hours holds them: a session of twice the time is met
+    twice as often. Drawn evenly they would be short ones, and a trial would find room that a long run does not have.
+    """
+
+    trace: Trace
+    rounds: int
+    seed: int
+    load: Load
+    first: int = 0
+
+    def __iter__(self) -> Iterator[Session]:
+        groups, rng = list(families(self.trace.sessions)), seeded(self.seed, "sessions")
+        open_ = rng.choices(groups, [seconds_of(self.load, group[0]) or 1e-3 for group in groups], k=self.first) if groups else []
+        later = (sorted(groups, key=lambda _: rng.random()) for _ in range(self.rounds))
+        for round_, drawn in enumerate(chain(([each] for each in open_), later)):
+            names = _of_round(round_)
+            yield from (names.of_session(session) for group in drawn for session in group)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """Sessions of a trace that end before they need more tokens than these."""
+
+    trace: Trace
+    tokens: int
+
+    def __iter__(self) -> Iterator[Session]:
+        return shortened(self.trace.header, self.trace.sessions, tokens=self.tokens)
 
 
 @dataclass(frozen=True, slots=True)

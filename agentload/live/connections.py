@@ -23,6 +23,8 @@ PROXY_HEAD_BYTES = 65536
 NEXT_S = 2.0  # for a place to answer, where there is another one: a name may have an IPv6 address that leads nowhere
 TOO_MANY = frozenset({errno.EMFILE, errno.ENFILE})
 SECOND: Final = 1_000_000_000
+MOST_COOKIES: Final = 50  # of a session, and characters of each: RFC 6265, section 6.1
+COOKIE_CHARS: Final = 4096
 _ANY: Final = ""
 
 
@@ -218,8 +220,11 @@ class Connections:
             name, _, content = pair.strip().partition("=")
             if "max-age=0" in attributes.lower().replace(" ", ""):
                 self._cookies.get(session, {}).pop(name, None)
-            else:
-                self._cookies.setdefault(session, {})[name] = content
+            elif len(pair) <= COOKIE_CHARS:
+                kept = self._cookies.setdefault(session, {})
+                kept[name] = content
+                if len(kept) > MOST_COOKIES:
+                    del kept[next(iter(kept))]
 
     def _strike(self, place: Place) -> None:
         # No other connection is to wait for it, as long as one of the others answers.

@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agentload.dispatch.call import CallMachine, Failure
+from agentload.dispatch.fault import masked
+from agentload.dispatch.framing import OverlongError
 from agentload.dispatch.sse import Parsed
-from agentload.live.channel import Link
+from agentload.live.channel import READ_BYTES, Link
 from agentload.live.hub import Hub
 from agentload.live.incoming import Incoming, NotHttpError
 from agentload.live.pump import Pump
+from agentload.live.raw import MOST_OF_A_CALL
 from agentload.live.stamps import Clock
 from agentload.model.commands import Halt
 
@@ -25,6 +28,24 @@ SECOND: Final = 1_000_000_000
 EXPECT_S: Final = 1.0  # RFC 9110, section 10.1.1: do not wait for a 100 that an old server never sends
 LINGER_S: Final = 1.0  # a server that never closes its answer must not hold up the turns that depend on it
 LAST_CHUNK: Final = b"0\r\n\r\n"
+BEHIND_BYTES: Final = 64 << 10  # that wait to be parsed; more, and they are parsed at once: some 10 ms, and no flood is laid aside
+OWN_BYTES: Final = 256 << 10
+TOKEN_BYTES: Final = 512  # twice of what a token in a chunk of its own takes
+SHARED_BYTES: Final = 48 << 20
+KEPT_BYTES: Final = MOST_OF_A_CALL + READ_BYTES  # a secret across the end of what is kept is found whole
+
+
+class Memory:
+    """Say what answers in flight may hold: each its own share, by the tokens that were asked, and together so much beyond."""
+
+    def __init__(self, *, shared_bytes: int = SHARED_BYTES) -> None:
+        self.left_bytes = shared_bytes
+        """Of what is shared."""
+
+
+def own_bytes(tokens: int | None) -> int:
+    """Return what an answer of up to so many tokens may hold in any case."""
+    return OWN_BYTES + TOKEN_BYTES * (tokens or 0)
 
 
 class Exchange:
@@ -38,6 +59,8 @@ class Exchange:
         clock: Clock,
         hub: Hub,
         pump: Pump,
+        memory: Memory,
+        own_bytes: int,
         on_tokens: Callable[[int], None] | None = None,
         kept: list[tuple[int, bytes]] | None = None,
     ) -> None:
@@ -50,10 +73,15 @@ class Exchange:
         self._clock = clock
         self._hub = hub
         self._pump = pump
+        self._memory = memory
+        self._own_bytes = own_bytes
+        self._borrowed_bytes = 0
         self._on_tokens = on_tokens
         self._loop = asyncio.get_running_loop()
         self._kept = kept
         self._reads: deque[tuple[int, bytes]] = deque()
+        self._behind_bytes = 0
+        self._kept_bytes = 0
         self._unsent: Sequence[bytes] = ()
         self._deadline: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.TimerHandle] = []
@@ -68,10 +96,7 @@ class Exchange:
         """Send the request and follow its answer; nothing where it was given up before."""
         if self._is_over:
             return
-        try:
-            self._link.write([head] if expects else [head, *body])
-        except OSError as error:  # of TLS; a plain socket leaves it to the reading side
-            self._fail("reset", f"{type(error).__name__}: {error}")
+        if not self._has_written([head] if expects else [head, *body]):
             return
         self._has_begun = True
         if expects:
@@ -84,9 +109,22 @@ class Exchange:
         """Give the call up."""
         self._end(lambda: self._machine.cancel(self._clock.now_ns(), why))
 
+    def release(self) -> None:
+        """Give back what the answer held, once it is judged."""
+        self._memory.left_bytes += self._borrowed_bytes
+        self._borrowed_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Return in how much memory the answer is kept."""
+        return 0 if self.answer.transcript is None else self.answer.transcript.held_bytes
+
     def parsed(self) -> Parsed | None:
         """Return what the answer's body says, if there was an answer."""
-        return None if self.answer.transcript is None else self.answer.transcript.parsed()
+        try:
+            return None if self.answer.transcript is None else self.answer.transcript.parsed()
+        except Exception as error:  # noqa: BLE001 (whatever a server sends, it ends its own call alone)
+            return Parsed(unreadable=_why(error))
 
     # --- what the hub and the pump call ---
 
@@ -99,9 +137,11 @@ class Exchange:
         if got is None:
             return
         self._reads.append(got)
-        if self._kept is not None and got[1]:
+        self._behind_bytes += len(got[1])
+        if self._kept is not None and got[1] and self._kept_bytes < KEPT_BYTES:
             self._kept.append(got)
-        if self._is_eager or not got[1] or got[1].endswith(LAST_CHUNK):
+            self._kept_bytes += len(got[1])
+        if self._is_eager or not got[1] or got[1].endswith(LAST_CHUNK) or self._behind_bytes > BEHIND_BYTES:
             self.step(len(self._reads))
         elif len(self._reads) == 1:
             self._pump.add(self)
@@ -122,17 +162,30 @@ class Exchange:
                 return count
             try:
                 answer.feed(at_ns, data)
-            except NotHttpError as error:
-                self._fail("unreadable", f"this is not HTTP: {error}")
-                return count
-            except Exception as error:  # noqa: BLE001 (whoever waits for the answer raises it)
-                self._finish(error)
+            except Exception as error:  # noqa: BLE001 (whatever a server sends, it ends its own call alone)
+                reads.clear()
+                self._fail("unreadable", _why(error))
                 return count
             if answer.is_whole:
                 self._read_out(at_ns)
                 return count
-        self._tell()
+        if not reads:
+            self._behind_bytes = 0
+        if self._is_over:  # and looked at once more by the pump
+            return count
+        if self._is_within():
+            self._tell()
+        else:
+            reads.clear()
+            self._fail("unreadable", f"the answer takes {self.held_bytes >> 10:,} kB, more than answers in flight may hold together")
         return count
+
+    def _is_within(self) -> bool:
+        """Take what the answer holds beyond its own share out of what is shared; tell whether there was enough."""
+        beyond = max(0, self.held_bytes + self._kept_bytes - self._own_bytes)
+        self._memory.left_bytes += self._borrowed_bytes - beyond
+        self._borrowed_bytes = beyond
+        return beyond == 0 or self._memory.left_bytes >= 0
 
     def _tell(self) -> None:
         # Say how far the answer has come, to whom it may concern.
@@ -159,7 +212,15 @@ class Exchange:
     def _send_body(self) -> None:
         body, self._unsent = self._unsent, ()
         if body:
-            self._link.write(body)
+            self._has_written(body)
+
+    def _has_written(self, parts: Sequence[bytes]) -> bool:
+        try:
+            self._link.write(parts)
+        except OSError as error:  # of TLS; a plain socket leaves it to the reading side
+            self._fail("reset", f"{type(error).__name__}: {error}")
+            return False
+        return True
 
     # --- limits ---
 
@@ -242,3 +303,7 @@ class Exchange:
             self.ended.set_result(None)
         else:
             self.ended.set_exception(mistake)
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, (NotHttpError, OverlongError)) else f"{type(error).__name__}: {masked(str(error))}"

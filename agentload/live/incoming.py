@@ -7,10 +7,13 @@ from typing import Final, Literal, TypeAlias
 import httptools
 
 from agentload.dispatch.document import document
-from agentload.dispatch.fault import body_fault
+from agentload.dispatch.fault import body_fault, word
+from agentload.dispatch.framing import MOST_BYTES, OverlongError
 from agentload.dispatch.sse import Parsed, StreamParser
 
-BODY_BYTES: Final = 64 << 20  # of an answer that is not a stream
+FAULT_BYTES: Final = 1 << 20  # of an error's body: the rest is not read
+HEAD_BYTES: Final = 256 << 10  # of all that comes between two pieces of a body: interim heads, the head, trailers
+MOST_HEADERS: Final = 1_000
 Form: TypeAlias = Literal["stream", "answer", "fault", "other"]
 REDIRECTS: Final = frozenset({307, 308})  # those that keep method and body
 
@@ -19,7 +22,9 @@ class Transcript:
     """Read a body by what the answer's head says of it."""
 
     def __init__(self, status: int, *, content_type: str, encoding: str = "identity") -> None:
-        self._what = f"of type '{content_type}'" if encoding == "identity" else f"encoded as '{encoding}', which was not asked for"
+        self._what = (
+            f"of type '{word(content_type)}'" if encoding == "identity" else f"encoded as '{word(encoding)}', which was not asked for"
+        )
         self._form = _form(status, content_type) if encoding == "identity" else "other"
         self._stream = StreamParser()
         self._body = bytearray()
@@ -35,12 +40,21 @@ class Transcript:
         """Tell whether the stream has said that it is over."""
         return self._stream.has_end_mark
 
+    @property
+    def held_bytes(self) -> int:
+        """Return in how much memory the answer is kept up to now."""
+        return self._stream.held_bytes + len(self._body)
+
     def feed(self, at_ns: int, data: bytes) -> None:
-        """Take the next bytes."""
+        """Take the next bytes; raises `OverlongError`."""
         if self._form == "stream":
             self._last_ns = at_ns
             self._stream.feed(at_ns, data)
-        elif len(self._body) < BODY_BYTES:
+        elif self._form == "answer":
+            self._body += data
+            if len(self._body) > MOST_BYTES:
+                raise OverlongError(f"an answer of more than {MOST_BYTES >> 20} MB")
+        elif self._form == "fault" and len(self._body) < FAULT_BYTES:
             self._body += data
 
     def parsed(self) -> Parsed:
@@ -49,9 +63,9 @@ class Transcript:
             case "stream":
                 return self._stream.end(self._last_ns)
             case "answer":
-                return document(bytes(self._body))
+                return document(self._body)
             case "fault":
-                return Parsed(fault=body_fault(bytes(self._body))) if self._body else Parsed()
+                return Parsed(fault=body_fault(self._body)) if self._body else Parsed()
             case "other":
                 return Parsed(unreadable=f"the answer is {self._what}")
 
@@ -85,6 +99,9 @@ class Incoming:
         """The server has asked for the body (`100 Continue`)."""
         self._is_framed = False
         self._at_ns = 0
+        self._bare_bytes = 0
+        """That came since the last piece of a body."""
+        self._bare_since_ns: int | None = None
         self._parser = httptools.HttpResponseParser(self)
 
     @property
@@ -93,7 +110,7 @@ class Incoming:
         return self.is_whole and self.status in REDIRECTS
 
     def feed(self, at_ns: int, data: bytes) -> None:
-        """Take the next bytes, which arrived at *at_ns*; raises `NotHttpError`."""
+        """Take the next bytes, which arrived at *at_ns*; raises `NotHttpError` or `OverlongError`."""
         self._at_ns = at_ns
         try:
             self._parser.feed_data(data)
@@ -102,7 +119,16 @@ class Incoming:
         except httptools.HttpParserError as error:
             self.is_clean = False
             if not self.is_whole:  # what follows a whole answer is nobody's
-                raise NotHttpError(str(error)) from error
+                raise NotHttpError(f"this is not HTTP: {error}") from error
+        if self.body_ns != at_ns:
+            self._bare(len(data))
+
+    def _bare(self, count: int) -> None:
+        if self.body_ns != self._bare_since_ns:
+            self._bare_bytes, self._bare_since_ns = 0, self.body_ns
+        self._bare_bytes += count
+        if self._bare_bytes > HEAD_BYTES and not self.is_whole:
+            raise OverlongError(f"a head of more than {HEAD_BYTES >> 10} kB")
 
     def hung_up(self) -> bool:
         """Note the connection's end, and tell whether it was the answer's (RFC 9112, section 6.3)."""
@@ -123,6 +149,8 @@ class Incoming:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header."""
+        if len(self.headers) == MOST_HEADERS:
+            raise OverlongError(f"more than {MOST_HEADERS:,} headers")
         if not self.is_whole:
             self.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
 

@@ -13,10 +13,11 @@ from urllib.parse import urljoin, urlsplit
 from agentload.dispatch.call import Asked, CallMachine
 from agentload.dispatch.fault import retry_after_ns
 from agentload.dispatch.gateway import deed
+from agentload.dispatch.sse import Parsed
 from agentload.live.alarm import Timetable
 from agentload.live.channel import Link
 from agentload.live.connections import Connections, RefusedError
-from agentload.live.exchange import SECOND, Exchange
+from agentload.live.exchange import SECOND, Exchange, Memory, own_bytes
 from agentload.live.hub import Hub
 from agentload.live.pump import Pump
 from agentload.live.raw import RawLog
@@ -26,6 +27,8 @@ from agentload.model.commands import Halt, Limits, Outcome, StampSource
 
 BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
 MAX_REDIRECTS: Final = 3
+LARGE: Final = 2 << 20  # of an answer that is judged in a thread: the loop would stand still for more than 20 ms
+REPLICA_CHARS: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ class Wire:
         self._unstamped_sends = 0
         self._hub = Hub()
         self._pump = Pump()
+        self._memory = Memory()
+        self._judging = asyncio.Lock()
         self._timetable = Timetable()
         self._loop = asyncio.get_running_loop()
         self._vigil = Vigil()
@@ -165,12 +170,11 @@ class Wire:
         if exchange.answer.status is not None and target.replica_headers:
             machine.head(exchange.answer.status, replica=_replica(link.peer, target, exchange.answer.headers))
         arm.take_cookies(request.session, exchange.answer.headers)
-        parsed = exchange.parsed()
-        if target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
-            arm.ends_with_mark = True
         unstamped = link.unstamped_reads - unstamped_before
         source: StampSource = "kernel" if link.is_stamped and not unstamped else "user"
-        outcome = machine.outcome(parsed, stamp_source=source)
+        parsed, outcome = await self._judged(exchange, machine, source)
+        if target.ends_with_mark is None and parsed is not None and parsed.has_end_mark:
+            arm.ends_with_mark = True
         if (seen := deed(exchange.answer.headers)) is not None:
             outcome = replace(outcome, gateway=seen)
         if outcome.status == "busy":
@@ -220,7 +224,17 @@ class Wire:
         expects = target.expect_bytes is not None and length >= target.expect_bytes
         for _ in range(MAX_REDIRECTS + 1):
             path = arm.paths.get(first, first)
-            exchange = Exchange(link, machine, clock=self.clock, hub=self._hub, pump=self._pump, on_tokens=request.on_tokens, kept=kept)
+            exchange = Exchange(
+                link,
+                machine,
+                clock=self.clock,
+                hub=self._hub,
+                pump=self._pump,
+                memory=self._memory,
+                own_bytes=own_bytes(request.asked.tokens),
+                on_tokens=request.on_tokens,
+                kept=kept,
+            )
             self._halts[request.request_id] = exchange.halt
             lines = head(
                 target,
@@ -237,15 +251,30 @@ class Wire:
                 await exchange.ended
             except asyncio.CancelledError:
                 exchange.halt("stopped")
+                exchange.release()
                 raise
             onward = _redirected(target, path, exchange)
             if onward is not None:
                 arm.paths[first] = onward  # where later calls go directly; this one is timed from its second sending
             if onward is None or not exchange.is_reusable:
                 break
+            exchange.release()
         if not machine.has_ended:
             machine.closed(self.clock.now_ns())
         return exchange
+
+    async def _judged(self, exchange: Exchange, machine: CallMachine, source: StampSource) -> tuple[Parsed | None, Outcome]:
+        def judged() -> tuple[Parsed | None, Outcome]:
+            parsed = exchange.parsed()
+            return parsed, machine.outcome(parsed, stamp_source=source)
+
+        try:
+            if exchange.held_bytes < LARGE:
+                return judged()
+            async with self._judging:  # one at a time: its text is there twice meanwhile
+                return await asyncio.to_thread(judged)
+        finally:
+            exchange.release()
 
     def _beat(self) -> None:
         self.clock.sample()
@@ -261,7 +290,10 @@ def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
     if location is None:
         return None
     there = target.address
-    parts = urlsplit(urljoin(f"{there.scheme}://{there.authority}{path}", location))
+    try:
+        parts = urlsplit(urljoin(f"{there.scheme}://{there.authority}{path}", location))
+    except ValueError:  # no address at all
+        return None
     if (parts.scheme, parts.netloc) != (there.scheme, there.authority):
         return None
     return parts.path + (f"?{parts.query}" if parts.query else "")
@@ -269,4 +301,4 @@ def _redirected(target: Target, path: str, exchange: Exchange) -> str | None:
 
 def _replica(peer: str, target: Target, headers: list[tuple[str, str]]) -> str:
     wanted = {name.lower() for name in target.replica_headers}
-    return "; ".join([peer, *(f"{name}={value}" for name, value in headers if name in wanted)])
+    return "; ".join([peer, *(f"{name}={value[:REPLICA_CHARS]}" for name, value in headers if name in wanted)])

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from agentload import documents
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read, read_file
 from agentload.endpoints.weights import config_file, has_windows
@@ -108,8 +109,7 @@ def document(part: Part) -> dict[str, object]:
         return arms_document(model, configs, matrix.server, is_folder=is_folder)
     given = model.endpoints or ""
     if is_arms_file(given):
-        with open(given, encoding="utf-8") as file:  # noqa: PTH123  # was just read by its own reader
-            return chosen({**yaml.safe_load(file), **model.fields}, part.arms)
+        return chosen({**documents.read(Path(given)), **model.fields}, part.arms)
     found = read(given)
     assert isinstance(found, tuple), given
     return chosen({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, part.arms)

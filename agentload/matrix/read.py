@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
+from agentload import documents
 from agentload.builtin import find
 from agentload.endpoints.endpoint import without_user
 from agentload.endpoints.keys import holds_key, keys_in_environment
@@ -69,21 +69,13 @@ DEFAULT_CONFIGS: Final = tuple(recipe.arm for recipe in USUAL)
 
 def read_matrix(path: Path) -> Matrix:
     """Read a matrix file. Raises UsageError that names the key that is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UsageError(f"{path}: no such file", hint=f"agentload matrix --preset mini-lab > {path}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not text", hint=SHOWN) from error
+    text = documents.text(path, raises=UsageError, missing=f"agentload matrix --preset mini-lab > {path}", hint=SHOWN)
     return parse(text, at=str(path))
 
 
 def parse(text: str, *, at: str) -> Matrix:
     """Turn the text of a matrix file into a matrix."""
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{at}: not YAML: {' '.join(str(error).split())}", hint="quote values that hold ':' or '#'") from error
+    document = documents.parsed(text, at=at, raises=UsageError)
     try:
         file = msgspec.convert(document, File)
     except msgspec.ValidationError as error:

@@ -22,8 +22,10 @@ Status: TypeAlias = Literal[
     "http_error",  # any other status of 400 and above, or an unexpected redirect
     "stream_error",  # `data: {"error": …}` inside a 200
     "truncated",  # no finish_reason, or no end mark where the server uses one
-    "unreadable",  # bytes that are neither HTTP nor the expected JSON
-    "short",  # fewer tokens than were forced
+    "aborted",  # the server gave the answer up: its finish reason is `abort` or `error`
+    "filtered",  # the server withheld the rest: `content_filter`
+    "unreadable",  # bytes that are neither HTTP nor the expected JSON, more than any answer has, or what contradicts itself
+    "short",  # fewer tokens than were forced, or than the length at which it says that it stopped
     "long",  # more tokens than were asked
     "garbage",  # repetition or unprintable text
     "cancelled",  # by plan, after some tokens

@@ -95,16 +95,16 @@ def _profiles(
     read: dict[str, Profile] = {}
     found, missing = {}, []
     for arm, named in arms:
-        name, _, own = (named or f"{fallback or ''}/{arm}").rpartition("/")
+        name, _, own = named.rpartition("/") if named else (fallback, "", arm)
         if not name:
             continue
         if name not in read:
             try:
-                path = find("profiles", name)
+                find("profiles", name)
             except AgentloadError:
                 missing.append(name)
                 continue
-            read[name] = profiles.parse(path.read_text(encoding="utf-8"), name=name)
+            read[name] = profiles.read(name)
         each = next((each for each in read[name].arms if each.name == own), None)
         if each is not None:
             found[arm] = (read[name], each)

@@ -40,6 +40,11 @@ def whole(value: float, decimals: int = 0) -> str:
     return number(value, min(decimals, 0))
 
 
+def carried(value: float, decimals: int = 0) -> str:
+    """Print how many agents are carried: a part of one is none."""
+    return whole(math.floor(value + 1e-9), decimals)
+
+
 def significant(value: float, digits: int = 2) -> str:
     """Print a number to so many significant digits, without an exponent; whole parts are kept whole."""
     if value == 0:

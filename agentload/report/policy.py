@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
 from advisor.policy import Policy, Slo
+from agentload import documents
 from agentload.errors import AgentloadError
 from agentload.model.profile import Price
 
@@ -57,12 +57,7 @@ class Setting:
 
 def read_policy(path: Path) -> Setting:
     """Read a policy file; raise `AgentloadError` that names the key that is wrong."""
-    if not path.is_file():
-        raise AgentloadError(f"{path}: no such policy file", hint=SHOWN)
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise AgentloadError(f"{path}: not YAML: {' '.join(str(error).split())}", hint=SHOWN) from error
+    content = documents.read(path, hint=SHOWN)
     return parse({} if content is None else content, at=str(path))
 
 

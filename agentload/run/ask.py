@@ -285,8 +285,7 @@ class Leg:
     async def play(self) -> Asked:
         """Ask all that is left. Raises EndpointError when an arm has stopped answering; what was answered is stored."""
         made = self._eval
-        if made.database.exists():
-            await looked_at(made.database, notice=self._notice)
+        await looked_at(made.database, notice=self._notice)
         before = given(made.database, made.run, tuple(each.name for each in made.endpoints))
         self._check(before, {})
         async with part(

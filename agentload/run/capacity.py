@@ -1,4 +1,9 @@
-"""Find how much load an arm carries within service levels, live or in virtual time: double until it breaks, then halve the interval."""
+"""Find how much load an arm carries within service levels, live or in virtual time.
+
+Every trial is a new draw of sessions: which of them run decides what an arm carries by a fifth, and a search that believed a single trial
+would find its luck. Loads are doubled until one breaks and halved until one holds; from there on a curve through all trials of all arms
+says where the limit may lie, and the next load is taken from what it leaves open.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,24 @@ import asyncio
 import json
 import math
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
+from agentload.dispatch.arrivals import seeded
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import Kept
 from agentload.errors import EndpointError, LaunchError
-from agentload.evidence.capacity import PROBE, VOID, next_search
+from agentload.evidence.capacity import PROBE, VOID, fit, next_search
 from agentload.layout.cost import wait_s
 from agentload.layout.plan import plan
-from agentload.layout.traces import Primed, Repeated
+from agentload.layout.traces import Drawn, Primed
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, Load, OpenLoop
 from agentload.model.profile import ArmProfile
@@ -39,17 +47,25 @@ from agentload.study.parts import Slo
 from agentload.study.quantity import LIMITS
 from agentload.virtual.shell import Shell
 
-TOLERANCE: Final = 0.05  # stop when the bracket is this narrow: closer than runs repeat
 LARGEST: Final = 1 << 14
+FEWEST: Final = 6
+"""Trials of an arm: with fewer nobody knows how far draws of sessions lie apart."""
+MOST: Final = 16
+"""Trials of an arm beyond those that bracket its limit."""
+WIDTH: Final = 0.16
+"""Half width at which a search ends: the ratio of two such arms is known within a quarter."""
+OPEN: Final = (0.5, 0.9, 0.2)
+"""Where in what is left open the next load is taken: below, at and above the limit, by turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The largest load that held, and the smallest that did not; None where the search met its own bound, or a trial that says nothing."""
+    """The load that an arm carries, with the ends of its interval; None: nothing held, nothing broke, or a trial that says nothing."""
 
     arm: str
     holds: float | None
-    breaks: float | None
+    low: float | None
+    high: float | None
     trials: tuple[Trial, ...]
 
     @property
@@ -59,51 +75,81 @@ class Found:
 
     @property
     def broken(self) -> Trial | None:
-        """Return the smallest trial that did not hold."""
-        return next((trial for trial in self.trials if trial.load == self.breaks), None)
+        """Return the trial of the smallest load that did not hold."""
+        return min((trial for trial in self.trials if trial.trouble is not None), key=lambda trial: trial.load, default=None)
 
 
 class _VoidError(Exception):
     """A trial says nothing: whatever is tried after it would not either."""
 
 
-def search(arm: str, attempt: Callable[[float], Trial], *, start: float, whole: bool) -> Found:
-    """Bracket the largest load that is no trouble, then narrow the bracket; a void trial ends the search where it is."""
-    trials: dict[float, Trial] = {}
+def search(
+    arm: str,
+    attempt: Callable[[float, int], Trial],
+    *,
+    start: float,
+    whole: bool,
+    share: float,
+    others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
+) -> tuple[Trial, ...]:
+    """Try loads until the limit of *arm* is known well enough; a void trial ends the search where it is.
+
+    *attempt* is told which draw of sessions it is; trials of *others* say how steep the curve is and how far draws lie apart.
+    """
+    trials: list[Trial] = []
 
     def holds(load: float) -> bool:
-        if load not in trials:
-            trials[load] = attempt(load)
-        if trials[load].void is not None:
+        trials.append(attempt(load, len(trials)))
+        if trials[-1].void is not None:
             raise _VoidError
-        return trials[load].trouble is None
+        return trials[-1].trouble is None
 
-    low, high = None, None
     with suppress(_VoidError):
+        has_held = False
         for load in _doubling(start):
-            if holds(load):
-                low = load
-            else:
-                high = load
+            if not holds(load):
                 break
-        if low is None:
-            for load in _halving(start, whole=whole):
-                if holds(load):
-                    low = load
-                    break
-                high = load
-        while low is not None and high is not None and not _is_narrow(low, high, whole=whole):
-            middle = float(math.floor((low + high) / 2)) if whole else (low + high) / 2
-            low, high = (middle, high) if holds(middle) else (low, middle)
-    return Found(arm=arm, holds=low, breaks=high, trials=tuple(trials[load] for load in sorted(trials)))
+            has_held = True
+        else:
+            return tuple(trials)
+        if not has_held and not any(holds(load) for load in _halving(start, whole=whole)):
+            return tuple(trials)
+        for _, probability in zip(range(MOST), cycle(OPEN), strict=False):
+            known = fit(_telling({**others, arm: trials}), share=share)
+            if len(trials) >= FEWEST and known.limit(arm).is_within(WIDTH):
+                break
+            load = known.at(arm, probability)
+            holds(max(1.0, float(round(load))) if whole else float(f"{load:.3g}"))
+    return tuple(trials)
+
+
+def settled(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Found, ...]:
+    """Return what the trials of all arms say together of each."""
+    told = _telling(tried)
+    known = fit(told, share=share) if told else None
+    found = []
+    for arm, trials in tried.items():
+        limit = known.limit(arm) if known is not None and arm in told else None
+        holds, low, high = (None, None, None) if limit is None else (limit.value or None, limit.low or None, limit.high)
+        found.append(Found(arm=arm, holds=holds, low=low, high=high, trials=tuple(sorted(trials, key=lambda trial: trial.load))))
+    return tuple(found)
+
+
+def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[tuple[float, int, int, str | None]]]:
+    """Return what each arm's trials say, of those that say something."""
+    told: dict[str, list[tuple[float, int, int, str | None]]] = {}
+    for arm, trials in tried.items():
+        if own := [each for each in trials if each.void is None]:
+            told[arm] = [(each.load, each.turns, each.within, each.trouble) for each in own]
+    return told
 
 
 def rows(found: Found, *, run_id: str, at_ns: int, study: Search, classes: Collection[str]) -> Iterator[ProbeRow]:
     """Return the steps of a search for concurrency as rows beside a run; *at_ns* is that of all of them, *classes* whose sessions ran."""
     slo = "" if study.slo is None else LIMITS.write(study.slo)
     for trial in found.trials:
-        settings = {"agents": round(trial.load), "slo": slo, "classes": sorted(classes)}
-        detail = asdict(trial) | {"minutes": study.trial_s / 60, "held": found.holds is not None and trial.load <= found.holds}
+        settings = {"agents": round(trial.load), "slo": slo, "share": study.share, "classes": sorted(classes)}
+        detail = asdict(trial) | {"minutes": study.trial_s / 60}
         yield ProbeRow(
             run_id=run_id,
             arm=found.arm,
@@ -113,10 +159,6 @@ def rows(found: Found, *, run_id: str, at_ns: int, study: Search, classes: Colle
             outcome=VOID if trial.void is not None else trial.trouble or "ok",
             detail=json.dumps(detail, sort_keys=True),
         )
-
-
-def _is_narrow(low: float, high: float, *, whole: bool) -> bool:
-    return high - low <= max(1.0 if whole else 0.0, TOLERANCE * low)
 
 
 def _doubling(start: float) -> Iterator[float]:
@@ -156,31 +198,47 @@ FASTEST_TOKEN_S = 0.002  # no deployment that is known decodes a sequence faster
 START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 
-def find(study: Search, trace: Trace, arm: ArmProfile) -> Found:
-    """Return the largest number of sessions, or of session starts a second, that *arm* carries within the service level.
+def find(
+    study: Search, trace: Trace, arm: ArmProfile, *, others: Mapping[str, Sequence[Trial]] = MappingProxyType({})
+) -> tuple[Trial, ...]:
+    """Try numbers of sessions, or of session starts a second, to find the most that *arm* carries within the service level.
 
     Each load is played for a trial of virtual time, the first quarter of which is left out: caches fill, queues build up. The first
     sessions of a closed loop begin in the middle: while all are young, the pool holds several times as many as later on.
     """
-    what, seconds, seed, load = study.find, study.trial_s, study.seed, study.load.planned()
+    is_closed = study.find == "max-concurrency"
+    return search(
+        arm.name,
+        lambda size, number: played(study, trace, arm, size, seed=drawn(study, arm.name, number)),
+        start=START[study.find],
+        whole=is_closed,
+        share=study.share,
+        others=others,
+    )
+
+
+def played(study: Search, trace: Trace, arm: ArmProfile, size: float, *, seed: int) -> Trial:
+    """Play one load for a trial of virtual time; the seed draws which sessions run, where they begin, and the noise."""
+    seconds, load = study.trial_s, study.load.planned()
     sessions, shortest_s = _shape(trace, load)
-    starts_per_s = 1 / shortest_s if what == "max-concurrency" else 1.0
+    is_closed = study.find == "max-concurrency"
+    arrivals = ClosedLoop(sessions=round(size)) if is_closed else OpenLoop(rate_per_s=size)
+    load = replace(load, arrivals=arrivals, budget=Budget(seconds=seconds))
+    enough = math.ceil(size * (1 + (1 / shortest_s if is_closed else 1.0) * seconds) / sessions) + 1
+    first = round(size) if is_closed else 0
+    repeated = Trace(header=trace.header, sessions=Drawn(trace, enough, seed, load, first))
+    begun = Trace(header=trace.header, sessions=Primed(repeated, first, seed))
+    made = plan(begun, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=load)
+    tally = Tally(study.slo or Slo(), begun_ns=0, seconds=seconds, start=clock_start(load))
+    for row in Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)).play():
+        tally.add(row)
+    trial = tally.trial(size)
+    return replace(trial, trouble=broken_level(trial, study.share))
 
-    def attempt(size: float) -> Trial:
-        arrivals = ClosedLoop(sessions=round(size)) if what == "max-concurrency" else OpenLoop(rate_per_s=size)
-        played = replace(load, arrivals=arrivals, budget=Budget(seconds=seconds))
-        enough = math.ceil(size * (1 + starts_per_s * seconds) / sessions) + 1
-        primed = round(size) if what == "max-concurrency" else 0
-        repeated = Trace(header=trace.header, sessions=Repeated(trace, enough))
-        begun = Trace(header=trace.header, sessions=Primed(repeated, primed, seed))
-        made = plan(begun, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=played)
-        tally = Tally(study.slo or Slo(), begun_ns=0, seconds=seconds, start=clock_start(played))
-        for row in Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)).play():
-            tally.add(row)
-        trial = tally.trial(size)
-        return replace(trial, trouble=broken_level(trial, study.share))
 
-    return search(arm.name, attempt, start=START[what], whole=what == "max-concurrency")
+def drawn(study: Search, arm: str, number: int) -> int:
+    """Return the seed of a trial: each is a new draw of sessions, of where they begin, and of the noise."""
+    return seeded(study.seed, "trial", arm, number).getrandbits(32)
 
 
 def _shape(trace: Trace, load: Load) -> tuple[int, float]:
@@ -206,30 +264,34 @@ class Crowd:
     play: Callable[[Leg], Played] = lambda leg: asyncio.run(leg.play())
     """Plays a trial to its end."""
 
-    def search(self, arm: Endpoint, *, told: Callable[[str], None], server: Kept | None = None) -> Found:
-        """Bracket the number of sessions that *arm* carries; each trial is told when it is over. A server of ours is kept up."""
-        is_first = True
+    def search(
+        self,
+        arm: Endpoint,
+        *,
+        told: Callable[[str], None],
+        server: Kept | None = None,
+        others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
+    ) -> tuple[Trial, ...]:
+        """Try numbers of sessions on *arm*; each trial is told when it is over. A server of ours is kept up."""
 
-        def attempt(size: float) -> Trial:
-            nonlocal is_first
+        def attempt(size: float, number: int) -> Trial:
             try:
-                trial = self._tried(arm, round(size), server)
+                trial = self._tried(arm, round(size), drawn(self.study, arm.name, number), server)
             except (EndpointError, LaunchError) as error:
-                if is_first:
+                if not number:
                     raise
                 trial = Trial(load=size, void=error.message)
-            is_first = False
             told(f"{arm.name}: {size:.0f} sessions: {described(trial)}")
             if trial.void is not None:
                 told(f"warning: {arm.name}: the search ends at {size:.0f} sessions, which say nothing of the server: {trial.void}")
             return trial
 
-        return search(arm.name, attempt, start=self.study.start or FEW, whole=True)
+        return search(arm.name, attempt, start=self.study.start or FEW, whole=True, share=self.study.share, others=others)
 
-    def _tried(self, arm: Endpoint, sessions: int, server: Kept | None) -> Trial:
+    def _tried(self, arm: Endpoint, sessions: int, seed: int, server: Kept | None) -> Trial:
         if server is not None:
             server.up()
-        trial, late = self._trial(arm, sessions)
+        trial, late = self._trial(arm, sessions, seed)
         if server is not None and (words := server.last_words()) is not None:
             trial = replace(trial, died=words, void=None)
         if trial.void is not None:
@@ -238,18 +300,18 @@ class Crowd:
         # Our own lag makes turns slower and never faster: what holds in spite of it holds, and trouble that is no matter of time stays.
         return replace(trial, void=f"it may be our own side: {late}") if late is not None and trial.trouble == "slo" else trial
 
-    def _trial(self, arm: Endpoint, sessions: int) -> tuple[Trial, str | None]:
+    def _trial(self, arm: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
         """Return one trial, and why its times are not the server's, if they are not."""
         given = sum(1 for _ in self.trace.sessions)
         rounds = math.ceil(sessions * (1 + self.study.trial_s / FASTEST_SESSION_S) / max(1, given))
-        repeated = Trace(header=self.trace.header, sessions=Repeated(self.trace, rounds))
         load = msgspec.structs.replace(self.study.load, sessions=sessions, duration_s=self.study.trial_s)
-        played_once = Replay(traces=self.study.traces, servers=self.study.servers, pairs=1, load=load, seed=self.study.seed, on_dead="skip")
+        repeated = Trace(header=self.trace.header, sessions=Drawn(self.trace, rounds, seed, load.planned(), sessions))
+        played_once = Replay(traces=self.study.traces, servers=self.study.servers, pairs=1, load=load, seed=seed, on_dead="skip")
         made = plan(
-            Trace(header=self.trace.header, sessions=Primed(repeated, sessions, self.study.seed)),
+            Trace(header=self.trace.header, sessions=Primed(repeated, sessions, seed)),
             [arm.name],
             run=new_run_id(),
-            seed=self.study.seed,
+            seed=seed,
             pairs=1,
             load=load.planned(),
         )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agentload.builtin import HERE, Kind, find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError, TraceError, UsageError
-from agentload.layout.traces import merged
+from agentload.layout.traces import Shortened, merged
 from agentload.model.trace import Trace
 from agentload.study.change import extended
 from agentload.study.document import MOST_BYTES, SHOWN, fields_of, parse
@@ -25,8 +26,13 @@ def load_traces(names: Sequence[str], *, lenient: bool = False) -> tuple[Trace, 
     return trace, trace_hash(refs)
 
 
-def read_traces(refs: Sequence[TraceRef], *, lenient: bool = False) -> tuple[Trace, tuple[TraceRef, ...]]:
-    """Return the traces of a study as one, with what each holds. Raises TraceError where that is not what the study says."""
+def read_traces(
+    refs: Sequence[TraceRef], *, lenient: bool = False, max_context_tokens: int | None = None
+) -> tuple[Trace, tuple[TraceRef, ...]]:
+    """Return the traces of a study as one, their sessions no longer than asked for, with what each holds.
+
+    Raises TraceError where that is not what the study says.
+    """
     if any(ref.path == "-" for ref in refs):
         raise UsageError(
             "a trace that is played is read more than once, so it cannot be a pipe", hint="agentload trace generate rag -o rag.jsonl"
@@ -39,7 +45,8 @@ def read_traces(refs: Sequence[TraceRef], *, lenient: bool = False) -> tuple[Tra
                 f"{ref.path}: not the trace that the study was written for (sha256 {now.sha256}, not {ref.sha256})",
                 hint="take the trace that it names, or leave 'sha256' out of the study",
             )
-    return merged([read(path, lenient=lenient) for path in paths]), found
+    made = merged([read(path, lenient=lenient) for path in paths])
+    return made if max_context_tokens is None else replace(made, sessions=Shortened(made, max_context_tokens)), found
 
 
 def trace_hash(refs: Sequence[TraceRef]) -> str:

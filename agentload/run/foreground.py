@@ -22,14 +22,14 @@ from agentload.endpoints.identity import identify
 from agentload.endpoints.launch import kept
 from agentload.endpoints.places import on
 from agentload.errors import EndpointError, InterruptError, StoreError
-from agentload.layout.cost import Cost, cost
+from agentload.layout.cost import Cost, cost, too_long
 from agentload.live.runner import Listener
 from agentload.model.metrics import ClockStart, clock_start
 from agentload.model.plan import Plan, Round
 from agentload.run.ask import Asked, Eval
 from agentload.run.ask import Leg as AskLeg
 from agentload.run.ask import Listener as AnswerListener
-from agentload.run.capacity import Crowd, Found, find, keep, keep_searches
+from agentload.run.capacity import Crowd, Found, find, keep, keep_searches, settled
 from agentload.run.files import read_traces
 from agentload.run.isolation import Cell, combinations, isolated, rows
 from agentload.run.past import Past, needless, past
@@ -38,6 +38,7 @@ from agentload.run.prepared import Place, Prepared, endpoints_of, launchable, la
 from agentload.run.questions import Question
 from agentload.run.servers import arms_of, reached
 from agentload.run.simulate import Simulation, quiet, store
+from agentload.run.trial import Trial
 from agentload.study.kinds import Probe, Replay, Search
 from agentload.study.parts import Live, Virtual
 
@@ -66,6 +67,7 @@ class Audience:
 def simulate(made: Prepared, audience: Audience, *, told: Callable[[int], None] = lambda _: None) -> str:
     """Play what is laid out in virtual time, and store it; return the run's name. *told* hears how many rows there are so far."""
     assert isinstance(made.playing, Simulation), made.playing
+    _warn(made.beyond, audience)
     _warn(None if made.fills is None else made.fills.warning(), audience)
     store(made.playing, told=told)
     return made.playing.plan.run
@@ -75,6 +77,7 @@ def measure(made: Prepared, place: Place, audience: Audience) -> Played:
     """Play what is prepared for live servers, and say what its reader should know: that it takes long, that its timings are void."""
     playing = made.playing
     assert isinstance(playing, Playing), playing
+    _warn(made.beyond, audience)
     if made.fills is not None:
         _warn(made.fills.warning(), audience)
     elif place.resume is None and isinstance(playing.study, Replay):
@@ -170,27 +173,30 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
 
 def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ...]:
     """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again."""
-    trace, _ = read_traces(study.traces)
-    found: list[Found] = []
+    trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
+    tried: dict[str, tuple[Trial, ...]] = {}
     match study.servers:
         case Virtual(profile=profile, arms=names, noise=noise):
             chosen = arms_of(profile, names)
-            found = [find(study, trace, arm) for arm in (chosen if noise else quiet(chosen).values())]
+            _warn(too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in chosen)), audience)
+            for arm in chosen if noise else quiet(chosen).values():
+                tried[arm.name] = find(study, trace, arm, others=tried)
         case Live() as servers:
             wanted, starting = endpoints_of(servers), launching(servers)
             crowd = Crowd(study=study, trace=trace, play=lambda leg: _finished(leg.play(), audience))
             with reached(wanted, noise=servers.noise, seed=study.seed) as arms:
-                for arm in arms:
+                for each in arms:
                     if starting is None:
-                        found.append(crowd.search(arm, told=audience.notice))
+                        tried[each.name] = crowd.search(each, told=audience.notice, others=tried)
                         continue
-                    with kept(arm, logs=starting.logs / arm.name, start_s=starting.start_s) as server:
-                        found.append(crowd.search(arm, told=audience.notice, server=server))
+                    with kept(each, logs=starting.logs / each.name, start_s=starting.start_s) as server:
+                        tried[each.name] = crowd.search(each, told=audience.notice, server=server, others=tried)
+    found = settled(tried, share=study.share)
     if place.into is not None:
         classes = {session.workload for session in trace.sessions}
         at_ns = time.time_ns() if isinstance(study.servers, Live) else None
         keep_searches(found, place.database, run=place.into, at_ns=at_ns, study=study, classes=classes)
-    return tuple(found)
+    return found
 
 
 def probe(study: Probe, audience: Audience) -> Probed:
@@ -219,7 +225,7 @@ def isolate(study: Probe, place: Place, audience: Audience) -> tuple[Cell, ...]:
 def require(found: Sequence[Found]) -> None:
     """Raise `EndpointError` for an arm of which nothing is known, because its first trial says nothing."""
     for each in found:
-        if each.void is not None and each.holds is None and each.breaks is None:
+        if each.void is not None and each.holds is None and each.high is None:
             raise EndpointError(f"{each.arm}: nothing was found: {each.void.void}", hint="fix that, then rerun the command")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,7 @@ from agentload.run.past import Past
 from agentload.run.record import again, arm_row, fingerprint, leg_row, run_row
 from agentload.run.relay import Launching, Relay
 from agentload.store import journal
-from agentload.store.database import READER_PATIENCE_S, BusyError, reading
+from agentload.store.database import READER_PATIENCE_S, AbsentError, BusyError, reading
 from agentload.store.loader import load
 from agentload.store.places import journal_folder, journals
 from agentload.study.kinds import Study
@@ -234,7 +234,7 @@ async def looked_at(database: Path, *, notice: Notice) -> None:
     """See that a database can take rows. Raises StoreError: better known now than after an hour."""
 
     def look(patience_s: float) -> None:
-        with reading(database, patience_s=patience_s):
+        with suppress(AbsentError), reading(database, patience_s=patience_s):
             pass
 
     await _patiently(look, patience_s=READER_PATIENCE_S, is_stopping=lambda: False, notice=notice)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from agentload.endpoints.facts import COMMANDED, LASTING
+from agentload.endpoints.identity import Identity
 from agentload.errors import LaunchError
+from agentload.layout.cost import too_long
 from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
 from agentload.live.station import Job, Raw
@@ -94,8 +96,7 @@ class Leg:
         """Play to the end, or to the end of what is in flight after `stop`."""
         self._task = asyncio.current_task()
         playing, plan = self._playing, self._playing.plan
-        if playing.database.exists():
-            await looked_at(playing.database, notice=self._notice)
+        await looked_at(playing.database, notice=self._notice)
         before = past(playing.database, plan)
         if playing.is_resumed:
             check_resumed(before, plan, playing.study, trace_hash=playing.trace_hash, database=playing.database)
@@ -107,6 +108,7 @@ class Leg:
             before,
             first=next((copied(play.arm) for play in own if play.pair not in before.done), None),
             names=COMMANDED if playing.elsewhere else LASTING,  # on another machine a server may choose another kernel
+            check=self._takes,
             is_stopping=lambda: self._stops > 0,
             notice=self._notice,
         ) as opened:
@@ -119,6 +121,14 @@ class Leg:
         was_stopped = bool(self._stops)
         error = await self._load(patience_s=WRITER_PATIENCE_S)
         return Played(run_id=plan.run, health=health, was_stopped=was_stopped, died=tuple(self._died), load_error=error)
+
+    def _takes(self, identities: Mapping[str, Identity]) -> None:
+        """Say how many turns are longer than the servers take. Raises PlanError where they are many."""
+        window = min((each.max_model_len for each in identities.values() if each.max_model_len is not None), default=None)
+        plan = self._playing.plan
+        said = too_long(plan.header, (session for block in plan.blocks for session in block.sessions), window)
+        if said is not None and not any(each.profile for each in self._playing.endpoints):  # of a profile it was said before
+            self._notice(f"warning: {said}")
 
     async def _measure(self, opened: Opened, before: Past) -> Health:
         playing, plan = self._playing, self._playing.plan

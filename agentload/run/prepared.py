@@ -18,7 +18,7 @@ from agentload.endpoints.places import beginnings
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import PlanError, UsageError
 from agentload.kvmath.pool import pool_of
-from agentload.layout.cost import Cost, cost
+from agentload.layout.cost import Cost, cost, too_long
 from agentload.layout.long_run import Fills, long_run
 from agentload.layout.plan import of_study, with_starts
 from agentload.layout.traces import sweep
@@ -46,7 +46,7 @@ from agentload.run.questions import (
 )
 from agentload.run.record import DATABASE, new_run_id
 from agentload.run.relay import Launching
-from agentload.run.servers import arms_of, pools, reached, with_control
+from agentload.run.servers import arms_of, pools, profiled, reached, with_control
 from agentload.run.simulate import Simulation, quiet, simulated_id
 from agentload.store.runs import run_named
 from agentload.study.change import extended, resumed
@@ -122,6 +122,8 @@ class Prepared:
     cost: Cost
     fills: Fills | None = None
     """When the pools are full, of a run that is laid out to fill them."""
+    beyond: str | None = None
+    """How many turns are longer than a model takes, as far as that is known before servers are asked."""
 
 
 def launching(servers: Live) -> Launching | None:
@@ -150,7 +152,8 @@ def simulation(study: Replay, place: Place, *, blocks: int | None = None) -> Pre
     """Lay a replay out in virtual time; *blocks* says into how many the trace is cut, of a run that is given more pairs step by step."""
     assert isinstance(study.servers, Virtual), study.servers
     arms = arms_of(study.servers.profile, study.servers.arms)
-    trace, refs = read_traces(study.traces, lenient=study.lenient)
+    trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens)
+    beyond = too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in arms))
     study = extended(study, traces=refs)
     slowness = _machines(study, arms)
     name = place.run or simulated_id(study, arms, trace_hash=trace_hash(refs))
@@ -170,7 +173,7 @@ def simulation(study: Replay, place: Place, *, blocks: int | None = None) -> Pre
         notes=Notes(fill_minutes={} if fills is None else dict(fills.minutes)),
         slowness=slowness,
     )
-    return Prepared(playing=played, cost=cost(made), fills=fills)
+    return Prepared(playing=played, cost=cost(made), fills=fills, beyond=beyond)
 
 
 def _machines(study: Replay, arms: Sequence[ArmProfile]) -> dict[str, float]:
@@ -210,7 +213,8 @@ def prepared(
 
 def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, ...], laid: Callable[[Trace, int], Trace]) -> Prepared:
     served = with_control(found, study.aa)
-    trace, refs = read_traces(study.traces, lenient=study.lenient)
+    trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens)
+    beyond = too_long(trace.header, trace.sessions, _longest(found, are_up=False))
     study = extended(study, traces=refs)
     trace = laid(trace, len(found))
     row = None if place.resume is None else began(place.database, place.resume)
@@ -250,7 +254,7 @@ def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, .
         launching=launching(servers),
         notes=Notes(calls=expected.calls_by_arm, fill_minutes={} if fills is None else dict(fills.minutes)),
     )
-    return Prepared(playing=playing, cost=expected, fills=fills)
+    return Prepared(playing=playing, cost=expected, fills=fills, beyond=beyond)
 
 
 def _sweep(study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: bool, notice: Notice) -> Prepared:
@@ -280,11 +284,12 @@ def _sweep(study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: 
 
 
 def _longest(arms: tuple[Endpoint, ...], *, are_up: bool) -> int | None:
-    """Return what the shortest model length is, by the servers' word or, where they do not run yet, by the arms file's."""
+    """Return what the shortest model length is, by the servers' word or, where they are not asked, by the arms file's or the profile's."""
     if are_up:
         said = [identity.max_model_len for identity in asyncio.run(identify_all(arms))]
     else:
         said = [length for arm in arms if isinstance(length := arm.expect.get("max_model_len"), int)]
+        said += [profiled(arm.profile).server.max_model_len for arm in arms if arm.profile is not None]
     return min((length for length in said if length is not None), default=None)
 
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
-from agentload.builtin import find
-from agentload.emulator.profile import parse
+from agentload.emulator.profile import read
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify
 from agentload.endpoints.reach import exporter, proxy, reach
@@ -52,13 +51,17 @@ def with_control(endpoints: tuple[Endpoint, ...], arm: str | None) -> tuple[Endp
 
 def pools(endpoints: Sequence[Endpoint]) -> dict[str, float | None]:
     """Return the tokens of each arm's pool; None where nobody tells."""
-    return {endpoint.name: _emulated(endpoint.profile) if endpoint.profile else asyncio.run(_asked(endpoint)) for endpoint in endpoints}
+    return {
+        endpoint.name: float(pool_of(profiled(endpoint.profile)).tokens) if endpoint.profile else asyncio.run(_asked(endpoint))
+        for endpoint in endpoints
+    }
 
 
-def _emulated(profile: str) -> float:
+def profiled(profile: str) -> ArmProfile:
+    """Return the arm of a profile that an emulated endpoint plays."""
     name, _, arm = profile.rpartition("/")
     (found,) = arms_of(name, [arm])
-    return float(pool_of(found).tokens)
+    return found
 
 
 async def _asked(endpoint: Endpoint) -> float | None:
@@ -74,7 +77,7 @@ def arms_of(profile: str, names: Sequence[str] = (), *, is_timed: bool = True) -
 
     Raises ProfileError naming those that exist.
     """
-    deployment = parse(find("profiles", profile).read_text(encoding="utf-8"), name=profile)
+    deployment = read(profile)
     playable = {arm.name: arm for arm in deployment.arms if arm.step is not None or (arm.accuracy and not is_timed)}
     if not playable:
         raise ProfileError(

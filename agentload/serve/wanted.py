@@ -36,7 +36,7 @@ def parsed(body: bytes) -> Json:
     """Return the object that a body holds."""
     try:
         fields = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         fields = _parsed_slowly(body)
     if not isinstance(fields, dict):
         message = "Input should be a valid dictionary or object to extract fields from"
@@ -51,7 +51,7 @@ def _parsed_slowly(body: bytes) -> object:
     except json.JSONDecodeError as error:
         where = f"body.{error.pos}"
         raise RefusedError(unreadable("json_invalid", "JSON decode error", where=where, value={}, cause=error.msg)) from error
-    except UnicodeDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, lists in lists without end
         raise RefusedError(unreadable("json_invalid", "JSON decode error", where="body.0", value={}, cause=str(error))) from error
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -46,15 +47,20 @@ class BusyError(StoreError):
     """Report a database that somebody else keeps open."""
 
 
+class AbsentError(StoreError):
+    """Report a database that is not there: no file, or one without a table, which a kill may leave."""
+
+
 @contextmanager
 def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for queries, waiting for a writer to finish, and close it again; raise `StoreError` if it cannot be read."""
     if not path.is_file():
-        raise StoreError(f"{path}: no such database", hint="name another, or make one: agentload replay … --db FILE")
+        kind = StoreError if path.exists() else AbsentError
+        raise kind(f"{path}: no such database", hint="name another, or make one: agentload replay … --db FILE")
     connection = _opened(path, patience_s=patience_s, read_only=True)
     try:
         if _is_empty(connection):
-            raise StoreError(f"{path}: the database is empty", hint="load a journal into it: agentload runs load RUN")
+            raise AbsentError(f"{path}: the database is empty", hint="load a journal into it: agentload runs load RUN")
         _check_version(connection, path)
         _supply(connection)
         yield connection
@@ -66,6 +72,8 @@ def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[du
 def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for changes, waiting for everybody else to close it; create it with its tables if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        _appear(path)
     connection = _opened(path, patience_s=patience_s, read_only=False)
     try:
         if _is_empty(connection):
@@ -101,22 +109,34 @@ def refusal(path: Path, error: duckdb.Error) -> StoreError:
 
 
 def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBPyConnection:
-    started_s, is_new = time.monotonic(), not path.exists()
-    wait_s = 0.02
+    started_s, wait_s = time.monotonic(), 0.02
     while True:
         try:
             # Without the prefix a file of data, by the end of its name, becomes a view in a database that is in memory alone.
             return duckdb.connect(f"duckdb:{path}", read_only=read_only, config={"threads": THREADS, "memory_limit": MEMORY})
         except (duckdb.IOException, duckdb.ConnectionException) as error:
             if not _is_busy(error):
-                if is_new and path.is_file() and path.stat().st_size == 0:
-                    path.unlink()  # what a full disk left of a new file would not be a database to anybody
                 raise refusal(path, error) from error
             if time.monotonic() - started_s > patience_s:
                 raise _gave_up(path, error, patience_s, read_only=read_only) from error
         # Jitter keeps writers that began together from meeting again and again.
         time.sleep(wait_s * random.uniform(0.5, 1.0))
         wait_s = min(2 * wait_s, 1.0)
+
+
+def _appear(path: Path) -> None:
+    """Make a database beside its place and link it there, so that nobody, whatever is killed, sees one without its tables."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with duckdb.connect(f"duckdb:{beside}", config={"threads": 1}) as connection:
+            _create(connection)
+        with suppress(OSError):  # somebody was faster, and theirs is as good; or this file system has no links: it is made in its place
+            os.link(beside, path)
+    except duckdb.Error as error:
+        raise refusal(path, error) from error
+    finally:
+        beside.unlink(missing_ok=True)
+        beside.with_name(f"{beside.name}.wal").unlink(missing_ok=True)
 
 
 def _is_busy(error: duckdb.Error) -> bool:

@@ -114,6 +114,12 @@ ORDER BY place
 """
 
 # A stream that the drain cuts counts for what it had given by then, as if its tokens came evenly.
+_RESTARTED: Final = """
+SELECT run_id FROM runs JOIN fingerprints USING (run_id)
+WHERE kind = 'measured' AND model IS NOT DISTINCT FROM $model AND run_id <> $run
+GROUP BY run_id, created_ns HAVING count(DISTINCT facts->>'$.process_start_s') > count(DISTINCT arm)
+ORDER BY created_ns DESC LIMIT $latest
+"""
 _BLOCKS: Final = """
 WITH played AS (
     SELECT *, coalesce(drain_ns, ended_ns) AS until_ns, (coalesce(drain_ns, ended_ns) - started_ns) / 1e9 AS seconds
@@ -189,6 +195,12 @@ def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
         arms=_arms(connection, line.run_id),
         blocks=_blocks(connection, line.run_id),
     )
+
+
+def restarted(connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int) -> list[str]:
+    """Return the latest measured runs of a model, *but* one, in which a server was started more than once; the latest first."""
+    rows = connection.execute(_RESTARTED, {"model": model, "run": but, "latest": latest}).fetchall()
+    return [name for (name,) in rows]
 
 
 def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:

@@ -75,6 +75,9 @@ class Load(Part, frozen=True):
     wait_cap_s: Annotated[dict[Kind, float], option("Cap one kind of wait in seconds, such as user=30.", repeated=KINDS, ge=0)] = (
         msgspec.field(default_factory=dict)
     )
+    max_context_tokens: Annotated[
+        int | None, option("End sessions before the turn that needs more tokens than this, its answer included; such as 120k.", ge=1)
+    ] = None
     max_calls: Annotated[int | None, option("Budget: calls in each block.", ge=1)] = None
     max_tokens: Annotated[int | None, option("Budget: prompt and output tokens in each block.", ge=1, name="--max-tokens", unit="")] = None
     duration_s: Annotated[float | None, option("Budget: seconds for each block; nothing new is sent after that.", gt=0)] = None

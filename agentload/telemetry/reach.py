@@ -1,26 +1,29 @@
 """How a server is spoken to outside of timed calls: its headers, TLS files, proxy, Unix socket.
 
+Keys stay with the server that they are for: what it redirects elsewhere is not asked, and its answers are read up to a bound.
 Metrics that a user names are read once: a file with a /metrics text, or the URL of one.
 """
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import Final
-from urllib.parse import urlsplit, urlunsplit
-from urllib.request import urlopen
+from types import SimpleNamespace
+from typing import IO, Final
+from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import aiohttp
 
+from agentload.dispatch.framing import MOST_BYTES
 from agentload.errors import EndpointError, TraceError
 from agentload.exposition.scrape import Scrape, parse
 
 TIMEOUT_S: Final = 10.0
-LONGEST: Final = 1 << 28
 HINT: Final = "curl SERVER/metrics > FILE"
 
 
@@ -41,7 +44,52 @@ class Reach:
             connector = aiohttp.UnixConnector(path=self.socket)
         else:
             connector = aiohttp.TCPConnector(ssl=self.tls if self.tls is not None else True)
-        return aiohttp.ClientSession(timeout=timeout, headers=self.headers, connector=connector, proxy=self.proxy)
+        watching = aiohttp.TraceConfig()
+        watching.on_request_redirect.append(_stays)
+        return aiohttp.ClientSession(timeout=timeout, headers=self.headers, connector=connector, proxy=self.proxy, trace_configs=[watching])
+
+
+async def _stays(_: aiohttp.ClientSession, __: SimpleNamespace, redirect: aiohttp.TraceRequestRedirectParams) -> None:
+    if not is_same_server(str(redirect.url), redirect.response.headers.get("Location", "")):
+        redirect.response.close()
+        raise aiohttp.ClientError("redirected to another server")
+
+
+def is_same_server(url: str, location: str) -> bool:
+    """Tell whether a redirect leads to the server that it comes from."""
+    try:
+        return urlsplit(urljoin(url, location))[:2] == urlsplit(url)[:2]
+    except ValueError:  # no address at all
+        return False
+
+
+class Staying(HTTPRedirectHandler):
+    """Follow no redirect that leaves the server, and none that would lose the request's body: they are errors with their status."""
+
+    def redirect_request(  # noqa: PLR0917  # as urllib calls it
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        """Return the request to make next, if any."""
+        is_followed = req.data is None and is_same_server(req.full_url, newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl) if is_followed else None
+
+
+async def text_of(response: aiohttp.ClientResponse) -> str:
+    """Return what a page says. Raises ValueError for more than any says, and for what is no text."""
+    page = bytearray()
+    async for piece in response.content.iter_any():
+        page += piece
+        if len(page) > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES >> 20} MB")
+    return page.decode()
+
+
+def document_of(text: str) -> object:
+    """Return what a text of JSON says; raises ValueError for one that cannot be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("lists in lists without end") from error
 
 
 def plain(url: str) -> str:
@@ -91,8 +139,8 @@ def _text(source: str) -> str:
     if "@" in source.partition("://")[2].partition("/")[0]:  # urllib takes it for a part of the host's name
         raise EndpointError(f"{where}: an address with a password", hint=HINT)
     try:
-        with urlopen(source, timeout=TIMEOUT_S) as answer:  # noqa: S310  # only http and https come here
-            return bytes(answer.read(LONGEST)).decode(errors="replace")
+        with build_opener(Staying).open(source, timeout=TIMEOUT_S) as answer:
+            return bytes(answer.read(MOST_BYTES)).decode(errors="replace")
     except (OSError, HTTPException, ValueError) as error:
         raise EndpointError(f"{where}: {error}", hint="name the whole address: http://HOST:8000/metrics") from error
 

@@ -21,7 +21,7 @@ from agentload.exposition.scrape import joined, parse
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
 from agentload.telemetry.log_lines import LogTail
-from agentload.telemetry.reach import Reach, plain, shown
+from agentload.telemetry.reach import Reach, plain, shown, text_of
 
 LONGEST_S: Final = 300.0
 PATIENCE: Final = aiohttp.ClientTimeout(total=5)
@@ -174,7 +174,7 @@ class Watch:
         try:
             async with session.get(plain(url), headers=headers) as response:
                 self._tell(arm, url, response.status)
-                return await response.text() if response.status == 200 else None
+                return await text_of(response) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None  # a sample that could not be taken is no sample
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, assert_never
 
 import msgspec
 
+from agentload import documents
 from agentload.model import check as checks
 from agentload.model.trace import Extra, Header, Recorded, Segment, Session, Turn, TurnRef, image_tokens
 from agentload.tracefile import wire
@@ -71,7 +72,7 @@ def session(line: bytes) -> Session:
 def _json(line: bytes, *, hint: str | None = None) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+    except documents.UNREADABLE as error:
         raise LineError(f"no JSON: {error}", hint=hint) from error
     if not isinstance(found, dict):
         raise LineError("a line must be a JSON object", hint=_IMPORT)
@@ -168,7 +169,10 @@ def _extra(raw: Mapping[str, Any], known: frozenset[str]) -> Extra:
 
 
 def _text(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError as error:  # it was just shallow enough to be read
+        raise LineError(f"no JSON: {error}") from error
 
 
 def header_line(said: Header) -> bytes:

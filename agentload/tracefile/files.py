@@ -1,7 +1,6 @@
 """Read and write trace files: the header at once, a session when it is asked for; plain, compressed, or standard input and output."""
 
 import hashlib
-import io
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,14 +11,13 @@ from typing import Final, Literal
 
 import zstandard
 
+from agentload import documents
 from agentload.errors import TraceError
 from agentload.model.trace import Session, Trace
 from agentload.tracefile import codec
 from agentload.tracefile.codec import LineError
 
 STDIN: Final = "-"
-_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-_MAX_WINDOW: Final = 1 << 27  # what `zstd --long` writes by default
 _LEVEL: Final = 9  # twice as slow as the default and a fifth smaller; writing is bound by making sessions anyway
 
 
@@ -39,17 +37,11 @@ class Source:
     def lines(self) -> Iterator[bytes]:
         """Yield lines with their newline; only the last one may lack it."""
         try:
-            with self._path.open("rb") as file:
-                yield from self._expanded(file) if file.peek(4).startswith(_ZSTD_MAGIC) else file
+            yield from documents.lines(documents.chunks(self._path), at=self.name)
+        except documents.DAMAGED as error:
+            raise TraceError(f"{self.name}: damaged or cut short: {error}", hint=f"zstd --test {self.name}") from error
         except OSError as error:
             raise TraceError(f"{self.name}: {error.strerror}", hint="agentload trace generate WORKLOAD --out FILE") from error
-
-    def _expanded(self, file: io.BufferedReader) -> Iterator[bytes]:
-        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).stream_reader(file, read_across_frames=True)
-        try:
-            yield from io.BufferedReader(reader, 1 << 18)
-        except zstandard.ZstdError as error:
-            raise TraceError(f"{self.name}: not readable as zstd: {error}", hint=f"zstd --test {self.name}") from error
 
 
 class _Sessions:

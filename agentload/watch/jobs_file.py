@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import yaml
 
+from agentload import documents
 from agentload.builtin import find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError
@@ -112,16 +113,13 @@ def remove(path: Path, name: str) -> None:
 
 def _reads_as(text: str, content: Mapping[str, Any]) -> bool:
     try:
-        return bool(yaml.safe_load(text) == content)
-    except yaml.YAMLError:
+        return bool(documents.parsed(text, at="") == content)
+    except AgentloadError:
         return False
 
 
 def _content(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise AgentloadError(f"{path}: not YAML: {' '.join(str(error).split())}", hint=SHOWN) from error
+    content = documents.read(path, hint=SHOWN)
     content = {} if content is None else content
     if not isinstance(content, dict) or set(content) - KEYS:
         raise AgentloadError(f"{path}: expected the keys {' and '.join(sorted(KEYS))}", hint=SHOWN)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from agentload import documents
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError
 from agentload.watch.job import Job, beside
@@ -45,7 +46,7 @@ def brought(jobs: Jobs) -> dict[Path, str]:
 
 
 def _config(jobs: Jobs) -> dict[str, Any]:
-    content = yaml.safe_load(jobs.path.read_text(encoding="utf-8"))
+    content = documents.read(jobs.path)
     entries = content.get("jobs") or {}
     carried = _named([path for entry in entries.values() for path in _small(entry, jobs.path)])
     content["database"] = f"{HOME}/watch.duckdb"

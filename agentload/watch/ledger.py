@@ -10,7 +10,7 @@ import os
 import random
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -18,7 +18,7 @@ from zlib import crc32
 from agentload.errors import StoreError
 from agentload.model.rows import AlarmRow, Row
 from agentload.store import codec, tables
-from agentload.store.database import reading
+from agentload.store.database import AbsentError, reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.watch import rows
@@ -66,18 +66,16 @@ def bring_in(database: Path, job: str) -> str | None:
 
 def history(database: Path, job: str) -> tuple[Execution, ...]:
     """Read a job's executions in order; none when there is no database yet."""
-    if not database.is_file():
-        return ()
-    with reading(database, patience_s=DATABASE_S) as connection:
+    with suppress(AbsentError), reading(database, patience_s=DATABASE_S) as connection:
         return rows.history(connection, job)
+    return ()
 
 
 def stored_alarms(database: Path, job: str) -> tuple[Alarm, ...]:
     """Read a job's alarms as they were stored."""
-    if not database.is_file():
-        return ()
-    with reading(database, patience_s=DATABASE_S) as connection:
+    with suppress(AbsentError), reading(database, patience_s=DATABASE_S) as connection:
         return tuple(map(rows.alarm, tables.rows(connection, AlarmRow, job=job)))
+    return ()
 
 
 def lock_path(database: Path, job: str) -> Path:

@@ -10,6 +10,7 @@ from advisor.evidence import (
     AccuracyBucket,
     Arm,
     Calls,
+    CapacityPoint,
     ClientHealth,
     Deployment,
     Evidence,
@@ -93,11 +94,13 @@ def compared(
     items: int = 200,
     change: float = 0.0,
     discordance: float = 0.06,
+    restarts: int | None = None,
     **changes: object,
 ) -> Evidence:
-    """Return evidence of one workload with calls, healthy client and accuracy in six buckets."""
+    """Return evidence of one workload, with accuracy in six buckets; servers start for every pair, or *restarts* times."""
     rng = np.random.default_rng(seed)
-    calls = simulated_calls(rng, pairs=pairs, effect=effect, noise=noise or Noise(), swapped=False)
+    starts = pairs if restarts is None else restarts
+    calls = simulated_calls(rng, pairs=pairs, effect=effect, noise=noise or Noise(), swapped=False, restarts=starts)
     buckets: tuple[AccuracyBucket, ...] = tuple(
         answers(rng, arm="fp8", task="needle", context_tokens=length, items=items, right=0.85, change=change, discordance=discordance)
         for length in BUCKETS
@@ -117,4 +120,21 @@ def sweeps(seed: int = 1, *, fp8_intercept: float = 6.58, fp8_slope: float = 2.3
     return (
         simulated_sweep(rng, arm="bf16", intercept=6.44, slope=4.37e-5, pairs=pairs),
         simulated_sweep(rng, arm="fp8", intercept=fp8_intercept, slope=fp8_slope, pairs=pairs),
+    )
+
+
+def search(arm: str, limit: float, *, workload: str | None = None, minutes: float = 15.0) -> tuple[CapacityPoint, ...]:
+    """Return the trials of a search on an arm that carries so many agents: below it most turns hold, above it fewer and fewer."""
+    shares = {0.5: 0.99, 0.8: 0.99, 0.9: 0.98, 0.95: 0.97, 0.98: 0.96, 1.02: 0.94, 1.05: 0.92, 1.1: 0.85, 1.2: 0.7, 1.5: 0.3}
+    return tuple(
+        CapacityPoint(
+            arm=arm,
+            workload=workload,
+            agents=round(factor * limit),
+            turns=500,
+            within_slo=round(500 * share),
+            minutes=minutes,
+            pool_filled=True,
+        )
+        for factor, share in shares.items()
     )

@@ -4,42 +4,70 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.verdict import Word
-from tests.advisor import calibration
+from advisor.verdict import LegState
+from tests.advisor.calibration import Cell, Promise, broken, crossed, graded, is_opposite, is_wrong, looked, main
+
+PLAIN = Cell(world="plain", starts="one start", size="six pairs")
 
 
-def test_the_advisor_keeps_its_promises_on_deployments_whose_truth_is_known() -> None:
-    rows = {row.name: row for row in calibration.table(calibration.simulate(100, seed=1))}
-    assert {name: row.rate for name, row in rows.items() if name.startswith("wrong") and row.rate > 0.03} == {}
-    least = {name: row.rate for name, row in rows.items() if row.goal.startswith(">=")}
-    assert {name: rate for name, rate in least.items() if rate < (0.65 if "bounded" in name else 0.80)} == {}
-    assert 0.88 <= rows["break-even set covers the truth"].rate <= 1.0
-    assert rows["needed pairs, median ratio"].met
+@pytest.mark.parametrize("world", ["plain", "wander of one arm", "starts +-3 %", "starts of twice the prior", "starts in two modes"])
+@pytest.mark.parametrize("starts", ["one start", "a start a pair"])
+def test_the_advisor_is_seldom_wrong_in_worlds_whose_truth_is_known(world: str, starts: str) -> None:
+    counts = graded(Cell(world=world, starts=starts, size="planned"), 40, 1)
+    apart = starts == "one start" and world in ("starts of twice the prior", "starts in two modes")
+    assert {cell.truth: count.wrong for cell, count in counts.items() if count.wrong > 5 and not apart} == {}
+    assert {cell.truth: count.bare_wrong for cell, count in counts.items() if count.bare_wrong > 5} == {}
+    assert all(count.covered >= 32 for count in counts.values() if not apart)
 
 
-def test_a_share_is_held_against_the_bound_on_the_side_that_matters() -> None:
-    few = calibration._share("wrong", [False] * 20, "<= 5 %", most=0.05)
-    many = calibration._share("wrong", [False] * 200, "<= 5 %", most=0.05)
-    assert (few.met, many.met) == (False, True)  # no error in 20 does not show 5 %
-    assert calibration._share("right", [True] * 9 + [False], ">= 80 %", least=0.8).met
+def test_a_start_for_each_pair_settles_two_margins_at_the_size_that_is_planned_for_it() -> None:
+    counts = graded(Cell(world="starts +-3 %", starts="a start a pair", size="planned"), 60, 2)
+    assert {cell.truth for cell, count in counts.items() if abs(cell.truth) >= 2 and count.decisive < 48} == set()
+
+
+def test_looking_six_times_is_not_being_wrong_six_times() -> None:
+    assert looked(200, 3, each_pair=True) <= 12
+
+
+def test_break_even_sets_hold_the_crossing_of_servers_that_were_started_once() -> None:
+    covered, bounded = crossed("starts +-3 %", 60, 4)
+    assert covered >= 49
+    assert bounded > 0
 
 
 @pytest.mark.parametrize(
-    ("verdict", "change", "loss", "wrong"),
+    ("said", "wrong", "right", "opposite"),
     [
-        ("use", -0.06, 0.0, False),
-        ("use", -0.02, 0.0, True),
-        ("use", -0.06, -0.06, True),
-        ("avoid", 0.06, 0.0, False),
-        ("avoid", 0.0, -0.06, False),
-        ("avoid", 0.0, 0.0, True),
-        ("test further", 0.06, 0.0, False),
+        ("yes", (-4.0, 0.0, 0.9, 1.0), (1.1, 4.0), (-0.5,)),
+        ("no", (-1.0, 0.0, 4.0), (-1.1, -4.0), (0.5,)),
+        ("equal", (-2.0, 2.0), (-1.9, 0.0, 1.9), ()),
+        ("unclear", (), (-4.0, 0.0, 4.0), ()),
     ],
 )
-def test_a_verdict_is_wrong_when_the_truth_lies_on_the_other_side_of_the_margin(
-    verdict: Word,
-    change: float,
-    loss: float,
-    wrong: bool,  # noqa: FBT001  # a column of the table
+def test_between_one_and_two_margins_both_answers_are_right(
+    said: LegState, wrong: tuple[float, ...], right: tuple[float, ...], opposite: tuple[float, ...]
 ) -> None:
-    assert calibration.Graded(verdict=verdict, change=change, loss=loss).wrong == wrong
+    assert all(is_wrong(said, truth) for truth in wrong)
+    assert not any(is_wrong(said, truth) for truth in right)
+    assert all(is_opposite(said, truth) for truth in opposite)
+
+
+def test_a_promise_is_broken_by_what_is_surely_too_much_and_not_by_one_cell_in_many() -> None:
+    def cells(hits: int, count: int) -> list[Promise]:
+        return [Promise(name="wrong", cell=str(place), hits=hits, draws=100, most=0.05) for place in range(count)]
+
+    assert broken(cells(10, 1)) == cells(10, 1)
+    assert broken(cells(10, 20)) == []
+    assert len(broken(cells(25, 20))) == 20
+    assert cells(10, 1)[0].least > 0.05 > cells(9, 1)[0].least
+
+
+def test_the_table_has_a_line_for_every_size_and_the_program_says_whether_a_promise_broke() -> None:
+    written: list[str] = []
+    assert main(["--draws", "3", "--world", "plain", "--processes", "1"], written.append) == 0
+    assert "".join(written).count("| plain |") == 6
+    assert "broken promises: 0" in written[-1]
+
+
+def test_worlds_of_equal_names_and_seeds_are_equal() -> None:
+    assert graded(PLAIN, 3, 5) == graded(PLAIN, 3, 5)

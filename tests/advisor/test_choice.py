@@ -26,7 +26,9 @@ def _case(rag: float, noise: Noise, *, replicas: int | None = None) -> Case:
     rng = np.random.default_rng(3)
     observations: list[Observation] = []
     for name, effect, disturbed in (("agents", -0.12, QUIET), ("rag", rag, noise)):
-        observations.extend(observed(*simulated_calls(rng, pairs=12, effect=effect, noise=disturbed, swapped=False), workload=name))
+        observations.extend(
+            observed(*simulated_calls(rng, pairs=12, effect=effect, noise=disturbed, swapped=False, restarts=12), workload=name)
+        )
     classes = tuple(
         WorkloadClass(name=name, gpu_time_share=share, context_tokens=SPREAD) for name, share in (("agents", 0.75), ("rag", 0.25))
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 
 from advisor.decide import decide
@@ -9,22 +11,19 @@ from advisor.evidence import (
     CapacityPoint,
     Deployment,
     Evidence,
+    StartHistory,
     Telemetry,
     WorkloadClass,
 )
 from advisor.steps import Search
-from tests.advisor.cases import H100, compared
+from tests.advisor.cases import H100, compared, search
 from tests.advisor.worlds import Noise
 
 QUIET = Noise(call=0.05, wander=0.02, phi=0.3, block=0.005)
 
 
-def _step(arm: str, agents: int, within: float) -> CapacityPoint:
-    return CapacityPoint(arm=arm, agents=agents, turns=2000, within_slo=int(2000 * within), minutes=30.0, pool_filled=True)
-
-
 def _long_thinkers(points: tuple[CapacityPoint, ...]) -> Evidence:
-    evidence = compared(effect=0.0, noise=QUIET, pairs=20)
+    evidence = compared(effect=0.0, noise=QUIET, pairs=20, restarts=1, starts=StartHistory(spread=0.002, source="60 starts"))
     return replace(
         evidence,
         observations=tuple(replace(each, telemetry=Telemetry(peak_kv_usage=0.3, fill_minutes=25.0)) for each in evidence.observations),
@@ -42,17 +41,16 @@ def test_a_larger_pool_is_never_no_difference_when_the_load_would_fill_it() -> N
 
 
 def test_runs_that_filled_the_pool_find_the_agents_it_carries() -> None:
-    points = (
-        *(_step("bf16", agents, within) for agents, within in ((8, 0.99), (16, 0.98), (24, 0.80))),
-        *(_step("fp8", agents, within) for agents, within in ((16, 0.99), (24, 0.99), (32, 0.98), (40, 0.7))),
-    )
-    decision = decide(replace(_long_thinkers(points), deployment=Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=40)))
+    points = (*search("bf16", 16.5), *search("fp8", 33.0))
+    decision = decide(replace(_long_thinkers(points), deployment=Deployment(version="0.33.0", gpu=H100, machines=("a",), peak_agents=60)))
     (verdict,) = decision.server
     assert verdict.verdict == "use"
-    assert verdict.pays.reason.startswith("32 agents per GPU for 16 on bf16")
+    assert re.match(r"3[1-4] agents per GPU for 1[56] on bf16", verdict.pays.reason)
     fp8 = next(each for each in decision.capacity if each.arm == "fp8")
-    assert (fp8.replicas_at_peak, fp8.next_replica_at_agents) == (2, 65)
-    assert (fp8.fewest_replicas, fp8.most_replicas) == (2, 2)  # 39 agents or 32
+    assert fp8.agents_per_gpu is not None
+    assert fp8.replicas_at_peak == 2
+    assert fp8.next_replica_at_agents == 2 * math.floor(fp8.agents_per_gpu.value) + 1
+    assert (fp8.fewest_replicas, fp8.most_replicas) == (2, 2)
 
 
 def test_runs_that_never_filled_the_pool_say_nothing_about_capacity() -> None:
@@ -63,7 +61,6 @@ def test_runs_that_never_filled_the_pool_say_nothing_about_capacity() -> None:
 
 
 def test_slower_turns_and_more_agents_are_not_settled_without_a_service_level() -> None:
-    points = (_step("bf16", 8, 0.99), _step("bf16", 16, 0.7), _step("fp8", 16, 0.99), _step("fp8", 32, 0.99), _step("fp8", 40, 0.7))
-    (verdict,) = decide(compared(effect=0.1, capacity=points)).server
+    (verdict,) = decide(compared(effect=0.1, capacity=(*search("bf16", 16.5), *search("fp8", 33.0)))).server
     assert verdict.verdict == "test further"
     assert "the service level has to choose" in verdict.pays.reason

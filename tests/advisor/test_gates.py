@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from advisor import gates, plugins, rulebook
+from advisor.decide import decide
 from advisor.evidence import AccuracyBucket, Calls, ClientHealth, Evidence, Telemetry
 from advisor.gates import (
     alone,
@@ -19,6 +20,7 @@ from advisor.gates import (
     identity,
     impossible_hits,
     limiter,
+    one_mode,
     pool_size,
     steady,
     throttled,
@@ -51,6 +53,7 @@ def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
         "identity",
         "impossible_hits",
         "limiter",
+        "one_mode",
         "pool_size",
         "steady",
         "throttled",
@@ -264,3 +267,36 @@ def test_a_gpu_that_was_slowed_for_long_is_not_the_arm(figures: Telemetry, statu
     (gate,) = throttled.check(evidence, Policy())
     assert (gate.status, gate.message, bool(gate.spoils)) == (status, message, status == "fail")
     assert list(throttled.check(replace(evidence, kind="emulated"), Policy())) == []
+
+
+def _started(*levels: float, seed: int = 1) -> Evidence:
+    """Return a run whose servers were started for every pair, the arm's as fast as *levels* say."""
+    reference, arm = simulated_calls(
+        np.random.default_rng(seed), pairs=len(levels), effect=0.0, noise=Noise(), swapped=False, restarts=len(levels)
+    )
+    slow = np.exp(np.array(levels))[arm.pair]
+    return compared(effect=0.0, observations=observed(reference, replace(arm, turn_ms=arm.turn_ms * slow)))
+
+
+@pytest.mark.parametrize(
+    ("levels", "status"),
+    [
+        ((0.0, 0.25, 0.0), "fail"),
+        ((0.25, 0.0, 0.25, 0.0, 0.0, 0.25, 0.0, 0.0, 0.0, 0.0), "fail"),
+        ((0.25, *(0.0,) * 9), "pass"),  # one of ten may be a storm
+        ((0.0,) * 10, "pass"),
+        ((0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.14, 0.16, 0.18), "pass"),  # scatter, however wide
+    ],
+)
+def test_starts_in_two_modes_are_found_and_a_wide_scatter_is_none(levels: tuple[float, ...], status: str) -> None:
+    (gate,) = one_mode.check(_started(*levels), Policy())
+    assert gate.status == status
+    if status == "fail":
+        assert "find out what differs between these starts" in gate.message
+
+
+def test_two_modes_stop_the_comparison_and_two_starts_show_none() -> None:
+    (verdict,) = decide(_started(0.3, 0.3, 0.6, 0.3, 0.3, 0.6)).server
+    assert (verdict.verdict, verdict.pays.state) == ("test further", "untested")
+    assert verdict.pays.reason.startswith("one mode: 6 pairs of starts, 2 of them")
+    assert list(one_mode.check(compared(effect=0.0, restarts=2), Policy())) == []

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from agentload.cli import servers
 from agentload.cli.servers import _names, emulate
-from agentload.errors import AgentloadError, ProfileError
+from agentload.errors import AgentloadError, ProfileError, UsageError
 from tests.conftest import Spawn
 
 pytestmark = pytest.mark.loopback
@@ -66,3 +67,23 @@ def test_ctrl_c_stops_all_servers_without_a_word(spawn: Spawn) -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_the_key_that_clients_must_send_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str | None] = []
+    monkeypatch.setattr(servers, "serve", lambda arm, options, **_: taken.append(options.api_key))
+    monkeypatch.setenv("SECRET_OF_OURS", "plainkeyword")
+    emulate("llama-3.1-8b-h100/fp8", api_key_env="SECRET_OF_OURS")
+    emulate("llama-3.1-8b-h100/fp8", api_key="typed")
+    emulate("llama-3.1-8b-h100/fp8")
+    assert taken == ["plainkeyword", "typed", None]
+
+
+def test_a_variable_without_a_key_and_two_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMPTY", "")
+    for name in ("EMPTY", "NO_SUCH_VARIABLE"):
+        with pytest.raises(AgentloadError, match=f"environment variable {name} is not set") as caught:
+            emulate("llama-3.1-8b-h100", api_key_env=name)
+        assert caught.value.hint == f"export {name}=…"
+    with pytest.raises(UsageError, match="--api-key and --api-key-env"):
+        emulate("llama-3.1-8b-h100", api_key="a", api_key_env="EMPTY")

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from advisor.assess.speed import speeds
+from advisor.policy import Policy
 from agentload.emulator.steptime import StepClock
 from agentload.evidence.gather import gather
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -62,7 +63,7 @@ def change(folder: Path) -> tuple[float, float, float]:
         ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
     with reading(folder / "x.duckdb") as connection:
         found = gather(connection, run)
-    relative = next(each.change.relative for each in speeds(found, (("chat", 1.0),)) if each.change.metric == "tpot_ms")
+    relative = next(each.change.relative for each in speeds(found, (("chat", 1.0),), Policy()) if each.change.metric == "tpot_ms")
     assert relative.low is not None
     assert relative.high is not None
     assert found.deployment.machines == ("m1", "m2")

@@ -171,6 +171,12 @@ ANSWERS: list[tuple[dict[str, object], Status, str | None]] = [
     ({"output_tokens": 2, "token_rule": "one_a_chunk"}, "ok", None),
     ({"output_tokens": None}, "ok", None),
     ({"text": "!" * 400}, "garbage", "repetition: nothing but '!'"),
+    ({"finish_reason": "tool_calls"}, "ok", None),
+    ({"finish_reason": "function_call"}, "ok", None),
+    ({"finish_reason": "error"}, "aborted", "the answer ended with the finish reason 'error'"),
+    ({"finish_reason": "abort", "output_tokens": 2}, "aborted", "the answer ended with the finish reason 'abort'"),
+    ({"finish_reason": "content_filter"}, "filtered", "the answer ended with the finish reason 'content_filter'"),
+    ({"finish_reason": "banana"}, "unreadable", "the answer ended with the finish reason 'banana'"),
 ]
 
 
@@ -219,6 +225,19 @@ def test_fewer_tokens_are_no_fault_when_none_were_forced() -> None:
     call = streaming(Asked(tokens=3))
     call.closed(T0 + 90)
     assert call.outcome(_with(output_tokens=1, finish_reason="stop")).status == "ok"
+
+
+def test_an_answer_that_says_it_reached_a_length_which_nobody_asked_for_is_short() -> None:
+    call = streaming(Asked(tokens=3))
+    call.closed(T0 + 90)
+    outcome = call.outcome(_with(output_tokens=2, finish_reason="length"))
+    assert (outcome.status, outcome.error) == ("short", "cut at 2 tokens, where up to 3 were asked")
+
+
+def test_an_aborted_answer_stays_one_when_no_length_was_forced() -> None:
+    call = streaming(Asked(tokens=5))
+    call.closed(T0 + 90)
+    assert call.outcome(_with(output_tokens=2, finish_reason="abort")).status == "aborted"
 
 
 def test_the_limit_of_each_stage_counts_from_the_release_and_the_idle_limit_from_the_last_byte() -> None:

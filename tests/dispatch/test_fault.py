@@ -1,8 +1,9 @@
+import time
 from pathlib import Path
 
 import pytest
 
-from agentload.dispatch.fault import Fault, body_fault, masked, retry_after_ns, without
+from agentload.dispatch.fault import LOOKED_AT, Fault, body_fault, masked, retry_after_ns, without
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 PROMPT = "my diary of the third of May, which nobody may read"
@@ -90,3 +91,38 @@ def test_a_server_is_left_alone_for_as_many_seconds_as_it_asks_but_no_longer_tha
     headers: list[tuple[str, str]], wait_s: int | None
 ) -> None:
     assert retry_after_ns(headers) == (None if wait_s is None else wait_s * 1_000_000_000)
+
+
+NEVER_READ = [
+    b"[" * 100_000 + b"]" * 100_000,
+    b'{"error":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}",
+    b'{"detail":{"x":' + b"9" * 4_000 + b"}}",
+    b'{"detail":{"x":' + b"9" * 5_000 + b"}}",
+    b'{"error":{"message":"m","code":"' + b"9" * 5_000 + b'"}}',
+    b'{"error":{"message":"m","code":' + b"9" * 4_000 + b"}}",
+    b'{"error":"\\ud800"}',
+    b"\xff\xfe\x00" * 1_000,
+    b"\x00" * 100,
+    b"[{}" + b",{}" * 300_000 + b"]",
+]
+
+
+@pytest.mark.parametrize("body", NEVER_READ, ids=range(len(NEVER_READ)))
+def test_an_error_body_that_no_parser_can_read_is_an_error_all_the_same(body: bytes) -> None:
+    found = body_fault(body)
+    assert len(found.text) <= 300
+    assert found.code is None
+
+
+def test_a_message_is_cut_before_it_is_searched_for_secrets() -> None:
+    began = time.process_time()
+    line = masked(("it's 'a " + "b" * 40) * 400_000)
+    assert len(line) <= 200
+    assert time.process_time() - began < 2.0  # 9 MB took 5 s, 60 MB 25 s
+
+
+@pytest.mark.parametrize("before", range(LOOKED_AT - 60, LOOKED_AT + 1, 5))
+def test_no_key_is_half_shown_where_a_long_message_was_cut(before: int) -> None:
+    quoted = "'" + "x" * (before - 3) + "' "
+    assert masked(f"{quoted}sk-abcdefgh0123456789abcdefgh0123456789 and more" + "y " * 9_000).startswith("'…'")
+    assert "abc" not in masked(f"{quoted}sk-abcdefgh0123456789abcdefgh0123456789 and more" + "y " * 9_000)

@@ -1,9 +1,10 @@
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.dispatch.framing import Framing
+from agentload.dispatch.framing import ErrorEvent, Framing, OverlongError
 
 STREAMS = st.lists(st.sampled_from(["data: a", "data:b", "data", ": ping", "event: x", "id: 7", "", "", "data: é:1"]), max_size=12)
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
@@ -14,7 +15,7 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(edges)]
 
 
-def events(pieces: list[bytes]) -> list[bytes]:
+def events(pieces: list[bytes]) -> list[bytes | bytearray]:
     framing = Framing()
     return [payload for piece in pieces for payload in framing.feed(piece)] + framing.end()
 
@@ -59,3 +60,35 @@ def test_a_line_that_never_ends_costs_no_more_a_read_than_a_short_one() -> None:
     for _ in range(20_000):  # joined anew with each read it would be ten gigabytes
         assert framing.feed(b"data: " + b"x" * 50) == []
     assert len(framing.end()[0]) == 20_000 * 56 - 6
+
+
+def fed_for(framing: Framing, piece: bytes, *, total: int) -> None:
+    for _ in range(total // len(piece)):
+        framing.feed(piece)
+
+
+@pytest.mark.parametrize("piece", [b"x" * 65_536, b"data:" + b"x" * 60_000 + b"\n", b"data:\n" * 10_000, b"data:" + b"x" * 60_000 + b"\r"])
+def test_a_line_and_an_event_have_at_most_16_mb(piece: bytes) -> None:
+    framing = Framing()
+    with pytest.raises(OverlongError):
+        fed_for(framing, piece, total=25 << 20)
+    assert framing.held_bytes <= 17 << 20
+
+
+def test_an_event_of_some_mb_is_whole() -> None:
+    framing = Framing()
+    found = [payload for _ in range(200) for payload in framing.feed(b"x" * 65_536 if _ else b"data: " + b"x" * 65_530)]
+    assert (found, [len(payload) for payload in framing.feed(b"\n\n")], framing.held_bytes) == ([], [200 * 65_536 - 6], 0)
+
+
+def test_comments_without_end_hold_nothing() -> None:
+    framing = Framing()
+    for _ in range(1_000):
+        framing.feed(b": ping\n\n" * 1_000)
+    assert framing.held_bytes == 0
+
+
+def test_an_event_that_is_named_error_is_told_from_others() -> None:
+    framing = Framing()
+    found = framing.feed(b"event: error\ndata: a\n\ndata: b\n\nevent: note\ndata: c\n\n")
+    assert (found, [isinstance(payload, ErrorEvent) for payload in found]) == ([b"a", b"b", b"c"], [True, False, False])

@@ -40,3 +40,8 @@ def test_an_answer_came_in_one_piece_if_nearly_all_its_chunks_share_reads(tokens
 def test_a_gateway_is_known_by_headers_of_its_own() -> None:
     assert gateway([("server", "uvicorn"), ("x-litellm-version", "1.80.0")]) == "LiteLLM"
     assert gateway([("server", "uvicorn")]) is None
+
+
+def test_a_number_of_thousands_of_digits_is_a_header_like_any_other() -> None:
+    assert deed([("age", "9" * 5_000)]) == f"response cache (age: {'9' * 32})"
+    assert deed([("age", "0" * 5_000)]) is None

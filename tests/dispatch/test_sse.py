@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.dispatch.fault import Fault
+from agentload.dispatch.framing import OverlongError
 from agentload.dispatch.sse import Parsed, StreamParser, ToolCall
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
@@ -225,3 +226,108 @@ def test_a_total_is_spread_over_texts_thoughts_and_calls_of_tools_by_their_lengt
     parser.feed(9, b'data: {"choices": [], "usage": {"completion_tokens": 12}}\n\ndata: [DONE]\n\n')
     found = parser.end(9)
     assert (found.tokens, found.token_rule, found.thinking_tokens) == ((6, 1, 3, 2), "spread", 6)
+
+
+def event(payload: bytes, *, name: bytes | None = None) -> bytes:
+    return (b"" if name is None else b"event: " + name + b"\n") + b"data: " + payload + b"\n\n"
+
+
+def chunk(text: str, *, finish: str | None = None, ids: int | None = None) -> bytes:
+    choice = {"delta": {"content": text}, "finish_reason": finish, "token_ids": None if ids is None else [7] * ids}
+    return event(json.dumps({"choices": [choice]}).encode())
+
+
+DONE = b"data: [DONE]\n\n"
+UNREADABLE = {
+    "nested too deeply": event(b'{"choices":' + b"[" * 5_000 + b"]" * 5_000 + b"}"),
+    "an error nested too deeply": event(b'{"error":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}"),
+    "a number of 5,000 digits": event(b'{"error":{"message":"m","code":' + b"9" * 5_000 + b"}}"),
+    "a byte that is not UTF-8": event(b'{"choices":[{"delta":{"content":"\xff"}}]}'),
+    "half a surrogate pair": event(b'{"choices":[{"delta":{"content":"\\ud800"}}]}'),
+    "more parts than any answer has": event(b'{"error":[' + b"{}," * 300_000 + b"{}]}"),
+    "more tokens from the cache than it had": event(
+        b'{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":999999}}}'
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_no_parser_can_read_is_unreadable_and_nothing_else_is_lost(name: str) -> None:
+    found = parsed([(1, chunk("a", ids=1)), (2, UNREADABLE[name]), (3, chunk("b", ids=1, finish="stop")), (4, DONE)])
+    assert found.unreadable is not None
+    assert len(found.unreadable) < 300
+    assert (found.text, found.tokens, found.finish_reason, found.cached_tokens) == ("ab", (1, 1), "stop", None)
+
+
+@pytest.mark.parametrize("code", ["9" * 5_000, 10**4_000])
+def test_a_code_of_thousands_of_digits_is_no_code(code: object) -> None:
+    if isinstance(code, int):
+        payload = b'{"error":{"message":"full","code":1' + b"0" * 4_000 + b"}}"
+    else:
+        payload = json.dumps({"error": {"message": "full", "code": code}}).encode()
+    assert parsed([(1, event(payload))]).fault == Fault(kind="error", message="full")
+
+
+@pytest.mark.parametrize("payload", [b'{"message":"engine died","type":"E"}', b'{"error":{"message":"engine died","type":"E"}}'])
+def test_an_event_that_is_named_error_is_one_with_or_without_a_wrapper(payload: bytes) -> None:
+    found = parsed([(1, chunk("a")), (2, event(payload, name=b"error")), (3, DONE)])
+    assert (found.fault, found.unreadable) == (Fault(kind="E", message="engine died"), None)
+
+
+def test_an_event_that_is_named_error_keeps_its_text_whatever_it_is() -> None:
+    assert parsed([(1, event(b"engine died", name=b"error"))]).fault == Fault(kind="error", message="engine died")
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([chunk("a"), chunk("b", finish="stop"), DONE, chunk("c")], "tokens came after the end mark"),
+        ([chunk("a"), chunk("b", finish="stop"), chunk("c"), DONE], "tokens came after the finish reason"),
+        ([each for text in "abcde" for each in [chunk(text, ids=1)] * 2] + [event(b'{"choices":[],"usage":{"completion_tokens":5}}'), DONE],
+         "10 token ids are listed, and 5 tokens counted"),
+        ([each for text in "abcde" for each in [chunk(text)] * 2] + [event(b'{"choices":[],"usage":{"completion_tokens":5}}'), DONE],
+         "10 chunks, each sent twice, and 5 tokens counted"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_contradicts_itself_is_unreadable(events: list[bytes], why: str) -> None:
+    assert parsed(list(enumerate(events))).unreadable == why
+
+
+def test_tokens_after_the_end_mark_move_no_stamp() -> None:
+    found = parsed([(1, chunk("a")), (2, chunk("b", finish="stop")), (3, DONE), (9, chunk("c"))])
+    assert (found.stamps_ns, found.text) == ((1, 2), "ab")
+
+
+def test_an_empty_chunk_after_the_finish_reason_and_a_finish_reason_without_text_are_no_contradiction() -> None:
+    stream = [chunk("a", ids=1), chunk("", finish="stop"), chunk(""), event(b'{"choices":[],"usage":{"completion_tokens":1}}'), DONE]
+    assert parsed(list(enumerate(stream))).unreadable is None
+
+
+def test_the_same_token_again_and_again_is_not_sent_twice() -> None:
+    stream = [*[chunk("ha")] * 6, event(b'{"choices":[],"usage":{"completion_tokens":6}}'), DONE]
+    assert parsed(list(enumerate(stream))).unreadable is None
+
+
+def test_an_empty_finish_reason_is_none() -> None:
+    assert parsed([(1, chunk("a", finish=""))]).finish_reason is None
+
+
+def test_a_finish_reason_is_a_short_word() -> None:
+    found = parsed([(1, chunk("a", finish="x" * 500_000)), (2, chunk("", finish="st\x00op"))]), parsed([(1, chunk("", finish="st\x00op"))])
+    assert found[0].finish_reason is not None
+    assert (found[1].finish_reason, len(found[0].finish_reason) <= 64) == ("st op", True)
+
+
+def test_a_stream_that_never_ends_its_line_is_given_up_at_16_mb() -> None:
+    parser = StreamParser()
+    parser.feed(1, b"x" * (16 << 20))
+    with pytest.raises(OverlongError, match="an event of more than 16 MB"):
+        parser.feed(2, b"x")
+
+
+def test_what_a_stream_holds_follows_what_it_keeps() -> None:
+    parser = StreamParser()
+    parser.feed(1, chunk("a" * 50_000))
+    assert 50_000 <= parser.held_bytes < 400_000
+    parser.feed(2, b"data: " + b"x" * 100_000)
+    assert 150_000 <= parser.held_bytes < 600_000

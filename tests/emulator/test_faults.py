@@ -103,7 +103,7 @@ def test_another_arm_runs_behind_a_right_name() -> None:
         ),
         ("faults: [{kind: cut, share: 2}]", "x.yaml: faults[0].share: expected a number of at least 0 and at most 1, got 2"),
         ("faults: [{kind: restart}]", "x.yaml: faults[0].at_s: expected a number (the field is missing)"),
-        ("faults: {", "x.yaml: not YAML: "),
+        ("faults: {", "x.yaml:1: not YAML: "),
     ],
 )
 def test_a_bad_script_is_refused_with_place_and_expectation(text: str, complaint: str) -> None:

@@ -69,6 +69,8 @@ def test_emulated_endpoints_name_a_profile_and_arms(text: str, emulated: Emulate
     [
         ("a=", "empty"),
         ("a=ftp://x/v1", "not an http"),
+        ("a=http://[]:8000/v1", "not an http"),
+        ("fp8/tp2=http://x/v1", "endpoint 1: an arm cannot be called 'fp8/tp2'"),
         ("a=http://x/v1,a=http://y/v1", "two endpoints are called 'a'"),
         ("nowhere.yaml", "no such file"),
     ],
@@ -87,6 +89,9 @@ def test_endpoints_that_cannot_be_read_say_what_is_wrong(text: str, says: str) -
         ("arms: {a: {model: m}}", "arms.a has no 'url'"),
         ("arms: {a: {url: 'http://x/v1', port: 1}}", "unknown field 'port'"),
         ("arms: {a: http}", "must be a mapping"),
+        ("arms: {fp8/tp2: {url: 'http://x/v1'}}", "arms.fp8/tp2: an arm cannot be called 'fp8/tp2'"),
+        ("arms: {'': {url: 'http://x/v1'}}", "an arm cannot be called ''"),
+        ("arms: {a: {url: 'http://[]:8000'}}", "not an http"),
     ],
 )
 def test_an_arms_file_that_cannot_be_read_names_the_place(tmp_path: Path, document: str, says: str) -> None:

@@ -17,14 +17,14 @@ CLASSES = ("chat", "rag")
 
 def step(agents: int, *, at_ns: int = 5, arm: str = "bf16", classes: Sequence[str] = CLASSES, void: bool = False, **seen: Any) -> ProbeRow:
     unseen = dict.fromkeys(("trouble", "peak_kv_usage", "preemptions", "found_again"))
-    detail = {"held": True, "turns": 100, "within": 99, "minutes": 2.0, "hit_rate": 0.5, "output_tokens_per_s": 800.0, **unseen, **seen}
+    detail = {"turns": 100, "within": 99, "minutes": 2.0, "hit_rate": 0.5, "output_tokens_per_s": 800.0, **unseen, **seen}
     return ProbeRow(
         run_id="r1",
         arm=arm,
         at_ns=at_ns,
         probe="capacity",
         settings=json.dumps({"agents": agents, "classes": classes}),
-        outcome="void" if void else "held" if detail["held"] else "broke",
+        outcome="void" if void else "ok",
         detail=json.dumps(detail),
     )
 
@@ -37,9 +37,8 @@ def point(agents: int, **changed: Any) -> CapacityPoint:
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        ([step(4), step(8), step(16, held=False)], [Held(arm="bf16", workload=None, holds=8, breaks=16)]),
         ([step(4)], [Held(arm="bf16", workload=None, holds=4, breaks=None)]),
-        ([step(4, held=False)], [Held(arm="bf16", workload=None, holds=None, breaks=4)]),
+        ([step(4, within=40)], [Held(arm="bf16", workload=None, holds=None, breaks=4)]),
         ([step(4), step(8, void=True)], [Held(arm="bf16", workload=None, holds=4, breaks=None)]),
         ([step(4), step(2, at_ns=6)], [Held(arm="bf16", workload=None, holds=2, breaks=None)]),  # the search was made again
         (
@@ -58,6 +57,15 @@ def test_the_last_search_of_each_arm_and_class_says_what_holds_and_what_breaks(
 ) -> None:
     with stored(tmp_path, steps) as connection:
         assert sorted(held(connection, "r1", CLASSES), key=lambda each: (each.arm, each.workload or "~")) == expected
+
+
+def test_a_search_holds_what_the_fit_through_its_trials_says_at_its_own_share(tmp_path: Path) -> None:
+    trials = [step(agents, within=within) for agents, within in ((4, 99), (8, 99), (10, 97), (11, 96), (12, 92), (16, 40))]
+    with stored(tmp_path, trials) as connection:
+        (found,) = held(connection, "r1", CLASSES)
+    assert found.holds is not None
+    assert found.breaks is not None
+    assert 8 <= found.holds < 12 <= found.breaks <= 16
 
 
 @pytest.mark.parametrize(

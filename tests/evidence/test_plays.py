@@ -69,7 +69,7 @@ def test_plays_are_ordered_by_wall_clock_across_legs(tmp_path: Path) -> None:
     ]
 
 
-def test_a_server_that_was_started_again_begins_a_new_restart(tmp_path: Path) -> None:
+def test_a_server_that_was_started_again_begins_a_new_restart_of_its_own_arm(tmp_path: Path) -> None:
     rows = [
         *(fingerprint(name, 0, process_start_s=100.0) for name in ("bf16", "fp8")),
         fingerprint("fp8", 350, process_start_s=440.0),
@@ -77,7 +77,7 @@ def test_a_server_that_was_started_again_begins_a_new_restart(tmp_path: Path) ->
         *(block(name, pair, at) for name, pair, at in (("bf16", 0, 0), ("fp8", 0, 200), ("fp8", 1, 400), ("bf16", 1, 600))),
     ]
     with stored(tmp_path, rows) as connection:
-        assert [play.restart for play in plays(connection, "r1")] == [0, 0, 1, 1]
+        assert [(play.arm, play.restart) for play in plays(connection, "r1")] == [("bf16", 0), ("fp8", 0), ("fp8", 1), ("bf16", 0)]
 
 
 def test_blocks_keep_their_bounds(tmp_path: Path) -> None:

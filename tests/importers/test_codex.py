@@ -132,3 +132,11 @@ def test_unknown_lines_and_items_are_counted(tmp_path: Path) -> None:
     (session,), summary = imported(tmp_path, {"rollout-1.jsonl": jsonl(*LINES, *odd)})
     assert turns(session) == EXPECTED
     assert [what for what, _, _ in summary.odd] == ["a line of an unknown type", "an item of an unknown type"]
+
+
+def test_counts_that_are_no_numbers_are_none(tmp_path: Path) -> None:
+    odd: Any = {"input_tokens": "many", "output_tokens": None}
+    lines = [*LINES[:6], count(7.1, None, odd), *LINES[6:]]
+    assert imported(tmp_path, {"rollout-1.jsonl": jsonl(*lines)}, "codex")[0][0].turns[0].output == FIRST["output_tokens"]
+    lines = [*LINES[:6], count(7.1, odd, TOTAL), count(7.1, None, odd), *LINES[7:11]]
+    imported(tmp_path, {"rollout-1.jsonl": jsonl(*lines)}, "codex")

@@ -74,3 +74,22 @@ def test_images_cost_about_the_tokens_that_were_drawn(tmp_path: Path) -> None:
 def test_a_client_without_distributions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="the client's distributions are missing"):
         imported(tmp_path, {"chunk-3-trace.csv": table(1.0, "Gamma", 1.0, 1)}, "servegen")
+
+
+@pytest.mark.parametrize("rate", ["1e15", "1e300"])
+def test_a_table_of_more_requests_than_anybody_plays_is_refused_at_once(tmp_path: Path, rate: str) -> None:
+    with pytest.raises(TraceError, match="requests, at most 10,000,000 are drawn"):
+        drawn(tmp_path, f"0,{rate},1,Gamma,1,1\n")
+
+
+@pytest.mark.parametrize(
+    "cells", ["0,inf,1,Gamma,1,1", "nan,1,1,Gamma,1,1", "0,1,1,Gamma,1e-300,1", "0,1,1,Weibull,1e-9,1", "0,1,1,Weibull,inf,1"]
+)
+def test_a_window_that_is_no_distribution_is_skipped(tmp_path: Path, cells: str) -> None:
+    assert drawn(tmp_path, f"{cells}\n", tolerance="lenient") == []
+
+
+def test_tables_of_what_is_no_number_of_tokens_are_left_out(tmp_path: Path) -> None:
+    odd = {"input_tokens": "{1e400: 1.0}", "output_tokens": "{10: 1e400}", "image_count": "{1000000000: 1.0}"}
+    (session, *_) = drawn(tmp_path, "0,1,1,Gamma,1,1\n", {"0": odd, "soon": odd}, duration_s=5)
+    assert (session.turns[0].output, len(session.turns[0].add)) == (1, 1001)

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.layout.cost import Cost, about, cost, ideal_hit_rates
+from agentload.errors import PlanError
+from agentload.layout.cost import Cost, about, cost, ideal_hit_rates, too_long
 from agentload.layout.plan import plan
 from agentload.model.plan import Budget, Cache, ClosedLoop, Design, Load, OpenLoop, Recorded, WaitScale
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -31,7 +32,6 @@ def costs(load: Load, *, design: Design = "interleaved", pairs: int = 1, warmup:
         (Load(arrivals=OpenLoop(rate_per_s=0.5)), 4 + 7.5),
         (Load(arrivals=ClosedLoop(sessions=1)), 15.0),
         (Load(arrivals=ClosedLoop(sessions=2)), 7.5),
-        (Load(arrivals=ClosedLoop(sessions=8)), 7.5),
         (Load(waits={"tool": WaitScale(scale=0.5)}), 10 + 5.5),
         (Load(waits={"tool": WaitScale(cap_s=1.0)}), 10 + 4.5),
         (Load(waits={"tool": WaitScale(scale=0.5, cap_s=3.0)}), 10 + 5.5),
@@ -122,3 +122,21 @@ def test_a_long_replay_is_told_with_what_makes_it_shorter(minutes: float, is_tol
     told = Cost(rounds=12, calls_by_arm={"a": 1}, prompt_tokens=1, output_tokens=1, minutes=minutes).warning()
     assert (told is not None) == is_told
     assert told is None or told.startswith("this takes about 60 min; shorter with --wait-cap")
+
+
+def test_turns_that_are_longer_than_the_models_window_are_named_before_the_run() -> None:
+    def alike(*lengths: int) -> tuple[Session, ...]:
+        turns = [Turn(add=(Segment(role="user", tokens=tokens, key=f"u{tokens}"),), output=100) for tokens in lengths]
+        return tuple(Session(session=str(number), workload="w", start_s=0.0, turns=(turn,)) for number, turn in enumerate(turns))
+
+    header = Header(name="t")
+    assert too_long(header, alike(900, 500), 1000) is None
+    assert too_long(header, alike(901, 500), None) is None
+    with pytest.raises(PlanError, match=r"^1 of 2 turns \(50%\) need more than the 1,000 tokens that the model takes$") as error:
+        too_long(header, alike(901, 500), 1000)
+    assert error.value.hint == "--max-context 1000 ends sessions before them, or another trace"
+    said = too_long(header, alike(901, *[500] * 30), 1000)
+    assert said is not None
+    assert said.startswith(
+        "1 of 31 turns (3%) need more than the 1,000 tokens that the model takes, and will be refused: --max-context 1000"
+    )

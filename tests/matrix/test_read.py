@@ -72,7 +72,7 @@ policy: {min_change: 0.05}
 @pytest.mark.parametrize(
     ("text", "error", "hint"),
     [
-        ("models: [", "x: not YAML", "quote"),
+        ("models: [", "x:1: not YAML", "quote"),
         ("models: {}\nworkloads: {rag: rag}", "x: 'models' names none", "preset"),
         (LEAST + "measures: {}", "unknown field `measures`", "preset"),
         (LEAST + "measure: {pairs: 0}", "x: measure: pairs must be >= 1, got 0", "preset"),

@@ -65,7 +65,7 @@ def test_what_is_no_yaml_is_said_so(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(AgentloadError, match="no such policy file"):
+    with pytest.raises(AgentloadError, match="no such file"):
         read_policy(tmp_path / "p.yaml")
 
 

@@ -48,7 +48,7 @@ def played(folder: Path, *, swap: bool, slowness: dict[str, float] = SLOWNESS, d
 
 
 def change(evidence: Evidence) -> tuple[float, float, float]:
-    found = next(each.change.relative for each in speeds(evidence, (("chat", 1.0),)) if each.change.metric == "tpot_ms")
+    found = next(each.change.relative for each in speeds(evidence, (("chat", 1.0),), Policy()) if each.change.metric == "tpot_ms")
     assert found.low is not None
     assert found.high is not None
     return found.low, found.value, found.high

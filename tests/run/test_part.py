@@ -6,11 +6,13 @@ import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from agentload.run import part
 from agentload.run.part import loaded, looked_at
 from agentload.store.database import reading, writing
+from agentload.watch.ledger import history, stored_alarms
 
 
 @pytest.fixture
@@ -49,3 +51,13 @@ async def test_what_waits_goes_on_when_the_database_is_closed(database: Path) ->
         async with asyncio.timeout(5):
             assert await loaded("r1", database, patience_s=600, is_stopping=lambda: False, notice=lambda _: None) is None
             await looked_at(database, notice=lambda _: None)
+
+
+async def test_a_database_that_a_kill_left_without_tables_is_no_obstacle(tmp_path: Path) -> None:
+    """With none at all a run goes on; with an empty one it refused to."""
+    database = tmp_path / "x.duckdb"
+    await looked_at(database, notice=lambda _: None)
+    duckdb.connect(str(database)).close()
+    await looked_at(database, notice=lambda _: None)
+    assert history(database, "nightly") == ()
+    assert stored_alarms(database, "nightly") == ()

@@ -198,3 +198,30 @@ def test_completions_take_text_and_ids(prompt: str | tuple[int, ...], tokens: in
 
 def test_token_ids_are_the_same_in_prompts_and_answers() -> None:
     assert token_ids(chat_of("alpha beta")) == [token_id("alpha"), token_id("beta")]
+
+
+@pytest.mark.parametrize("depth", [200, 900, 5_000, 100_000])
+@pytest.mark.parametrize("read", [chat, completion])
+def test_a_body_nested_without_end_is_refused_or_read_and_ends_nothing(read: Callable[..., Wanted], depth: int) -> None:
+    nested = b'{"a":' * depth + b"1" + b"}" * depth
+    parts = [
+        b'"prompt":"a b"',
+        b'"messages":[{"role":"user","content":"a","x":%b}]' % nested,
+        b'"tools":[{"function":%b}]' % nested,
+        b'"x":%b' % nested,
+    ]
+    for part in parts:
+        try:
+            found = read(
+                b"{%b,%b}" % (parts[0] if read is completion else b'"messages":[{"role":"user","content":"a"}]', part), max_model_len=LENGTH
+            )
+        except RefusedError as error:
+            assert error.refusal.status == 400  # noqa: PT017  # both are right
+        else:
+            if read is chat:
+                assert len(token_ids(found)) >= 1
+
+
+@pytest.mark.parametrize("body", [b'{"messages":[],"seed":' + b"9" * 5_000 + b"}", b"[" * 100_000])
+def test_a_body_that_no_parser_can_read_is_refused(body: bytes) -> None:
+    assert refused(chat, body)["code"] == 400

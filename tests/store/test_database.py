@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ import duckdb
 import pytest
 
 from agentload.errors import StoreError
-from agentload.store.database import VERSION, BusyError, reading, writing
+from agentload.store.database import VERSION, AbsentError, BusyError, reading, writing
 
 Opened = AbstractContextManager[duckdb.DuckDBPyConnection]
 
@@ -104,3 +105,64 @@ def test_what_is_no_database_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not a valid DuckDB database"), reading(path):
         pass
     assert time.monotonic() - began < 5
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from agentload.store import database
+
+def killed(connection):
+    connection.begin()
+    connection.execute("CREATE TABLE half (a INTEGER)")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+database._create = killed
+with database.writing(Path(sys.argv[1])):
+    pass
+"""
+
+
+def test_a_database_whose_making_is_killed_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "x.duckdb"
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False).returncode == -9
+    assert not path.exists()
+    with reading(created(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
+
+
+def test_a_database_without_tables_is_not_there_and_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "x.duckdb"
+    duckdb.connect(str(path)).close()
+    with pytest.raises(AbsentError), reading(path):
+        pass
+    with reading(created(path)):
+        pass
+
+
+def test_whoever_is_slower_to_make_a_database_takes_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.duckdb"
+    link = os.link
+
+    def linked(beside: Path, place: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        with writing(path) as connection:
+            connection.execute("INSERT INTO schema_version VALUES (0)")
+        link(beside, place)
+
+    monkeypatch.setattr(os, "link", linked)
+    with writing(path) as connection:
+        assert connection.execute("SELECT count(*) FROM schema_version").fetchall() == [(2,)]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_files_cannot_be_linked_a_database_is_made_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", lambda *_: (tmp_path / "nowhere").rmdir())
+    with reading(created(tmp_path / "x.duckdb")):
+        pass
+
+
+def test_a_folder_is_no_database_that_could_be_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as raised, reading(tmp_path):
+        pass
+    assert not isinstance(raised.value, AbsentError)

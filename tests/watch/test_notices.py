@@ -178,3 +178,27 @@ def test_a_file_that_cannot_be_written_is_told_and_the_others_are_written(tmp_pa
     notify = Notify(digest=tmp_path / "file", prometheus=tmp_path / "p.prom")
     assert send(job(notify), executed(WORSE[:-1], raised=())) == (f"{tmp_path}/file: Is a directory",)
     assert (tmp_path / "p.prom").is_file()
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_webhook_that_redirects_is_not_followed_and_its_notice_counts_as_lost(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.send_header("Location", f"{there}/taken?token=of+ours")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with receiver() as (there, got), HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            monkeypatch.setenv("HOOK", f"http://127.0.0.1:{server.server_port}/secret")
+            told = send(job(Notify(webhook_env="HOOK", always=True)), executed(WORSE[:-1], raised=()))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert (told, got) == ((f"webhook of HOOK failed: {status}",), [])

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from agentload.builtin import find, names
+from agentload.builtin import names
 from agentload.cli._print import print_json
-from agentload.emulator.profile import parse, text
+from agentload.emulator.profile import read, text
 from agentload.evidence.fit import fitted
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile, Profile
@@ -45,7 +45,7 @@ def list_(*, json: Annotated[bool, typer.Option("--json", help="Print the list a
 
 
 def _listed(name: str) -> Listed:
-    profile = parse(find("profiles", name).read_text(encoding="utf-8"), name=name)
+    profile = read(name)
     return Listed(
         name=name,
         title=profile.title,
@@ -65,7 +65,7 @@ def show(
 
         agentload profile show gpt-oss-20b-h100
     """
-    profile = parse(find("profiles", name).read_text(encoding="utf-8"), name=name)
+    profile = read(name)
     if json:
         print_json(profile)
         return

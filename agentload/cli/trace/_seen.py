@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agentload.builtin import find
 from agentload.cli._options import production
 from agentload.cli._print import table
 from agentload.emulator.profile import arm as arm_of
-from agentload.emulator.profile import parse
+from agentload.emulator.profile import read
 from agentload.exposition.likeness import Figures, Likeness, Spread, likeness
 from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import GIB, pool_of
@@ -69,9 +68,8 @@ def _arms(profile: str | None) -> tuple[ArmProfile, ...]:
     if profile is None:
         return ()
     name, _, wanted = profile.partition("/") if not profile.endswith((".yaml", ".yml")) else (profile, "", "")
-    path = find("profiles", name)
-    read = parse(path.read_text(encoding="utf-8"), name=path.stem)
-    return (arm_of(read, wanted),) if wanted else read.arms
+    found = read(name)
+    return (arm_of(found, wanted),) if wanted else found.arms
 
 
 def _on_arm(arm: ArmProfile, pool_tokens: int, found: Load) -> OnArm:

@@ -1,72 +1,27 @@
 """Read source files as they come: plain, gzip or zstd, one JSON value a line or an array of them, broken off or not."""
 
-import gzip
-import io
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
-import zstandard
 
+from agentload import documents
 from agentload.errors import TraceError
 from agentload.importers.parts.notes import Notes
 
 T = TypeVar("T")
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
-_GZIP: Final = b"\x1f\x8b"
-_MAX_WINDOW: Final = 1 << 27  # what `zstd --long` writes by default
-_BUFFER: Final = 1 << 18
-_LONGEST: Final = 1 << 28
-"""Bytes of one line; what is longer is no log line, and would not fit into memory many times over."""
-_DAMAGED: Final = (zstandard.ZstdError, zlib.error, EOFError, gzip.BadGzipFile)
 HALF: Final = "half-written last line"
-_MARK: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]|"', re.DOTALL)
-
-
-def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """Open a file for reading its expanded bytes."""
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror}", hint="agentload trace import FORMAT PATH...") from error
-    magic = file.peek(4)[:4]
-    if magic.startswith(_ZSTD):
-        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).stream_reader(file, read_across_frames=True, closefd=True)
-        return io.BufferedReader(reader, _BUFFER)
-    if magic.startswith(_GZIP):
-        file.close()
-        return gzip.GzipFile(path)
-    return file
+_MARK: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]|"', re.DOTALL)
 
 
 def lines(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
     """Yield numbered lines that are not blank, each with its newline if it has one."""
-    number = 0
-    held: list[bytes] = []  # the beginning of a line
-    size = 0
-    for chunk in _chunks(path, notes):
-        first, *others = chunk.splitlines(keepends=True) if b"\r" not in chunk else _split(chunk)
-        held.append(first)
-        size += len(first)
-        if size > _LONGEST:
-            raise TraceError(f"{path}:{number + 1}: a line longer than {_LONGEST >> 20} MiB", hint="is it a log of one record a line?")
-        for line in (b"".join(held), *others):
-            held, size = [line], len(line)
-            if line.endswith(b"\n"):
-                number += 1
-                if not line.isspace():
-                    yield number, line
-                held, size = [], 0
-    if held and not b"".join(held).isspace():
-        yield number + 1, b"".join(held)
-
-
-def _split(chunk: bytes) -> list[bytes]:
-    # bytes.splitlines also splits at a lone carriage return, which JSON counts as white space.
-    return [line + b"\n" for line in chunk.split(b"\n")[:-1]] + [rest for rest in (chunk.rpartition(b"\n")[2],) if rest]
+    for number, line in enumerate(documents.lines(_chunks(path, notes), at=str(path)), start=1):
+        if not line.isspace():
+            yield number, line
 
 
 def records(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
@@ -94,7 +49,7 @@ def _by_line(path: Path, decode: Callable[[bytes], T], notes: Notes) -> Iterator
             continue
         try:
             yield place, decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except documents.UNREADABLE:
             notes.meet(place, HALF)
 
 
@@ -103,7 +58,7 @@ def _decoded(decode: Callable[[bytes], T], text: bytes, place: str, notes: Notes
         yield place, decode(text)
     except msgspec.ValidationError as error:
         notes.skip(place, what_is_wrong(error))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except documents.UNREADABLE:
         notes.skip(place, "no JSON")
 
 
@@ -119,7 +74,7 @@ def parsed(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looked at
     """Return a JSON value inside another's text, or None."""
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except documents.UNREADABLE:
         return None
 
 
@@ -137,25 +92,21 @@ def object_in(found: object) -> dict[str, Any]:
 
 def head(path: Path, size: int = 1 << 16) -> bytes:
     """Return the first bytes of a file, expanded, as far as they can be read."""
-    found = b""
+    found: list[bytes] = []
     for chunk in _chunks(path, Notes("lenient")):
-        found += chunk
-        if len(found) >= size:
+        found.append(chunk)
+        if sum(map(len, found)) >= size:
             break
-    return found[:size]
+    return b"".join(found)[:size]
 
 
 def _chunks(path: Path, notes: Notes) -> Iterator[bytes]:
-    with opened(path) as file:
-        while True:
-            try:
-                chunk = file.read1(_BUFFER)
-            except _DAMAGED as error:
-                notes.meet(str(path), f"the compressed file is damaged or cut short ({type(error).__name__})")
-                return
-            if not chunk:
-                return
-            yield chunk
+    try:
+        yield from documents.chunks(path)
+    except documents.DAMAGED as error:
+        notes.meet(str(path), f"the compressed file is damaged or cut short ({type(error).__name__})")
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}", hint="agentload trace import FORMAT PATH...") from error
 
 
 def _is_one_a_line(path: Path) -> bool:
@@ -166,11 +117,18 @@ def _is_one_a_line(path: Path) -> bool:
 def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
     """Yield (number, text) for every object or array at the top, or inside one top array; text is None where the end broke it off."""
     scan = _Scan()
-    number = 0
-    for chunk in chunks:
-        for text in scan.feed(chunk):
+    number, waiting, size = 0, list[bytes](), 0
+    for chunk in chain(chunks, (b"",)):
+        waiting.append(chunk)
+        size += len(chunk)
+        if chunk and size < scan.held:  # what is looked at again and again doubles in between
+            continue
+        for text in scan.feed(b"".join(waiting)):
             number += 1
             yield number, text
+        waiting, size = [], 0
+        if scan.held > documents.LONGEST_LINE:
+            raise TraceError(f"value {number + 1} is longer than {documents.LONGEST_LINE >> 20} MiB", hint="is it a log of many records?")
     if scan.is_open:
         yield number + 1, None
 
@@ -184,6 +142,11 @@ class _Scan:
         self._start: int | None = None  # where the value being read starts
         self._depth = 0
         self._floor: int | None = None  # depth at which values stand: 1 inside a top array, else 0
+
+    @property
+    def held(self) -> int:
+        """Return the bytes that are held: of a value that was begun."""
+        return len(self._rest)
 
     @property
     def is_open(self) -> bool:

@@ -11,6 +11,7 @@ from typing import IO, Any, Final, TypeVar
 
 import msgspec
 
+from agentload import documents
 from agentload.errors import TraceError
 from agentload.importers.parts import files
 from agentload.importers.parts.files import values
@@ -107,7 +108,7 @@ def read_texts(path: Path) -> Mapping[str, str]:
             return {line.key: line.text for line in map(decode, file)}
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}", hint="agentload trace import FORMAT PATH... --with-text -o FILE") from error
-    except msgspec.DecodeError as error:
+    except documents.UNREADABLE as error:
         raise TraceError(f"{path}: no file of texts: {error}", hint="agentload trace import FORMAT PATH... --with-text -o FILE") from error
 
 
@@ -185,5 +186,5 @@ def read_fields(text: bytes, kind: type[T]) -> T | None:
     """Read a record, or return None where it is of another kind."""
     try:
         return msgspec.json.decode(text, type=kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except documents.UNREADABLE:
         return None

@@ -47,7 +47,7 @@ def _noise_floor(view: View) -> Iterable[Check]:
     floors = {each.workload: each.floor for each in view.decision.changes if each.metric == "turn_ms" and each.floor is not None}
     if floors:
         of_mix = floors.pop(None, None) or max(floors.values())
-        state: State = "ok" if of_mix <= view.policy.max_floor else "bad"
+        state: State = "ok" if of_mix <= view.policy.min_change else "unknown"
         across = " across machines" if any(control.across_machines for control in view.evidence.aa) else ""
         others = {name: told for name, floor in floors.items() if name and (told := _percents(floor)) != _percents(of_mix)}
         classes = ", ".join(f"{name} {told}" for name, told in others.items())

@@ -47,7 +47,7 @@ def _agents(view: View, arm: str) -> Cell:
     capacity = view.capacity(arm)
     if capacity is None or capacity.agents_per_gpu is None:
         return ABSENT
-    return Cell(text=say.spread(capacity.agents_per_gpu, say.whole), tone="strong" if arm == view.decision.choice.arm else "plain")
+    return Cell(text=say.spread(capacity.agents_per_gpu, say.carried), tone="strong" if arm == view.decision.choice.arm else "plain")
 
 
 def _pool(view: View, arm: str) -> Cell:

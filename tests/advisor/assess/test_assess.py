@@ -183,7 +183,7 @@ def test_break_even_comes_from_the_replay_where_no_sweep_was_made() -> None:
         ),
         priors=(Prior(what="break_even_tokens", arm="fp8", value=7010.0, unit="tokens", source="vLLM blog 2026-04-22"),),
     )
-    (found,) = lines.break_evens(evidence, (("chat", 1.0),))
+    (found,) = lines.break_evens(evidence, (("chat", 1.0),), Policy())
     assert found.shape == "bounded"
     assert found.low is not None
     assert found.high is not None

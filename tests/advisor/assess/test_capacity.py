@@ -17,31 +17,44 @@ def _step(agents: int, within: int, turns: int = 1000) -> CapacityPoint:
     return CapacityPoint(arm="bf16", agents=agents, turns=turns, within_slo=within, minutes=20.0, pool_filled=True)
 
 
-@pytest.mark.parametrize(
-    ("steps", "value", "low", "high"),
-    [
-        ((_step(8, 995), _step(16, 980), _step(24, 800)), 16, 16, 23),
-        ((_step(8, 995), _step(16, 955), _step(24, 800)), 16, 8, 23),  # 95.5 % of 1,000 is not surely 95 %
-        ((_step(8, 995), _step(16, 985)), 16, 16, None),
-        # So few turns prove nothing at four agents; what sixteen prove holds for four.
-        ((_step(4, 20, 20), _step(8, 40, 40), _step(16, 80, 80), _step(24, 60, 120)), 16, 16, 23),
-        ((_step(4, 20, 20), _step(8, 40, 40), _step(12, 0, 50)), 8, 0, 11),
-        # Preempted: the turns were within the service level, and the server in trouble.
-        ((_step(16, 995), replace(_step(24, 990), trouble="preempted"), _step(32, 990)), 16, 16, 23),
-        ((_step(16, 995), replace(_step(24, 0, 0), trouble="died")), 16, 16, 23),
-        ((_step(24, 600),), 0, 0, 23),
-    ],
-)
-def test_agents_per_gpu_lie_between_the_last_sure_step_and_the_first_surely_broken_one(
-    steps: tuple[CapacityPoint, ...], value: int, low: int, high: int | None
-) -> None:
-    found = capacity.agents_per_gpu(steps, share=0.95, gpus=1)
-    assert found is not None
-    assert (found.value, found.low, found.high) == (value, low, high)
+def test_agents_lie_between_the_trials_that_hold_and_those_that_do_not() -> None:
+    steps = [_step(8, 995), _step(12, 990), _step(16, 980), _step(16, 960), _step(20, 900), _step(24, 700), _step(24, 800)]
+    found = capacity.limits({"bf16": steps}, share=0.95)["bf16"]
+    assert 12 < found.low < found.value < 20
+    assert found.high is not None
+    assert found.value < found.high < 24
 
 
-def test_without_a_step_that_holds_or_surely_breaks_nothing_is_known() -> None:
-    assert capacity.agents_per_gpu((_step(8, 18, 20),), share=0.95, gpus=1) is None
+def test_a_draw_of_sessions_that_was_easy_is_one_trial_of_several() -> None:
+    # At 16 agents one draw holds and two do not: that one holds is no proof that 16 are carried.
+    steps = [_step(8, 995), _step(10, 990), _step(12, 985), _step(16, 980), _step(16, 800), _step(16, 850), _step(20, 600)]
+    found = capacity.limits({"bf16": steps}, share=0.95)["bf16"]
+    assert 10 < found.value < 16
+
+
+def test_trials_of_one_arm_say_how_steep_the_others_curve_is() -> None:
+    often = [_step(agents, within) for agents, within in ((14, 990), (15, 985), (16, 960), (16, 955), (17, 900), (18, 600), (19, 400))]
+    seldom = [_step(28, 990), _step(36, 600)]
+    alone = capacity.limits({"fp8": seldom}, share=0.95)["fp8"]
+    together = capacity.limits({"bf16": often, "fp8": seldom}, share=0.95)["fp8"]
+    assert alone.high is not None
+    assert together.high is not None
+    assert together.high / together.low < alone.high / alone.low
+
+
+@pytest.mark.parametrize("trouble", ["preempted", "died"])
+def test_a_server_in_trouble_carries_nothing_whatever_its_turns_say(trouble: str) -> None:
+    steps = [_step(8, 995), _step(16, 995), replace(_step(24, 990), trouble=trouble), replace(_step(32, 0, 0), trouble=trouble)]
+    found = capacity.limits({"bf16": steps}, share=0.95)["bf16"]
+    assert found.high is not None
+    assert found.high < 25
+
+
+def test_a_search_that_met_its_own_bound_is_open_there() -> None:
+    held = capacity.limits({"bf16": [_step(8, 995), _step(16, 985)]}, share=0.95)["bf16"]
+    assert (held.value, held.high, 8 < held.low <= 16) == (16, None, True)
+    broke = capacity.limits({"bf16": [_step(24, 600)]}, share=0.95)["bf16"]
+    assert (broke.value, broke.low, broke.high is not None and broke.high < 25) == (0, 0, True)
 
 
 def told(found: tuple[Capacity, ...]) -> list[tuple[str | None, float | None]]:
@@ -49,7 +62,7 @@ def told(found: tuple[Capacity, ...]) -> list[tuple[str | None, float | None]]:
 
 
 def test_agents_are_counted_by_the_gpus_of_their_own_arm() -> None:
-    evidence = bare(capacity=(_step(16, 995), _step(24, 0)))
+    evidence = bare(capacity=(_step(16, 995),))
     evidence = replace(
         evidence,
         deployment=replace(evidence.deployment, peak_agents=40),
@@ -65,4 +78,4 @@ def test_capacity_is_told_of_every_scope_that_was_searched() -> None:
     steps = (_step(8, 995), replace(_step(16, 995), workload="chat"), replace(_step(4, 600), workload="chat + code"))
     found = capacity.capacities(bare(workloads=workloads, capacity=steps), Policy())
     assert told(found) == [(None, 8), ("chat", 16), ("chat + code", 0)]
-    assert found[2].reason == "pool filled; no step held the service level, the smallest had 4 agents"
+    assert found[2].reason == "pool filled; no trial held the service level, the smallest had 4 agents"

@@ -78,7 +78,7 @@ def test_window_layers_ask_for_the_arm_that_skips_them() -> None:
 @pytest.mark.parametrize(("gain", "noise", "kind"), [(0.97, 0.001, "supports"), (0.997, 0.02, "informs")])
 def test_skipping_window_layers_is_supported_where_it_is_shown_to_beat_full_fp8(gain: float, noise: float, kind: str) -> None:
     rng = np.random.default_rng(4)
-    reference, full = simulated_calls(rng, pairs=12, effect=-0.03, noise=QUIET, swapped=False)
+    reference, full = simulated_calls(rng, pairs=12, effect=-0.03, noise=QUIET, swapped=False, restarts=12)
     skip = replace(full, turn_ms=full.turn_ms * gain * np.exp(rng.normal(0, noise, 12))[full.pair])
     arms = (BF16, FP8, replace(FP8, name="skip", skip_layers=("sliding_window",)))
     evidence = bare(model=replace(LLAMA, window_layers=12), arms=arms, observations=observed(reference, full))

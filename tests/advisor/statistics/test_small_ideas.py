@@ -4,11 +4,11 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from scipy import signal
+from scipy import signal, stats
 
 from advisor.gates import steady
-from advisor.statistics import accuracy, planning, quantiles, resampling
-from advisor.statistics.resampling import Spread
+from advisor.statistics import accuracy, planning, quantiles
+from advisor.statistics.spread import Spread
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
@@ -117,6 +117,21 @@ def test_no_scatter_needs_the_least_and_endless_scatter_is_capped() -> None:
     assert planning.units_needed(50.0, 0.03) == 100_000
 
 
-def test_the_noise_floor_is_the_far_end_of_the_control() -> None:
-    control = Spread(value=0.01, se=0.005, df=11, units=12, unit_name="block pairs")
-    assert resampling.noise_floor(control) == pytest.approx(0.0212, abs=2e-4)
+def test_the_first_look_costs_nothing_and_all_later_ones_together_half_a_percent() -> None:
+    assert planning.look_level(1, 0.05) == 0.025
+    later = [planning.look_level(look, 0.05) for look in range(2, 40)]
+    assert later == sorted(later, reverse=True)
+    assert later[0] == 0.0025
+    assert sum(later) == pytest.approx(0.005, rel=1e-6)
+    assert planning.look_level(3, 0.10) == 2 * planning.look_level(3, 0.05)
+
+
+def test_twelve_planned_looks_err_in_one_run_of_forty() -> None:
+    assert (planning.PLANNED_LOOKS, planning.planned_level(0.05), planning.planned_level(0.10)) == (12, 0.0037, 0.0074)
+    rng, runs, sizes = np.random.default_rng(7), 3000, np.array([6, 8, 10, 13, 17, 22, 28, 36, 46, 59, 76, 98])
+    values = rng.normal(-0.03, 0.032, (runs, sizes[-1]))  # at the margin itself
+    sums, squares = values.cumsum(axis=1)[:, sizes - 1], (values**2).cumsum(axis=1)[:, sizes - 1]
+    means = sums / sizes
+    error = np.sqrt((squares - sizes * means**2) / (sizes - 1) / sizes)
+    claimed = means + stats.t.isf(planning.planned_level(0.05), sizes - 1) * error < -0.03
+    assert 0.015 <= float(claimed.any(axis=1).mean()) <= 0.033

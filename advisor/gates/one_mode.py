@@ -1,0 +1,56 @@
+"""Starts of a server scatter; starts in two modes (a compile cache that was missed, another clock) are two servers, not one on average.
+
+A mode shows as a gap between starts that is larger than ten percent and than all scatter on either side of it. Which of both servers it is,
+a ratio does not tell; what each start told of itself does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from advisor.evidence import Evidence, Floats
+from advisor.policy import Policy
+from advisor.statistics import paired
+from advisor.statistics.starts import ENOUGH_STARTS, start_means
+from advisor.verdict import TIMES, Gate
+
+APART = 0.10  # public reports of equal starts: the body scatters by 0.5 to 1.5 %, modes lie 20 to 90 % apart (docs/statistics.md)
+LEAST = 3  # starts, of which two agree
+
+
+def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:  # noqa: ARG001  # every gate is asked alike
+    """Yield one gate an arm whose servers, or the reference's, were started three times or more."""
+    for arm in evidence.challengers:
+        for workload in evidence.workloads:
+            base, calls = evidence.calls(workload.name, evidence.reference), evidence.calls(workload.name, arm.name)
+            table = None if base is None or calls is None else paired.pair_table(base, calls, "turn_ms")
+            means = np.zeros(0) if table is None else start_means(paired.pairs_of(table))
+            if means.size < LEAST:
+                continue
+            gap, above = _gap(means)
+            gate = Gate(
+                name="one mode",
+                arm=arm.name,
+                workload=workload.name,
+                message=f"{means.size} pairs of starts",
+                observed=gap,
+                limit=APART,
+                unit="log ratio",
+                spoils=TIMES,
+            )
+            told = f", {above} of them {np.expm1(gap):.0%} above the others: find out what differs between these starts, and start again"
+            yield gate.judged(good=gap == 0, but=told)
+
+
+def _gap(means: Floats) -> tuple[float, int]:
+    """Return the gap between two modes (0: there is one), and how many starts lie above it."""
+    ordered = np.sort(means)
+    gaps = np.diff(ordered)
+    cuts = np.flatnonzero(gaps > APART)
+    ranges = [float(np.ptp(each)) for each in np.split(ordered, cuts + 1)]
+    most, least = max(ranges), 2 if means.size >= ENOUGH_STARTS else 1
+    found = [cut for cut in cuts if gaps[cut] > most and least <= cut + 1 <= means.size - least]
+    widest = max(found, key=lambda cut: float(gaps[cut]), default=None)
+    return (0.0, 0) if widest is None else (float(gaps[widest]), int(means.size - widest - 1))

@@ -1,0 +1,35 @@
+"""A claim that rests on what is assumed of starts: confirm it behind a canary, or start both servers for every pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor import words
+from advisor.case import Case
+from advisor.evidence import Arm
+from advisor.legs.speed import by_prior, restarts
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"speeds"})
+
+
+def check(case: Case, arm: Arm) -> Iterator[Finding]:
+    """Yield one finding a scope whose claim twice the assumed spread of starts would undo, or that has one start a side."""
+    for workload in case.scopes():
+        speed = case.speed(arm.name, workload)
+        if speed is None or not by_prior(case, speed):
+            continue
+        need = restarts(case, speed)
+        yield Finding(
+            kind="opposes",
+            workload=workload,
+            message=(
+                f"Turn time of {words.scope(workload)} on {arm.name} comes from {words.counted(speed.starts, 'start')} of each server, and "
+                f"what a start adds is {case.starts_told()}: {words.counted(need.pairs or 0, 'pair')} with a start each need none of it."
+            ),
+            estimates=(speed.change.relative,),
+            flips="another start of either server that differs by more",
+            next_step=need.step,
+            leg="validity",
+            need=need,
+        )

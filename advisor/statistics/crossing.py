@@ -1,0 +1,116 @@
+"""Find the load at which a share of the turns still holds the service level, from trials that are each a new draw of sessions.
+
+The share within falls from almost all to almost none over a narrow range of loads, and where it falls depends on which sessions a trial
+drew: ten trials of fifteen minutes put the limit of one server at 6 to 10 agents. So a trial's share is a logistic curve in the log of its
+load, moved by a draw of its own; slope and scatter are one for all arms, whose trials are regressed together on a grid. What is looked for
+is the load at which the *mean* share over draws crosses the level: what a long run sees. Above the level and below a half, a share says
+that the load is carried, or is not, and nothing of the slope: curves level out there for other reasons, such as prompts that hit no cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy import special, stats
+
+from advisor.evidence import Floats
+
+STEP: Final = 0.03  # of the log load; a fifth of what one trial is uncertain by
+BEYOND: Final = 1.5  # log load to both sides of what was tried that the limit may lie at
+SLOPES: Final = np.geomspace(3, 48, 7)[:, None, None]  # share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
+SCATTER: Final = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45])[:, None]
+USUAL: Final = 0.2  # log sd of where single trials of 15 minutes see the limit: 0.20 and 0.11 on two arms, ten simulated trials each
+FARTHEST: Final = 50  # steps that a draw moves a trial's curve by, at most: more than three of the largest scatter
+FLOOR: Final = 0.5
+TROUBLED: Final = 20  # turns that the trouble of a server counts for, whatever its turns say
+MARGINAL: Final = 16 * 3**0.5 / (15 * np.pi)  # a logistic averaged over normal shifts is one of a smaller slope (Zeger et al., 1988)
+LEVEL: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """One trial: its load, and how many of its turns were within the service level."""
+
+    load: float
+    turns: int
+    within: int
+
+    @classmethod
+    def of(cls, load: float, turns: int, within: int, trouble: str | None) -> Tried:
+        """Return a trial; a server in trouble of its own carries nothing, whatever its turns say."""
+        return cls(load=load, turns=turns, within=within) if trouble is None else cls(load=load, turns=max(turns, TROUBLED), within=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """The load that an arm carries, between the ends of its interval; no upper end where no trial broke, 0 where none held."""
+
+    low: float
+    value: float
+    high: float | None
+
+    def is_within(self, width: float) -> bool:
+        """Tell whether each end is at most a factor of 1 + *width* away, on the log scale."""
+        return self.low > 0 and self.high is not None and self.high <= self.low * (1 + width) ** 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """What the trials of all arms say together of the load at which *share* of the turns holds."""
+
+    trials: Mapping[str, Sequence[Tried]]
+    share: float
+    loads: Floats
+    """What the limit may be: by slope, scatter and where half of the turns hold."""
+    weights: Mapping[str, Floats]
+    """The posterior of each arm over them."""
+
+    def at(self, arm: str, probability: float) -> float:
+        """Return a quantile of the load that an arm carries."""
+        order = np.argsort(self.loads, axis=None)
+        reached = np.cumsum(self.weights[arm].ravel()[order])
+        found = min(int(np.searchsorted(reached, probability * reached[-1])), order.size - 1)
+        return float(self.loads.ravel()[order[found]])
+
+    def limit(self, arm: str) -> Limit:
+        """Return the load that an arm carries."""
+        held = [each.load for each in self.trials[arm] if each.within >= self.share * each.turns]
+        low, value, high = (self.at(arm, probability) for probability in ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2))
+        if not held:
+            return Limit(low=0.0, value=0.0, high=high)
+        if len(held) == len(self.trials[arm]):
+            return Limit(low=min(low, max(held)), value=max(held), high=None)
+        return Limit(low=low, value=value, high=high)
+
+
+def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing:
+    """Regress the share within on log load over the trials of all arms; each arm has one at least."""
+    ceiling = 1 - (1 - share) / 2
+    tried = np.log([each.load for own in trials.values() for each in own])
+    grid = np.arange(tried.min() - BEYOND, tried.max() + BEYOND, STEP)
+    reach = np.arange(-FARTHEST, FARTHEST + 1)
+    moves = np.exp(-0.5 * (STEP * reach / SCATTER) ** 2)
+    moves /= moves.sum(axis=1, keepdims=True)
+
+    def alone(trial: Tried) -> Floats:
+        """Return how likely a trial is where half of the turns hold at each place of the grid, by slope and scatter; 1 at its best."""
+        best = min(max(trial.within / trial.turns, FLOOR), ceiling)
+        shares = np.clip(special.expit(SLOPES[:, 0] * (grid - np.log(trial.load))), FLOOR, ceiling)
+        found = np.exp(trial.turns * (special.xlogy(best, shares / best) + special.xlogy(1 - best, (1 - shares) / (1 - best))))
+        around = np.lib.stride_tricks.sliding_window_view(np.pad(found, ((0, 0), (FARTHEST, FARTHEST)), mode="edge"), reach.size, axis=1)
+        return np.swapaxes(around @ moves.T, 1, 2)
+
+    likely = {arm: sum(np.log(alone(each) + 1e-12) for each in own) for arm, own in trials.items()}
+    evidence = {arm: special.logsumexp(found, axis=2, keepdims=True) for arm, found in likely.items()}
+    prior = stats.halfnorm.logpdf(SCATTER, scale=USUAL) + np.log(SCATTER)  # the grid is even in the log of the scatter
+    together = prior + sum(evidence.values())
+    joint = {arm: likely[arm] + together - evidence[arm] for arm in trials}
+    return Crossing(
+        trials=trials,
+        share=share,
+        loads=np.exp(grid - special.logit(share) * np.sqrt(1 / SLOPES**2 + (MARGINAL * SCATTER) ** 2)),
+        weights={arm: np.exp(found - special.logsumexp(found)) for arm, found in joint.items()},
+    )

@@ -1,0 +1,74 @@
+"""What is known of one figure: a value with Student's t, or a mixture of normals, and the tails that decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy import optimize, special
+
+from advisor.estimate import Estimate
+from advisor.evidence import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Hold the distribution of one statistic: its value, standard error and degrees of freedom, or the normals that it is mixed of."""
+
+    value: float
+    se: float
+    df: int
+    units: int
+    unit_name: str
+    normals: tuple[Floats, Floats, Floats] | None = field(default=None, compare=False)  # weight, centre and standard error of each
+
+    @classmethod
+    def mixed(cls, weight: Floats, centre: Floats, se: Floats, *, units: int, unit_name: str) -> Spread:
+        """Return a mixture of normals."""
+        weight = weight / weight.sum()
+        value = float(weight @ centre)
+        variance = float(weight @ (se**2 + (centre - value) ** 2))
+        return cls(value=value, se=variance**0.5, df=units - 1, units=units, unit_name=unit_name, normals=(weight, centre, se))
+
+    def shifted(self, by: float, se: float) -> Spread:
+        """Return the distribution with *by* taken off, which is known to *se*."""
+        normals = None if self.normals is None else (self.normals[0], self.normals[1] - by, np.hypot(self.normals[2], se))
+        return replace(self, value=self.value - by, se=float(np.hypot(self.se, se)), normals=normals)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the two-sided interval at *level*."""
+        if self.normals is None:
+            reach = float(special.stdtrit(self.df, 0.5 + level / 2)) * self.se
+            return self.value - reach, self.value + reach
+        return self._end(0.5 - level / 2), self._end(0.5 + level / 2)
+
+    def _end(self, share: float) -> float:
+        far = 12 * self.se + 1e-12
+        return float(optimize.brentq(lambda end: self.p_above(end) - share, self.value - far, self.value + far, xtol=1e-9))
+
+    def estimate(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
+        """Return the value with its interval at *level*."""
+        low, high = self.interval(level)
+        return Estimate(value=self.value, low=low, high=high, n=self.units, unit=unit, method=method, level=level)
+
+    def p_below(self, bound: float) -> float:
+        """Return the one-sided p-value of the claim that the truth lies below *bound*."""
+        return self._tail(bound, 1.0)
+
+    def p_above(self, bound: float) -> float:
+        """Return the one-sided p-value of the claim that the truth lies above *bound*."""
+        return self._tail(bound, -1.0)
+
+    def _tail(self, bound: float, side: float) -> float:
+        if self.normals is not None:
+            weight, centre, se = self.normals
+            return float(weight @ special.ndtr(side * (centre - bound) / se))
+        distance = side * (bound - self.value)
+        if self.se == 0:
+            return 0.0 if distance > 0 else 1.0
+        return float(special.stdtr(self.df, -distance / self.se))
+
+    def relative(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
+        """Return a log ratio as a relative change, arm / reference - 1."""
+        low, value, high = (float(np.expm1(each)) for each in (self.interval(level)[0], self.value, self.interval(level)[1]))
+        return Estimate(value=value, low=low, high=high, n=self.units, unit=unit, method=f"{method}, {self.unit_name}", level=level)

@@ -1,0 +1,163 @@
+"""Read files that people and other programs wrote: bounded, and what is wrong in one is an error that names the file and the line.
+
+YAML can say more than anybody means: lists within lists by the thousand, a mapping that holds itself, an alias that stands for a million
+others, numbers of five thousand digits or none at all. Each is refused where it stands, so whoever reads a document afterwards may walk
+it without a bound of its own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+import zstandard
+
+from agentload.errors import AgentloadError, TraceError
+
+MOST_BYTES: Final = 1 << 20
+"""Of a document; the largest that is meant has a few tens of kilobytes."""
+DEEPEST: Final = 100
+MOST_NODES: Final = 1 << 19
+"""Values of a document with its aliases written out: half a second to read, and no text of `MOST_BYTES` has more of its own."""
+LONGEST_LINE: Final = 1 << 28
+"""Bytes of one line; what is longer is no log line, and would not fit into memory many times over."""
+BUFFER: Final = 1 << 18
+UNREADABLE: Final = (ValueError, RecursionError)
+"""What decoding JSON raises: of a wrong form, not UTF-8, or nested without end."""
+QUOTE: Final = "quote values that hold ':' or '#'"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_GZIP: Final = b"\x1f\x8b"
+_MAX_WINDOW: Final = 1 << 27  # what `zstd --long` writes by default
+DAMAGED: Final = (zstandard.ZstdError, zlib.error, EOFError, gzip.BadGzipFile)
+"""What reading a compressed file raises."""
+_CONSTRUCTION: Final = (ValueError, TypeError, LookupError, AttributeError)  # of `!!int ""`, `2026-02-30`, five thousand digits
+_WHOLE: Final = 1 << 63
+
+
+def read(path: Path, *, raises: type[AgentloadError] = AgentloadError, missing: str | None = None, hint: str = QUOTE) -> Any:  # noqa: ANN401  # what YAML holds
+    """Return what a YAML file holds; raise an error of this kind, with the hint *missing* where there is no such file."""
+    return parsed(text(path, raises=raises, missing=missing, hint=hint), at=str(path), raises=raises, hint=hint)
+
+
+def text(path: Path, *, raises: type[AgentloadError] = AgentloadError, missing: str | None = None, hint: str | None = None) -> str:
+    """Return the text of a file, which may have `MOST_BYTES`."""
+    try:
+        with path.open("rb") as file:
+            found = file.read(MOST_BYTES + 1)
+    except FileNotFoundError as error:
+        raise raises(f"{path}: no such file", hint=missing or hint) from error
+    except OSError as error:
+        raise raises(f"{path}: {error.strerror}", hint=hint) from error
+    _check_size(len(found), str(path), raises, hint)
+    try:
+        return found.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = found.count(b"\n", 0, error.start) + 1
+        raise raises(f"{path}:{line}: not text: {error.reason} in UTF-8", hint=hint) from error
+
+
+def parsed(found: str, *, at: str, raises: type[AgentloadError] = AgentloadError, hint: str = QUOTE) -> Any:  # noqa: ANN401  # as above
+    """Return what a YAML text holds; *at* is where it came from."""
+    _check_size(len(found), at, raises, hint)
+    try:
+        loader = _Loader(found)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = "" if mark is None else f":{mark.line + 1}"
+        said = " ".join(filter(None, (error.context, error.problem)))
+        raise raises(f"{at}{line}: not YAML: {said[:300]}", hint=hint) from error
+    except yaml.YAMLError as error:  # a character that YAML does not allow
+        raise raises(f"{at}: not YAML: {str(error).splitlines()[0]}", hint=hint) from error
+
+
+def _check_size(size: int, at: str, raises: type[AgentloadError], hint: str | None) -> None:
+    if size > MOST_BYTES:
+        raise raises(f"{at}: larger than {MOST_BYTES >> 20} MiB", hint=hint)
+
+
+class _Loader(yaml.SafeLoader):
+    """A loader that counts what aliases stand for, and says where a value is that cannot be made."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._nodes = 0
+        self._sizes: dict[str, int | None] = {}
+        """Of what each anchor stands for; None: it is being read, and an alias inside would make it hold itself."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401  # PyYAML's own
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # as its stubs are
+        name, before = event.anchor, self._nodes
+        is_alias = self.check_event(yaml.AliasEvent)
+        size = self._sizes.get(name, 0) if is_alias else 1
+        if size is None:
+            raise yaml.composer.ComposerError(None, None, f"'{name}' holds itself", event.start_mark)
+        self._nodes += size
+        self._depth += 1
+        if self._depth > DEEPEST or self._nodes > MOST_NODES:
+            what = f"nested deeper than {DEEPEST}" if self._depth > DEEPEST else f"more than {MOST_NODES:,} values"
+            raise yaml.composer.ComposerError(None, None, what, event.start_mark)
+        if name and not is_alias:
+            self._sizes[name] = None
+        node = super().compose_node(parent, index)
+        if name and not is_alias:
+            self._sizes[name] = self._nodes - before
+        self._depth -= 1
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002  # as above
+        try:
+            made = super().construct_object(node, deep)
+        except _CONSTRUCTION as error:
+            raise yaml.constructor.ConstructorError(None, None, str(error)[:200], node.start_mark) from error
+        if isinstance(made, int) and abs(made) >= _WHOLE:
+            raise yaml.constructor.ConstructorError(None, None, "a whole number must fit into 64 bits", node.start_mark)
+        return made
+
+
+def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    """Open a file for reading its expanded bytes, whether it is plain, gzip or zstd; raise OSError likewise."""
+    file = path.open("rb")
+    magic = file.peek(4)[:4]
+    if magic.startswith(_ZSTD):
+        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).stream_reader(file, read_across_frames=True, closefd=True)
+        return io.BufferedReader(reader, BUFFER)
+    if magic.startswith(_GZIP):
+        file.close()
+        return gzip.GzipFile(path)
+    return file
+
+
+def chunks(path: Path) -> Iterator[bytes]:
+    """Yield the expanded bytes of a file; raise OSError or one of `DAMAGED` likewise."""
+    with opened(path) as file:
+        while chunk := file.read1(BUFFER):
+            yield chunk
+
+
+def lines(found: Iterable[bytes], *, at: str) -> Iterator[bytes]:
+    """Yield the lines of what comes in chunks, each with its newline if it has one; raise `TraceError` for one without end."""
+    held: list[bytes] = []  # the beginning of a line
+    size = number = 0
+    for chunk in found:
+        *whole, rest = chunk.split(b"\n")
+        size += len(whole[0] if whole else rest)
+        if size > LONGEST_LINE:
+            raise TraceError(f"{at}:{number + 1}: a line longer than {LONGEST_LINE >> 20} MiB", hint="is it a file of one record a line?")
+        if whole:
+            yield b"".join((*held, whole[0], b"\n"))
+            for line in whole[1:]:
+                yield line + b"\n"
+            number, held, size = number + len(whole), [], len(rest)
+        held.append(rest)
+    if last := b"".join(held):
+        yield last

@@ -1,0 +1,121 @@
+"""Measure what answers that mean ill cost: memory while so many of them are in flight, and how long one of them stops the loop.
+
+    python benchmarks/hostile.py [--sessions 64] [--tokens 256] [--modes line_without_end,…]
+
+The server of `tests/live/hostile.py` runs in a process of its own. Memory is the peak of what is resident beyond what was before the calls.
+A stop is processor time of the loop's thread between two of its turns, so that a busy machine is not taken for slow code.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentload.dispatch.call import Asked
+from agentload.live.target import Target
+from agentload.live.wire import Wire, WireRequest
+from agentload.model.commands import Limits
+
+ROOT = Path(__file__).parent.parent
+MOST_MB = 128
+MOST_MS = 50
+SECOND = 1_000_000_000
+
+
+@contextmanager
+def hostile_server() -> Iterator[tuple[int, list[str]]]:
+    """Run the server; give its port and its modes."""
+    command = [sys.executable, "-m", "tests.live.hostile"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = json.loads(process.stdout.readline())
+            yield said["port"], said["modes"]
+        finally:
+            process.kill()
+
+
+class Turns:
+    """Note the longest stretch of work between two turns of the loop."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._at_s = time.thread_time()
+        self._turn()
+
+    def _turn(self) -> None:
+        now_s = time.thread_time()
+        self.longest_s = max(self.longest_s, now_s - self._at_s)
+        self._at_s = now_s
+        self._handle = self._loop.call_soon(self._turn)
+
+    def stop(self) -> float:
+        """Return the longest in ms."""
+        self._handle.cancel()
+        return self.longest_s * 1e3
+
+
+def resident_mb(name: str) -> float:
+    """Return a size of this process: VmRSS now, VmHWM at its peak."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[name].split()[0]) / 1024
+
+
+async def calls(port: int, mode: str, *, sessions: int, tokens: int, seconds: float) -> tuple[Counter[str], float]:
+    """Make so many calls at once; return how they ended, and the longest stop of the loop."""
+    limits = Limits(first_ns=round(seconds * SECOND), idle_ns=round(seconds * SECOND), total_ns=round(seconds * SECOND))
+    async with Wire([Target(arm="a", url=f"http://127.0.0.1:{port}/{mode}/v1", ends_with_mark=True)]) as wire:
+        turns = Turns()
+        requests = [
+            WireRequest(
+                request_id=f"r{number}",
+                arm="a",
+                session=f"s{number}",
+                body=(b"{}",),
+                released_ns=time.monotonic_ns(),
+                limits=limits,
+                asked=Asked(tokens=tokens, wants_reply=True),
+            )
+            for number in range(sessions)
+        ]
+        ended = Counter(outcome.status for outcome in await asyncio.gather(*map(wire.call, requests)))
+        return ended, turns.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sessions", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=256, help="asked of each call")
+    parser.add_argument("--seconds", type=float, default=20, help="that a call may take")
+    parser.add_argument("--modes", default="", help="of the server, by commas; all by default")
+    options = parser.parse_args()
+    failed = []
+    with hostile_server() as (port, known):
+        print(f"| mode | ended | MB at {options.sessions} sessions | ms of one |\n| --- | --- | --- | --- |", flush=True)
+        for mode in options.modes.split(",") if options.modes else known:
+            _, stop_ms = asyncio.run(calls(port, mode, sessions=1, tokens=options.tokens, seconds=3))
+            gc.collect()
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is that of now
+            before_mb = resident_mb("VmRSS")
+            ended, _ = asyncio.run(calls(port, mode, sessions=options.sessions, tokens=options.tokens, seconds=options.seconds))
+            grown_mb = resident_mb("VmHWM") - before_mb
+            told = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
+            print(f"| {mode} | {told} | {grown_mb:,.0f} | {stop_ms:.0f} |", flush=True)
+            if grown_mb > MOST_MB or stop_ms > MOST_MS:
+                failed.append(mode)
+    print(f"more than {MOST_MB} MB or {MOST_MS} ms: {', '.join(failed) or 'none'}")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    os.nice(5)
+    main()

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from advisor.evidence import Floats
+from advisor.statistics import starts
+from advisor.statistics.spread import Spread
+from advisor.statistics.starts import Pairs
+
+SCALE = 0.0212  # 1.5 % an arm
+
+
+def _pairs(rng: np.random.Generator, *, n: int, k: int, pair: float = 0.02, start: float = 0.0) -> Pairs:
+    unit = np.arange(n) * k // n
+    values = rng.normal(0.0, start, k)[unit] + rng.normal(0.0, pair, n)
+    return Pairs(values=values, start=unit, other_start=unit)
+
+
+def _width(found: Spread) -> float:
+    low, high = found.interval()
+    return high - low
+
+
+def _brute(values: Floats, *, scale: float) -> tuple[float, float]:
+    """Integrate one start's posterior with no wander by hand: sigma and tau on a fine grid, normals of one start in closed form."""
+    sigma = np.geomspace(0.003, 0.15, 300)
+    tau = scale * np.linspace(0.002, 4, 300)
+    s, t = (each.ravel() for each in np.meshgrid(sigma, tau))
+    n, mean, rest = values.size, values.mean(), float(((values - values.mean()) ** 2).sum())
+    logs = -(n - 1) * np.log(s) - rest / (2 * s**2) - (t / scale) ** 2 / 2
+    weight = np.exp(logs - logs.max())
+    weight /= weight.sum()
+    se = np.sqrt(s**2 / n + t**2)
+    return float(mean), float(np.sqrt(weight @ se**2))
+
+
+@pytest.mark.parametrize("n", [4, 10, 30])
+def test_the_grid_is_the_integral_that_it_stands_for(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts, "WANDER", np.zeros(1))
+    monkeypatch.setattr(starts, "_WANDER_WEIGHT", np.ones(1))
+    pairs = _pairs(np.random.default_rng(n), n=n, k=1)
+    found = starts.spread(pairs, scale=SCALE)
+    value, se = _brute(pairs.values, scale=SCALE)
+    assert found.value == pytest.approx(value, abs=1e-6)
+    assert found.se == pytest.approx(se, rel=0.03)
+
+
+def test_without_starts_or_wander_a_grid_is_about_as_wide_as_students_t(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts, "WANDER", np.zeros(1))
+    monkeypatch.setattr(starts, "_WANDER_WEIGHT", np.ones(1))
+    values = np.random.default_rng(3).normal(-0.05, 0.02, 10)
+    alone = Pairs(values=values, start=np.zeros(10, dtype=np.int64), other_start=np.zeros(10, dtype=np.int64))
+    assert starts.spread(alone, scale=0.0).interval() == pytest.approx(
+        tuple(stats.ttest_1samp(values, 0).confidence_interval(0.95)), abs=0.001
+    )
+
+
+def test_more_pairs_of_one_start_never_narrow_below_what_the_start_may_add() -> None:
+    widths = [_width(starts.spread(_pairs(np.random.default_rng(1), n=n, k=1), scale=SCALE)) for n in (6, 24, 96)]
+    assert widths[0] > widths[1] > widths[2] > 2 * 1.96 * 0.8 * SCALE
+
+
+def test_eight_starts_are_judged_by_their_own_scatter_and_never_below_that_of_their_pairs() -> None:
+    rng = np.random.default_rng(4)
+    apart = starts.spread(_pairs(rng, n=24, k=8, start=0.05), scale=SCALE)
+    assert (apart.unit_name, apart.units, apart.df) == ("starts", 8, 7)
+    assert apart.interval() == starts.spread(_pairs(np.random.default_rng(4), n=24, k=8, start=0.05), scale=9.0).interval()  # no prior
+    alike = _pairs(rng, n=24, k=8)
+    unit = alike.units
+    flat = Pairs(values=alike.values - np.repeat(np.bincount(unit, weights=alike.values) / 3, 3), start=unit, other_start=unit)
+    assert starts.spread(flat, scale=SCALE).interval() == starts.inside(flat).interval()
+
+
+@pytest.mark.parametrize(("n", "k"), [(12, 3), (16, 4), (16, 8), (12, 12)])
+def test_an_interval_covers_whatever_the_starts_add(n: int, k: int) -> None:
+    rng = np.random.default_rng(5)
+    runs, covered = 200, 0
+    for _ in range(runs):
+        low, high = starts.spread(_pairs(rng, n=n, k=k, start=0.0245), scale=SCALE).interval()
+        covered += low <= 0.0 <= high
+    assert covered / runs >= 0.92
+
+
+def test_servers_started_apart_share_half_of_what_a_pair_of_starts_adds() -> None:
+    quiet = np.random.default_rng(6).normal(0.0, 0.004, 12)
+    once, halves = np.zeros(12, dtype=np.int64), np.arange(12) // 6
+    both, one, none = (
+        starts.spread(Pairs(values=quiet, start=left, other_start=right), scale=SCALE).se
+        for left, right in ((once, once), (once, halves), (halves, halves))
+    )
+    assert none < one < both
+    columns = starts._shared(Pairs(values=quiet, start=once, other_start=halves))
+    assert np.allclose(columns @ columns.T, 0.5 + 0.5 * (halves[:, None] == halves))
+
+
+def test_pairs_that_share_either_server_are_one_unit() -> None:
+    pairs = Pairs(values=np.zeros(5), start=np.array([0, 0, 1, 1, 2]), other_start=np.array([5, 6, 6, 7, 9]))
+    assert (pairs.starts, pairs.units.tolist()) == (2, [0, 0, 0, 0, 1])
+
+
+def test_a_control_across_starts_informs_the_width_and_never_the_value() -> None:
+    pairs = _pairs(np.random.default_rng(7), n=12, k=1)
+    alone, calm, wild = (starts.spread(pairs, scale=SCALE, draws=draws) for draws in ((), ((0.0, 0.002),) * 4, ((0.06, 0.002),) * 4))
+    assert _width(calm) < _width(alone) < _width(wild)
+    assert wild.value == pytest.approx(alone.value, abs=0.002)
+    (draw,) = starts.drawn(pairs)
+    assert draw == pytest.approx((pairs.values.mean(), pairs.values.std(ddof=1) / 12**0.5))
+
+
+def test_order_is_taken_out_on_the_grid_and_over_starts() -> None:
+    for k in (1, 12):
+        pairs = _pairs(np.random.default_rng(8), n=12, k=k)
+        order = np.where(np.arange(12) % 4 < 2, 1.0, -1.0)
+        shifted = Pairs(values=pairs.values + 0.2 * order, start=pairs.start, other_start=pairs.other_start, covariates=(order,))
+        plain = Pairs(values=pairs.values, start=pairs.start, other_start=pairs.other_start, covariates=(order,))
+        assert starts.spread(shifted, scale=SCALE).value == pytest.approx(starts.spread(plain, scale=SCALE).value, abs=0.01)
+        assert _width(starts.spread(shifted, scale=SCALE)) == pytest.approx(_width(starts.spread(plain, scale=SCALE)), rel=0.2)
+
+
+@pytest.mark.parametrize("pair", [0.0, 0.5])
+def test_pairs_without_scatter_and_pairs_beyond_the_grid_have_an_interval(pair: float) -> None:
+    found = starts.spread(_pairs(np.random.default_rng(9), n=6, k=1, pair=pair), scale=SCALE)
+    low, high = found.interval()
+    assert low < found.value < high
+    assert (high - low > 0.5) == (pair > 0.1)
+
+
+def test_the_tails_of_a_mixture_are_those_of_its_normals() -> None:
+    weight, centre, se = np.array([0.7, 0.3]), np.array([0.0, 0.01]), np.array([0.01, 0.04])
+    found = Spread.mixed(weight, centre, se, units=5, unit_name="block pairs")
+    low, high = found.interval()
+    assert found.p_below(high) == pytest.approx(0.025, abs=1e-6)
+    assert found.p_above(low) == pytest.approx(0.025, abs=1e-6)
+    draws = np.random.default_rng(10).normal(*np.stack([centre, se])[:, np.random.default_rng(11).choice(2, 400_000, p=weight)])
+    assert (low, high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.001)
+    moved = found.shifted(0.02, 0.03)
+    assert moved.value == pytest.approx(found.value - 0.02)
+    assert moved.se == pytest.approx(np.hypot(found.se, 0.03))
+
+
+def test_a_plan_separates_what_pairs_and_what_starts_scatter() -> None:
+    rng = np.random.default_rng(12)
+    found = [starts.scatter(_pairs(rng, n=48, k=12, start=0.04), scale=SCALE) for _ in range(40)]
+    assert np.mean([each.pair for each in found]) == pytest.approx(0.02, rel=0.1)
+    assert np.mean([each.start for each in found]) == pytest.approx(0.04, rel=0.1)
+    once = starts.scatter(_pairs(rng, n=48, k=1), scale=SCALE)
+    assert once.start == pytest.approx(SCALE)
+    each_pair = starts.scatter(_pairs(rng, n=48, k=48, start=0.03), scale=SCALE)
+    assert each_pair.start == 0.0
+    assert each_pair.pair == pytest.approx(0.036, rel=0.35)

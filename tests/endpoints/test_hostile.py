@@ -1,0 +1,148 @@
+"""What is asked of servers outside of timed calls: nothing secret leaves them, and no answer of theirs is more than an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+
+from agentload.ask.asker import Asker
+from agentload.ask.asker import Failed as NotAnswered
+from agentload.ask.plain import Plain
+from agentload.endpoints.counting import tokenizer
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import identify
+from agentload.endpoints.reach import reach
+from agentload.errors import AgentloadError, EndpointError
+from agentload.telemetry.watch import Source, Watch
+from tests.live.hostile import NESTED
+from tests.live.scripted import Peer, serving
+
+pytestmark = pytest.mark.loopback
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(autouse=True)
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "plainkeyword")
+    monkeypatch.setenv("TEAM_KEY", "tobeornottobe")
+
+
+def endpoint(url: str) -> Endpoint:
+    return Endpoint(name="a", url=url, key_env="KEY", header_env={"X-Team": "TEAM_KEY"})
+
+
+async def asks_who_it_is(there: Endpoint) -> None:
+    with suppress(AgentloadError):
+        await identify(there)
+
+
+async def counts(there: Endpoint) -> None:
+    with suppress(AgentloadError):
+        assert await tokenizer(there, "m") is None
+
+
+async def asks(there: Endpoint) -> None:
+    async with Asker(there, "m") as asker:
+        assert isinstance(await asker.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1"), NotAnswered)
+
+
+async def asks_for_a_stream(there: Endpoint) -> None:
+    async with Plain(there, "m") as plain:
+        assert isinstance(await plain.stream(HELLO, output_tokens=4), NotAnswered)
+
+
+async def watches(there: Endpoint) -> None:
+    watch = Watch({"a": Source(urls=tuple(there.metrics_urls), reach=reach(there))}, every_s=0.01)
+    task = asyncio.create_task(watch.run())
+    await asyncio.sleep(0.3)
+    assert not task.done()
+    task.cancel()
+    assert list(watch.rows(run_id="r", leg=1)) == []
+
+
+WAYS = [asks_who_it_is, counts, asks, asks_for_a_stream, watches]
+
+
+@pytest.mark.parametrize("status", [b"302", b"307", b"308"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_redirect_to_another_server_is_not_followed(way: Callable[[Endpoint], Awaitable[None]], status: bytes) -> None:
+    async def taken(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+    async with serving(taken) as thief:
+
+        async def elsewhere(peer: Peer) -> None:
+            there = thief.url.encode() + b"/taken"
+            await peer.send(b"HTTP/1.1 %b Elsewhere\r\nlocation: %b\r\ncontent-length: 0\r\n\r\n" % (status, there))
+
+        async with serving(elsewhere) as server:
+            await way(endpoint(server.url))
+            assert server.requests
+    assert thief.requests == []
+
+
+async def nested(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(NESTED), NESTED))
+
+
+async def endless(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+    for _ in range(4_000):
+        await peer.send(b"[" * 65_536)
+
+
+async def digits(peer: Peer) -> None:
+    body = b'{"data":[{"id":"m"}],"count":' + b"9" * 5_000 + b"}"
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+
+async def null(peer: Peer) -> None:
+    body = b'{"choices":[null],"usage":7,"data":[{"id":["m"]}]}'
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+
+async def no_message(peer: Peer) -> None:
+    body = b'{"choices":[{"message":null,"logprobs":{"content":[5]}}],"usage":"many"}'
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+
+async def bad_events(peer: Peer) -> None:
+    body = b'data: {"choices":[{"delta":null}],"usage":3}\n\ndata: ' + NESTED + b"\n\ndata: [DONE]\n\n"
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+
+@pytest.mark.parametrize("answer", [nested, digits, null, no_message, bad_events])
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_no_parser_can_read_is_no_answer_and_ends_nothing(
+    way: Callable[[Endpoint], Awaitable[None]], answer: Callable[[Peer], Awaitable[None]]
+) -> None:
+    async with serving(answer) as server:
+        await way(endpoint(server.url))
+        server.failures.clear()
+
+
+@pytest.mark.parametrize("way", [asks_who_it_is, watches])
+async def test_a_page_without_end_is_not_kept(way: Callable[[Endpoint], Awaitable[None]]) -> None:
+    async with serving(endless) as server:
+        await way(endpoint(server.url))
+        server.failures.clear()
+
+
+async def test_a_listing_that_is_nested_without_end_is_an_error_that_names_the_arm() -> None:
+    async with serving(nested) as server:
+        with pytest.raises(EndpointError, match=r"a: .*does not answer JSON"):
+            await identify(endpoint(server.url))
+
+
+@pytest.mark.parametrize("finish", ["error", "abort", "content_filter", "banana"])
+async def test_an_answer_that_did_not_end_well_is_no_answer_to_be_graded(finish: str) -> None:
+    async def cut(peer: Peer) -> None:
+        body = b'{"choices":[{"message":{"role":"assistant","content":"half"},"finish_reason":"%b"}]}' % finish.encode()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+
+    async with serving(cut) as server, Asker(endpoint(server.url), "m") as asker:
+        found = await asker.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1")
+    assert found == NotAnswered(error=f"the answer ended with the finish reason '{finish}'", http_status=200)

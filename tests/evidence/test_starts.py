@@ -1,0 +1,100 @@
+"""What starts of servers add, as a profile or the database's own runs say; how often a run was looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.evidence import StartHistory
+from agentload.builtin import find
+from agentload.emulator.profile import parse
+from agentload.evidence.plays import Play
+from agentload.evidence.starts import looks, of_history, of_profile
+from agentload.model.rows import CallRow, Row, RunRow
+from agentload.store import tables
+from agentload.study.kinds import Replay
+from agentload.study.parts import Virtual
+from tests.evidence.runs import S, arm, block, call, fingerprint, leg, run, stored
+
+
+def _past(name: str, *, starts: int, spread: float, seed: int, pairs_a_start: int = 2) -> list[object]:
+    """Return a run whose fp8 server was started so often, each start adding its own to what a call takes."""
+    rng = np.random.default_rng(seed)
+    rows: list[object] = [
+        replace(run(), kind="measured"),
+        leg(),
+        arm("bf16", 0),
+        arm("fp8", 1),
+        fingerprint("bf16", 0, process_start_s=1.0),
+    ]
+    for start in range(starts):
+        added, began = rng.normal(0.0, spread), start * 1000.0
+        rows.append(fingerprint("fp8", began, process_start_s=100.0 + start))
+        rows.append(fingerprint("bf16", began, process_start_s=5.0 + start))
+        for number in range(pairs_a_start):
+            pair, at = start * pairs_a_start + number, began + 1 + 400.0 * number
+            for name_of_arm, log, after in (("bf16", 0.0, 0.0), ("fp8", added, 200.0)):
+                took = 10.0 * float(np.exp(log + rng.normal(0.0, 0.002)))
+                rows += [block(name_of_arm, pair, at + after), _lasting(call(name_of_arm, pair, at + after + 1), took)]
+    return [replace(row, run_id=name) for row in rows]  # type: ignore[type-var]  # every row has a run
+
+
+def _lasting(row: Row, seconds: float) -> Row:
+    assert isinstance(row, CallRow)
+    return replace(row, done_ns=row.released_ns + round(seconds * S), request_id=f"{row.request_id}-{seconds}")
+
+
+def test_runs_that_started_their_servers_again_tell_what_a_start_adds(tmp_path: Path) -> None:
+    rows = [row for number in range(3) for row in _past(f"past-{number}", starts=8, spread=0.04, seed=number)]
+    with stored(tmp_path, rows) as connection:
+        (own,) = tables.rows(connection, RunRow, run_id="r1")
+        found = of_history(connection, own)
+    assert found is not None
+    assert found.source == "24 starts in 3 runs of this database"
+    assert found.spread == pytest.approx(0.04 / 2**0.5, rel=0.4)  # of one arm, where both are started
+
+
+def test_few_starts_tell_nothing_and_a_run_does_not_tell_of_itself(tmp_path: Path) -> None:
+    with stored(tmp_path, _past("past", starts=4, spread=0.04, seed=1)) as connection:
+        (own,) = tables.rows(connection, RunRow, run_id="r1")
+        assert of_history(connection, own) is None
+
+
+def test_emulated_servers_start_as_their_profile_has_it_and_as_noise_is_on() -> None:
+    name = "llama-3.1-8b-h100"
+    known = parse(find("profiles", name).read_text(encoding="utf-8"), name=name).arms[0]
+    study = Replay(traces=(), servers=Virtual(profile=name))
+    found = of_profile(study, known)
+    assert found == StartHistory(spread=known.noise.restart_sigma, source=f"as profile {known.profile} has it")
+    silent = of_profile(Replay(traces=(), servers=Virtual(profile=name, noise=False)), known)
+    assert silent is not None
+    assert silent.spread == 0.0
+    assert of_profile(study, None) is None
+
+
+def _play(leg_number: int, pair: int, **changed: object) -> Play:
+    made = Play(
+        number=0, leg=leg_number, arm="a", pair=pair, started_ns=0, drain_ns=None, ended_ns=1, start_s=0.0, restart=0, left_out=None,
+        is_void=False,
+    )  # fmt: skip
+    return replace(made, **changed)  # type: ignore[arg-type]  # a test names the field
+
+
+@pytest.mark.parametrize(
+    ("legs", "planned", "count"),
+    [
+        ([(1, 5)], 6, 1),
+        ([(1, 3), (2, 5)], 6, 1),  # stopped, and brought to what was planned
+        ([(1, 5), (2, 11)], 6, 2),
+        ([(1, 5), (2, 11), (3, 23)], 6, 3),
+        ([(1, 2), (2, 5)], 6, 1),  # machines exchanged half way
+        ([(1, 7)], None, 1),
+    ],
+)
+def test_a_look_is_a_part_that_went_beyond_what_had_been_planned(legs: list[tuple[int, int]], planned: int | None, count: int) -> None:
+    played = [_play(number, pair) for number, last in legs for pair in range(last + 1)]
+    assert looks(played, planned) == count
+    assert looks([*played, _play(9, 99, left_out="void")], planned) == count

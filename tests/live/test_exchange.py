@@ -1,0 +1,88 @@
+"""How much of an answer is parsed in one go, and how much answers in flight may hold."""
+
+import json
+
+import pytest
+
+from agentload.dispatch.call import Asked
+from agentload.live import exchange
+from agentload.live.channel import READ_BYTES
+from agentload.live.exchange import BEHIND_BYTES, Exchange, Memory, own_bytes
+from agentload.live.target import Target
+from agentload.live.wire import Wire, WireRequest
+from agentload.model.commands import Limits
+from tests.live.calls import MS, request
+from tests.live.hostile import DONE, body, event
+from tests.live.scripted import END, STREAM, Peer, good, serving, token
+
+pytestmark = pytest.mark.loopback
+
+
+async def test_no_more_of_an_answer_is_parsed_in_one_go_than_two_reads_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes: list[int] = []
+    step = Exchange.step
+
+    def noted(self: Exchange, limit: int) -> int:
+        waiting = list(self._reads)[:limit]
+        goes.append(sum(len(data) for _, data in waiting))
+        return step(self, limit)
+
+    monkeypatch.setattr(exchange.Exchange, "step", noted)
+
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await body(peer, event(json.loads('{"choices":[{}]}')) * 200_000 + DONE)
+        await peer.send(END)
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        await wire.call(request(limits=Limits(), tokens=1_000_000))
+    assert sum(goes) > 4 << 20
+    assert max(goes) <= BEHIND_BYTES + READ_BYTES
+
+
+def test_an_answer_has_a_share_of_its_own_by_the_tokens_that_were_asked() -> None:
+    assert own_bytes(None) == 256 << 10
+    assert own_bytes(1_000) == (256 << 10) + 512_000
+
+
+async def test_what_is_shared_is_whole_again_when_all_calls_are_over() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await body(peer, event(token("x" * 400_000)) + b"data: " + b"x" * 2_000_000)
+        if peer.number % 2:
+            peer.reset()
+        else:
+            await peer.hang()
+
+    limits = Limits(connect_ns=5_000 * MS, first_ns=5_000 * MS, idle_ns=300 * MS, total_ns=5_000 * MS)
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        outcomes = [await wire.call(request(number, limits=limits)) for number in range(3)]
+        assert wire._memory.left_bytes == Memory().left_bytes
+    assert {outcome.status for outcome in outcomes} <= {"reset", "idle_timeout"}
+
+
+async def test_a_call_within_its_own_share_is_ok_also_while_others_have_taken_all_that_is_shared() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await peer.events(*good(3))
+        await peer.send(END)
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        wire._memory.left_bytes = -1
+        outcome = await wire.call(request())
+    assert outcome.status == "ok"
+
+
+async def test_a_call_that_needs_more_than_is_left_is_unreadable() -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(STREAM)
+        await body(peer, event(token("x" * 400_000)))
+        await peer.hang()
+
+    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+        wire._memory.left_bytes = 100_000
+        outcome = await wire.call(
+            WireRequest(request_id="r", arm="a", session="s", body=(b"{}",), released_ns=wire.clock.now_ns(), asked=Asked(tokens=3))
+        )
+    assert outcome.status == "unreadable"
+    assert outcome.error == "the answer takes 1,562 kB, more than answers in flight may hold together"

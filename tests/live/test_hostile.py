@@ -1,0 +1,79 @@
+"""Whatever a server does, the run ends, the other arm loses nothing, and nothing is called ok that did not end well."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from agentload.dispatch.call import GOOD_ENDS
+from agentload.dispatch.dispatcher import PlayEnd
+from agentload.live.caller import Speech
+from agentload.live.runner import Runner
+from agentload.live.station import Job
+from agentload.live.target import Target
+from agentload.live.workers.pool import calling
+from agentload.model.commands import Limits, Settle
+from agentload.model.plan import Play, Round
+from agentload.model.rows import CallRow, Row
+from agentload.model.trace import Session, Turn
+from agentload.prompts.tokenizer import WORD_TOKENS
+from tests.dispatch.playing import one_block, said
+from tests.live.calls import MS
+from tests.live.hostile import MODES, TIMED_OUT
+from tests.live.scripted import Peer, serving
+
+pytestmark = pytest.mark.loopback
+PATIENT = Limits(connect_ns=20_000 * MS, first_ns=20_000 * MS, idle_ns=20_000 * MS, total_ns=30_000 * MS)
+HASTY = Limits(connect_ns=3_000 * MS, first_ns=1_000 * MS, idle_ns=500 * MS, total_ns=1_500 * MS)
+
+
+async def barrier(_: Settle, __: tuple[PlayEnd, ...]) -> tuple[tuple[int, str], ...]:
+    return ()
+
+
+async def rows_of(name: str) -> dict[str, list[CallRow]]:
+    """Play two sessions of two turns against a good server, and at the same time against a hostile one."""
+    talks = tuple(
+        Session(
+            session=session,
+            workload="chat",
+            start_s=0.0,
+            turns=tuple(Turn(add=(said("user", 4, f"{session}.{number}"),), output=3) for number in range(2)),
+        )
+        for session in "st"
+    )
+    plays = tuple(Play(block=0, arm=arm, pair=0, salt="salt") for arm in ("good", "hostile"))
+    limits = HASTY if MODES[name].ends & TIMED_OUT else PATIENT
+    plan = replace(one_block(talks, arms=("good", "hostile")), rounds=(Round(index=0, plays=plays),), limits=limits)
+    rows: list[Row] = []
+    async with serving(Peer.answer) as good, serving(MODES[name].answer) as hostile:
+        targets = [Target(arm="good", url=good.url, ends_with_mark=True), Target(arm="hostile", url=hostile.url, ends_with_mark=True)]
+        job = Job(
+            run_id="run",
+            leg=1,
+            seed=0,
+            targets=partial(tuple, targets),
+            speech={target.arm: Speech(model="m") for target in targets},
+            trace_seed=0,
+            block=64,
+            tokenizer=WORD_TOKENS,
+        )
+        async with asyncio.timeout(60), calling(job, rows.append) as caller:
+            await Runner(plan, caller, barrier, leg=1, write=rows.append, flush=lambda: None).play()
+        hostile.failures.clear()  # it was hung up on
+    return {arm: [row for row in rows if isinstance(row, CallRow) and row.arm == arm] for arm in ("good", "hostile")}
+
+
+@pytest.mark.parametrize("name", MODES)
+async def test_whatever_a_server_does_costs_its_own_calls_alone(name: str) -> None:
+    rows = await rows_of(name)
+    assert [row.status for row in rows["good"]] == ["ok"] * 4
+    mode, sent = MODES[name], [row for row in rows["hostile"] if row.status != "not_sent"]
+    assert len(rows["hostile"]) == 4
+    assert {row.status for row in sent} <= mode.ends, sent[0].error
+    assert sent
+    for row in sent:
+        assert (row.status != "ok") or (row.finish_reason in GOOD_ENDS and row.output_tokens == 3)
+        assert len(row.error or "") <= 300
+        assert mode.says in (row.error or "")
