@@ -17,8 +17,10 @@ from agentload.endpoints.read import Emulated
 from agentload.errors import InterruptError, UsageError
 from agentload.layout.cost import cost
 from agentload.layout.plan import of_study
+from agentload.layout.traces import Repeated
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.rows import AnswerRow, BlockRow, ProbeRow, RunRow
+from agentload.model.trace import Trace
 from agentload.report.advise import advise, keep
 from agentload.report.parts import Document
 from agentload.report.policy import Load as Peak
@@ -197,7 +199,7 @@ class Deciding:
         arms = self.arms
         match stage.criterion:
             case "speed":
-                trace, _ = read_traces(self.study.traces)
+                trace = self._wide(read_traces(self.study.traces)[0])
                 whole = cost(of_study(self._replay(stage.amount), trace, arms, run="", blocks=PAIRS[0]))
                 played = max((each.stage.amount for each in self._asked if each.stage.criterion == "speed"), default=0)
                 took = sum(each.minutes for each in self._asked if each.stage.criterion == "speed")
@@ -226,7 +228,7 @@ class Deciding:
         is_virtual = isinstance(self.study.servers, Virtual)
         match stage.criterion:
             case "speed" if is_virtual:
-                made = simulation(self._replay(stage.amount), replace(self.place, run=self.run), blocks=PAIRS[0])
+                made = simulation(self._replay(stage.amount), replace(self.place, run=self.run), blocks=PAIRS[0], laid=self._wide)
                 before = self._played_minutes()
                 foreground.simulate(made, self.audience)
                 return self._played_minutes() - before
@@ -250,7 +252,7 @@ class Deciding:
     def _play(self, pairs: int) -> None:
         is_begun = began(self.place.database, self.run) is not None
         place = replace(self.place, run=None if is_begun else self.run, resume=self.run if is_begun else None)
-        with prepared(self._replay(pairs), place, notice=self.audience.notice) as made:
+        with prepared(self._replay(pairs), place, notice=self.audience.notice, laid=self._wide) as made:
             ended = foreground.measure(made, place, self.audience)
         foreground.concluded(ended.run_id, place, self.audience, load_error=ended.load_error)
         if ended.was_stopped:
@@ -286,6 +288,12 @@ class Deciding:
             ended = [row.ended_ns or 0 for row in tables.rows(connection, BlockRow, run_id=self.run)]
         return max(ended, default=0) / 60e9
 
+    def _wide(self, trace: Trace, _: int = 0) -> Trace:
+        """Return a trace with sessions enough to keep as many going in every block as the load asks for: the same ones with new content."""
+        wanted = 2 * PAIRS[0] * (self._load.sessions or 0)
+        rounds = -(-wanted // max(1, sum(1 for _ in trace.sessions)))
+        return Trace(header=trace.header, sessions=Repeated(trace, rounds)) if rounds > 1 else trace
+
     def _laid(self) -> Load:
         """Return the load that pairs are played under: some sessions at once, users who answer soon, and no block longer than fits."""
         if self.place.resume is not None:
@@ -295,9 +303,7 @@ class Deciding:
                 return first.load
         load = self.study.load
         if (load.sessions, load.rate_per_s, load.speed) == (None, None, 1.0):
-            trace, _ = read_traces(self.study.traces)
-            count = sum(1 for _ in trace.sessions)
-            load = msgspec.structs.replace(load, sessions=min(SESSIONS, max(1, count // PAIRS[0])))
+            load = msgspec.structs.replace(load, sessions=SESSIONS)
         if not load.wait_cap_s and not load.wait_scale:
             load = msgspec.structs.replace(load, wait_cap_s={"user": USER_WAIT_S})
         if load.duration_s is None:

@@ -148,13 +148,19 @@ def launchable(endpoints: tuple[Endpoint, ...] | Emulated, *, option: str) -> tu
     return endpoints
 
 
-def simulation(study: Replay, place: Place, *, blocks: int | None = None) -> Prepared:
-    """Lay a replay out in virtual time; *blocks* says into how many the trace is cut, of a run that is given more pairs step by step."""
+def simulation(
+    study: Replay, place: Place, *, blocks: int | None = None, laid: Callable[[Trace, int], Trace] = lambda trace, _: trace
+) -> Prepared:
+    """Lay a replay out in virtual time; *blocks* says into how many the trace is cut, of a run that is given more pairs step by step.
+
+    *laid* may change the trace, told how many arms play it.
+    """
     assert isinstance(study.servers, Virtual), study.servers
     arms = arms_of(study.servers.profile, study.servers.arms)
     trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens)
     beyond = too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in arms))
     study = extended(study, traces=refs)
+    trace = laid(trace, len(arms))
     slowness = _machines(study, arms)
     name = place.run or simulated_id(study, arms, trace_hash=trace_hash(refs))
     load, fills = study.load.planned(), None
