@@ -37,6 +37,8 @@ FACTS: Final[Mapping[str, Literal["command", "place", "start", "note"]]] = {
     "max_concurrency": "start",
     "process_start_s": "start",
     # Said beside the rest; one option can be told in several words.
+    "compile_cache": "note",
+    "check_ms": "note",
     "arguments": "note",
     "warnings": "note",
 }

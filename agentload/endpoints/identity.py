@@ -112,6 +112,8 @@ class Identity:
     """The profile and arm that a stand-in plays; None: a real server, or one that does not tell."""
     gpus_unseen: str | None = None
     """Why the exporter that the arm names says nothing of its GPUs; None: it does, or none is named."""
+    check_ms: float | None = None
+    """What the last of the short requests took that a started server is primed with, alone on it."""
     gateway: str | None = None
     """What stands between us and the server, where its answers tell."""
 
@@ -141,6 +143,8 @@ class Identity:
             "attention_backend": config.get("attention_backend") or self.settings.get("attention_backend") or log.attention_backend,
             "flash_version": self.settings.get("flash_attention") or log.flash_version,
             "process_start_s": self.counters.get("process_start_s"),
+            "compile_cache": log.compile_cache,
+            "check_ms": self.check_ms,
             "replicas": self.replicas,
             "settings": {**_without_facts(log.settings), **self.settings},
             "gateway": self.gateway,

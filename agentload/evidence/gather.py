@@ -89,7 +89,11 @@ def gather(
     slowed = clocks.clocks(connection, run_id, loaded)
     where = machines.machines(arms, played)
     compared = tuple(
-        replace(described.described(each, profiles.get(each.arm)), machine=where.only.get(each.arm))
+        replace(
+            described.described(each, profiles.get(each.arm)),
+            machine=where.only.get(each.arm),
+            past_checks_ms=starts.checks_ms(connection, run.row, each),
+        )
         for each in arms
         if not is_control(each.arm)
     )

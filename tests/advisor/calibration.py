@@ -98,7 +98,9 @@ def planned(world: World, rng: np.random.Generator, *, each_pair: bool) -> tuple
     """Return the pairs that the tool plans for the true noise, and what the world itself adds to the arm."""
     found = []
     for _ in range(12):
-        table = paired.pair_table(*drawn(rng, world, pairs=40, starts=40 if each_pair else 1), "turn_ms")
+        # An effect that grows with load scatters by itself.
+        calls = drawn(rng, world, pairs=40, starts=40 if each_pair else 1, effect=log_of(2.0))
+        table = paired.pair_table(*calls, "turn_ms")
         assert table is not None
         found.append((starts.scatter(paired.pairs_of(table), scale=0.0).pair, float(table.value.mean())))
     scatter = math.sqrt(float(np.mean([sd**2 for sd, _ in found])))
