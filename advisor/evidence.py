@@ -91,6 +91,7 @@ class Arm:
     max_concurrency: float | None = None  # as the server reports it
     machine: str | None = None  # None when the arm moved between machines
     gpus: int | None = None  # of one replica; None: as many as the deployment's
+    twin: bool = False  # told apart from the reference by nothing that either says: a control, whatever it is called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from agentload.endpoints.endpoint import Endpoint, without_credentials
 from agentload.endpoints.facts import Facts, checks, is_same_configuration
 from agentload.endpoints.identity import Identity
 from agentload.errors import EndpointError
-from agentload.model.controls import copied, is_control
+from agentload.model.controls import SAME, copied, is_control
 from agentload.model.kv import NAMED
 
 SHARED: Final = ("version", "max_model_len", "gpu_memory_utilization")
@@ -35,7 +35,7 @@ class Agreement:
 
     def caveats(self) -> tuple[str, ...]:
         """Return everything as sentences."""
-        same = (f"{one} and {other} are the same configuration by all they say: this is an A/A test" for one, other in self.equal)
+        same = (f"{one} and {other} {SAME}" for one, other in self.equal)
         return (*self.mismatches, *self.unknown, *same, *self.apart, *self.unseen)
 
     def require(self) -> None:

@@ -300,3 +300,14 @@ def test_two_modes_stop_the_comparison_and_two_starts_show_none() -> None:
     assert (verdict.verdict, verdict.pays.state) == ("test further", "untested")
     assert verdict.pays.reason.startswith("one mode: 6 pairs of starts, 2 of them")
     assert list(one_mode.check(compared(effect=0.0, restarts=2), Policy())) == []
+
+
+def test_two_arms_that_nothing_tells_apart_are_a_control_and_never_a_verdict() -> None:
+    # 8 % slower and surely so: the machine's, or the start's, and no choice between two ways to serve.
+    evidence = compared(effect=0.08)
+    assert decide(evidence).server[0].verdict == "avoid"
+    twins = replace(evidence, arms=tuple(replace(arm, twin=arm.name != evidence.reference) for arm in evidence.arms))
+    decision = decide(twins)
+    (gate,) = (each for each in decision.gates if each.name == "identity" and each.status == "fail")
+    assert gate.message == "the same configuration as bf16 by all that both say: a control, and no choice"
+    assert {each.verdict for each in (*decision.server, *decision.classes)} == {"test further"}
