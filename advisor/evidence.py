@@ -94,6 +94,7 @@ class Arm:
     past_checks_ms: tuple[float, ...] = ()  # the same of other runs' starts with this model, version and cache
     compile_cache: tuple[str, ...] = ()  # of each start that told: hit, missed
     gpus: int | None = None  # of one replica; None: as many as the deployment's
+    twin: bool = False  # told apart from the reference by nothing that either says: a control, whatever it is called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,8 @@ COMMANDED: Final = tuple(name for name, of in FACTS.items() if of == "command")
 """Facts that an arm keeps on any machine."""
 LASTING: Final = tuple(name for name, of in FACTS.items() if of in {"command", "place"})
 """Facts that a server keeps from start to start: with another one it is another server."""
+VERIFIES: Final = frozenset({"version", "kv_cache_dtype", "attention_backend", "pool_tokens", "process_start_s"})
+"""Facts by any of which a server can be known again; a list of models is what any gateway repeats."""
 OF_A_START: Final = tuple(name for name, of in FACTS.items() if of == "start")
 """Facts that it keeps while it runs."""
 LONGEST: Final = 80

@@ -332,3 +332,14 @@ def test_a_start_that_is_off_the_others_or_the_history_stops_the_comparison(
 def test_two_starts_cannot_say_which_of_them_is_off() -> None:
     evidence = compared(effect=0.0, arms=(BF16, replace(FP8, checks_ms=(100.0, 140.0))), restarts=1)
     assert list(one_mode.check(evidence, Policy())) == []
+
+
+def test_two_arms_that_nothing_tells_apart_are_a_control_and_never_a_verdict() -> None:
+    # 8 % slower and surely so: the machine's, or the start's, and no choice between two ways to serve.
+    evidence = compared(effect=0.08)
+    assert decide(evidence).server[0].verdict == "avoid"
+    twins = replace(evidence, arms=tuple(replace(arm, twin=arm.name != evidence.reference) for arm in evidence.arms))
+    decision = decide(twins)
+    (gate,) = (each for each in decision.gates if each.name == "identity" and each.status == "fail")
+    assert gate.message == "the same configuration as bf16 by all that both say: a control, and no choice"
+    assert {each.verdict for each in (*decision.server, *decision.classes)} == {"test further"}
