@@ -276,6 +276,11 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint, missing: l
 
 def _remedy(error: BaseException, shown: str) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        match getattr(error.certificate_error, "verify_code", None):  # of OpenSSL's X509_verify_cert_error_string(3)
+            case 9 | 10:
+                return "renew it on the server; or is the clock of this machine wrong?"
+            case 62 | 64:
+                return "call the server by a name of its certificate"
         return "give the server's own authority with `ca_file` in the arms file"
     if isinstance(error, aiohttp.ClientSSLError):
         return f"does this port speak TLS? try {shown.replace('https://', 'http://')}"
