@@ -46,6 +46,9 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 HOPE = aiohttp.ClientTimeout(total=60)  # a server asks its drivers before it answers /server_info for the first time
 UNLISTED = frozenset({405, 500, 501})  # of servers that answer questions all the same; others mean a wrong URL, or a server that is down
+RENEW: Final = "renew it on the server; or is the clock of this machine wrong?"
+NAME: Final = "call the server by a name of its certificate"
+CERTIFICATE: Final[Mapping[int | None, str]] = {9: RENEW, 10: RENEW, 62: NAME, 64: NAME}  # by X509_STORE_CTX_get_error(3)
 BASE_URL = "is this the base URL of an OpenAI-compatible API, with its /v1?"
 
 
@@ -276,12 +279,8 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint, missing: l
 
 def _remedy(error: BaseException, shown: str) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        match getattr(error.certificate_error, "verify_code", None):  # of OpenSSL's X509_verify_cert_error_string(3)
-            case 9 | 10:
-                return "renew it on the server; or is the clock of this machine wrong?"
-            case 62 | 64:
-                return "call the server by a name of its certificate"
-        return "give the server's own authority with `ca_file` in the arms file"
+        code = getattr(error.certificate_error, "verify_code", None)
+        return CERTIFICATE.get(code, "give the server's own authority with `ca_file` in the arms file")
     if isinstance(error, aiohttp.ClientSSLError):
         return f"does this port speak TLS? try {shown.replace('https://', 'http://')}"
     is_cut = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) and not isinstance(
