@@ -146,3 +146,33 @@ async def test_an_answer_that_did_not_end_well_is_no_answer_to_be_graded(finish:
     async with serving(cut) as server, Asker(endpoint(server.url), "m") as asker:
         found = await asker.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1")
     assert found == NotAnswered(error=f"the answer ended with the finish reason '{finish}'", http_status=200)
+
+
+STATUSES = [
+    b"401 No",
+    b"403 No",
+    b"500 No",
+    b"404 No",
+    b"200 OK",
+    b"302 Away\r\nlocation: http://me:pwofours@127.0.0.1:9/?api_key=queryofours",
+]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+async def test_what_is_said_of_an_address_holds_neither_its_password_nor_its_query(status: bytes) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 %b\r\ncontent-length: 0\r\n\r\n" % status)
+
+    async with serving(answer) as server:
+        url = server.url.replace("127.0.0.1", "me:pwofours@127.0.0.1")
+        metrics = url.replace("/v1", "/metrics?api_key=queryofours")
+        for each in (Endpoint(name="a", url=url), Endpoint(name="a", url=url, model="m", metrics=(metrics,))):
+            try:
+                said = str(await identify(each))
+            except EndpointError as error:
+                said = f"{error.message} {error.hint}"
+            assert "pwofours" not in said
+            assert "queryofours" not in said
+    with pytest.raises(EndpointError) as refused:
+        await identify(Endpoint(name="a", url=url))
+    assert "pwofours" not in f"{refused.value.message} {refused.value.hint}"

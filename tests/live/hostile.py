@@ -373,6 +373,20 @@ async def a_second_answer_behind_the_first(peer: Peer) -> None:
     await raw(peer, event({"error": {"message": "for somebody else"}}))
 
 
+_waiting = 0
+
+
+@mode("ok")
+async def answers_when_nobody_else_comes(peer: Peer) -> None:
+    global _waiting  # noqa: PLW0603  # one server, one count
+    _waiting += 1
+    before = 0
+    while before != _waiting:
+        before = _waiting
+        await asyncio.sleep(0.5)
+    await peer.answer()
+
+
 # --- HTTP ---
 
 
