@@ -20,7 +20,7 @@ from agentload.endpoints.arguments import arguments
 from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
 from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
-from agentload.exposition.scrape import Scrape, joined, parse
+from agentload.exposition.scrape import DIGITS, Scrape, joined, parse
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import document_of, plain, text_of
@@ -122,7 +122,7 @@ class Identity:
     def cache_block(self) -> int | None:
         """Return the tokens of a block of the prefix cache, where the server says."""
         said = str(self.facts()["block_size"])
-        return int(said) if said.isdecimal() and int(said) > 0 else None
+        return int(said) if said.isdecimal() and len(said) < DIGITS and int(said) > 0 else None
 
     def facts(self) -> dict[str, object]:
         """Return what identifies the configuration, in the names that evidence reads."""
