@@ -212,7 +212,7 @@ async def a_million_token_ids(peer: Peer) -> None:
     await raw(peer, event(b'{"choices":[{"delta":{"content":"a"},"token_ids":[' + b"1," * 1_000_000 + b"1]}]}"), TOKENS, DONE)
 
 
-@mode("unreadable", "ok")
+@mode("unreadable", says="expected form")
 async def many_tool_calls(peer: Peer) -> None:
     pieces = b",".join(b'{"index":%d}' % index for index in range(150_000))
     await raw(peer, event(b'{"choices":[{"delta":{"tool_calls":[' + pieces + b"]}}]}"), TOKENS, DONE)
