@@ -151,7 +151,10 @@ def _plain(name: str, fact: object) -> object:
 def _is_near(one: object, other: object) -> bool:
     if one is None or other is None:
         return one is other
-    pools = sorted((float(str(one)), float(str(other))))
+    try:
+        pools = sorted((float(str(one)), float(str(other))))
+    except ValueError:  # a label may hold anything
+        return one == other
     return pools[1] - pools[0] <= SAME_POOL * pools[1]
 
 

@@ -65,6 +65,7 @@ INFO: Final = "vllm:cache_config_info"
 """A gauge of 1 an engine; its labels are the configuration."""
 EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
 """Labels that tell of one engine alone, …"""
+DIGITS: Final = 16  # more are no number of tokens
 TOGETHER: Final = ("num_gpu_blocks",)
 """… and of all engines of a server: vLLM adds them up when it starts."""
 
@@ -256,6 +257,6 @@ def _together(configs: Sequence[Mapping[str, str]], added: Sequence[str]) -> Map
 
 def _sum(texts: Sequence[str]) -> str | None:
     try:
-        return str(sum(int(text) if text.isdecimal() else float(text) for text in texts))
+        return str(sum(int(text) if text.isdecimal() and len(text) < DIGITS else float(text) for text in texts))
     except ValueError:  # None, of an older server
         return None
