@@ -14,7 +14,7 @@ export AGENTLOAD_VLLM
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-vllm demo-vllm calibration calibration-full bench traces size coverage mutants wheel clean
+.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-vllm demo-vllm calibration calibration-full bench traces size coverage fuzz kills soak mutants wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,15 @@ size: $(READY) ## print how large each room is, beside the limits (ARGS=--check,
 coverage: $(READY) ## run the tests and print the share of branches that they take in each room, in processes that they start too
 	-$(PYTEST) --numprocesses 2 --dist loadscope --cov --cov-report=
 	@$(BIN)/python -m tests.house.covered
+
+fuzz: $(READY) ## feed every reader with what nobody would write (MINUTES=10 in all, TARGETS='sse trace'); atheris guides it where it is installed
+	@nice $(BIN)/python -m tests.fuzz.fuzz --minutes $(or $(MINUTES),10) $(TARGETS)
+
+kills: $(READY) ## kill what measures and what loads at random moments, and count what is lost (N=100)
+	@$(BIN)/python -m tests.cli.kills --number $(or $(N),100)
+
+soak: $(READY) ## play beside servers that fail in every way, and one that does not, as fast as the machine allows (MINUTES=30)
+	@$(BIN)/python -m tests.cli.soak --minutes $(or $(MINUTES),30)
 
 mutants: $(READY) ## break one thing at a time in a room and see whether its tests notice (ROOM=dispatch N=60 SEED=0 TESTS=…)
 	@$(BIN)/python -m tests.house.mutants $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TESTS),--tests $(TESTS))

@@ -90,7 +90,11 @@ class Arm:
     expected_pool_tokens: float | None = None  # KV pool as the page formula gives it
     max_concurrency: float | None = None  # as the server reports it
     machine: str | None = None  # None when the arm moved between machines
+    checks_ms: tuple[float, ...] = ()  # what a short request took alone on the server, once for each start of this run
+    past_checks_ms: tuple[float, ...] = ()  # the same of other runs' starts with this model, version and cache
+    compile_cache: tuple[str, ...] = ()  # of each start that told: hit, missed
     gpus: int | None = None  # of one replica; None: as many as the deployment's
+    twin: bool = False  # told apart from the reference by nothing that either says: a control, whatever it is called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

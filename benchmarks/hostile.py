@@ -1,6 +1,7 @@
 """Measure what answers that mean ill cost: memory while so many of them are in flight, and how long one of them stops the loop.
 
     python benchmarks/hostile.py [--sessions 64] [--tokens 256] [--modes line_without_end,…]
+    python benchmarks/hostile.py --sockets 10000    # calls at once, to a server that answers when all are there (ulimit -n 20000)
 
 The server of `tests/live/hostile.py` runs in a process of its own. Memory is the peak of what is resident beyond what was before the calls.
 A stop is processor time of the loop's thread between two of its turns, so that a busy machine is not taken for slow code.
@@ -72,7 +73,12 @@ def resident_mb(name: str) -> float:
 
 async def calls(port: int, mode: str, *, sessions: int, tokens: int, seconds: float) -> tuple[Counter[str], float]:
     """Make so many calls at once; return how they ended, and the longest stop of the loop."""
-    limits = Limits(first_ns=round(seconds * SECOND), idle_ns=round(seconds * SECOND), total_ns=round(seconds * SECOND))
+    limits = Limits(
+        connect_ns=round(seconds * SECOND),
+        first_ns=round(seconds * SECOND),
+        idle_ns=round(seconds * SECOND),
+        total_ns=round(seconds * SECOND),
+    )
     async with Wire([Target(arm="a", url=f"http://127.0.0.1:{port}/{mode}/v1", ends_with_mark=True)]) as wire:
         turns = Turns()
         requests = [
@@ -91,13 +97,32 @@ async def calls(port: int, mode: str, *, sessions: int, tokens: int, seconds: fl
         return ended, turns.stop()
 
 
+def open_files() -> int:
+    """Count the descriptors of this process."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def sockets(count: int) -> int:
+    """Make so many calls at once, each on a connection of its own; tell whether all ended well and nothing was left open."""
+    with hostile_server() as (port, _):
+        began_s, before_mb, before = time.monotonic(), resident_mb("VmRSS"), open_files()
+        ended, stop_ms = asyncio.run(calls(port, "answers_when_nobody_else_comes", sessions=count, tokens=3, seconds=300))
+        left = open_files() - before
+        took_s, grown_mb = time.monotonic() - began_s, resident_mb("VmHWM") - before_mb
+    print(f"{dict(ended)} in {took_s:.0f} s, {grown_mb:,.0f} MB at the peak, {left} descriptors left open, longest stop {stop_ms:.0f} ms")
+    return int(ended["ok"] != count or left != 0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=256, help="asked of each call")
     parser.add_argument("--seconds", type=float, default=20, help="that a call may take")
     parser.add_argument("--modes", default="", help="of the server, by commas; all by default")
+    parser.add_argument("--sockets", type=int, help="call a server that means well, so often at once")
     options = parser.parse_args()
+    if options.sockets is not None:
+        sys.exit(sockets(options.sockets))
     failed = []
     with hostile_server() as (port, known):
         print(f"| mode | ended | MB at {options.sessions} sessions | ms of one |\n| --- | --- | --- | --- |", flush=True)

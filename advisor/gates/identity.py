@@ -15,7 +15,12 @@ NAME = "identity"
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     """Yield one gate an arm."""
     del policy  # a wrong dtype is wrong at every threshold
+    spoils: tuple[Spoiled, ...] = ("ttft", "itl", "turn", "hits", "accuracy", "capacity")
     for arm in evidence.arms:
+        if arm.twin:
+            said = f"the same configuration as {evidence.reference} by all that both say: a control, and no choice"
+            yield Gate(name=NAME, arm=arm.name, status="fail", message=said, spoils=spoils)
+            continue
         if arm.observed_dtype is None:
             yield Gate(name=NAME, arm=arm.name, message="the server's KV dtype was not read")
             continue
@@ -24,6 +29,5 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         good = wanted in (None, "auto") or canonical(str(wanted)) == canonical(arm.observed_dtype)
         # A server that nobody told keeps the 16 bits of its weights; where the checkpoint says otherwise, vLLM names that dtype.
         good = good or (arm.observed_dtype == "auto" and canonical(str(wanted)) in ("bfloat16", "float16"))
-        spoils: tuple[Spoiled, ...] = ("ttft", "itl", "turn", "hits", "accuracy", "capacity")
         found = Gate(name=NAME, arm=arm.name, message=f"KV dtype {arm.observed_dtype}", spoils=spoils)
         yield found.judged(good=good, but=f" where {wanted} was asked for")

@@ -10,18 +10,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.evidence import Evidence, Floats
+from advisor.evidence import Arm, Evidence, Floats
 from advisor.policy import Policy
 from advisor.statistics import paired
 from advisor.statistics.starts import ENOUGH_STARTS, start_means
 from advisor.verdict import TIMES, Gate
 
 APART = 0.10  # public reports of equal starts: the body scatters by 0.5 to 1.5 %, modes lie 20 to 90 % apart (docs/statistics.md)
+OFF = 0.20  # one short request scatters by some percent; the least mode that was reported is 20 %
 LEAST = 3  # starts, of which two agree
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:  # noqa: ARG001  # every gate is asked alike
-    """Yield one gate an arm whose servers, or the reference's, were started three times or more."""
+    """Yield one gate an arm that told of its starts, and one for each class whose servers were started three times or more."""
+    yield from (_alone(arm) for arm in evidence.arms if arm.checks_ms and len(arm.checks_ms + arm.past_checks_ms) >= LEAST)
     for arm in evidence.challengers:
         for workload in evidence.workloads:
             base, calls = evidence.calls(workload.name, evidence.reference), evidence.calls(workload.name, arm.name)
@@ -42,6 +44,19 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:  # noqa: ARG001
             )
             told = f", {above} of them {np.expm1(gap):.0%} above the others: find out what differs between these starts, and start again"
             yield gate.judged(good=gap == 0, but=told)
+
+
+def _alone(arm: Arm) -> Gate:
+    """Return whether a short request, alone on the server, took as long after each start, and as long as in other runs."""
+    here, past = np.log(arm.checks_ms), np.log(arm.past_checks_ms)
+    usual = float(np.median(np.concatenate([here, past])))
+    off = float(max(np.abs(here - usual)))
+    missed = arm.compile_cache.count("missed")
+    cache = f"; {missed} of {len(arm.compile_cache)} starts missed the compile cache" if 0 < missed < len(arm.compile_cache) else ""
+    counted = f"{here.size} start{'' if here.size == 1 else 's'}" + (f" and {past.size} of other runs" if past.size else "")
+    gate = Gate(name="one mode", arm=arm.name, message=f"{counted}", observed=off, limit=OFF, unit="log ratio", spoils=TIMES)
+    told = f": one answers a short request {np.expm1(off):.0%} off the others{cache}; find out why, and start again"
+    return gate.judged(good=off <= OFF, but=told)
 
 
 def _gap(means: Floats) -> tuple[float, int]:

@@ -43,7 +43,9 @@ def more_pairs(case: Case, speed: Speed) -> Need:
 
 def _pairs(case: Case, speed: Speed) -> Need | None:
     have, scatter, margin = speed.change.pairs, speed.scatter, math.log1p(case.policy.min_change)
-    level = min(LEVEL / FAMILY, look_level(case.evidence.looks + 1, case.policy.alpha))
+    level = LEVEL / FAMILY
+    if case.evidence.kind != "simulated":  # a simulation is made again, longer; a run is looked at once more
+        level = min(level, look_level(case.evidence.looks + 1, case.policy.alpha))
     # More pairs leave the error of their starts as it is: what is left of the margin has to do for them.
     room = margin**2 - (z_reach(level) * scatter.start) ** 2 / speed.starts
     if room <= 0:

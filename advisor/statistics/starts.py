@@ -75,10 +75,17 @@ def inside(pairs: Pairs) -> Spread:
     return _plain(pairs.values, np.stack([np.ones_like(pairs.values), *pairs.covariates], axis=1), "block pairs")
 
 
+def _evened(pairs: Pairs) -> Floats:
+    """Return the log ratios with what order and machine add taken out."""
+    design = np.stack([np.ones_like(pairs.values), *pairs.covariates], axis=1)
+    evened: Floats = pairs.values - design[:, 1:] @ np.linalg.lstsq(design, pairs.values, rcond=None)[0][1:]
+    return evened
+
+
 def start_means(pairs: Pairs) -> Floats:
-    """Return the mean log ratio of each start."""
+    """Return the mean log ratio of each start, order and machine taken out."""
     unit = pairs.units
-    means: Floats = np.bincount(unit, weights=pairs.values) / np.bincount(unit)
+    means: Floats = np.bincount(unit, weights=_evened(pairs)) / np.bincount(unit)
     return means
 
 
@@ -87,7 +94,7 @@ def drawn(pairs: Pairs) -> tuple[Draw, ...]:
     unit = pairs.units
     sizes, means = np.bincount(unit), start_means(pairs)
     left = max(1, pairs.values.size - sizes.size)
-    within = max(float(np.sum((pairs.values - means[unit]) ** 2)) / left, SCATTER[0] ** 2)
+    within = max(float(np.sum((_evened(pairs) - means[unit]) ** 2)) / left, SCATTER[0] ** 2)
     return tuple((float(mean), float(np.sqrt(within / size))) for mean, size in zip(means, sizes, strict=True))
 
 
@@ -102,13 +109,12 @@ class Scatter:
 def scatter(pairs: Pairs, *, scale: float, worth: int | None = None) -> Scatter:
     """Return how pairs scatter, and how starts do: as they did, with the prior worth the starts that are missing to enough, or *worth*."""
     unit, n = pairs.units, pairs.values.size
-    design = np.stack([np.ones(n), *pairs.covariates], axis=1)
-    values = pairs.values - design[:, 1:] @ np.linalg.lstsq(design, pairs.values, rcond=None)[0][1:]
+    values, fitted = _evened(pairs), 1 + len(pairs.covariates)
     sizes = np.bincount(unit)
     means = np.bincount(unit, weights=values) / sizes
     if sizes.size == n:  # each pair has starts of its own: what they add is part of how pairs scatter
-        return Scatter(pair=float(values.std(ddof=design.shape[1])), start=0.0)
-    within = float(np.sum((values - means[unit]) ** 2)) / max(1, n - sizes.size - design.shape[1] + 1)
+        return Scatter(pair=float(values.std(ddof=fitted)), start=0.0)
+    within = float(np.sum((values - means[unit]) ** 2)) / max(1, n - sizes.size - fitted + 1)
     between = max(0.0, float(np.var(means, ddof=1)) - within * float(np.mean(1 / sizes))) if sizes.size > 1 else 0.0
     prior = max(0, ENOUGH_STARTS - sizes.size) if worth is None else worth
     start = (prior * scale**2 + (sizes.size - 1) * between) / (prior + sizes.size - 1)

@@ -205,6 +205,9 @@ class CallMachine:
                 return "short", f"{tokens} tokens where {asked.tokens} were forced ({finish})"
             if finish == "length" and tokens < asked.tokens:
                 return "short", f"cut at {tokens} tokens, where up to {asked.tokens} were asked"
+            if tokens >= 1.5 * asked.tokens and asked.tokens >= len(parsed.stamps_ns) > 1:
+                said = f"usage says {tokens} tokens where {asked.tokens} were asked and {len(parsed.stamps_ns)} chunks came"
+                return "long", f"{said}: usage disagrees with the stream"
             if tokens > asked.tokens:
                 return "long", f"{tokens} tokens where {asked.tokens} were asked"
         if (wrong := garbage(parsed.text)) is not None:

@@ -16,6 +16,7 @@ MESSAGE_CHARS = 200
 LOOKED_AT: Final = 4096  # characters of a message: what is farther on is not shown, however much of what is before it is masked
 CODE_DIGITS: Final = 9
 WORD_CHARS: Final = 64
+KEY_CHARS: Final = 16  # fewer letters are no key
 BEGUN_CHARS = 3  # of a key that a cut left standing; fewer tell nothing
 QUOTED_CHARS = 32  # names of models and parameters are shorter, echoed prompts longer
 MOST_PATIENCE_S = 60  # a server that asks for more is not waited for so long: the load would be another one
@@ -58,7 +59,7 @@ def masked(message: str) -> str:
 
 def word(text: str) -> str:
     """Return what ought to be a short word of a server's, on one line."""
-    return masked(text)[:WORD_CHARS]
+    return text if len(text) < KEY_CHARS and text.replace("_", "").isalpha() else masked(text)[:WORD_CHARS]
 
 
 def without(text: str, secrets: Iterable[str]) -> str:

@@ -83,6 +83,7 @@ class Framing:
             else:
                 found += self._flush()
         if self.held_bytes > MOST_BYTES:
+            self._tail, self._payload, self._payload_bytes = bytearray(), [], 0
             raise OverlongError(f"an event of more than {MOST_BYTES >> 20} MB")
         return found
 

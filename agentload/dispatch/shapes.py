@@ -8,6 +8,7 @@ import msgspec
 
 LARGE: Final = 512 << 10
 MOST_PARTS: Final = 200_000  # of objects and lists: some 30 ms of decoding, and 30 MB
+MOST_CALLS: Final = 1_000  # of tools, in one event or answer: each is handled by itself
 WIDE: Final = 4 << 20  # one character beyond ASCII may make a text four times as large
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """Tokens, as many as the database can hold: more are no count."""
@@ -35,7 +36,7 @@ class Delta(msgspec.Struct, gc=False):
     reasoning: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
-    tool_calls: list[ToolPiece] | None = None
+    tool_calls: Annotated[list[ToolPiece], msgspec.Meta(max_length=MOST_CALLS)] | None = None
 
 
 class Choice(msgspec.Struct, gc=False):

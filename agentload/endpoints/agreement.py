@@ -11,7 +11,8 @@ from agentload.endpoints.endpoint import Endpoint, without_credentials
 from agentload.endpoints.facts import Facts, checks, is_same_configuration
 from agentload.endpoints.identity import Identity
 from agentload.errors import EndpointError
-from agentload.model.controls import is_control
+from agentload.model.controls import SAME, copied, is_control
+from agentload.model.kv import NAMED
 
 SHARED: Final = ("version", "max_model_len", "gpu_memory_utilization")
 """Facts that change latencies and pools whatever is compared."""
@@ -34,13 +35,15 @@ class Agreement:
 
     def caveats(self) -> tuple[str, ...]:
         """Return everything as sentences."""
-        same = (f"{one} and {other} are the same configuration by all they say: this is an A/A test" for one, other in self.equal)
+        same = (f"{one} and {other} {SAME}" for one, other in self.equal)
         return (*self.mismatches, *self.unknown, *same, *self.apart, *self.unseen)
 
     def require(self) -> None:
         """Raise EndpointError when a server is not what is expected."""
         if self.mismatches:
-            raise EndpointError("; ".join(self.mismatches), hint="mend the server or the arms file; --force measures it all the same")
+            raise EndpointError(
+                "; ".join(self.mismatches), hint="mend the server, the arm's name or the arms file; --force measures it all the same"
+            )
 
 
 def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity]) -> Agreement:
@@ -48,8 +51,9 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
     facts = {endpoint.name: identities[endpoint.name].facts() for endpoint in endpoints}
     own = [endpoint for endpoint in endpoints if not is_control(endpoint.name)]
     found = [(endpoint.name, check) for endpoint in endpoints for check in checks(endpoint.expect, facts[endpoint.name])]
+    called = [(endpoint.name, check) for endpoint in endpoints for check in checks(_by_name(endpoint), facts[endpoint.name])]
     return Agreement(
-        mismatches=tuple(f"{name}: {check}" for name, check in found if check.agrees is False),
+        mismatches=tuple(f"{name}: {check}" for name, check in (*found, *called) if check.agrees is False),
         unknown=tuple(f"{name}: {check}" for name, check in found if check.agrees is None),
         equal=tuple(
             (one.name, other.name) for one, other in combinations(own, 2) if _is_same(one, other, facts[one.name], facts[other.name])
@@ -57,6 +61,18 @@ def agreement(endpoints: Sequence[Endpoint], identities: Mapping[str, Identity])
         apart=tuple(_apart(own, facts)),
         unseen=tuple(caveat for endpoint in endpoints for caveat in _unseen(endpoint, identities[endpoint.name])),
     )
+
+
+def expectations(endpoint: Endpoint, facts: Facts) -> dict[str, object]:
+    """Return what an arm is held to: by its file, and by its name where the server says otherwise and is measured all the same."""
+    denied = any(check.agrees is False for check in checks(_by_name(endpoint), facts))
+    return {**endpoint.expect, **(_by_name(endpoint) if denied else {})}
+
+
+def _by_name(endpoint: Endpoint) -> dict[str, object]:
+    """Return what an arm is expected to be because of what it is called: one that is called fp8 is measured as FP8."""
+    dtype = NAMED.get(copied(endpoint.name))
+    return {} if dtype is None or "kv_cache_dtype" in endpoint.expect else {"kv_cache_dtype": dtype}
 
 
 def _is_same(one: Endpoint, other: Endpoint, facts: Facts, theirs: Facts) -> bool:

@@ -37,6 +37,8 @@ FACTS: Final[Mapping[str, Literal["command", "place", "start", "note"]]] = {
     "max_concurrency": "start",
     "process_start_s": "start",
     # Said beside the rest; one option can be told in several words.
+    "compile_cache": "note",
+    "check_ms": "note",
     "arguments": "note",
     "warnings": "note",
 }
@@ -44,6 +46,8 @@ COMMANDED: Final = tuple(name for name, of in FACTS.items() if of == "command")
 """Facts that an arm keeps on any machine."""
 LASTING: Final = tuple(name for name, of in FACTS.items() if of in {"command", "place"})
 """Facts that a server keeps from start to start: with another one it is another server."""
+VERIFIES: Final = frozenset({"version", "kv_cache_dtype", "attention_backend", "pool_tokens", "process_start_s"})
+"""Facts by any of which a server can be known again; a list of models is what any gateway repeats."""
 OF_A_START: Final = tuple(name for name, of in FACTS.items() if of == "start")
 """Facts that it keeps while it runs."""
 LONGEST: Final = 80
@@ -147,7 +151,10 @@ def _plain(name: str, fact: object) -> object:
 def _is_near(one: object, other: object) -> bool:
     if one is None or other is None:
         return one is other
-    pools = sorted((float(str(one)), float(str(other))))
+    try:
+        pools = sorted((float(str(one)), float(str(other))))
+    except ValueError:  # a label may hold anything
+        return one == other
     return pools[1] - pools[0] <= SAME_POOL * pools[1]
 
 

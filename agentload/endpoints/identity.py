@@ -20,7 +20,7 @@ from agentload.endpoints.arguments import arguments
 from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
 from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
-from agentload.exposition.scrape import Scrape, joined, parse
+from agentload.exposition.scrape import DIGITS, Scrape, joined, parse
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import document_of, plain, text_of
@@ -46,6 +46,9 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 HOPE = aiohttp.ClientTimeout(total=60)  # a server asks its drivers before it answers /server_info for the first time
 UNLISTED = frozenset({405, 500, 501})  # of servers that answer questions all the same; others mean a wrong URL, or a server that is down
+RENEW: Final = "renew it on the server; or is the clock of this machine wrong?"
+NAME: Final = "call the server by a name of its certificate"
+CERTIFICATE: Final[Mapping[int | None, str]] = {9: RENEW, 10: RENEW, 62: NAME, 64: NAME}  # by X509_STORE_CTX_get_error(3)
 BASE_URL = "is this the base URL of an OpenAI-compatible API, with its /v1?"
 
 
@@ -112,6 +115,8 @@ class Identity:
     """The profile and arm that a stand-in plays; None: a real server, or one that does not tell."""
     gpus_unseen: str | None = None
     """Why the exporter that the arm names says nothing of its GPUs; None: it does, or none is named."""
+    check_ms: float | None = None
+    """What the last of the short requests took that a started server is primed with, alone on it."""
     gateway: str | None = None
     """What stands between us and the server, where its answers tell."""
 
@@ -119,7 +124,7 @@ class Identity:
     def cache_block(self) -> int | None:
         """Return the tokens of a block of the prefix cache, where the server says."""
         said = str(self.facts()["block_size"])
-        return int(said) if said.isdecimal() and int(said) > 0 else None
+        return int(said) if said.isdecimal() and len(said) < DIGITS and int(said) > 0 else None
 
     def facts(self) -> dict[str, object]:
         """Return what identifies the configuration, in the names that evidence reads."""
@@ -141,6 +146,8 @@ class Identity:
             "attention_backend": config.get("attention_backend") or self.settings.get("attention_backend") or log.attention_backend,
             "flash_version": self.settings.get("flash_attention") or log.flash_version,
             "process_start_s": self.counters.get("process_start_s"),
+            "compile_cache": log.compile_cache,
+            "check_ms": self.check_ms,
             "replicas": self.replicas,
             "settings": {**_without_facts(log.settings), **self.settings},
             "gateway": self.gateway,
@@ -276,7 +283,8 @@ async def _models(session: aiohttp.ClientSession, endpoint: Endpoint, missing: l
 
 def _remedy(error: BaseException, shown: str) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return "give the server's own authority with `ca_file` in the arms file"
+        code = getattr(error.certificate_error, "verify_code", None)
+        return CERTIFICATE.get(code, "give the server's own authority with `ca_file` in the arms file")
     if isinstance(error, aiohttp.ClientSSLError):
         return f"does this port speak TLS? try {shown.replace('https://', 'http://')}"
     is_cut = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) and not isinstance(

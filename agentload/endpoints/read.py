@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, get_args
 
@@ -33,6 +34,7 @@ KNOWN: Final = (frozenset(each.name for each in fields(Endpoint)) - {"name", "pr
 EXCLUSIVE: Final = (("key_env", "key_command"), ("proxy", "proxy_env"))
 EXAMPLE = "--endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1"
 EMULATED = "emulated:"
+_TELLS_APART: Final = ("url", "launch", "model", "aliases", "extra_body", "headers", "header_env")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +251,9 @@ def read(
         profile, _, arm = text.removeprefix(EMULATED).partition("/")
         return Emulated(profile=profile, arms=tuple(filter(None, arm.split("+"))))
     if is_arms_file(text):
-        return read_file(Path(text), model=model, key_env=key_env, tokenizer=tokenizer)
+        return _apart(read_file(Path(text), model=model, key_env=key_env, tokenizer=tokenizer))
     endpoints = tuple(_inline(part.strip(), position) for position, part in enumerate(text.split(",")))
-    return tuple(replace(endpoint, model=model, key_env=key_env, tokenizer=tokenizer) for endpoint in _unique(endpoints))
+    return _apart(tuple(replace(endpoint, model=model, key_env=key_env, tokenizer=tokenizer) for endpoint in _unique(endpoints)))
 
 
 def is_arms_file(text: str) -> bool:
@@ -273,6 +275,15 @@ def _check_name(name: str, where: str) -> None:
     """Refuse, before anything is measured, a name that no file and no `PROFILE/ARM` could have in it."""
     if not _NAME.fullmatch(name):
         raise EndpointError(f"{where}: an arm cannot be called {name[:60]!r}", hint="a name has 1 to 60 characters, and no '/'")
+
+
+def _apart(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    """Return the endpoints. Raises EndpointError for two that are one server: each would find in the cache what the other left."""
+    for one, other in combinations(endpoints, 2):
+        if all(getattr(one, name) == getattr(other, name) for name in _TELLS_APART):
+            said = f"{one.name} and {other.name} are one server: {one.shown_url}"
+            raise EndpointError(said, hint=f"--aa {one.name} plays a server twice; else give each arm its own URL, model or extra_body")
+    return endpoints
 
 
 def _unique(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:

@@ -46,6 +46,8 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         expected_pool_tokens=_expected_pool(profile, values.count(facts.get("engines")) or 1),
         max_concurrency=values.number(facts.get("max_concurrency")),
         machine=server.machine,
+        checks_ms=tuple(found for each in server.starts if (found := values.number(each.get("check_ms"))) is not None),
+        compile_cache=tuple(state for each in server.starts if (state := values.text(each.get("compile_cache"))) is not None),
         gpus=server.gpu_count,
     )
 

@@ -32,7 +32,7 @@ from agentload.evidence import (
 from agentload.evidence.capacity import capacity
 from agentload.evidence.controls import controls
 from agentload.evidence.isolation import isolation
-from agentload.model.controls import is_control
+from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
 from agentload.model.rows import RunRow
 from agentload.store import tables
@@ -89,7 +89,12 @@ def gather(
     slowed = clocks.clocks(connection, run_id, loaded)
     where = machines.machines(arms, played)
     compared = tuple(
-        replace(described.described(each, profiles.get(each.arm)), machine=where.only.get(each.arm))
+        replace(
+            described.described(each, profiles.get(each.arm)),
+            machine=where.only.get(each.arm),
+            past_checks_ms=starts.checks_ms(connection, run.row, each),
+            twin=_is_twin(each.arm, first, run.caveats, profiles),
+        )
         for each in arms
         if not is_control(each.arm)
     )
@@ -125,6 +130,16 @@ def gather(
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
         notes=(*run.caveats, *unfilled, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),
     )
+
+
+def _is_twin(arm: str, reference: str, caveats: tuple[str, ...], profiles: Mapping[str, ArmProfile]) -> bool:
+    """Tell whether an arm is the reference under another name: as the run found when it met the servers, or by the profiles they follow."""
+    mine, theirs = profiles.get(arm), profiles.get(reference)
+    if arm == reference:
+        return False
+    if mine is not None and theirs is not None and replace(mine, name=theirs.name) == theirs:
+        return True
+    return any(f"{one} and {other} {SAME}" in caveats for one, other in ((arm, reference), (reference, arm)))
 
 
 def _with_gpus(figures: Telemetry, watts: float | None, found: clocks.Clocks | None) -> Telemetry:

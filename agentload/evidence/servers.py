@@ -9,6 +9,7 @@ Keys of `arms.expected`: kv_cache_dtype, skip_layers, prefix_caching, backend, v
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -40,6 +41,8 @@ class Server:
     expected: Mapping[str, Any]
     facts: Mapping[str, Any]
     """Its latest fingerprint; a server that changed in between made its blocks void."""
+    starts: tuple[Mapping[str, Any], ...] = ()
+    """The last that each of its processes told."""
     gpu: str | None = None
     gpus: int | None = None
     usd_per_gpu_hour: float | None = None
@@ -95,7 +98,11 @@ class Server:
 
 def servers(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Server, ...]:
     """Read the arms of a run in their order."""
-    facts = {row.arm: row.facts for row in tables.rows(connection, FingerprintRow, run_id=run_id)}
+    told: dict[str, dict[object, dict[str, Any]]] = defaultdict(dict)
+    for each in tables.rows(connection, FingerprintRow, run_id=run_id):
+        said = json.loads(each.facts)
+        told[each.arm].pop(said.get("process_start_s"), None)  # what comes last stands last
+        told[each.arm][said.get("process_start_s")] = said
     return tuple(
         Server(
             arm=row.arm,
@@ -103,7 +110,8 @@ def servers(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Server,
             machine=row.machine,
             profile=row.profile,
             expected=json.loads(row.expected or "{}"),
-            facts=json.loads(facts.get(row.arm, "{}")),
+            facts=next(reversed(told[row.arm].values()), {}),
+            starts=tuple(told[row.arm].values()),
             gpu=row.gpu,
             gpus=row.gpus,
             usd_per_gpu_hour=row.usd_per_gpu_hour,

@@ -15,10 +15,12 @@ import numpy as np
 
 from advisor.evidence import StartHistory
 from advisor.statistics.starts import ENOUGH_STARTS, Pairs, scatter
+from agentload.endpoints.facts import changed
 from agentload.evidence import plays
+from agentload.evidence.servers import Server
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import RunRow
-from agentload.store.runs import restarted
+from agentload.store.runs import restarted, starts
 from agentload.study.kinds import Study
 
 LATEST: Final = 20  # runs: what servers were like years ago says little of a start today
@@ -46,6 +48,12 @@ def of_history(connection: duckdb.DuckDBPyConnection, run: RunRow) -> StartHisto
     variance = sum((starts - 1) * spread**2 for starts, spread in known) / freedom / 2  # a ratio has a start on each side
     counted = f"{sum(starts for starts, _ in known)} starts in {len(names)} runs of this database"
     return StartHistory(spread=math.sqrt(variance), source=counted)
+
+
+def checks_ms(connection: duckdb.DuckDBPyConnection, run: RunRow, server: Server) -> tuple[float, ...]:
+    """Return what a short request took after the starts of equal servers in other runs."""
+    before = starts(connection, model=run.model, but=run.run_id, latest=LATEST)
+    return tuple(float(said["check_ms"]) for said in before if not changed(said, server.facts))
 
 
 def _of_run(connection: duckdb.DuckDBPyConnection, run_id: str) -> Sequence[tuple[int, float]]:

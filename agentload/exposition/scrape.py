@@ -61,10 +61,13 @@ LEVELS: Final = SHARES | {"running", "waiting", "pool_tokens", "process_start_s"
 """What goes up and down; all else is counted from the start."""
 SAMPLED: Final = ("computed_tokens", "ttft_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "decode_s")
 """Histograms whose sums and counts are samples: means follow, and no quantiles, for vLLM's first bucket of a token ends at 10 ms."""
+LARGEST: Final = 1e300
+"""What is larger, infinite or no number is no measurement."""
 INFO: Final = "vllm:cache_config_info"
 """A gauge of 1 an engine; its labels are the configuration."""
 EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
 """Labels that tell of one engine alone, …"""
+DIGITS: Final = 16  # more are no number of tokens
 TOGETHER: Final = ("num_gpu_blocks",)
 """… and of all engines of a server: vLLM adds them up when it starts."""
 
@@ -185,7 +188,7 @@ def parse(text: str) -> Scrape:
     for sample in samples(text):
         if sample.name == INFO:
             engines[sample.labels.get("engine", "")] = sample.labels
-        elif not math.isfinite(sample.value):
+        elif not abs(sample.value) <= LARGEST:
             continue
         elif (bound := _bound(sample)) is not None:
             buckets = upto.setdefault(sample.name.removesuffix("_bucket"), {})
@@ -256,6 +259,6 @@ def _together(configs: Sequence[Mapping[str, str]], added: Sequence[str]) -> Map
 
 def _sum(texts: Sequence[str]) -> str | None:
     try:
-        return str(sum(int(text) if text.isdecimal() else float(text) for text in texts))
+        return str(sum(int(text) if text.isdecimal() and len(text) < DIGITS else float(text) for text in texts))
     except ValueError:  # None, of an older server
         return None

@@ -157,7 +157,11 @@ class Conversion:
     def __iter__(self) -> Iterator[Session]:
         self._notes, self._source, self._tally = Notes(self.tolerance), Reuse(self.block), Tally(Reuse(self.block))
         intake = Intake(files=self.files, notes=self._notes, identity=Identity(self.key), source=self._source, texts=self.texts)
-        return self._tally.count(_playable(session, self._notes) for session in self.importer.sessions(intake, **self.options))
+        found = self._tally.count(_playable(session, self._notes) for session in self.importer.sessions(intake, **self.options))
+        try:
+            yield from found
+        except OverflowError as error:
+            raise TraceError(f"{self.files[0]}: a number in the source is too large: {error}", hint="is it of this format?") from error
 
 
 def _playable(session: Session, notes: Notes) -> Session:

@@ -127,7 +127,7 @@ def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, R
 def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, Record]]:
     """Pass lines on, and count those of an unknown type."""
     for place, record in found:
-        if record.get("type") not in _SILENT | _SPOKEN:
+        if str(record.get("type")) not in _SILENT | _SPOKEN:
             intake.notes.meet(place, "a line of an unknown type")
         yield place, record
 

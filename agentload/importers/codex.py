@@ -90,7 +90,7 @@ class _Rollout:
         """Read a file."""
         for place, record in records(path, Record, self.intake.notes):
             payload = record.get("payload")
-            if not isinstance(payload, dict) or record.get("type") not in _KINDS:
+            if not isinstance(payload, dict) or str(record.get("type")) not in _KINDS:
                 self.intake.notes.meet(place, "a line of an unknown type")
                 continue
             at_s = fields.seconds(record.get("timestamp"))
@@ -110,7 +110,7 @@ class _Rollout:
         yield from self._close(Usage())
 
     def _item(self, item: Record, place: str, at_s: float | None) -> Iterator[Entry]:
-        kind = item.get("type")
+        kind = str(item.get("type"))
         if kind in _SILENT:
             return
         if kind in _CALLS or kind == "reasoning" or (kind == "message" and item.get("role") == "assistant"):

@@ -58,8 +58,6 @@ def plan(
     if swap:
         check_swap(arms, machines, pairs=pairs, began=blocks or pairs, design=design)
     parts = cut(trace.sessions, 1 if whole else blocks or pairs)
-    if load is not None and isinstance(load.arrivals, ClosedLoop):
-        _check_reached(parts, load.arrivals.sessions)
     orders = balanced_orders(arms, pairs, seeded(seed, "order"))
     rounds: list[tuple[Play, ...]] = []
     for changes, own in enumerate(stays(pairs, blocks or pairs) if swap else (range(pairs),)):
@@ -134,6 +132,8 @@ def of_study(
                 whole=study.capacity is not None,
                 blocks=blocks,
             )
+    if isinstance(study, Replay) and isinstance(made.load.arrivals, ClosedLoop):
+        _check_reached(made.blocks, made.load.arrivals.sessions)
     return with_starts(made, study.servers.restarts) if isinstance(study.servers, Live) and study.servers.launch else made
 
 

@@ -63,6 +63,7 @@ class Channel:
         self._unsent: list[memoryview] = []
         self._heard_ns = 0
         self._written = 0
+        self._begun_ns = 0
         self._left_ns: int | None = None
         self._stamped_bytes = -1
         self._stamped_ns = 0
@@ -80,18 +81,13 @@ class Channel:
         if wall_ns is None:
             self.unstamped_reads += 1 if data else 0
             return now_ns, data
-        at_ns = wall_ns - self._clock.offset_ns
-        if not self._heard_ns <= at_ns <= now_ns:
-            # Bytes from the future, or older than those before them: the wall clock was stepped since its offset was measured.
-            self._clock.sample()
-            at_ns = max(self._heard_ns, min(wall_ns - self._clock.offset_ns, now_ns))
-        self._heard_ns = at_ns
-        return at_ns, data
+        self._heard_ns = self._clock.between(self._heard_ns, wall_ns, now_ns)
+        return self._heard_ns, data
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Send all parts, as fast as the kernel takes them."""
         self._unsent += [memoryview(part) for part in parts if part]
-        self._left_ns = None
+        self._begun_ns, self._left_ns = self._clock.now_ns(), None
         self._flush()
 
     def sent_ns(self) -> int | None:
@@ -154,4 +150,4 @@ class Channel:
         with contextlib.suppress(OSError):
             for offset, wall_ns in sent_ns(self._sock):
                 self._stamped_bytes = (offset + 1) % _OFFSETS
-                self._stamped_ns = wall_ns - self._clock.offset_ns
+                self._stamped_ns = self._clock.between(self._begun_ns, wall_ns, self._clock.now_ns())

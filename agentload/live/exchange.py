@@ -167,6 +167,8 @@ class Exchange:
                 self._fail("unreadable", _why(error))
                 return count
             if answer.is_whole:
+                if not self._is_within():
+                    break
                 self._read_out(at_ns)
                 return count
         if not reads:
@@ -176,8 +178,11 @@ class Exchange:
         if self._is_within():
             self._tell()
         else:
+            why = f"the answer takes {self.held_bytes >> 10:,} kB, more than answers in flight may hold together"
             reads.clear()
-            self._fail("unreadable", f"the answer takes {self.held_bytes >> 10:,} kB, more than answers in flight may hold together")
+            answer.transcript = None  # at once: others wait for what it took
+            self.release()
+            self._fail("unreadable", why)
         return count
 
     def _is_within(self) -> bool:

@@ -22,9 +22,7 @@ class Transcript:
     """Read a body by what the answer's head says of it."""
 
     def __init__(self, status: int, *, content_type: str, encoding: str = "identity") -> None:
-        self._what = (
-            f"of type '{word(content_type)}'" if encoding == "identity" else f"encoded as '{word(encoding)}', which was not asked for"
-        )
+        self._type, self._encoding = content_type, encoding
         self._form = _form(status, content_type) if encoding == "identity" else "other"
         self._stream = StreamParser()
         self._body = bytearray()
@@ -67,7 +65,9 @@ class Transcript:
             case "fault":
                 return Parsed(fault=body_fault(self._body)) if self._body else Parsed()
             case "other":
-                return Parsed(unreadable=f"the answer is {self._what}")
+                if self._encoding == "identity":
+                    return Parsed(unreadable=f"the answer is of type '{word(self._type)}'")
+                return Parsed(unreadable=f"the answer is encoded as '{word(self._encoding)}', which was not asked for")
 
 
 def _form(status: int, content_type: str) -> Form:

@@ -135,6 +135,15 @@ class Clock:
         elif width_ns < self.width_ns:
             self.offset_ns, self.width_ns = offset_ns, width_ns
 
+    def between(self, before_ns: int, wall_ns: int, now_ns: int) -> int:
+        """Return a stamp on the monotonic axis: of something that happened after *before_ns*, which is over now."""
+        at_ns = wall_ns - self.offset_ns
+        if before_ns <= at_ns <= now_ns:
+            return at_ns
+        # From the future, or older than what came before it: the wall clock was stepped since its offset was measured.
+        self.sample()
+        return max(before_ns, min(wall_ns - self.offset_ns, now_ns))
+
     def _measured(self) -> tuple[int, int]:
         best: tuple[int, int] | None = None
         for _ in range(TRIES):

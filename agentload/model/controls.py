@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _SUFFIX: Final = "@aa"
+SAME: Final = "are the same configuration by all they say: this is an A/A test"
+"""What a run says of two arms that nothing tells apart, behind their names."""
 
 
 def control_of(arm: str) -> str:

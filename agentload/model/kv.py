@@ -118,6 +118,11 @@ RECIPES: Final = (
         "Put in the backend of the fp8 server's log.",
     ),
 )
+NAMED: Final[Mapping[str, str]] = {
+    **{each.dtype: each.flag for each in FORMATS.values() if each.dtype != "auto"},
+    **{each.arm: FORMATS[each.dtype].flag for each in RECIPES},
+}
+"""What `--kv-cache-dtype` an arm has by its name alone."""
 USUAL: Final = tuple(recipe for recipe in RECIPES if recipe.is_usual)
 LABELS: Final[Mapping[str, str]] = {
     **{each.dtype: each.label for each in FORMATS.values() if each.label is not None},

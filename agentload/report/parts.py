@@ -30,6 +30,8 @@ class Served:
     """Short hash of the identity it reported."""
     steady: bool | None = None
     """The identity was the same before and after the run; None when it was read once or never."""
+    is_opaque: bool = False
+    """It told nothing by which it could be known again, such as one behind a gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

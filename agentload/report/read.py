@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import duckdb
 
-from agentload.endpoints.facts import LASTING, Facts, changed, told
+from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changed, told
 from agentload.exposition.scrape import Scrape
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, RunRow
 from agentload.report import format as say
@@ -89,8 +89,9 @@ def _servers(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Served, .
 def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
     lasting = {name: value for name, value in told(said[0]).items() if name in LASTING} if said else {}
     digest = hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()[:12] if said else None
-    steady = not any(changed(said[0], each) for each in said[1:]) if len(said) > 1 else None
-    return Served(arm=arm.arm, url=arm.url, machine=machine, profile=arm.profile, fingerprint=digest, steady=steady)
+    is_opaque = bool(said) and not told(said[0]).keys() & VERIFIES
+    steady = not any(changed(said[0], each) for each in said[1:]) if len(said) > 1 and not is_opaque else None
+    return Served(arm=arm.arm, url=arm.url, machine=machine, profile=arm.profile, fingerprint=digest, steady=steady, is_opaque=is_opaque)
 
 
 def _timelines(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Timeline, ...]:

@@ -7,6 +7,7 @@ noticed at once, and may be waited for.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,8 @@ CUT = "stopped before its end"
 DEAD_AFTER: Final = 5  # failures in a row without any answer between them; one alone may be a full accept queue
 SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeout"})
 WAIT_S: Final = 2.0
+IN_A_ROW: Final = 3
+"""Pairs that are invalid for one reason, one after the other: the next would be, too."""
 LOOKS = 10
 LOOK_S = 0.2  # a server's counters settle within this many looks after its last answer
 
@@ -47,6 +50,8 @@ class Barrier:
     on_dead: OnDead
     lost: Callable[[str], None]
     """Is told once of an arm that has stopped answering."""
+    given_up: Callable[[str], None]
+    """Is told why every pair is invalid, once that is certain."""
     pair_done: Callable[[int], Awaitable[None]]
     is_stopping: Callable[[], bool]
     notice: Callable[[str], None]
@@ -61,6 +66,8 @@ class Barrier:
     _present: tuple[str, ...] = field(init=False)
     _is_relayed: bool = field(init=False, default=False)
     _played: Counter[int] = field(init=False, default_factory=Counter)
+    _invalid: list[str] = field(init=False, default_factory=list)
+    """Why pairs were invalid since the last that was not, without the numbers in it."""
     _tally: Tally = field(init=False, default_factory=Tally)
     _between: Between = field(init=False, default_factory=Between)
 
@@ -115,7 +122,12 @@ class Barrier:
         for pair in {end.play.pair for end in ends}:
             if pair in void:
                 self._played[pair] = 0
+                self._invalid.append(re.sub(r"\d+", "#", void[pair]))
+                is_hopeless = len(self._invalid) >= IN_A_ROW and len(set(self._invalid[-IN_A_ROW:])) == 1
+                if is_hopeless and settle.next_round is not None:
+                    self.given_up(void[pair])
             elif self._played[pair] == self.pair_size and all(end.is_whole for end in ends):
+                self._invalid.clear()
                 await self.pair_done(pair)
         return tuple(sorted(void.items()))
 

@@ -39,6 +39,7 @@ def remembered(now: Identity, known: Identity) -> Identity:
         settings=now.settings or known.settings,
         log=StartUp(**{each.name: getattr(now.log, each.name) or getattr(known.log, each.name) for each in fields(StartUp)}),
         gateway=now.gateway or known.gateway,
+        check_ms=now.check_ms or known.check_ms,
         emulated=now.emulated or known.emulated,
     )
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from agentload.endpoints.facts import COMMANDED, LASTING
 from agentload.endpoints.identity import Identity
-from agentload.errors import LaunchError
+from agentload.errors import EndpointError, LaunchError
 from agentload.layout.cost import too_long
 from agentload.live.health import Health
 from agentload.live.runner import Listener, Runner
@@ -21,7 +21,7 @@ from agentload.model.commands import Open
 from agentload.model.controls import copied
 from agentload.model.plan import Plan
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.run.barrier import Barrier
+from agentload.run.barrier import IN_A_ROW, Barrier
 from agentload.run.part import Part as Opened
 from agentload.run.part import Work, loaded, looked_at, part
 from agentload.run.past import Past, check_resumed, needless, past
@@ -83,6 +83,7 @@ class Leg:
         self._task: asyncio.Task[object] | None = None
         self._stops = 0
         self._died: list[str] = []
+        self._hopeless: str | None = None
 
     def stop(self) -> None:
         """Let what is in flight come to its end; when asked a second time, cancel it. Before the first call, cancel `play`."""
@@ -120,6 +121,10 @@ class Leg:
             opened.row = replace(opened.row, health=json.dumps(asdict(health)), status="stopped" if self._stops else "done")
         was_stopped = bool(self._stops)
         error = await self._load(patience_s=WRITER_PATIENCE_S)
+        if self._hopeless is not None:
+            raise EndpointError(
+                f"{IN_A_ROW} pairs in a row were invalid, for one reason: {self._hopeless}", hint=f"fix that, then: {playing.goes_on}"
+            )
         return Played(run_id=plan.run, health=health, was_stopped=was_stopped, died=tuple(self._died), load_error=error)
 
     def _takes(self, identities: Mapping[str, Identity]) -> None:
@@ -149,6 +154,7 @@ class Leg:
             write=writer.append,
             samples=lambda: watch.rows(run_id=plan.run, leg=leg),
             lost=self._lost,
+            given_up=self._given_up,
             on_dead=playing.means.on_dead,
             pair_done=pair_done,
             is_stopping=lambda: self._stops > 0,
@@ -199,6 +205,11 @@ class Leg:
             health = await self._runner.play()
             watching.cancel()
         return health
+
+    def _given_up(self, why: str) -> None:
+        if self._hopeless is None and not self._stops:
+            self._hopeless = why
+            self.stop()
 
     def _lost(self, arm: str) -> None:
         assert self._runner is not None

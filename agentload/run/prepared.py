@@ -246,7 +246,7 @@ def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, .
         [endpoint.name for endpoint in served],
         run=place.name,
         load=load,
-        machines=beginnings(served) if study.swap or study.design == "parallel" else (),
+        machines=beginnings(served) if study.swap or study.design == "parallel" or _are_apart(found, servers) else (),
         blocks=first.pairs if isinstance(first, Replay) else None,
     )
     expected = cost(made)
@@ -261,6 +261,11 @@ def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, .
         notes=Notes(calls=expected.calls_by_arm, fill_minutes={} if fills is None else dict(fills.minutes)),
     )
     return Prepared(playing=playing, cost=expected, fills=fills, beyond=beyond)
+
+
+def _are_apart(arms: tuple[Endpoint, ...], servers: Live) -> bool:
+    """Tell whether each arm has a server of its own all the time: then a difference may be that of their GPUs. A stand-in has none."""
+    return not servers.launch and len({arm.url for arm in arms}) > 1 and all(arm.profile is None for arm in arms)
 
 
 def _sweep(study: Sweep, place: Place, served: tuple[Endpoint, ...], *, is_dry: bool, notice: Notice) -> Prepared:

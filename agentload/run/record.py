@@ -15,6 +15,7 @@ import msgspec
 
 from agentload import __version__
 from agentload.dispatch.stretches import stretches, where
+from agentload.endpoints.agreement import expectations
 from agentload.endpoints.endpoint import Endpoint, without_credentials
 from agentload.endpoints.identity import Identity
 from agentload.endpoints.weights import config_file
@@ -119,7 +120,7 @@ def arm_row(run_id: str, position: int, endpoint: Endpoint, model: str, identity
         model=model,
         machine=endpoint.machine,
         profile=endpoint.profile or identity.emulated,
-        expected=json.dumps(dict(endpoint.expect), sort_keys=True) if endpoint.expect else None,
+        expected=json.dumps(expected, sort_keys=True) if (expected := expectations(endpoint, identity.facts())) else None,
         gpu=endpoint.gpu,
         gpus=endpoint.gpus,
         usd_per_gpu_hour=endpoint.price_per_hour,

@@ -82,9 +82,11 @@ class Relay:
         )
         running = await asyncio.shield(self._server)
         logged = replace(endpoint, log=str(running.log))
-        if (why := await prime(logged)) is not None:
-            self.notice(unprimed(arm, why))
-        identity = dated(await identify(logged), began_s)
+        primed_in = await prime(logged)
+        if isinstance(primed_in, str):
+            self.notice(unprimed(arm, primed_in))
+        check_ms = None if isinstance(primed_in, str) else primed_in
+        identity = replace(dated(await identify(logged), began_s), check_ms=check_ms)
         self.notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
         if not self.is_forced:
             agreement([endpoint], {arm: identity}).require()
@@ -124,19 +126,21 @@ REFUSED: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENT
 REMEDY: Final = "; is it a field that this server refuses? `force_lengths: false` and `counting: usage` in the arms file"
 
 
-async def prime(endpoint: Endpoint) -> str | None:
-    """Ask one server; return why it did not answer, None where it did. Raises EndpointError where it cannot be asked."""
+async def prime(endpoint: Endpoint) -> str | float:
+    """Ask one server; return what the last request took, ms, or why one was not answered. Raises EndpointError where it cannot be asked."""
     model = served_model(endpoint, await identify(endpoint))
     renderer = Renderer(seed=0, tokenizer=WORD_TOKENS)
-    why = None
+    why, took_ms = None, 0.0
     async with Plain(endpoint, model) as plain:
         for number, tokens in enumerate(PRIMED):
             context = (Segment(role="user", tokens=tokens, key=f"prime{number}"),)
             messages = json.loads(renderer.render(context, salt=f"prime {number}").messages)
+            began = time.monotonic()
             answer = await plain.stream(messages, output_tokens=PRIMED_OUTPUT)
+            took_ms = 1e3 * (time.monotonic() - began)
             if isinstance(answer, Failed):
                 why = why or answer.error + (REMEDY if answer.http_status in REFUSED else "")
-    return why
+    return took_ms if why is None else why
 
 
 def primed(endpoints: Iterable[Endpoint], *, notice: Callable[[str], None]) -> None:
@@ -144,11 +148,12 @@ def primed(endpoints: Iterable[Endpoint], *, notice: Callable[[str], None]) -> N
 
     async def ask() -> None:
         for endpoint in endpoints:
+            why: str | float
             try:
                 why = await prime(endpoint)
             except EndpointError as error:
                 why = error.message
-            if why is not None:
+            if isinstance(why, str):
                 notice(unprimed(endpoint.name, why))
 
     asyncio.run(ask())

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from agentload import documents
 from agentload.errors import StoreError
 from agentload.model.rows import (
     AlarmRow,
@@ -57,6 +58,7 @@ DEFAULTS: Final[dict[int, dict[str, object]]] = {
     kind: {field.name: field.default for field in fields(row) if field.default is not MISSING} for kind, row in KINDS.items()
 }
 _VALUES: Final = {row: (kind, attrgetter(*NAMES[kind])) for kind, row in KINDS.items()}
+_WHOLE: Final = "agentload runs load RUN reads whole journals only"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -80,9 +82,7 @@ def record(row: Row) -> bytes:
 def layout(head: Frame, *, where: str) -> Layout:
     """Read a file's header record; raise `StoreError` if its rows cannot be understood here."""
     if head.kind != HEADER:
-        raise StoreError(
-            f"{where}: the journal does not say what its records hold", hint="agentload runs load RUN reads whole journals only"
-        )
+        raise StoreError(f"{where}: the journal does not say what its records hold", hint=_WHOLE)
     found = _decode(head.payload)
     if found["byteorder"] != sys.byteorder:
         raise StoreError(f"{where}: written on a {found['byteorder']}-endian machine", hint="load it where it was written")
@@ -100,7 +100,12 @@ def layout(head: Frame, *, where: str) -> Layout:
 
 def values(payload: memoryview) -> list[Any]:
     """Decode a record to its bare values, in the order of the file's layout."""
-    found: list[Any] = _decode(payload)
+    try:
+        found = _decode(payload)
+    except documents.UNREADABLE as error:
+        raise StoreError(f"a record that nobody can read: {error}", hint=_WHOLE) from error
+    if not isinstance(found, list):
+        raise StoreError("a record that is no list of values", hint=_WHOLE)
     return found
 
 
@@ -109,7 +114,11 @@ def row(kind: int, payload: memoryview, names: Layout) -> Row | None:
     if kind not in KINDS:
         return None
     known = DEFAULTS[kind].keys() | set(NAMES[kind])
-    found = {name: value for name, value in zip(names[kind], values(payload), strict=True) if name in known}
-    if kind == CALL and found.get("chunks") is not None:
-        found["chunks"] = Stamps(**found["chunks"])
-    return KINDS[kind](**found)
+    held = values(payload)
+    try:
+        found = {name: value for name, value in zip(names[kind], held, strict=True) if name in known}
+        if kind == CALL and found.get("chunks") is not None:
+            found["chunks"] = Stamps(**found["chunks"])
+        return KINDS[kind](**found)
+    except (TypeError, ValueError, KeyError) as error:
+        raise StoreError(f"a record of another form than its journal says: {error}", hint=_WHOLE) from error

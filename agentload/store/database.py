@@ -135,8 +135,9 @@ def _appear(path: Path) -> None:
     except duckdb.Error as error:
         raise refusal(path, error) from error
     finally:
-        beside.unlink(missing_ok=True)
-        beside.with_name(f"{beside.name}.wal").unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that cannot be written in has none
+            beside.unlink(missing_ok=True)
+            beside.with_name(f"{beside.name}.wal").unlink(missing_ok=True)
 
 
 def _is_busy(error: duckdb.Error) -> bool:

@@ -120,6 +120,11 @@ WHERE kind = 'measured' AND model IS NOT DISTINCT FROM $model AND run_id <> $run
 GROUP BY run_id, created_ns HAVING count(DISTINCT facts->>'$.process_start_s') > count(DISTINCT arm)
 ORDER BY created_ns DESC LIMIT $latest
 """
+_STARTS: Final = """
+SELECT max_by(f.facts, f.at_ns) FROM runs AS r JOIN fingerprints AS f USING (run_id)
+WHERE r.kind = 'measured' AND r.model IS NOT DISTINCT FROM $model AND r.run_id <> $run AND f.facts->>'$.check_ms' IS NOT NULL
+GROUP BY r.run_id, r.created_ns, f.arm, f.facts->>'$.process_start_s' ORDER BY r.created_ns DESC LIMIT $latest
+"""
 _BLOCKS: Final = """
 WITH played AS (
     SELECT *, coalesce(drain_ns, ended_ns) AS until_ns, (coalesce(drain_ns, ended_ns) - started_ns) / 1e9 AS seconds
@@ -201,6 +206,12 @@ def restarted(connection: duckdb.DuckDBPyConnection, *, model: str | None, but: 
     """Return the latest measured runs of a model, *but* one, in which a server was started more than once; the latest first."""
     rows = connection.execute(_RESTARTED, {"model": model, "run": but, "latest": latest}).fetchall()
     return [name for (name,) in rows]
+
+
+def starts(connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str, latest: int) -> list[dict[str, Any]]:
+    """Return what servers told after each of their latest starts in measured runs of a model, *but* one."""
+    rows = connection.execute(_STARTS, {"model": model, "run": but, "latest": latest}).fetchall()
+    return [json.loads(facts) for (facts,) in rows]
 
 
 def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:

@@ -43,6 +43,8 @@ _WORK: Final = re.compile(
     r"Running: (\d+) reqs, Waiting: (\d+) reqs,(?:.*? Preemptions: (\d+),)?.*?"
     r"KV cache usage: ([\d.]+)%(?:, Prefix cache hit rate: ([\d.]+)%)?"
 )
+# `Compiling a graph for compile range (1, 2048) takes 14.78 s`, or `Directly load the compiled graph(s) for … from the cache`.
+_COMPILED: Final = {"Directly load the compiled graph": "hit", "Compiling a graph for": "missed"}
 _PROCESS: Final = re.compile(r"^\((\w+)")
 _WARNINGS: Final = (
     "uncalibrated q_scale",
@@ -79,6 +81,8 @@ class StartUp:
     """What its command line said, by the names of vLLM; keys are among them."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What the engine was started with, by the names of `identity.settings`; beside them `kv_cache_dtype` and `prefix_caching`."""
+    compile_cache: str | None = None
+    """Whether what torch compiles was in its cache: hit, or missed."""
     warnings: tuple[str, ...] = field(default=())
     """Lines on scales and kernels that bear on accuracy or on what is compared, each once."""
 
@@ -113,6 +117,7 @@ def start_up(lines: Iterable[str]) -> StartUp:
         if (match := _VERSION.search(line)) and match[1]:
             pools.clear()
             concurrent.clear()
+            found.pop("compile_cache", None)
         process = match[1] if (match := _PROCESS.search(line)) else ""
         if match := _POOL.search(line):
             pools[process] = int(_plain(match[1]))
@@ -125,6 +130,9 @@ def start_up(lines: Iterable[str]) -> StartUp:
             arguments = _literal(match[1])
         if match := _CONCURRENCY.search(line):
             found["concurrency_tokens"], concurrent[process] = match[1], float(_plain(match[2]))
+        for mark, state in _COMPILED.items():
+            if mark in line and found.get("compile_cache") != "missed":  # one graph of several is enough
+                found["compile_cache"] = state
         if any(mark in line for mark in _WARNINGS):
             warnings[_PREFIX.sub("", line.strip())] = None
     return StartUp(
@@ -140,6 +148,7 @@ def start_up(lines: Iterable[str]) -> StartUp:
         mamba_padding_percent=_number(found.get("mamba_padding_percent")),
         arguments=arguments,
         settings={name: value for name, value in settings.items() if value != "None"},
+        compile_cache=found.get("compile_cache"),
         warnings=tuple(warnings),
     )
 
@@ -183,13 +192,13 @@ def _whole(text: str | None) -> int | None:
 def _literal(text: str) -> Mapping[str, object]:
     try:
         found = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _plain(text: str) -> str:
-    return text.replace(",", "")
+    return text.replace(",", "")[:18]  # no server counts further
 
 
 class LogTail:

@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
@@ -47,8 +47,9 @@ class Source:
 class _Sessions:
     """The sessions of a file, read anew in each iteration."""
 
-    def __init__(self, source: Source, ending: Literal["strict", "lenient"]) -> None:
+    def __init__(self, source: Source, prefixes: Container[str], ending: Literal["strict", "lenient"]) -> None:
         self._source = source
+        self._prefixes = prefixes
         self._ending = ending
 
     def __iter__(self) -> Iterator[Session]:
@@ -56,7 +57,10 @@ class _Sessions:
             if number == 1 or line.isspace():
                 continue
             try:
-                yield codec.session(line)
+                session = codec.session(line)
+                if session.prefix is not None and session.prefix not in self._prefixes:
+                    raise LineError(f"prefix: the header has no '{session.prefix}'")
+                yield session
             except LineError as error:
                 if line.endswith(b"\n"):
                     raise _placed(self._source, number, error) from error
@@ -75,7 +79,7 @@ def read(path: Path | str, *, lenient: bool = False) -> Trace:
         header = codec.header(next(source.lines(), b""))
     except LineError as error:
         raise _placed(source, 1, error) from error
-    return Trace(header=header, sessions=_Sessions(source, "lenient" if lenient else "strict"))
+    return Trace(header=header, sessions=_Sessions(source, header.prefixes, "lenient" if lenient else "strict"))
 
 
 def digest(path: Path | str) -> str:

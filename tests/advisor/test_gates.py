@@ -295,8 +295,51 @@ def test_starts_in_two_modes_are_found_and_a_wide_scatter_is_none(levels: tuple[
         assert "find out what differs between these starts" in gate.message
 
 
+def test_what_the_second_place_adds_is_no_mode() -> None:
+    reference, arm = simulated_calls(np.random.default_rng(3), pairs=12, effect=0.0, noise=Noise(second=0.12), swapped=False, restarts=12)
+    (gate,) = one_mode.check(compared(effect=0.0, observations=observed(reference, arm)), Policy())
+    assert gate.status == "pass"
+
+
 def test_two_modes_stop_the_comparison_and_two_starts_show_none() -> None:
     (verdict,) = decide(_started(0.3, 0.3, 0.6, 0.3, 0.3, 0.6)).server
     assert (verdict.verdict, verdict.pays.state) == ("test further", "untested")
-    assert verdict.pays.reason.startswith("one mode: 6 pairs of starts, 2 of them")
+    assert verdict.pays.reason.startswith("one mode: 6 pairs of starts, ")
     assert list(one_mode.check(compared(effect=0.0, restarts=2), Policy())) == []
+
+
+@pytest.mark.parametrize(
+    ("here", "past", "status"),
+    [
+        ((100.0, 104.0, 98.0), (), "pass"),
+        ((100.0, 140.0, 98.0), (), "fail"),
+        ((140.0,), (100.0, 102.0, 97.0), "fail"),  # a start that is off the history
+        ((101.0,), (100.0, 102.0, 97.0), "pass"),
+    ],
+)
+def test_a_start_that_is_off_the_others_or_the_history_stops_the_comparison(
+    here: tuple[float, ...], past: tuple[float, ...], status: str
+) -> None:
+    arm = replace(FP8, checks_ms=here, past_checks_ms=past, compile_cache=("hit", "missed", "hit"))
+    evidence = compared(effect=0.0, arms=(BF16, arm), restarts=1)
+    (gate,) = one_mode.check(evidence, Policy())
+    assert (gate.arm, gate.status) == ("fp8", status)
+    if status == "fail":
+        assert "1 of 3 starts missed the compile cache; find out why, and start again" in gate.message
+        assert decide(evidence).server[0].verdict == "test further"
+
+
+def test_two_starts_cannot_say_which_of_them_is_off() -> None:
+    evidence = compared(effect=0.0, arms=(BF16, replace(FP8, checks_ms=(100.0, 140.0))), restarts=1)
+    assert list(one_mode.check(evidence, Policy())) == []
+
+
+def test_two_arms_that_nothing_tells_apart_are_a_control_and_never_a_verdict() -> None:
+    # 8 % slower and surely so: the machine's, or the start's, and no choice between two ways to serve.
+    evidence = compared(effect=0.08)
+    assert decide(evidence).server[0].verdict == "avoid"
+    twins = replace(evidence, arms=tuple(replace(arm, twin=arm.name != evidence.reference) for arm in evidence.arms))
+    decision = decide(twins)
+    (gate,) = (each for each in decision.gates if each.name == "identity" and each.status == "fail")
+    assert gate.message == "the same configuration as bf16 by all that both say: a control, and no choice"
+    assert {each.verdict for each in (*decision.server, *decision.classes)} == {"test further"}

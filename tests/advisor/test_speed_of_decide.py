@@ -18,10 +18,11 @@ def test_a_million_calls_are_decided_in_two_seconds() -> None:
     classes = ("chat", "code", "rag", "cron", "reasoning")
     observations: list[Observation] = []
     for name in classes:
-        calls = simulated_calls(rng, pairs=25, sessions=400, turns=10, effect=-0.05, noise=Noise(), swapped=False)
+        calls = simulated_calls(rng, pairs=25, sessions=400, turns=10, effect=-0.12, noise=Noise(), swapped=False)
         observations.extend(observed(*calls, workload=name))
     evidence = compared(
         effect=0.0,
+        items=600,
         observations=tuple(observations),
         workloads=tuple(WorkloadClass(name=name, gpu_time_share=0.2) for name in classes),
         sweeps=sweeps(),

@@ -168,6 +168,7 @@ ANSWERS: list[tuple[dict[str, object], Status, str | None]] = [
     ({"has_end_mark": False}, "truncated", "the answer has no end mark"),
     ({"output_tokens": 2}, "short", "2 tokens where 3 were forced (length)"),
     ({"output_tokens": 4}, "long", "4 tokens where 3 were asked"),
+    ({"output_tokens": 6}, "long", "usage says 6 tokens where 3 were asked and 2 chunks came: usage disagrees with the stream"),
     ({"output_tokens": 2, "token_rule": "one_a_chunk"}, "ok", None),
     ({"output_tokens": None}, "ok", None),
     ({"text": "!" * 400}, "garbage", "repetition: nothing but '!'"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentload.endpoints.agreement import Agreement, agreement
+from agentload.endpoints.agreement import Agreement, agreement, expectations
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.facts import COMMANDED, FACTS, LASTING, OF_A_START, changed, checks
 from agentload.endpoints.identity import Identity, settings
@@ -174,3 +174,31 @@ def test_settings_come_from_the_open_part_of_a_development_server() -> None:
     }
     assert settings(document) == {"attention_backend": "FLASHINFER", "max_num_seqs": 128}
     assert settings({"detail": "Not Found"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "wrong"),
+    [
+        ("fp8", "bfloat16", "fp8: kv_cache_dtype: expected fp8, the server says bfloat16"),
+        ("fp8", "auto", "fp8: kv_cache_dtype: expected fp8, the server says auto"),
+        ("fp8-skip-sw", "bfloat16", "fp8-skip-sw: kv_cache_dtype: expected fp8, the server says bfloat16"),
+        ("bf16", "fp8_e4m3", "bf16: kv_cache_dtype: expected bfloat16, the server says fp8_e4m3"),
+        ("fp8", "fp8_e4m3", None),
+        ("bf16", "auto", None),
+        ("fp8", None, None),  # nobody knows: it is not called wrong, and no dtype was read
+        ("fp8-weights", "bfloat16", None),  # a name of the user's own
+        ("prod", "bfloat16", None),
+    ],
+)
+def test_an_arm_is_held_to_the_dtype_that_it_is_called_by(name: str, said: str | None, wrong: str | None) -> None:
+    identity = Identity(models=("m",), cache_config={} if said is None else {"cache_dtype": said})
+    endpoint = Endpoint(name=name, url="http://127.0.0.1:1/v1")
+    found = agreement([endpoint], {name: identity})
+    assert found.mismatches == (() if wrong is None else (wrong,))
+    assert found.unknown == ()
+    assert expectations(endpoint, identity.facts()).keys() == ({"kv_cache_dtype"} if wrong else set())
+    if wrong is not None:
+        with pytest.raises(EndpointError, match="kv_cache_dtype"):
+            found.require()
+        meant = replace(endpoint, expect={"kv_cache_dtype": said})
+        assert agreement([meant], {name: identity}).mismatches == ()

@@ -13,12 +13,14 @@ from agentload.ask.asker import Failed as NotAnswered
 from agentload.ask.plain import Plain
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.facts import is_same_configuration
 from agentload.endpoints.identity import identify
 from agentload.endpoints.reach import reach
 from agentload.errors import AgentloadError, EndpointError
 from agentload.telemetry.watch import Source, Watch
 from tests.live.hostile import NESTED
 from tests.live.scripted import Peer, serving
+from tests.run.playing import answering
 
 pytestmark = pytest.mark.loopback
 HELLO = [{"role": "user", "content": "hello"}]
@@ -146,3 +148,45 @@ async def test_an_answer_that_did_not_end_well_is_no_answer_to_be_graded(finish:
     async with serving(cut) as server, Asker(endpoint(server.url), "m") as asker:
         found = await asker.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1")
     assert found == NotAnswered(error=f"the answer ended with the finish reason '{finish}'", http_status=200)
+
+
+STATUSES = [
+    b"401 No",
+    b"403 No",
+    b"500 No",
+    b"404 No",
+    b"200 OK",
+    b"302 Away\r\nlocation: http://me:pwofours@127.0.0.1:9/?api_key=queryofours",
+]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+async def test_what_is_said_of_an_address_holds_neither_its_password_nor_its_query(status: bytes) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 %b\r\ncontent-length: 0\r\n\r\n" % status)
+
+    async with serving(answer) as server:
+        url = server.url.replace("127.0.0.1", "me:pwofours@127.0.0.1")
+        metrics = url.replace("/v1", "/metrics?api_key=queryofours")
+        for each in (Endpoint(name="a", url=url), Endpoint(name="a", url=url, model="m", metrics=(metrics,))):
+            try:
+                said = str(await identify(each))
+            except EndpointError as error:
+                said = f"{error.message} {error.hint}"
+            assert "pwofours" not in said
+            assert "queryofours" not in said
+    with pytest.raises(EndpointError) as refused:
+        await identify(Endpoint(name="a", url=url))
+    assert "pwofours" not in f"{refused.value.message} {refused.value.hint}"
+
+
+@pytest.mark.parametrize("figure", ["9" * 400, "9" * 5_000, "inf", "nan", "many", "-1", "1e308", "\u0663"])
+async def test_a_figure_of_a_configuration_may_be_anything(figure: str) -> None:
+    labels = f'cache_dtype="auto",kv_cache_size_tokens="{figure}",block_size="{figure}",kv_cache_max_concurrency="{figure}"'
+    page = "".join(f'vllm:cache_config_info{{engine="{engine}",{labels}}} 1\n' for engine in "01")
+    page += 'vllm:cache_config_info{engine="2",kv_cache_size_tokens="1.5"} 1\n'
+    pages = {"/metrics": page}
+    async with serving(answering(pages=lambda path, _: pages.get(path))) as server:
+        found = await identify(Endpoint(name="a", url=server.url))
+    assert is_same_configuration(found.facts(), found.facts()) in {True, False}
+    assert found.cache_block in {None, 3}

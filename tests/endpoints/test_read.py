@@ -242,3 +242,13 @@ def test_secrets_of_the_environment_are_in_the_headers_and_a_missing_one_names_t
     monkeypatch.setenv("TEAM_KEY", "opaque-value")
     assert endpoint.own_headers() == {"X-Team": "t", "X-Api-Key": "opaque-value"}
     assert endpoint.secrets() == ("opaque-value",)
+
+
+def test_one_server_typed_twice_is_no_comparison(tmp_path: Path) -> None:
+    with pytest.raises(EndpointError, match=r"^bf16 and fp8 are one server: http://127.0.0.1:8000/v1$") as error:
+        read("bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8000/v1/")
+    assert error.value.hint is not None
+    assert error.value.hint.startswith("--aa bf16 plays a server twice")
+    apart = "arms: {a: {url: http://h:1/v1, model: one}, b: {url: http://h:1/v1, model: two}}"
+    (tmp_path / "arms.yaml").write_text(apart)
+    assert len(read(str(tmp_path / "arms.yaml"))) == 2  # type: ignore[arg-type]  # a file names arms

@@ -1,7 +1,8 @@
 import random
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from advisor.evidence import Calls, ClientHealth, Evidence, Phase, Telemetry
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
 from agentload.model.apart import CONTEXT_SWEEP
-from agentload.model.controls import control_of
+from agentload.model.controls import SAME, control_of
+from agentload.model.profile import ArmProfile
 from agentload.model.rows import Row, SampleRow
 from agentload.model.stamps import stamps
+from agentload.run.servers import arms_of
 from tests.evidence.runs import ARMS, MS, NEVER_SENT, S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
 
 OTHER: list[Row] = [block("fp8", 0, 200), call("fp8", 0, 201)]
@@ -353,3 +356,16 @@ def test_a_run_that_carries_no_decision_is_refused_with_the_reason(
 def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
     with stored(tmp_path, []) as connection, pytest.raises(EvidenceError, match="no run 'other'"):
         gather(connection, "other")
+
+
+def test_arms_that_are_one_configuration_under_two_names_are_known_as_such(tmp_path: Path) -> None:
+    def twins(folder: str, *, caveats: Sequence[str] = (), profiles: Mapping[str, ArmProfile] = MappingProxyType({})) -> list[bool]:
+        (tmp_path / folder).mkdir()
+        rows = [run(caveats=list(caveats)), leg(), *(arm(name, number) for number, name in enumerate(ARMS)), *pair_of_blocks()]
+        return [each.twin for each in evidence(tmp_path / folder, rows, described=False, profiles=profiles).arms]
+
+    bf16, fp8 = arms_of("llama-3.1-8b-h100")
+    assert twins("a") == [False, False]
+    assert twins("b", caveats=[f"bf16 and fp8 {SAME}"]) == [False, True]
+    assert twins("c", profiles={"bf16": bf16, "fp8": replace(bf16, name="fp8")}) == [False, True]
+    assert twins("d", profiles={"bf16": bf16, "fp8": fp8}) == [False, False]

@@ -11,13 +11,14 @@ import pytest
 from advisor.evidence import StartHistory
 from agentload.builtin import find
 from agentload.emulator.profile import parse
+from agentload.evidence.gather import gather
 from agentload.evidence.plays import Play
 from agentload.evidence.starts import looks, of_history, of_profile
-from agentload.model.rows import CallRow, Row, RunRow
+from agentload.model.rows import CallRow, FingerprintRow, Row, RunRow
 from agentload.store import tables
 from agentload.study.kinds import Replay
 from agentload.study.parts import Virtual
-from tests.evidence.runs import S, arm, block, call, fingerprint, leg, run, stored
+from tests.evidence.runs import S, arm, block, call, fingerprint, leg, pair_of_blocks, run, stored
 
 
 def _past(name: str, *, starts: int, spread: float, seed: int, pairs_a_start: int = 2) -> list[object]:
@@ -98,3 +99,22 @@ def test_a_look_is_a_part_that_went_beyond_what_had_been_planned(legs: list[tupl
     played = [_play(number, pair) for number, last in legs for pair in range(last + 1)]
     assert looks(played, planned) == count
     assert looks([*played, _play(9, 99, left_out="void")], planned) == count
+
+
+def test_the_checks_of_equal_servers_in_other_runs_are_the_history_of_a_start(tmp_path: Path) -> None:
+    def told(start_s: float, ms: float, version: str) -> FingerprintRow:
+        row = fingerprint("fp8", start_s, process_start_s=start_s, check_ms=ms, version=version)
+        return replace(row, run_id="past")
+
+    before = [
+        replace(run(), run_id="past", kind="measured"),
+        told(1.0, 100.0, "0.33.0"),
+        told(2.0, 104.0, "0.33.0"),
+        told(3.0, 50.0, "0.20.0"),
+    ]
+    own = fingerprint("fp8", 5.0, process_start_s=9.0, check_ms=140.0, compile_cache="missed", version="0.33.0")
+    with stored(tmp_path, [*before, own, *pair_of_blocks()]) as connection:
+        (arm_of_run,) = (each for each in gather(connection, "r1").arms if each.name == "fp8")
+    assert arm_of_run.checks_ms == (140.0,)
+    assert sorted(arm_of_run.past_checks_ms) == [100.0, 104.0]
+    assert arm_of_run.compile_cache == ("missed",)

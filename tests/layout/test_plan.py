@@ -7,10 +7,13 @@ import pytest
 
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
-from agentload.layout.plan import balanced_orders, cut, families, plan, starts_of, with_starts
+from agentload.layout.plan import balanced_orders, cut, families, of_study, plan, starts_of, with_starts
 from agentload.layout.traces import sweep
-from agentload.model.plan import ClosedLoop, Design, Load, Plan
+from agentload.model.plan import Design, Plan
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
+from agentload.study.kinds import Replay
+from agentload.study.parts import Load as StudiedLoad
+from agentload.study.parts import Virtual
 
 
 def session(
@@ -212,11 +215,17 @@ def test_servers_that_are_started_in_turn_cannot_change_machines() -> None:
 
 def test_a_load_that_no_block_can_hold_is_an_error_before_the_run() -> None:
     eight = trace(*(session(f"s{number}") for number in range(8)))
+
+    def asked(sessions: int, pairs: int) -> Plan:
+        servers = Virtual(profile="p")
+        study = Replay(traces=(), servers=servers, pairs=pairs, load=StudiedLoad(sessions=sessions))
+        return of_study(study, eight, ["a"], run="r")
+
     with pytest.raises(PlanError, match=r"--sessions 32 is never reached: the trace has fewer sessions, in 6 blocks of at most 2") as error:
-        plan(eight, ["a"], run="r", pairs=6, load=Load(arrivals=ClosedLoop(sessions=32)))
+        asked(32, 6)
     assert error.value.hint is not None
     assert error.value.hint.startswith("--capacity 32 starts sessions again")
     with pytest.raises(PlanError, match=r"--sessions 9 is never reached: the trace has fewer sessions$"):
-        plan(eight, ["a"], run="r", pairs=1, load=Load(arrivals=ClosedLoop(sessions=9)))
-    assert plan(eight, ["a"], run="r", pairs=1, load=Load(arrivals=ClosedLoop(sessions=8))).blocks
-    assert plan(eight, ["a"], run="r", pairs=6, load=Load(arrivals=ClosedLoop(sessions=2))).blocks
+        asked(9, 1)
+    assert asked(8, 1).blocks
+    assert asked(2, 6).blocks

@@ -212,7 +212,7 @@ async def a_million_token_ids(peer: Peer) -> None:
     await raw(peer, event(b'{"choices":[{"delta":{"content":"a"},"token_ids":[' + b"1," * 1_000_000 + b"1]}]}"), TOKENS, DONE)
 
 
-@mode("unreadable", "ok")
+@mode("unreadable", says="expected form")
 async def many_tool_calls(peer: Peer) -> None:
     pieces = b",".join(b'{"index":%d}' % index for index in range(150_000))
     await raw(peer, event(b'{"choices":[{"delta":{"tool_calls":[' + pieces + b"]}}]}"), TOKENS, DONE)
@@ -371,6 +371,20 @@ async def finished_and_never_closed(peer: Peer) -> None:
 async def a_second_answer_behind_the_first(peer: Peer) -> None:
     await raw(peer, TOKENS, DONE)
     await raw(peer, event({"error": {"message": "for somebody else"}}))
+
+
+_waiting = 0
+
+
+@mode("ok")
+async def answers_when_nobody_else_comes(peer: Peer) -> None:
+    global _waiting  # noqa: PLW0603  # one server, one count
+    _waiting += 1
+    before = 0
+    while before != _waiting:
+        before = _waiting
+        await asyncio.sleep(0.5)
+    await peer.answer()
 
 
 # --- HTTP ---

@@ -124,7 +124,7 @@ async def serving(
         server = await asyncio.start_unix_server(connected, path)
         found = Scripted(f"http+unix://{path.replace('/', '%2F')}/v1", 0)
     else:
-        server = await asyncio.start_server(connected, host, 0, ssl=tls)
+        server = await asyncio.start_server(connected, host, 0, ssl=tls, backlog=4096)
         port = server.sockets[0].getsockname()[1]
         scheme = "https" if tls else "http"
         found = Scripted(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/v1", port)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import identify
 from agentload.errors import EndpointError
 from agentload.live.target import Target
 from agentload.live.tls import context
@@ -98,6 +100,41 @@ async def test_a_server_of_an_unknown_authority_is_refused(certificates: Certifi
     assert outcome.status == "refused"
     assert outcome.error is not None
     assert f"SSLCertVerificationError with 127.0.0.1:{server.port}: " in outcome.error
+
+
+@pytest.mark.parametrize(("name", "why"), [("expired", "certificate has expired"), ("elsewhere", "is not valid for '127.0.0.1'")])
+async def test_a_certificate_that_has_expired_or_is_another_servers_is_refused(certificates: Certificates, name: str, why: str) -> None:
+    trusted = context(authority=certificates.authority)
+    async with (
+        serving(good_answer, tls=certificates.server_context(name=name)) as server,
+        Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
+    ):
+        outcome = await wire.call(request())
+    assert (outcome.status, why in (outcome.error or ""), server.requests) == ("refused", True, []), outcome.error
+
+
+async def test_a_certificate_that_expires_meanwhile_refuses_new_connections_and_ends_none(certificates: Certificates) -> None:
+    trusted, server_side = context(authority=certificates.authority), certificates.server_context()
+    async with serving(good_answer, tls=server_side) as server, Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire:
+        statuses = [(await wire.call(request(0, session="s"))).status]
+        server_side.load_cert_chain(certificates.certificate("expired"), certificates.key("expired"))
+        statuses += [(await wire.call(request(number, session=session))).status for number, session in ((1, "s"), (2, "t"))]
+    assert statuses == ["ok", "ok", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("expired", "renew it on the server; or is the clock of this machine wrong?"),
+        ("elsewhere", "call the server by a name of its certificate"),
+    ],
+)
+async def test_a_server_with_such_a_certificate_is_not_asked_who_it_is(certificates: Certificates, name: str, hint: str) -> None:
+    async with serving(good_answer, tls=certificates.server_context(name=name)) as server:
+        with pytest.raises(EndpointError, match="certificate") as caught:
+            await identify(Endpoint(name="a", url=server.url, ca_file=str(certificates.authority)))
+        assert server.requests == []
+    assert caught.value.hint == hint
 
 
 async def test_verification_can_be_turned_off(certificates: Certificates) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from agentload.endpoints.endpoint import Endpoint
+from agentload.errors import EndpointError
 from agentload.model.rows import BlockRow, CallRow
+from agentload.store import journal
+from agentload.store.places import journals
 from tests.live.scripted import serving
 from tests.run.playing import answering, played
 
@@ -30,3 +33,13 @@ async def test_a_gateway_that_only_passes_calls_on_voids_nothing(tmp_path: Path)
     async with serving(answering(*headers)) as server:
         rows = await played(tmp_path, [Endpoint(name="a", url=server.url)])
     assert [row.void for row in rows if isinstance(row, BlockRow)] == [None]
+
+
+async def test_three_pairs_in_a_row_that_are_invalid_for_one_reason_end_the_run(tmp_path: Path) -> None:
+    async with serving(answering("x-litellm-cache-key: 5f3a")) as server:
+        with pytest.raises(EndpointError, match=r"^3 pairs in a row were invalid, for one reason: a: a gateway answered 2 calls") as error:
+            await played(tmp_path, [Endpoint(name="a", url=server.url)], sessions=24, pairs=12)
+    assert error.value.hint is not None
+    assert error.value.hint.startswith("fix that, then: agentload replay")
+    voids = [row.void for path in journals(tmp_path / "x.duckdb", "r1") for row in journal.read(path) if isinstance(row, BlockRow)]
+    assert len(voids) == 3

@@ -40,9 +40,11 @@ async def test_its_calls_are_ok_and_that_nobody_listed_the_model_is_a_caveat(tmp
 
 async def test_a_refused_field_is_told_with_what_to_write_and_priming_it_says_so() -> None:
     async with serving(refusing) as server:
-        assert await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False, counting="usage")) is None
+        took_ms = await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False, counting="usage"))
         why = await prime(Endpoint(name="a", url=server.url, model="m", force_lengths=False))
-    assert why is not None
+    assert isinstance(took_ms, float)
+    assert took_ms > 0
+    assert isinstance(why, str)
     assert why.startswith("422: detail: Unexpected fields in the request: {'return_token_ids'}")
     assert "`counting: usage`" in why
 

@@ -220,3 +220,17 @@ async def test_the_log_stands_in_where_metrics_are_closed_and_only_there(tmp_pat
     assert {(row.name, row.value, row.labels) for row in rows if row.arm == "open"} == {("running", 9.0, None)}
     assert {row.name: row.value for row in rows if row.arm == "closed"} == SEEN | {"preemptions": 2.0}
     assert {row.labels for row in rows if row.arm == "closed"} == {'{"source": "log"}'}
+
+
+def test_the_state_of_the_compile_cache_is_that_of_the_last_start() -> None:
+    hit = (
+        "INFO 06-21 07:20:13 [backends.py:292] Directly load the compiled graph(s) for compile range (1, 8192) from the cache, took 0.717 s"
+    )
+    missed = "INFO 06-21 07:20:13 [backends.py:315] Compiling a graph for compile range (1, 8192) takes 14.78 s"
+    begun = "INFO 06-21 07:19:00 [api_server.py:1] vLLM API server version 0.33.0"
+    assert [start_up(lines).compile_cache for lines in ([hit], [missed, hit], [begun, missed, begun, hit], [begun])] == [
+        "hit",
+        "missed",
+        "hit",
+        None,
+    ]

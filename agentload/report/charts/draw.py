@@ -56,7 +56,7 @@ SMALLEST_SPAN = 1e-100
 def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, ends: Literal["ticks", "values"]) -> Scale:
     """Lay an axis over pixels so that it covers all values; where it is left open it ends on a tick, or just beyond the values."""
     known = [value for value in values if math.isfinite(value) and (axis.scale == "linear" or value > 0)]
-    low = axis.low if axis.low is not None else min(known, default=0.0)
+    low = axis.low if axis.low is not None else min(known, default=1.0 if axis.scale == "log" else 0.0)  # zeroes alone have no logarithm
     high = axis.high if axis.high is not None else max(known, default=1.0)
     if axis.scale == "log":
         low, high = (low, high) if high > low else (low / 2, low * 2)

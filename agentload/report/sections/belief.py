@@ -95,6 +95,8 @@ def _identity(view: View) -> Iterable[Check]:
     changed = [labels.arm(each.arm) for each in view.facts.made.servers if each.steady is False]
     if changed:
         yield Check(state="bad", text=f"identity changed during the run: {', '.join(changed)}")
+    elif opaque := [labels.arm(each.arm) for each in view.facts.made.servers if each.is_opaque]:
+        yield Check(state="bad", text=f"identity not verified: {', '.join(opaque)} told neither version, KV dtype nor kernel")
     elif view.facts.made.servers and all(each.steady for each in view.facts.made.servers):
         yield Check(state="ok", text="same identity before and after on every server")
 

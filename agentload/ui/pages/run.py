@@ -9,6 +9,7 @@ from typing import Final
 import duckdb
 import msgspec
 
+from agentload import documents
 from agentload.errors import StoreError
 from agentload.model.rows import ExecutionRow, VerdictRow
 from agentload.report.charts.spec import Axis, Chart, Plot, Series
@@ -150,14 +151,17 @@ def _job(connection: duckdb.DuckDBPyConnection, run: str) -> str | None:
 
 def _verdict(connection: duckdb.DuckDBPyConnection, run: str) -> Verdict | None:
     kept = tables.rows(connection, VerdictRow, run_id=run)
+    return verdict_of(kept[-1]) if kept else None
+
+
+def verdict_of(kept: VerdictRow) -> Verdict | None:
+    """Return what a stored decision says; None where it is of a version that told it otherwise: the report is made anew from the calls."""
     try:
-        stored = msgspec.json.decode(kept[-1].decision, type=_Stored) if kept else None
-    except msgspec.ValidationError:
-        stored = None  # of a version that told it otherwise; the report is made anew from the calls
-    if stored is None:
+        stored = msgspec.json.decode(kept.decision, type=_Stored)
+    except documents.UNREADABLE:
         return None
     tone = TONES.get(stored.decision.choice.verdict, "plain")
-    return Verdict(at_ns=kept[-1].at_ns, policy=kept[-1].policy, headline=stored.headline, tone=tone, answers=stored.answers)
+    return Verdict(at_ns=kept.at_ns, policy=kept.policy, headline=stored.headline, tone=tone, answers=stored.answers)
 
 
 def _charts(found: RunSummary) -> Iterator[Chart]:

@@ -143,6 +143,13 @@ def test_an_axis_ends_on_ticks_where_it_is_left_open() -> None:
     assert (scale.low, scale.high) == (6.0, 12.0)
 
 
+@pytest.mark.parametrize("values", [[], [0.0], [0.0, -1.0]])
+def test_a_log_axis_of_zeroes_alone_is_an_axis(values: list[float]) -> None:
+    found = fitted(LOG, values, start=0.0, end=100.0, ends="ticks")
+    assert (found.low, found.high, found.ticks()) == (0.5, 2.0, (0.5, 1.0, 2.0))
+    assert [found.at(value) for value in values] == [0.0] * len(values)
+
+
 def test_a_log_axis_ticks_at_round_values_within_its_reach() -> None:
     assert fitted(LOG, [40.0, 3_000.0], start=0, end=100, ends="values").ticks() == (50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0)
 

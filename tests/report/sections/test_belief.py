@@ -90,3 +90,11 @@ def test_a_failed_gate_is_told_with_what_it_saw() -> None:
     told = made(decision)
     assert Check(state="bad", text="failed gate: steady on FP8, code, the last third lies +9 % from the first; 1 more time") in told.belief
     assert dict(told.asides)["Caveats"] == "Each server was started once"
+
+
+def test_servers_that_tell_nothing_of_themselves_are_not_called_the_same() -> None:
+    facts, decision, evidence = sample.facts(), sample.decision(), sample.evidence()
+    servers = (Served(arm="bf16", steady=True), Served(arm="fp8", is_opaque=True))
+    opaque = made(decision, evidence, replace(facts, made=replace(facts.made, servers=servers))).belief
+    assert Check(state="bad", text="identity not verified: FP8 told neither version, KV dtype nor kernel") in opaque
+    assert not any("same identity" in each.text for each in opaque)
