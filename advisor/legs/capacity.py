@@ -16,7 +16,7 @@ from advisor.verdict import Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"
 SAME_POOL = 0.05  # pools this close hold the same load
-TRIALS = 10  # of a search: four to bracket the limit, and draws of sessions around it
+TRIALS = 14  # of a search: four to bracket the limit, and draws of sessions around it
 LONGER = 4  # times as many sessions a trial halve what its draw leaves open
 WIDEST = 0.25  # half width of a claim: a wider interval covers whatever the truth is, and helps nobody to order GPUs
 
