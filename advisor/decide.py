@@ -11,7 +11,7 @@ from advisor.evidence import Evidence
 from advisor.judge import judge
 from advisor.policy import Policy
 from advisor.rulebook import run
-from advisor.verdict import ArmVerdict, Choice, Decision, Need
+from advisor.verdict import ArmVerdict, Change, Choice, Decision, Need
 from advisor.whole import assess
 
 ALWAYS_FLIPS = "another version of engine, driver or checkpoint"
@@ -63,6 +63,12 @@ def _needs(verdicts: Sequence[ArmVerdict]) -> tuple[Need, ...]:
     return tuple(dict.fromkeys(need for each in verdicts for need in each.needs))
 
 
+def _changes(case: Case) -> tuple[Change, ...]:
+    """Return every comparison with the interval that decides about it."""
+    names = ((each.change.arm, each.change.workload, each.change.metric) for each in case.speeds)
+    return tuple(found.change for name in names if (found := case.measured(*name)) is not None)
+
+
 def _only_reference(case: Case) -> Choice:
     reference = case.evidence.reference
     return Choice(
@@ -101,7 +107,7 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
         findings=findings,
         skipped=skipped,
         figures=figures(evidence, case.policy),
-        changes=tuple(speed.change for speed in case.speeds),
+        changes=_changes(case),
         itl=case.itl,
         ttft=case.ttft,
         break_even=case.break_even,

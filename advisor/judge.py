@@ -10,7 +10,7 @@ from advisor.case import Case
 from advisor.legs.capacity import AGENTS, capacity_leg, pays_leg
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import INDIFFERENT, speed_leg
-from advisor.legs.tested import after_holm
+from advisor.legs.tested import Tested
 from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Word
 
 
@@ -83,9 +83,15 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     )
 
 
+def _proven(tested: Tested) -> Leg:
+    """Return a leg with the p-value of what it claims."""
+    p = {"yes": tested.p_for, "no": tested.p_against}.get(tested.leg.state)
+    return replace(tested.leg, p=p)
+
+
 def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | None) -> ArmVerdict:
     """Return the verdict on *arm* for *workload*, or for the whole server."""
-    speed, safe = after_holm((speed_leg(case, arm, workload), safe_leg(case, arm, workload)), level=case.policy.alpha / 2)
+    speed, safe = _proven(speed_leg(case, arm, workload)), _proven(safe_leg(case, arm, workload))
     capacity = capacity_leg(case, arm, workload)
     pays = pays_leg(speed, capacity, case.room(workload))
     mine = concerning(case, findings, arm, workload)

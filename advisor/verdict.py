@@ -36,6 +36,7 @@ class Need:
     calls: int | None = None
     pairs: int | None = None  # block pairs or accuracy pairs
     minutes: float | None = None
+    usd: float | None = None  # for the GPUs of all arms, where a price is known
     step: Step | None = None  # what brings it
 
 
@@ -96,8 +97,7 @@ class Leg:
     state: LegState
     estimate: Estimate | None = None  # a relative change, or for accuracy a difference of shares
     margin: float | None = None
-    p: float | None = None  # one-sided, of the decisive test
-    p_adjusted: float | None = None  # after Holm over the gates of the decision
+    p: float | None = None  # one-sided, of the claim that the state makes
     reason: str
     needs: tuple[Need, ...] = ()
 

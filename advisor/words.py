@@ -52,6 +52,18 @@ def counted(count: float, noun: str) -> str:
     return f"{text} {noun}{'' if text == '1' else 's'}"
 
 
+def spent(minutes: float | None, usd: float | None) -> str:
+    """Return what something takes, as the end of a list: time, and money where a price is known."""
+    if not minutes:
+        return ""
+    return f", {counted(minutes, 'minute')}{'' if usd is None else f' and {money(usd)}'}"
+
+
+def money(usd: float) -> str:
+    """Return an amount: whole dollars, and cents below one."""
+    return f"{usd:,.0f} USD" if usd >= 1 else f"{usd:.2f} USD"
+
+
 def scope(workload: str | None) -> str:
     """Return what a statement is about."""
     return "the mix" if workload is None else workload

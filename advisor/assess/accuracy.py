@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.assess import reach
-from advisor.case import Accuracy, weighty
+from advisor.case import Accuracy, rivals, weighty
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
 from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult
-
-_LEVEL = 0.95
 
 LEAST_IN_A_BUCKET = 2.0  # margins; below, half of all it can do could be lost inside the margin
 
@@ -45,8 +43,9 @@ def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
     return np.concatenate(reference), np.concatenate(arm), np.concatenate(clusters)
 
 
-def _judged(buckets: list[AccuracyBucket], margin: float) -> tuple[Estimate, float, float] | None:
-    """Return the difference with the p-values of "not worse" and of "worse" by *margin*."""
+def _judged(buckets: list[AccuracyBucket], policy: Policy, *, rivals: int = 1) -> tuple[Estimate, float, float] | None:
+    """Return the difference, with an interval for one of several *rivals*, and the p-values of "not worse" and of "worse" by the margin."""
+    margin, level = policy.accuracy_margin, 1 - policy.alpha / rivals
     reference, arm, clusters = _rows(buckets)
     if not reference.size:
         return None
@@ -55,14 +54,14 @@ def _judged(buckets: list[AccuracyBucket], margin: float) -> tuple[Estimate, flo
         effect = accuracy.design_effect(difference, clusters)
         lost, won, n = float(np.sum(difference < 0)) / effect, float(np.sum(difference > 0)) / effect, difference.size / effect
         return (
-            accuracy.tango(reference_only=lost, arm_only=won, n=n, level=_LEVEL),
+            accuracy.tango(reference_only=lost, arm_only=won, n=n, level=level),
             accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
             accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
         )
     found = accuracy.graded(reference, arm, clusters)
     if found is None:
         return None
-    shown = found.estimate(unit="share", method="paired graded scores, contexts as clusters", level=_LEVEL)
+    shown = found.estimate(unit="share", method="paired graded scores, contexts as clusters", level=level)
     return shown, found.p_above(-margin), found.p_below(-margin)
 
 
@@ -91,7 +90,7 @@ def _scores(bucket: AccuracyBucket) -> bool:
 
 def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ...]:
     """Return the paired difference of every bucket with answers."""
-    judged = ((each, _judged([each], policy.accuracy_margin)) for each in evidence.accuracy if _scores(each))
+    judged = ((each, _judged([each], policy)) for each in evidence.accuracy if _scores(each))
     return tuple(_result(bucket, found[0]) for bucket, found in judged if found is not None)
 
 
@@ -111,8 +110,8 @@ def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
         able = telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
         own = {name: _own(able, name, ends) for name, ends in between.items()}
         needed = [each for each in able if not binding or any(each is mine for name in binding for mine in own[name])]
-        out.append(_pool(needed, arm.name, None, policy, asked=able))
-        out.extend(_pool(mine, arm.name, name, policy, asked=able) for name, mine in own.items())
+        out.append(_pool(needed, arm.name, None, policy, asked=able, rivals=rivals(evidence)))
+        out.extend(_pool(mine, arm.name, name, policy, asked=able, rivals=rivals(evidence)) for name, mine in own.items())
     return tuple(each for each in out if each is not None)
 
 
@@ -125,12 +124,12 @@ def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
 
 
 def _pool(
-    buckets: list[AccuracyBucket], arm: str, workload: str | None, policy: Policy, *, asked: Sequence[AccuracyBucket]
+    buckets: list[AccuracyBucket], arm: str, workload: str | None, policy: Policy, *, asked: Sequence[AccuracyBucket], rivals: int = 1
 ) -> Accuracy | None:
-    found = _judged(buckets, policy.accuracy_margin) if buckets else None
+    found = _judged(buckets, policy, rivals=rivals) if buckets else None
     if found is None:
         return None
-    each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy.accuracy_margin)) is not None]
+    each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy)) is not None]
     if not each_judged:
         return None
     # The surest loss, not the largest: ten items may fall by 20 points and show nothing.

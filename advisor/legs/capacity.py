@@ -74,7 +74,7 @@ def _told(found: Estimate) -> str:
 
 def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
     minutes = TRIALS * len(case.evidence.arms) * max(seconds, case.trial_seconds()) / 60
-    return Need(what=what, minutes=minutes, step=case.search(seconds=seconds))
+    return Need(what=what, minutes=minutes, usd=case.usd(minutes), step=case.search(seconds=seconds))
 
 
 def _finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:

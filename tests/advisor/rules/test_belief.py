@@ -102,14 +102,15 @@ def test_turns_that_died_are_slower_than_any_that_ended() -> None:
 def test_missing_evidence_is_priced() -> None:
     told = [each.message for each in findings(missing_evidence, bare())]
     assert told[0] == "chat has fewer than 3 block pairs on fp8."
-    assert told[1].startswith("No paired answers on fp8: about 1,3")
+    assert told[1].startswith("No paired answers on fp8: about 1,198 at the lengths of each class, 101 minutes and 10 USD, settle")
     (open_question,) = findings(missing_evidence, compared(effect=-0.03, pairs=5))
     need = open_question.need
     assert need is not None
     assert need.pairs is not None
     assert need.minutes is not None
     assert open_question.message.startswith("Turn time of chat on fp8, ")
-    cost = f"{need.pairs} more pairs, {need.calls:,} calls and {need.minutes:.0f} minutes."
+    assert need.usd is not None
+    cost = f"{need.pairs} more pairs, {need.calls:,} calls, {need.minutes:.0f} minutes and {need.usd:.2f} USD."
     assert open_question.message.endswith(f" is not settled against 3%: {cost}")
     assert (open_question.kind, need.step) == ("opposes", MorePairs(pairs=need.pairs + 5))
     assert findings(missing_evidence, compared(effect=-0.2)) == []

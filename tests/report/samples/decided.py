@@ -33,7 +33,7 @@ from tests.report.samples.measured import CHALLENGERS, CLASSES, TURN, estimate
 
 
 def leg(name: Literal["pays", "safe"], state: LegState, each: Estimate | None, reason: str) -> Leg:
-    return Leg(name=name, state=state, estimate=each, margin=0.03, p=0.01, p_adjusted=0.02, reason=reason)
+    return Leg(name=name, state=state, estimate=each, margin=0.03, p=0.01, reason=reason)
 
 
 def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
