@@ -68,6 +68,10 @@ class Accuracy:
     p_not_worse: float
     p_worse: float
     worst: BucketResult
+    has_collapsed: (
+        bool  # over half of what the reference gets right is surely gone, pooled or in the worst bucket: that is no matter of scales
+    )
+    good_to: BucketResult | None  # where all of the loss lies beyond a length: the answers up to there
     worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
     discordance: float
     items: int  # different ones; `estimate.n` counts what they are worth

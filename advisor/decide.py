@@ -24,6 +24,8 @@ def _caveats(case: Case) -> tuple[str, ...]:
         out.append(f"All figures are {evidence.kind}: no server was measured.")
     if any(each.gpu_time_share is None for each in evidence.workloads):
         out.append("The weights of the mix are the reference's time in turns; how its server's time was shared is not known.")
+    if evidence.deployment.peak_agents is None and any(each.agents_per_gpu is not None for each in case.capacity):
+        out.append("Agents per GPU are known, the GPUs that they save are not: the policy lacks load.peak_agents, the agents at your peak.")
     if not evidence.challengers:
         out.append("There is one arm only: nothing is compared.")
     out.extend(f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")

@@ -53,6 +53,7 @@ class Finding:
     estimates: tuple[Estimate, ...] = ()
     inequality: Inequality | None = None
     flips: str | None = None  # what would turn it round
+    remedy: str | None = None  # what would mend it, as an order: "upgrade vLLM to 0.19.1"
     next_step: Step | None = None
     source: str | None = None  # public source of the rule or its threshold
     leg: Literal["pays", "safe", "capacity", "validity"] | None = None
@@ -98,6 +99,7 @@ class Leg:
     estimate: Estimate | None = None  # a relative change, or for accuracy a difference of shares
     margin: float | None = None
     p: float | None = None  # one-sided, of the claim that the state makes
+    assumes: str | None = None  # what it rests on that was not measured here: then a canary has to confirm it
     reason: str
     needs: tuple[Need, ...] = ()
 
@@ -114,6 +116,7 @@ class ArmVerdict:
     safe: Leg
     capacity: Leg | None = None
     reason: str
+    remedy: str | None = None  # what would make it worth testing again, as an order
     inequality: Inequality | None = None
     flips: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()

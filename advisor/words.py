@@ -24,6 +24,12 @@ def points(difference: Estimate) -> str:
     return f"{100 * difference.value:+.1f} pp [{ends}]"
 
 
+def latency(estimate: Estimate) -> str:
+    """Return a time in ms with its interval."""
+    low, high = ("open" if end is None else f"{end:.0f}" for end in (estimate.low, estimate.high))
+    return f"{estimate.value:.0f} ms [{low}, {high}]"
+
+
 def tokens(count: float) -> str:
     """Return a length: exact below ten thousand, in thousands above."""
     return f"{count:,.0f}" if count < 10_000 else f"{count / 1000:,.0f}k"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult
 
+COLLAPSED = 0.5  # of the right answers: scales that are off lose points, a broken kernel loses most
 LEAST_IN_A_BUCKET = 2.0  # margins; below, half of all it can do could be lost inside the margin
 
 
@@ -142,12 +144,39 @@ def _pool(
         p_not_worse=p_not_worse,
         p_worse=p_worse,
         worst=_result(worst[0], worst[1][0]),
+        has_collapsed=any(_has_collapsed(each) for each in (_result_of(buckets, difference), _result(worst[0], worst[1][0]))),
+        good_to=_good_to(buckets, policy),
         worst_p=min(planning.adjusted([judged[2] for _, judged in each_judged])),
         discordance=_discordance(buckets),
         items=_items(buckets),
         lengths=tuple(sorted({bucket.context_tokens for bucket in buckets})),
         asked_to=max(each.context_tokens for each in asked if workload is None or each.workload in (None, workload)),
     )
+
+
+def _result_of(buckets: list[AccuracyBucket], difference: Estimate) -> BucketResult:
+    """Return buckets as one, under the longest of their lengths."""
+    longest = max(buckets, key=lambda each: each.context_tokens)
+    return replace(_result(longest, difference), reference=float(_rows(buckets)[0].mean()), changed_p=None)
+
+
+def _has_collapsed(found: BucketResult) -> bool:
+    return found.difference.is_below(-COLLAPSED * found.reference)
+
+
+def _good_to(buckets: list[AccuracyBucket], policy: Policy) -> BucketResult | None:
+    """Return the answers up to the longest length beyond which they are surely worse, and up to which none of them are."""
+    level = policy.alpha / 2
+    surely_worse = [each.context_tokens for each in buckets if (found := _judged([each], policy)) is not None and found[2] <= level]
+    for length in sorted({each.context_tokens for each in buckets}, reverse=True)[1:]:
+        below, beyond = ([each for each in buckets if (each.context_tokens <= length) == is_below] for is_below in (True, False))
+        good, bad = _judged(below, policy), _judged(beyond, policy)
+        if good is None or bad is None or bad[2] > level:
+            continue
+        is_good = good[0].value > -policy.accuracy_margin and good[2] > level and min(surely_worse, default=np.inf) > length
+        if is_good:
+            return _result_of(below, good[0])
+    return None
 
 
 def _items(buckets: list[AccuracyBucket]) -> int:
