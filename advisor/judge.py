@@ -137,7 +137,7 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
         asked = (each.need for each in mine if each.asks_for == word and each.need is not None)
         needs = tuple(dict.fromkeys((*pays.needs, *safe.needs, *asked)))
     elif word == "calibrate":
-        needs = (Need(what=f"scales of {arm} that are calibrated on prompts of the trace, then the same answers", step=Calibrate()),)
+        needs = (Need(what=f"calibrate the scales of {arm} on prompts of the trace, then ask it the same questions", step=Calibrate()),)
     verdict = ArmVerdict(
         arm=arm,
         workload=workload,
@@ -189,7 +189,9 @@ def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
 
 def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     safe, word, margin = verdict.safe, verdict.verdict, 100 * case.policy.accuracy_margin
-    if safe.state == "no":
+    if safe.state == "no" and verdict.remedy is not None:
+        yield verdict.remedy
+    elif safe.state == "no":
         yield "calibrated scales, or a kernel that accumulates in higher precision: measure again"
     if safe.estimate is None or safe.estimate.low is None:
         return
