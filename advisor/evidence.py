@@ -7,7 +7,7 @@ otherwise, shares and rates lie in 0..1, lengths are tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -171,12 +171,6 @@ class Calls:
 
     def __len__(self) -> int:
         return int(self.pair.size)
-
-    def rows(self, rows: Ints) -> Calls:
-        """Return the turns of these row numbers."""
-        columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        taken: dict[str, Any] = {name: None if column is None else column[rows] for name, column in columns.items()}
-        return Calls(**taken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -58,9 +58,9 @@ def check(case: Case) -> Iterator[Finding]:
         if not told:
             unknown[workload] = min(turns, unknown.get(workload, np.inf))
             continue
-        found = min(told, key=lambda each: each.p_longer(WORSE))
         level = case.level(arm) / len(told) / len(workloads) / len(METRICS)
-        if found.p_longer(WORSE) > level or _is_held(case, arm, workload, metric):
+        found = next((each for each in told if each.ratio > WORSE and each.p_longer(WORSE) <= level), None)
+        if found is None or _is_held(case, arm, workload, metric):
             continue
         name = f"{'turn time' if metric == 'turn_ms' else 'TTFT'} p{100 * found.q:.0f}"
         longer, surely = (100 * (times - 1) for times in (found.ratio, found.least(level)))

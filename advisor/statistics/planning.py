@@ -7,6 +7,7 @@ ten: a verdict stands on two criteria, and both then stand in four runs of five.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from scipy import special
 
@@ -55,6 +56,7 @@ def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMI
     return _least(settles)
 
 
+@cache
 def items_needed(discordance: float, margin: float, *, level: float = LEVEL, power: float = POWER) -> int:
     """Return how many paired items show "not worse by *margin*" when the truth is no difference and so many differ, by the test's power."""
     return _least(lambda n: accuracy.power(n, discordance, margin, level=level) >= power)

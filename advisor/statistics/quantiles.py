@@ -112,11 +112,12 @@ def independent(values: Floats, blocks: Ints, q: float) -> float:
 
 def tails(reference: Floats, reference_blocks: Ints, arm: Floats, arm_blocks: Ints) -> tuple[tuple[Tail, ...], float]:
     """Return the tails that both samples tell of, and the independent turns of the nearest; infinite values never ended."""
-    blocks = np.intersect1d(reference_blocks, arm_blocks)
+    blocks = np.intersect1d(np.unique(reference_blocks), np.unique(arm_blocks), assume_unique=True)
     samples = []
     for values, where in ((reference, reference_blocks), (arm, arm_blocks)):
-        seen = ~np.isnan(values) & np.isin(where, blocks)
-        samples.append((values[seen], np.searchsorted(blocks, where[seen]).astype(np.int64)))
+        at = np.minimum(np.searchsorted(blocks, where), max(blocks.size - 1, 0))
+        seen = ~np.isnan(values) & (blocks[at] == where) if blocks.size else np.zeros(values.size, dtype=bool)
+        samples.append((values[seen], at[seen].astype(np.int64)))
     both, turns, found = (samples[0], samples[1]), 0.0, []
     if blocks.size < FEWEST_BLOCKS or not all(values.size for values, _ in both):
         return (), turns

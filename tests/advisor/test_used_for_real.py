@@ -160,11 +160,10 @@ def test_a_tail_that_is_surely_longer_opposes_use_and_no_difference_without_a_se
 
 def test_a_tail_of_too_few_turns_is_not_known_and_vetoes_nothing() -> None:
     evidence = with_tail(compared(effect=-0.1, pairs=6, noise=QUIET, seed=3), 0.04, 3.0)
-    few = tuple(
-        replace(each, calls=None if each.calls is None else each.calls.rows(np.flatnonzero(each.calls.turn == 0)))
-        for each in evidence.observations
-    )
-    decision = decide(replace(evidence, observations=few))
+    calls = evidence.calls("chat", "fp8")
+    assert calls is not None
+    few = scaled(evidence, np.where(calls.turn == 0, 1.0, np.nan), *METRICS)
+    decision = decide(few)
     assert any(each.rule == "tail" and "is not known: 35 independent turns" in each.message for each in decision.findings)
     assert not any(each.rule == "tail" and each.asks_for is not None for each in decision.findings)
 

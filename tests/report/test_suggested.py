@@ -16,7 +16,7 @@ from agentload.report.advise import advise
 from agentload.report.formats.json import json as as_json
 from agentload.report.parts import Document
 from agentload.report.policy import Setting, parse
-from agentload.study.argv import FORMS, built, split
+from agentload.study.argv import built, split
 from agentload.study.kinds import Sweep
 
 KEPT = sorted(Path(__file__).parents[2].glob("reports/**/decision.json"))
@@ -89,7 +89,7 @@ def test_every_command_of_a_kept_report_is_read_by_its_verb_and_has_no_blanks(fi
     for command in commands(file.read_text(encoding="utf-8"), is_kept=True):
         _, verb, *words = shlex.split(command)
         assert not BLANK.search(command), command
-        if verb in FORMS:
+        if verb in ("replay", "simulate", "sweep", "eval", "probe"):
             built(*split([verb, *words]))
 
 
