@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor import words
+from advisor.assess.speed import estimated, start_scale
 from advisor.case import Case
 from advisor.evidence import Bools, Calls, Floats, Ints
 from advisor.legs.speed import more_pairs
 from advisor.legs.tested import Tested
 from advisor.statistics import paired
 from advisor.statistics.paired import PairTable
-from advisor.statistics.resampling import Spread
+from advisor.statistics.spread import Spread
 from advisor.verdict import LegState
 
 EVERY = slice(None)
@@ -66,14 +67,15 @@ def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
             yield _Matched(workload=name, share=share, sides=(reference, calls), rows=(left[timed], right[timed]))
 
 
-def _mixed(tables: Iterable[tuple[PairTable | None, float]]) -> Spread | None:
+def _mixed(case: Case, tables: Iterable[tuple[PairTable | None, float]]) -> Spread | None:
     known = [(table, share) for table, share in tables if table is not None]
-    return paired.mixed_change(tuple(table for table, _ in known), tuple(share for _, share in known))
+    table = paired.mixed(tuple(table for table, _ in known), tuple(share for _, share in known))
+    return None if table is None else estimated(table, start_scale(case.evidence, case.policy))
 
 
-def _kinds(matched: Sequence[_Matched]) -> Iterator[list[tuple[str, Spread | None]]]:
+def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[list[tuple[str, Spread | None]]]:
     """Yield ways to tell the turns apart: by class, by the tokens they read or write, by how long they take."""
-    yield [(each.workload, _mixed([(each.table(), 1.0)])) for each in matched]
+    yield [(each.workload, _mixed(case, [(each.table(), 1.0)])) for each in matched]
     read, written = ([each.column(name) for each in matched] for name in ("prompt_tokens", "output_tokens"))
     # By what both arms take: a turn that is long on one of them alone is no long one.
     taken = [np.sqrt(each.column("turn_ms") * each.column("turn_ms", 1)) / 1e3 for each in matched]
@@ -84,14 +86,15 @@ def _kinds(matched: Sequence[_Matched]) -> Iterator[list[tuple[str, Spread | Non
             (f"{kind} up to {short} {unit}", [each <= ends[0] for each in values]),
             (f"{kind} above {long} {unit}", [each > ends[1] for each in values]),
         )
-        yield [
-            (name, _mixed((each.table(side), each.share) for each, side in zip(matched, taken_of, strict=True))) for name, taken_of in sides
+        for_each = [
+            (name, [(each.table(side), each.share) for each, side in zip(matched, taken_of, strict=True)]) for name, taken_of in sides
         ]
+        yield [(name, _mixed(case, tables)) for name, tables in for_each]
 
 
-def _who(matched: Sequence[_Matched], level: float) -> str:
+def _who(case: Case, matched: Sequence[_Matched], level: float) -> str:
     """Say which kinds of turn differ most, and by how much."""
-    known = [[(name, spread) for name, spread in kinds if spread is not None] for kinds in _kinds(matched)]
+    known = [[(name, spread) for name, spread in kinds if spread is not None] for kinds in _kinds(case, matched)]
     furthest = max(known, key=lambda kinds: float(np.ptp([spread.value for _, spread in kinds])) if kinds else 0.0)
     told = ((name, spread.relative(unit="relative", method="", level=1 - 2 * level)) for name, spread in furthest)
     return ", ".join(f"{name} {words.change(each)}" for name, each in sorted(told, key=lambda each: each[1].value))
@@ -105,13 +108,13 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     is_settled = leg.state in ("yes", "no", "equal")
     if speed is not None and leg.estimate is not None and (counts == "time" or (counts == "both" and is_settled)):
         matched = tuple(_matched(case, arm, workload))
-    total = _mixed((each.total(), each.share) for each in matched)
+    total = _mixed(case, ((each.total(), each.share) for each in matched))
     if total is None or speed is None or leg.estimate is None:
         return typical
     whole, near = (
         total.relative(unit="relative", method="log ratio of the time of all turns", level=1 - 2 * times * level) for times in (1, TWICE)
     )
-    needs = (more_pairs(case, replace(speed, spread=total)),)
+    needs = (more_pairs(case, speed),)
     if counts == "time":
         margin = max(least, leg.margin or least)
         state: LegState = "yes" if whole.is_below(-margin) else "no" if whole.is_above(margin) else "unclear"
@@ -125,7 +128,7 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     }[leg.state]
     if contradicts:
         reason = (
-            f"the typical turn {words.change(leg.estimate)}, the time of all turns {words.change(whole)}: {_who(matched, level)}; "
+            f"the typical turn {words.change(leg.estimate)}, the time of all turns {words.change(whole)}: {_who(case, matched, level)}; "
             "set counts to turns or time in the policy to say which decides, or split"
         )
         return replace(typical, leg=replace(leg, state="unclear", reason=reason, needs=()))

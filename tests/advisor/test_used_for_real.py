@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal
+from dataclasses import fields, replace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from advisor.decide import decide
-from advisor.evidence import CapacityPoint, Deployment, Evidence, Observation, Scales
+from advisor.evidence import Calls, Deployment, Evidence, Observation, Scales
 from advisor.legs import questions
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import speed_leg
@@ -17,7 +17,7 @@ from advisor.policy import Policy, Slo
 from advisor.steps import Calibrate
 from advisor.verdict import ArmVerdict, Decision
 from advisor.whole import assess
-from tests.advisor.cases import BF16, BUCKETS, FP8, H100, bare, compared
+from tests.advisor.cases import BF16, BUCKETS, FP8, H100, bare, compared, search
 from tests.advisor.worlds import Noise, answers
 
 QUIET = Noise(call=0.05, wander=0.02, phi=0.3, block=0.005)
@@ -28,13 +28,8 @@ def server(decision: Decision, arm: str = "fp8") -> ArmVerdict:
 
 
 def searched(evidence: Evidence, **agents: int) -> Evidence:
-    """Add a capacity search in which each arm holds so many agents and breaks at one more."""
-    points = tuple(
-        CapacityPoint(arm=arm, agents=each, turns=4000, within_slo=4000 if each <= most else 3000, minutes=15.0, pool_filled=True)
-        for arm, most in agents.items()
-        for each in (most, most + 1)
-    )
-    return replace(evidence, capacity=points)
+    """Add a capacity search in which each arm carries so many agents."""
+    return replace(evidence, capacity=tuple(point for arm, most in agents.items() for point in search(arm, most)))
 
 
 @pytest.mark.parametrize("effect", [-0.045, -0.06])
@@ -44,8 +39,8 @@ def searched(evidence: Evidence, **agents: int) -> Evidence:
 def test_the_interval_that_is_printed_is_the_one_that_decides(effect: float, others: int, capacity: bool, seed: int) -> None:  # noqa: FBT001
     evidence = compared(effect=effect, pairs=8, noise=QUIET, seed=seed)
     evidence = replace(evidence, arms=(BF16, FP8, *(replace(FP8, name=f"other-{each}") for each in range(others))))
-    decision = decide(searched(evidence, bf16=9, fp8=9) if capacity else evidence)
-    case = assess(searched(evidence, bf16=9, fp8=9) if capacity else evidence, Policy())
+    decision = decide(searched(evidence, bf16=16, fp8=16) if capacity else evidence)
+    case = assess(searched(evidence, bf16=16, fp8=16) if capacity else evidence, Policy())
     pays = speed_leg(case, "fp8", None).leg
     assert pays.estimate is not None
     assert pays.estimate.high is not None
@@ -158,13 +153,17 @@ def test_a_tail_that_is_surely_longer_opposes_use_and_no_difference_without_a_se
     assert ("TTFT p99" if metric == "ttft_ms" else "turn time p99") in server(slow).reason
 
 
+def taken(calls: Calls, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Calls:
+    columns: dict[str, Any] = {each.name: getattr(calls, each.name) for each in fields(Calls)}
+    kept: dict[str, Any] = {name: None if column is None else column[rows] for name, column in columns.items()}
+    return Calls(**kept)
+
+
 def test_a_tail_of_too_few_turns_is_not_known_and_vetoes_nothing() -> None:
-    evidence = with_tail(compared(effect=-0.1, pairs=6, noise=QUIET, seed=3), 0.04, 3.0)
-    calls = evidence.calls("chat", "fp8")
-    assert calls is not None
-    few = scaled(evidence, np.where(calls.turn == 0, 1.0, np.nan), *METRICS)
-    decision = decide(few)
-    assert any(each.rule == "tail" and "is not known: 35 independent turns" in each.message for each in decision.findings)
+    evidence = with_tail(compared(effect=-0.1, pairs=6, noise=QUIET, seed=3), 0.0, 1.0)
+    few = tuple(replace(each, calls=taken(each.calls, each.calls.turn == 0)) for each in evidence.observations if each.calls is not None)
+    decision = decide(replace(evidence, observations=few))
+    assert any(each.rule == "tail" and "is not known: 3" in each.message for each in decision.findings)
     assert not any(each.rule == "tail" and each.asks_for is not None for each in decision.findings)
 
 
@@ -241,14 +240,14 @@ def test_wrong_at_every_length_says_nothing_of_a_cap() -> None:
 
 
 def test_agents_that_are_known_without_a_peak_ask_for_it_by_name() -> None:
-    evidence = searched(compared(effect=-0.1), bf16=9, fp8=20)
+    evidence = searched(compared(effect=-0.1), bf16=16, fp8=40)
     unknown = replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))
     assert any("load.peak_agents" in each for each in decide(unknown).caveats)
     assert not any("load.peak_agents" in each for each in decide(evidence).caveats)
 
 
 def test_a_class_that_was_not_searched_alone_agrees_with_the_search_of_the_mix() -> None:
-    decision = decide(searched(compared(effect=0.0, pairs=24, noise=QUIET), bf16=9, fp8=20))
+    decision = decide(searched(compared(effect=0.0, pairs=24, noise=QUIET), bf16=16, fp8=40))
     assert server(decision).pays.state == "yes"
     assert {each.pays.state for each in decision.classes} == {"yes"}
 
@@ -276,8 +275,8 @@ def test_first_tokens_that_come_much_later_count_without_a_service_level() -> No
 
 
 def test_harm_on_any_criterion_is_a_reason_to_stay_away() -> None:
-    slower = searched(compared(effect=0.12, pairs=24, noise=QUIET), bf16=9, fp8=20)
-    fewer = searched(compared(effect=-0.12, pairs=24, noise=QUIET), bf16=20, fp8=9)
+    slower = searched(compared(effect=0.12, pairs=24, noise=QUIET), bf16=16, fp8=40)
+    fewer = searched(compared(effect=-0.12, pairs=24, noise=QUIET), bf16=40, fp8=16)
     assert [server(decide(each)).verdict for each in (slower, fewer)] == ["avoid", "avoid"]
 
 
