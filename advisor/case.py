@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import expm1
 from typing import Literal
 
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.statistics.paired import Metric
+from advisor.statistics.planning import look_level
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Scatter
 from advisor.steps import Lengths, Search
@@ -26,6 +28,11 @@ def weighty(weights: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
     """Return the workloads that bind the whole server: those of a tenth of the mix or more, or all where none is so large."""
     found = tuple(name for name, share in weights if share >= WEIGHTY)
     return found or tuple(name for name, _ in weights)
+
+
+def rivals(evidence: Evidence) -> int:
+    """Count the arms of which any could be chosen."""
+    return max(1, len(evidence.challengers))
 
 
 def doubled(shortest: int, longest: int) -> tuple[int, ...]:
@@ -61,6 +68,10 @@ class Accuracy:
     p_not_worse: float
     p_worse: float
     worst: BucketResult
+    has_collapsed: (
+        bool  # over half of what the reference gets right is surely gone, pooled or in the worst bucket: that is no matter of scales
+    )
+    good_to: BucketResult | None  # where all of the loss lies beyond a length: the answers up to there
     worst_p: float  # that some bucket loses more than the margin, after Holm over the buckets
     discordance: float
     items: int  # different ones; `estimate.n` counts what they are worth
@@ -117,9 +128,26 @@ class Case:
         return self.measured(arm, workload, metric)
 
     def measured(self, arm: str, workload: str | None, metric: Metric = "turn_ms") -> Speed | None:
-        """Return the comparison of *metric*, whatever the gates say."""
+        """Return the comparison of *metric*, whatever the gates say, with the interval that decides."""
         wanted = (arm, workload, metric)
-        return next((each for each in self.speeds if (each.change.arm, each.change.workload, each.change.metric) == wanted), None)
+        found = next((each for each in self.speeds if (each.change.arm, each.change.workload, each.change.metric) == wanted), None)
+        if found is None:
+            return None
+        level = 1 - 2 * self.level(arm)
+        low, high = map(expm1, found.spread.interval(level))
+        return replace(found, change=replace(found.change, relative=replace(found.change.relative, low=low, high=high, level=level)))
+
+    def level(self, arm: str, *, alone: bool = False) -> float:
+        """Return the one-sided level at which a claim about *arm* is tested, and its interval printed.
+
+        It is shared where any of several claims would be enough: over the arms, and over speed and capacity where both were measured.
+        Accuracy stands *alone*: "use" needs it besides.
+        The mix decides; what is said of classes is secondary, and not adjusted for their number.
+        """
+        searched = {each.arm for each in self.capacity if each.agents_per_gpu is not None}
+        either = 2 if not alone and {arm, self.evidence.reference} <= searched else 1
+        whole = self.policy.alpha / 2 if alone else look_level(self.evidence.looks, self.policy.alpha)
+        return whole / rivals(self.evidence) / either
 
     def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
         """Return the failed gate that makes *what* unusable for *arm* against the reference, if any.
@@ -161,6 +189,12 @@ class Case:
     def search(self, *, seconds: float = 0.0) -> Search:
         """Return a search for what one GPU carries within the service level, in trials of *seconds* at least."""
         return Search(limits=self.policy.slo(None), trial_s=float(round(max(seconds, self.trial_seconds()))))
+
+    def usd(self, minutes: float) -> float | None:
+        """Return what so many minutes of all arms' servers cost; None where no price is known."""
+        price = self.evidence.deployment.gpu.usd_per_hour
+        gpus = sum(self.evidence.gpus(each.name) for each in self.evidence.arms) * self.evidence.deployment.replicas
+        return None if price is None else price * gpus * minutes / 60
 
     def trial_seconds(self) -> float:
         """Return how long each load of a search has to be tried: twice what the pool takes to fill, so that it is full for half of it."""

@@ -29,7 +29,8 @@ def _headline(reference: str, best: ArmVerdict) -> str:
         case "no difference":
             return f"stay on {reference}: {best.arm} makes no difference"
         case "avoid":
-            return f"stay on {reference}: avoid {best.arm}"
+            mended = f"; {best.remedy}, then test it again" if best.remedy else ""
+            return f"stay on {reference}: avoid {best.arm}{mended}"
 
 
 def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:

@@ -11,7 +11,7 @@ from advisor.evidence import Evidence
 from advisor.judge import judge
 from advisor.policy import Policy
 from advisor.rulebook import run
-from advisor.verdict import ArmVerdict, Choice, Decision, Need
+from advisor.verdict import ArmVerdict, Change, Choice, Decision, Need
 from advisor.whole import assess
 
 ALWAYS_FLIPS = "another version of engine, driver or checkpoint"
@@ -24,6 +24,8 @@ def _caveats(case: Case) -> tuple[str, ...]:
         out.append(f"All figures are {evidence.kind}: no server was measured.")
     if any(each.gpu_time_share is None for each in evidence.workloads):
         out.append("The weights of the mix are the reference's time in turns; how its server's time was shared is not known.")
+    if evidence.deployment.peak_agents is None and any(each.agents_per_gpu is not None for each in case.capacity):
+        out.append("Agents per GPU are known, the GPUs that they save are not: the policy lacks load.peak_agents, the agents at your peak.")
     if not evidence.challengers:
         out.append("There is one arm only: nothing is compared.")
     out.extend(f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")
@@ -61,6 +63,12 @@ def _next_replica(case: Case, choice: Choice) -> tuple[str, ...]:
 
 def _needs(verdicts: Sequence[ArmVerdict]) -> tuple[Need, ...]:
     return tuple(dict.fromkeys(need for each in verdicts for need in each.needs))
+
+
+def _changes(case: Case) -> tuple[Change, ...]:
+    """Return every comparison with the interval that decides about it."""
+    names = ((each.change.arm, each.change.workload, each.change.metric) for each in case.speeds)
+    return tuple(found.change for name in names if (found := case.measured(*name)) is not None)
 
 
 def _only_reference(case: Case) -> Choice:
@@ -101,7 +109,7 @@ def decide(evidence: Evidence, policy: Policy | None = None) -> Decision:
         findings=findings,
         skipped=skipped,
         figures=figures(evidence, case.policy),
-        changes=tuple(speed.change for speed in case.speeds),
+        changes=_changes(case),
         itl=case.itl,
         ttft=case.ttft,
         break_even=case.break_even,

@@ -7,33 +7,51 @@ from dataclasses import replace
 
 from advisor import words
 from advisor.case import Case
+from advisor.dtypes import is_quantised
 from advisor.legs.capacity import AGENTS, capacity_leg, pays_leg
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import INDIFFERENT, speed_leg
-from advisor.legs.tested import after_holm
-from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Word
+from advisor.legs.tested import Tested
+from advisor.legs.whole_time import with_total
+from advisor.steps import Calibrate
+from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Need, Word
+
+MISSED = "slo_broken"  # the rule that tells of a service level, in every reason
 
 
 def concerning(case: Case, findings: Sequence[Finding], arm: str, workload: str | None) -> tuple[Finding, ...]:
-    """Return the findings about *arm* in this scope; the whole server listens to the vetoes of its weighty classes as well."""
+    """Return the findings about *arm* in this scope; the whole server listens to what its weighty classes ask for as well."""
     weighty, out = case.weighty(), []
     for each in findings:
         if each.arm not in (None, arm) or not case.concerns(arm, workload, each.context_tokens):
             continue
-        veto = each.asks_for == "avoid" and each.workload in weighty
-        if each.workload in (None, workload) or (workload is None and veto):
+        binds = (each.asks_for == "avoid" or _is_about_speed(each)) and each.workload in weighty
+        if each.workload in (None, workload) or (workload is None and binds):
             out.append(each)
     return tuple(out)
+
+
+def _is_about_speed(finding: Finding) -> bool:
+    return finding.leg == "pays" and (finding.asks_for == "test further" or finding.rule == MISSED)
 
 
 def _asked(findings: Sequence[Finding], word: Word) -> Finding | None:
     return next((each for each in findings if each.asks_for == word), None)
 
 
-def _word(pays: Leg, safe: Leg, findings: Sequence[Finding]) -> tuple[Word, str]:
+def _is_uncalibrated(case: Case, arm: str, workload: str | None) -> bool:
+    """Say whether scales may be all that is wrong with the answers of *arm*."""
+    found, each = case.accuracy_of(arm, workload), case.evidence.arm(arm)
+    return is_quantised(each) and each.scales in ("default", None) and found is not None and not found.has_collapsed
+
+
+def _word(pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bool) -> tuple[Word, str]:
     """Return the verdict and the sentence that carries it."""
     veto, calibrate, cap = (_asked(findings, word) for word in ("avoid", "calibrate", "test further"))
+    slow = next((each for each in findings if _is_about_speed(each) and each.asks_for == "test further"), None)
     both = f"Pays: {pays.reason}. Safe: {safe.reason}."
+    if veto is None and safe.state == "no" and pays.state == "yes" and uncalibrated:
+        return "calibrate", f"{both} Its scales were not calibrated: calibrate them, then test it again."
     if safe.state == "no":
         return "avoid", f"Not safe: {safe.reason}."
     if veto is not None:
@@ -41,12 +59,23 @@ def _word(pays: Leg, safe: Leg, findings: Sequence[Finding]) -> tuple[Word, str]
     if pays.state == "no":
         return "avoid", f"Does not pay: {pays.reason}."
     if pays.state == "equal":
-        return "no difference", f"{pays.reason[0].upper()}{pays.reason[1:]}."
+        told = f"{pays.reason[0].upper()}{pays.reason[1:]}."
+        return ("no difference", told) if slow is None else ("test further", f"{told} But {slow.message}")
     if calibrate is not None:
         return "calibrate", calibrate.message
     if pays.state == "yes" and safe.state == "yes":
+        cap = slow or cap
         return ("test further", f"{both} But {cap.message}") if cap is not None else ("use", both)
     return "test further", both
+
+
+def _vetoed(leg: Leg, findings: Sequence[Finding]) -> Leg:
+    """Return a criterion with what a rule says against it: a report shows both as one."""
+    veto = _asked([each for each in findings if each.leg == leg.name], "avoid")
+    if veto is None or leg.state == "no":
+        return leg
+    told = "" if leg.state == "untested" else f"; {leg.reason}"
+    return replace(leg, state="no", reason=f"{veto.message.rstrip('.')}{told}", needs=())
 
 
 def _about_accuracy(case: Case, verdict: ArmVerdict) -> Inequality:
@@ -63,9 +92,11 @@ def _about_accuracy(case: Case, verdict: ArmVerdict) -> Inequality:
 def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     """Return the comparison that decided, in parts: accuracy where it is what is wrong or missing, else what pays."""
     pays = verdict.pays
-    open_answers = verdict.verdict in ("calibrate", "test further") and pays.state == "yes"
-    if open_answers or verdict.safe.state == "no":
+    open_answers = verdict.verdict in ("calibrate", "test further") and pays.state == "yes" and verdict.safe.state != "yes"
+    if open_answers or (verdict.safe.state == "no" and verdict.safe.p is not None):
         return _about_accuracy(case, verdict)
+    if verdict.safe.state == "no":
+        return None  # a rule's word, not a comparison
     if pays.estimate is None or pays.margin is None:
         return None
     more = pays.estimate.method == AGENTS  # more agents are better, more milliseconds are worse
@@ -83,27 +114,41 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     )
 
 
+def _proven(tested: Tested) -> Leg:
+    """Return a leg with the p-value of what it claims."""
+    p = {"yes": tested.p_for, "no": tested.p_against}.get(tested.leg.state)
+    return replace(tested.leg, p=p)
+
+
 def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | None) -> ArmVerdict:
     """Return the verdict on *arm* for *workload*, or for the whole server."""
-    speed, safe = after_holm((speed_leg(case, arm, workload), safe_leg(case, arm, workload)), level=case.policy.alpha / 2)
-    capacity = capacity_leg(case, arm, workload)
-    pays = pays_leg(speed, capacity, case.room(workload))
     mine = concerning(case, findings, arm, workload)
-    word, reason = _word(pays, safe, mine)
+    speed = _proven(with_total(case, arm, workload, speed_leg(case, arm, workload)))
+    capacity = capacity_leg(case, arm, workload)
+    paid = pays_leg(speed, capacity, case.room(workload), least_change=case.policy.min_change)
+    pays, safe = _vetoed(paid, mine), _vetoed(_proven(safe_leg(case, arm, workload)), mine)
+    word, reason = _word(pays, safe, mine, uncalibrated=_is_uncalibrated(case, arm, workload))
+    missed = [each.message for each in mine if each.rule == MISSED and each.message not in reason]
+    remedy = next((each.remedy for each in mine if each.remedy is not None), None) if word == "avoid" or safe.state == "no" else None
     beyond = case.reach_of(arm, workload).beyond_share
-    doubts = [each for each in mine if each.kind == "opposes" and each.leg in ("safe", "validity")]
-    needs = (*pays.needs, *(need for need in safe.needs if need not in pays.needs)) if word == "test further" else ()
-    asked = tuple(each.need for each in mine if word == "test further" and each.asks_for == word and each.need is not None)
+    doubts = [each for each in mine if each.kind == "opposes" and (each.leg in ("safe", "validity") or each.rule == MISSED)]
+    needs: tuple[Need, ...] = ()
+    if word == "test further":
+        asked = (each.need for each in mine if each.asks_for == word and each.need is not None)
+        needs = tuple(dict.fromkeys((*pays.needs, *safe.needs, *asked)))
+    elif word == "calibrate":
+        needs = (Need(what=f"calibrate the scales of {arm} on prompts of the trace, then ask it the same questions", step=Calibrate()),)
     verdict = ArmVerdict(
         arm=arm,
         workload=workload,
         verdict=word,
-        canary=word == "use" and (bool(doubts) or bool(beyond)),
+        canary=word == "use" and (bool(doubts) or bool(beyond) or pays.assumes is not None),
         pays=pays,
         safe=safe,
         capacity=capacity,
-        reason=reason,
-        needs=(*needs, *(need for need in asked if need not in needs)),
+        reason=" ".join((reason, *missed, *(() if remedy is None else (f"{remedy[0].upper()}{remedy[1:]}, then test it again.",)))),
+        remedy=remedy,
+        needs=needs,
         untested_share=beyond,
     )
     return replace(verdict, inequality=inequality(case, verdict), flips=_flips(case, verdict, mine))
@@ -144,7 +189,9 @@ def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
 
 def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     safe, word, margin = verdict.safe, verdict.verdict, 100 * case.policy.accuracy_margin
-    if safe.state == "no":
+    if safe.state == "no" and verdict.remedy is not None:
+        yield verdict.remedy
+    elif safe.state == "no":
         yield "calibrated scales, or a kernel that accumulates in higher precision: measure again"
     if safe.estimate is None or safe.estimate.low is None:
         return
@@ -152,4 +199,4 @@ def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     if word == "use":
         yield f"an accuracy margin below {-low:.1f} pp"
     if word == "test further" and safe.state == "unclear" and low <= -margin:
-        yield f"safe: the lower end of accuracy above {-margin:.0f} pp (it is {low:+.1f} pp)"
+        yield f"safe: the lower end of accuracy above {-margin:.0f} pp (it is {low:+.2f} pp)"

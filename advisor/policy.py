@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class Policy:
 
     # A switch costs a roll-out and a risk, and nobody notices a turn that is less than 3 % shorter.
     min_change: float = 0.03
+    # Each turn alike, each second alike, or both: where one kind of turn wins and another loses, only the user knows which counts.
+    counts: Literal["both", "turns", "time"] = "both"
     # Three points of 100: the smallest loss that some 1,400 paired items can exclude at 10 % discordance (docs/statistics.md).
     accuracy_margin: float = 0.03
     # Ten percent more agents per GPU saves one GPU in ten; less vanishes in whole GPUs.

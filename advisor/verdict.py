@@ -36,6 +36,7 @@ class Need:
     calls: int | None = None
     pairs: int | None = None  # block pairs or accuracy pairs
     minutes: float | None = None
+    usd: float | None = None  # for the GPUs of all arms, where a price is known
     step: Step | None = None  # what brings it
 
 
@@ -52,6 +53,7 @@ class Finding:
     estimates: tuple[Estimate, ...] = ()
     inequality: Inequality | None = None
     flips: str | None = None  # what would turn it round
+    remedy: str | None = None  # what would mend it, as an order: "upgrade vLLM to 0.19.1"
     next_step: Step | None = None
     source: str | None = None  # public source of the rule or its threshold
     leg: Literal["pays", "safe", "capacity", "validity"] | None = None
@@ -96,8 +98,8 @@ class Leg:
     state: LegState
     estimate: Estimate | None = None  # a relative change, or for accuracy a difference of shares
     margin: float | None = None
-    p: float | None = None  # one-sided, of the decisive test
-    p_adjusted: float | None = None  # after Holm over the gates of the decision
+    p: float | None = None  # one-sided, of the claim that the state makes
+    assumes: str | None = None  # what it rests on that was not measured here: then a canary has to confirm it
     reason: str
     needs: tuple[Need, ...] = ()
 
@@ -114,6 +116,7 @@ class ArmVerdict:
     safe: Leg
     capacity: Leg | None = None
     reason: str
+    remedy: str | None = None  # what would make it worth testing again, as an order
     inequality: Inequality | None = None
     flips: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()

@@ -24,6 +24,12 @@ def points(difference: Estimate) -> str:
     return f"{100 * difference.value:+.1f} pp [{ends}]"
 
 
+def latency(estimate: Estimate) -> str:
+    """Return a time in ms with its interval."""
+    low, high = ("open" if end is None else f"{end:.0f}" for end in (estimate.low, estimate.high))
+    return f"{estimate.value:.0f} ms [{low}, {high}]"
+
+
 def tokens(count: float) -> str:
     """Return a length: exact below ten thousand, in thousands above."""
     return f"{count:,.0f}" if count < 10_000 else f"{count / 1000:,.0f}k"
@@ -50,6 +56,18 @@ def counted(count: float, noun: str) -> str:
     """Return a number with its noun: 1 minute, 2 minutes."""
     text = f"{count:,.0f}"
     return f"{text} {noun}{'' if text == '1' else 's'}"
+
+
+def spent(minutes: float | None, usd: float | None) -> str:
+    """Return what something takes, as the end of a list: time, and money where a price is known."""
+    if not minutes:
+        return ""
+    return f", {counted(minutes, 'minute')}{'' if usd is None else f' and {money(usd)}'}"
+
+
+def money(usd: float) -> str:
+    """Return an amount: whole dollars, and cents below one."""
+    return f"{usd:,.0f} USD" if usd >= 1 else f"{usd:.2f} USD"
 
 
 def scope(workload: str | None) -> str:

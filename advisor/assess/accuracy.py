@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from advisor.assess import reach
-from advisor.case import Accuracy, weighty
+from advisor.case import Accuracy, rivals, weighty
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence, Floats, Ints
 from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult
 
-_LEVEL = 0.95
-
+COLLAPSED = 0.5  # of the right answers: scales that are off lose points, a broken kernel loses most
 LEAST_IN_A_BUCKET = 2.0  # margins; below, half of all it can do could be lost inside the margin
 
 
@@ -45,8 +45,9 @@ def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
     return np.concatenate(reference), np.concatenate(arm), np.concatenate(clusters)
 
 
-def _judged(buckets: list[AccuracyBucket], margin: float) -> tuple[Estimate, float, float] | None:
-    """Return the difference with the p-values of "not worse" and of "worse" by *margin*."""
+def _judged(buckets: list[AccuracyBucket], policy: Policy, *, rivals: int = 1) -> tuple[Estimate, float, float] | None:
+    """Return the difference, with an interval for one of several *rivals*, and the p-values of "not worse" and of "worse" by the margin."""
+    margin, level = policy.accuracy_margin, 1 - policy.alpha / rivals
     reference, arm, clusters = _rows(buckets)
     if not reference.size:
         return None
@@ -55,14 +56,14 @@ def _judged(buckets: list[AccuracyBucket], margin: float) -> tuple[Estimate, flo
         effect = accuracy.design_effect(difference, clusters)
         lost, won, n = float(np.sum(difference < 0)) / effect, float(np.sum(difference > 0)) / effect, difference.size / effect
         return (
-            accuracy.tango(reference_only=lost, arm_only=won, n=n, level=_LEVEL),
+            accuracy.tango(reference_only=lost, arm_only=won, n=n, level=level),
             accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
             accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
         )
     found = accuracy.graded(reference, arm, clusters)
     if found is None:
         return None
-    shown = found.estimate(unit="share", method="paired graded scores, contexts as clusters", level=_LEVEL)
+    shown = found.estimate(unit="share", method="paired graded scores, contexts as clusters", level=level)
     return shown, found.p_above(-margin), found.p_below(-margin)
 
 
@@ -91,7 +92,7 @@ def _scores(bucket: AccuracyBucket) -> bool:
 
 def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ...]:
     """Return the paired difference of every bucket with answers."""
-    judged = ((each, _judged([each], policy.accuracy_margin)) for each in evidence.accuracy if _scores(each))
+    judged = ((each, _judged([each], policy)) for each in evidence.accuracy if _scores(each))
     return tuple(_result(bucket, found[0]) for bucket, found in judged if found is not None)
 
 
@@ -111,8 +112,8 @@ def pooled(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
         able = telling(tuple(each for each in evidence.accuracy if each.arm == arm.name), policy)
         own = {name: _own(able, name, ends) for name, ends in between.items()}
         needed = [each for each in able if not binding or any(each is mine for name in binding for mine in own[name])]
-        out.append(_pool(needed, arm.name, None, policy, asked=able))
-        out.extend(_pool(mine, arm.name, name, policy, asked=able) for name, mine in own.items())
+        out.append(_pool(needed, arm.name, None, policy, asked=able, rivals=rivals(evidence)))
+        out.extend(_pool(mine, arm.name, name, policy, asked=able, rivals=rivals(evidence)) for name, mine in own.items())
     return tuple(each for each in out if each is not None)
 
 
@@ -125,12 +126,12 @@ def controls(evidence: Evidence, policy: Policy) -> tuple[Accuracy, ...]:
 
 
 def _pool(
-    buckets: list[AccuracyBucket], arm: str, workload: str | None, policy: Policy, *, asked: Sequence[AccuracyBucket]
+    buckets: list[AccuracyBucket], arm: str, workload: str | None, policy: Policy, *, asked: Sequence[AccuracyBucket], rivals: int = 1
 ) -> Accuracy | None:
-    found = _judged(buckets, policy.accuracy_margin) if buckets else None
+    found = _judged(buckets, policy, rivals=rivals) if buckets else None
     if found is None:
         return None
-    each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy.accuracy_margin)) is not None]
+    each_judged = [(bucket, judged) for bucket in buckets if (judged := _judged([bucket], policy)) is not None]
     if not each_judged:
         return None
     # The surest loss, not the largest: ten items may fall by 20 points and show nothing.
@@ -143,12 +144,39 @@ def _pool(
         p_not_worse=p_not_worse,
         p_worse=p_worse,
         worst=_result(worst[0], worst[1][0]),
+        has_collapsed=any(_has_collapsed(each) for each in (_result_of(buckets, difference), _result(worst[0], worst[1][0]))),
+        good_to=_good_to(buckets, policy),
         worst_p=min(planning.adjusted([judged[2] for _, judged in each_judged])),
         discordance=_discordance(buckets),
         items=_items(buckets),
         lengths=tuple(sorted({bucket.context_tokens for bucket in buckets})),
         asked_to=max(each.context_tokens for each in asked if workload is None or each.workload in (None, workload)),
     )
+
+
+def _result_of(buckets: list[AccuracyBucket], difference: Estimate) -> BucketResult:
+    """Return buckets as one, under the longest of their lengths."""
+    longest = max(buckets, key=lambda each: each.context_tokens)
+    return replace(_result(longest, difference), reference=float(_rows(buckets)[0].mean()), changed_p=None)
+
+
+def _has_collapsed(found: BucketResult) -> bool:
+    return found.difference.is_below(-COLLAPSED * found.reference)
+
+
+def _good_to(buckets: list[AccuracyBucket], policy: Policy) -> BucketResult | None:
+    """Return the answers up to the longest length beyond which they are surely worse, and up to which none of them are."""
+    level = policy.alpha / 2
+    surely_worse = [each.context_tokens for each in buckets if (found := _judged([each], policy)) is not None and found[2] <= level]
+    for length in sorted({each.context_tokens for each in buckets}, reverse=True)[1:]:
+        below, beyond = ([each for each in buckets if (each.context_tokens <= length) == is_below] for is_below in (True, False))
+        good, bad = _judged(below, policy), _judged(beyond, policy)
+        if good is None or bad is None or bad[2] > level:
+            continue
+        is_good = good[0].value > -policy.accuracy_margin and good[2] > level and min(surely_worse, default=np.inf) > length
+        if is_good:
+            return _result_of(below, good[0])
+    return None
 
 
 def _items(buckets: list[AccuracyBucket]) -> int:

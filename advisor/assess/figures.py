@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import exp
 
 import numpy as np
+from scipy import special, stats
 
 from advisor.estimate import Estimate
 from advisor.evidence import Arm, Calls, Evidence, Floats, Telemetry
 from advisor.policy import Policy, Slo
 from advisor.statistics.paired import Metric
 from advisor.statistics.quantiles import quantile
-from advisor.statistics.spread import Spread
+from advisor.statistics.resampling import cluster_variance
 from advisor.verdict import Figure
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"))
+LEVEL = 0.95
+LEAST_BLOCKS = 4  # with fewer an interval says how few they are, not how the server does
 MOST_TAIL = 0.5  # share of turns in the drain tail above which no throughput is stated
 LATENCIES: tuple[Metric, ...] = ("ttft_ms", "tpot_ms", "turn_ms")
 
 
-def _mean(values: Floats, *, unit: str, method: str) -> Estimate | None:
-    """Return the mean over independent blocks with Student's interval."""
-    if values.size < 2:
-        return None
-    se = float(values.std(ddof=1)) / values.size**0.5
-    spread = Spread(value=float(values.mean()), se=se, df=values.size - 1, units=values.size, unit_name="blocks")
-    return spread.estimate(unit=unit, method=method)
+def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
+    """Return the mean rate over independent blocks; from four on with Student's interval, on a log scale: no rate lies below zero."""
+    n, mean = values.size, float(values.mean()) if values.size else 0.0
+    if n < LEAST_BLOCKS or mean <= 0:
+        return None if n < 2 else _counted(mean, unit=unit, method=f"{method}, too few for an interval", n=n)
+    reach = float(special.stdtrit(n - 1, 0.5 + LEVEL / 2)) * float(values.std(ddof=1)) / n**0.5 / mean
+    return Estimate(value=mean, low=mean / exp(reach), high=mean * exp(reach), n=n, unit=unit, method=method, level=LEVEL)
 
 
 def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
@@ -76,7 +80,7 @@ def under_load(calls: list[Calls]) -> bool:
 def output_rate(calls: list[Calls]) -> Estimate | None:
     """Return the tokens that turns which succeeded were answered with, per second of their blocks."""
     tokens = [np.where(each.ok, np.nan_to_num(each.output_tokens), 0.0) for each in calls]
-    return _mean(_by_block(calls, tokens), unit="tokens/s", method="blocks")
+    return rate(_by_block(calls, tokens), unit="tokens/s", method="blocks")
 
 
 def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
@@ -85,11 +89,11 @@ def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[
     if not calls or not under_load(calls):
         return
     tokens = output_rate(calls)
-    requests = _mean(_by_block(calls, [each.ok.astype(np.float64) for each in calls]), unit="requests/s", method="blocks")
+    requests = rate(_by_block(calls, [each.ok.astype(np.float64) for each in calls]), unit="requests/s", method="blocks")
     slos = [policy.slo(name) for name, _ in observed]
     if all(slo is not None for slo in slos):
         within = [_within(found, slo) for found, slo in zip(calls, slos, strict=True) if slo is not None]
-        good = _mean(_by_block(calls, within), unit="requests/s", method="blocks, turns within the service level")
+        good = rate(_by_block(calls, within), unit="requests/s", method="blocks, turns within the service level")
         if good is not None:
             yield "goodput_per_s", good
     if requests is not None:
@@ -161,11 +165,19 @@ def figures(evidence: Evidence, policy: Policy) -> tuple[Figure, ...]:
 
 
 def _goodput(calls: Calls, slo: Slo | None) -> Iterator[tuple[str, Estimate]]:
-    """Yield the share of turns within the service level, with an interval over blocks."""
+    """Yield the share of turns within the service level, with Wilson's interval on the turns that blocks of turns alike are worth."""
     if slo is None:
         return
     names, index = np.unique(calls.block, return_inverse=True)
-    share = np.bincount(index, weights=_within(calls, slo)) / np.bincount(index)
-    found = _mean(share, unit="share", method=f"{names.size} blocks, turns within the service level")
-    if found is not None:
-        yield "within_slo", found
+    within, blocks = _within(calls, slo), names.size
+    share, method = float(within.mean()), f"{blocks} blocks, turns within the service level"
+    if blocks < LEAST_BLOCKS:
+        yield "within_slo", _counted(share, unit="share", method=f"{method}, too few for an interval", n=blocks)
+        return
+    # Where all turns are alike, blocks are what was seen to be so.
+    alone, together = share * (1 - share) / within.size, cluster_variance(within, index)
+    worth = within.size * min(1.0, alone / together) if together > 0 else float(blocks)
+    turns = max(1, round(worth))
+    ends = stats.binomtest(round(share * turns), turns).proportion_ci(LEVEL, method="wilson")
+    low, high = min(float(ends.low), share), max(float(ends.high), share)
+    yield "within_slo", Estimate(value=share, low=low, high=high, n=blocks, unit="share", method=method, level=LEVEL)

@@ -16,7 +16,7 @@ from advisor.verdict import Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"
 SAME_POOL = 0.05  # pools this close hold the same load
-TRIALS = 10  # of a search: four to bracket the limit, and draws of sessions around it
+TRIALS = 14  # of a search: four to bracket the limit, and draws of sessions around it
 LONGER = 4  # times as many sessions a trial halve what its draw leaves open
 WIDEST = 0.25  # half width of a claim: a wider interval covers whatever the truth is, and helps nobody to order GPUs
 
@@ -74,7 +74,7 @@ def _told(found: Estimate) -> str:
 
 def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
     minutes = TRIALS * len(case.evidence.arms) * max(seconds, case.trial_seconds()) / 60
-    return Need(what=what, minutes=minutes, step=case.search(seconds=seconds))
+    return Need(what=what, minutes=minutes, usd=case.usd(minutes), step=case.search(seconds=seconds))
 
 
 def _finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
@@ -110,13 +110,13 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     gain = case.policy.min_capacity_gain
     if _equal_pools(case, arm):
         return Leg(name="capacity", state="equal", margin=gain, reason="both pools hold the same tokens")
-    room = case.room(workload)
-    if room.state == "slack":
-        return Leg(name="capacity", state="equal", margin=gain, reason=f"the pool does not limit this load: {room.reason}")
     mixed = None if workload is None or case.spoiled("capacity", arm, None) is not None else _measured(case, arm, None)
     if mixed is not None:  # the flag is one for the server that the class shares
         leg = _judged(case, arm, None, *mixed)
         return leg if len(case.evidence.workloads) == 1 else replace(leg, reason=f"{leg.reason}, with all classes together")
+    room = case.room(workload)
+    if room.state == "slack":
+        return Leg(name="capacity", state="equal", margin=gain, reason=f"the pool does not limit this load: {room.reason}")
     reference = case.evidence.reference
     silent = [found.reason for name in (arm, reference) if (found := case.capacity_of(name, workload)) is not None]
     told = "; ".join([room.reason, *dict.fromkeys(silent)] if spoiled is None else [f"{spoiled.name}: {spoiled.message}"])
@@ -124,19 +124,22 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=(need,))
 
 
-def pays_leg(speed: Leg, capacity: Leg, room: Room) -> Leg:
+def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> Leg:
     """Return the leg that speed and capacity give together; the reason names what decided."""
     is_open = capacity.state == "unclear" or (capacity.state == "untested" and room.state == "binds")
     match speed.state, capacity.state:
         case "yes", "no":
-            return replace(speed, state="unclear", reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose")
+            return replace(speed, state="no", reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose")
         case "no", "yes":
-            return replace(speed, state="unclear", reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose")
+            return replace(speed, reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose")
         case "no", _ if is_open:
             # A larger pool may be worth more than its slower turns where the pool is what limits.
             return replace(speed, state="unclear", reason=f"{speed.reason}; capacity not settled: {capacity.reason}", needs=capacity.needs)
         case "yes" | "no", _:
             return speed
+        case "unclear", "yes" if speed.estimate is not None and not speed.estimate.is_below(least_change):
+            # Turns that may have become longer by more than counts are a harm that more agents do not undo.
+            return replace(speed, reason=f"{capacity.reason}, but {speed.reason}")
         case _, "yes":
             return replace(capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}", needs=())
         case "equal", "equal":

@@ -12,6 +12,7 @@ from advisor.steps import Questions
 from advisor.verdict import Need
 
 SHORTEST = 4096  # tokens, where nothing tells what agents send
+PROMPT_TOKENS_PER_S = 10_000.0  # that one server reads, an ordinary 8B model on one current GPU: what a dry run assumes
 
 
 def first(case: Case, arm: str, workload: str | None) -> Need:
@@ -19,8 +20,8 @@ def first(case: Case, arm: str, workload: str | None) -> Need:
     found = case.reach_of(arm, workload)
     shortest = None if found.usual is None else found.usual[0] / SLACK
     lengths = _ladder(case, shortest, found.longest)
-    items = items_needed(PLANNED_DISCORDANCE, case.policy.accuracy_margin)
-    return _need(arm, math.ceil(items * len(lengths) / len(own(lengths, found.usual))), lengths)
+    items = _needed(case, arm, PLANNED_DISCORDANCE)
+    return _need(case, arm, math.ceil(items * len(lengths) / len(own(lengths, found.usual))), lengths)
 
 
 def more(case: Case, found: Accuracy) -> Need:
@@ -28,22 +29,28 @@ def more(case: Case, found: Accuracy) -> Need:
     # Where none of n differs, three in n may still (the rule of three): agreement of a few is no proof for many.
     n = max(1, found.estimate.n)
     discordance, worth = max(found.discordance, 3 / n), n / found.items
-    items = math.ceil(items_needed(discordance, case.policy.accuracy_margin) / worth)
+    items = math.ceil(_needed(case, found.arm, discordance) / worth)
     # Enough for nine truths of ten, and still open: it lies at the margin itself.
     items = items if items > found.items else 2 * found.items
-    return _need(found.arm, items, tuple(round(each) for each in found.lengths), already=found.items)
+    return _need(case, found.arm, items, tuple(round(each) for each in found.lengths), already=found.items)
 
 
 def longer(case: Case, found: Accuracy) -> Need:
     """Return the questions that reach the calls beyond what was asked."""
-    margin = case.policy.accuracy_margin
     lengths = _ladder(case, found.asked_to, case.reach_of(found.arm, found.workload).longest)
-    return _need(found.arm, items_needed(max(found.discordance, margin), margin), lengths)
+    return _need(case, found.arm, _needed(case, found.arm, max(found.discordance, case.policy.accuracy_margin)), lengths)
 
 
-def _need(arm: str, items: int, lengths: tuple[int, ...], *, already: int = 0) -> Need:
+def _needed(case: Case, arm: str, discordance: float) -> int:
+    return items_needed(discordance, case.policy.accuracy_margin, level=case.level(arm, alone=True))
+
+
+def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already: int = 0) -> Need:
+    """Return so many items in all, with what reading their prompts takes: every arm is asked at the same time."""
+    more = items - already
+    minutes = more * sum(lengths) / len(lengths) / PROMPT_TOKENS_PER_S / 60
     what = f"paired answers on {arm} at {words.lengths(lengths)}"
-    return Need(what=what, pairs=items - already, step=Questions(lengths=lengths, items=items))
+    return Need(what=what, pairs=more, minutes=minutes, usd=case.usd(minutes), step=Questions(lengths=lengths, items=items))
 
 
 def _ladder(case: Case, first: float | None, last: float | None) -> tuple[int, ...]:

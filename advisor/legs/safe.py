@@ -20,7 +20,7 @@ def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
     own = _alone(case, arm, workload)
     if workload is not None or own.leg.state == "no" or same_numbers(*case.evidence.both(arm)):
         return own
-    return _with(own, {name: _alone(case, arm, name) for name in case.weighty()}, level=case.policy.alpha / 2)
+    return _with(own, {name: _alone(case, arm, name) for name in case.weighty()}, level=case.level(arm, alone=True))
 
 
 def _alone(case: Case, arm: str, workload: str | None) -> Tested:
@@ -35,20 +35,22 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
         return Tested(leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs), if_unclear=needs)
     told = f"accuracy {words.points(found.estimate)} {_where(found.lengths)}, margin {100 * margin:.0f} pp"
     needs = (questions.more(case, found),)
-    p_for, p_against = found.p_not_worse, min(1.0, 2 * min(found.p_worse, found.worst_p))  # pooled, or in one bucket: two looks
+    level = case.level(arm, alone=True)
+    # Pooled, by the interval that is printed; a bucket that was looked for has to be twice as sure.
+    p_for, p_against = found.p_not_worse, min(1.0, found.p_worse, 2 * found.worst_p)
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
         leg = Leg(name="safe", state=state, estimate=found.estimate, margin=margin, reason=reason, needs=settles)
         return Tested(leg=leg, p_for=p_for, p_against=p_against, if_unclear=needs)
 
-    if p_against <= policy.alpha / 2:
+    if p_against <= level:
         worst = f"{words.bucket(found.worst.task, found.worst.context_tokens)} {words.points(found.worst.difference)}"
-        return tested("no", told if found.p_worse <= found.worst_p else f"{told}; {worst}")
+        return tested("no", told if found.p_worse <= 2 * found.worst_p else f"{told}; {worst}")
     longer: tuple[Need, ...] = ()
     if reach.beyond_share is not None and reach.beyond_share > policy.max_untested_share:
         told = f"{told}; {reach.beyond_share:.0%} of the calls are longer than {words.length(found.asked_to)}"
         longer = (questions.longer(case, found),)
-    if p_for > policy.alpha / 2:
+    if p_for > level:
         return tested("unclear", told, (*needs, *longer))
     return tested("unclear", told, longer) if longer else tested("yes", told)
 

@@ -60,6 +60,7 @@ def _pairs(case: Case, speed: Speed) -> Need | None:
         calls=math.ceil(more * speed.calls_per_pair),
         pairs=more,
         minutes=more * speed.minutes_per_pair,
+        usd=case.usd(more * speed.minutes_per_pair),
         step=MorePairs(pairs=have + more),
     )
 

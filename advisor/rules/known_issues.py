@@ -23,6 +23,7 @@ from advisor.verdict import Finding, Weight, Word
 
 NEEDS = frozenset({"evidence.arms.observed_dtype"})
 
+ENGINE = "vLLM"  # whose issues these are
 HARMFUL = frozenset({"wrong answers", "crash"})
 
 
@@ -58,6 +59,7 @@ class Issue:
     effect: Literal["wrong answers", "crash", "slower", "no gain", "no hits", "unclear support"]
     when: When
     certain: bool = False  # seen in every run that was reported
+    fixed_in: str | None = None  # the first version that was reported to be right
 
 
 def _issue(entry: dict[str, Any]) -> Issue:
@@ -125,6 +127,7 @@ def _finding(case: Case, arm: Arm, issue: Issue, as_of: str) -> Finding:
         message=f"{issue.id}, {issue.state} as of {as_of}: {issue.title}."
         + (" The answers measured here do not show it." if harmful and good else ""),
         flips="paired answers that are shown to be as good" if asks else None,
+        remedy=f"upgrade {ENGINE} to {issue.fixed_in}" if asks and issue.fixed_in else None,
         next_step=Features() if issue.effect == "crash" else questions.first(case, arm.name, None).step,
         source=issue.url,
         leg="safe" if harmful else "pays",

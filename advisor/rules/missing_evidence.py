@@ -29,14 +29,10 @@ def _speed(case: Case, arm: str, workload: str) -> Finding | None:
         margin = case.policy.min_change
         if relative.is_within(margin) or relative.is_below(-margin) or relative.is_above(margin):
             return None
-        cost = (
-            ""
-            if need.calls is None or need.minutes is None
-            else f", {words.counted(need.calls, 'call')} and {words.counted(need.minutes, 'minute')}"
-        )
         told = (
             f"Turn time of {workload} on {arm}, {words.change(relative)}, is not settled against {margin:.0%}: "
-            f"{words.counted(need.pairs or 0, 'more pair')}{cost}."
+            f"{words.counted(need.pairs or 0, 'more pair')}{'' if need.calls is None else ', ' + words.counted(need.calls, 'call')}"
+            f"{words.spent(need.minutes, need.usd)}."
         )
     return Finding(kind="opposes", workload=workload, message=told, next_step=need.step, leg="pays", need=need)
 
@@ -48,7 +44,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
     if is_quantised(arm) and case.accuracy_of(arm.name, None) is None:
         need = questions.first(case, arm.name, next(iter(case.weighty()), None))
         told = (
-            f"No paired answers on {arm.name}: about {need.pairs or 0:,} at the lengths of each class settle a margin of "
-            f"{100 * case.policy.accuracy_margin:.0f} pp."
+            f"No paired answers on {arm.name}: about {need.pairs or 0:,} at the lengths of each class"
+            f"{words.spent(need.minutes, need.usd)}, settle a margin of {100 * case.policy.accuracy_margin:.0f} pp."
         )
         yield Finding(kind="opposes", message=told, next_step=need.step, leg="safe", need=need)

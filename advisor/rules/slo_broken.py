@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 
+from advisor import words
 from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import Calls
@@ -37,28 +38,34 @@ def _looks(case: Case) -> list[tuple[str, float, Metric, float, str]]:
 
 
 def check(case: Case) -> Iterator[Finding]:
-    """Yield one finding an arm, workload and limit that the arm surely breaks, the reference holds, and that pair by pair got worse."""
+    """Yield one finding an arm, workload and limit that the arm breaks: a veto where that is sure and the arm's doing."""
     looks = _looks(case)
     for workload, share, metric, limit, arm in looks:
         mine, theirs = (_tail(case.evidence.calls(workload, each), metric, share) for each in (arm, case.evidence.reference))
         speed = case.speed(arm, workload, metric)
-        if mine is None or theirs is None or speed is None or not mine.is_above(limit) or theirs.value > limit:
+        if mine is None or theirs is None or speed is None or mine.value <= limit:
             continue
         # Two tails near a limit may lie on either side of it by chance; the same turns do not get longer by chance.
-        if speed.spread.p_above(0.0) * len(looks) > case.policy.alpha / 2:
-            continue
+        is_longer = speed.spread.p_above(0.0) * len(looks) <= case.policy.alpha / 2
+        is_sure = mine.is_above(limit) and theirs.value <= limit and is_longer
         name = f"{metric.removesuffix('_ms')} p{100 * share:.0f}"
         yield Finding(
-            kind="blocks",
+            kind="blocks" if is_sure else "opposes" if theirs.value <= limit else "informs",
             arm=arm,
             workload=workload,
             message=(
-                f"{name} of {workload} is {mine.value:.0f} ms on {arm} and {theirs.value:.0f} ms on {case.evidence.reference}; "
-                f"the limit is {limit:.0f} ms."
+                f"{name} of {workload} is {words.latency(mine)} on {arm} and {words.latency(theirs)} on {case.evidence.reference}; "
+                f"the limit is {limit:.0f} ms{'' if is_sure else ', not surely broken' if mine.low is None or mine.low <= limit else ''}."
             ),
             estimates=(mine, theirs),
-            inequality=Inequality(left=f"{name} on {arm}", observed=mine, relation="<=", right=f"{limit:.0f} ms", holds=False),
-            flips=f"a limit above {mine.high or mine.value:.0f} ms",
+            inequality=Inequality(
+                left=f"{name} on {arm}",
+                observed=mine,
+                relation="<=",
+                right=f"{limit:.0f} ms",
+                holds=False if mine.is_above(limit) else None,
+            ),
+            flips=f"a limit above {mine.high or mine.value:.0f} ms" if is_sure else None,
             leg="pays",
-            asks_for="avoid",
+            asks_for="avoid" if is_sure else None,
         )

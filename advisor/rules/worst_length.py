@@ -35,10 +35,19 @@ def check(case: Case, arm: Arm) -> Finding | None:
     told = f"Worst bucket: {words.bucket(worst.task, worst.context_tokens)}, {words.points(worst.difference)}."
     if trend is not None and falls:
         told += f" The loss grows by {-100 * trend[0]:.1f} pp each time the context doubles (p {trend[1]:.3f}, screening)."
+    pooled = case.accuracy_of(arm.name, None)
+    good = None if pooled is None else pooled.good_to
+    remedy = None
+    if good is not None:
+        up_to = words.length(good.context_tokens)
+        told += f" Up to {up_to} no loss is shown: {words.points(good.difference)}."
+        cap = f"cap the context at {up_to} (--max-model-len {good.context_tokens:.0f})"
+        remedy = f"{cap}, or route longer calls to {case.evidence.reference}"
     return Finding(
         kind="opposes",
         context_tokens=worst.context_tokens,
         message=told,
+        remedy=remedy,
         estimates=(worst.difference,),
         next_step=Questions(lengths=(round(worst.context_tokens),)),
         leg="safe",

@@ -65,6 +65,24 @@ def p_worse(*, reference_only: float, arm_only: float, n: float, margin: float) 
     return float(special.ndtr(tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin)))
 
 
+def power(items: int, discordance: float, margin: float, *, level: float) -> float:
+    """Return how often Tango's test shows "not worse by *margin*" where nothing is lost and such a share of the items differs."""
+    enough, spread = float(special.ndtri(1 - level)), 8 * math.sqrt(items * discordance)
+    differ = np.arange(max(0, math.floor(items * discordance - spread)), min(items, math.ceil(items * discordance + spread)) + 1)
+
+    def most_lost(changed: int) -> int:
+        """Return how many of those that differ may be lost."""
+        few, many = -1, changed
+        while few < many:
+            lost = (few + many + 1) // 2
+            passes = tango_z(reference_only=lost, arm_only=changed - lost, n=items, difference=-margin) >= enough
+            few, many = (lost, many) if passes else (few, lost - 1)
+        return few
+
+    passing = stats.binom.cdf([most_lost(int(each)) for each in differ], differ, 0.5)
+    return float(stats.binom.pmf(differ, items, discordance) @ passing)
+
+
 def mcnemar(*, reference_only: int, arm_only: int) -> float:
     """Return the exact two-sided p-value that as many answers turned wrong as turned right."""
     changed = reference_only + arm_only

@@ -1,19 +1,21 @@
 """Say how much more evidence settles a question, and never from the observed effect: a plan that chases its own estimate is worth nothing.
 
 The plan asks for enough units that a truth of twice the margin is called different, and a truth of zero is called equal, in nine runs of
-ten: a verdict stands on two legs, and both then stand in four runs of five. Holm (1979) keeps the family's level while both are looked at.
+ten: a verdict stands on two criteria, and both then stand in four runs of five.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from scipy import special
 
+from advisor.statistics import accuracy
+
 POWER = 0.90
-LEVEL = 0.025  # one-sided, of a single gate
-FAMILY = 2  # gates that Holm usually has to carry: one that pays, one that is safe
+LEVEL = 0.025  # one-sided, of a claim that no other can replace
+FAMILY = 2  # claims that any of which would do: faster turns, or more agents
 LATER_LOOKS = 0.005  # one-sided, what all looks after the first may spend together
 PLANNED_LOOKS = 12
 PLANNED_LEVEL = 0.0037  # one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
@@ -49,8 +51,19 @@ def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMI
 
     def settles(n: int) -> bool:
         reach = float(special.stdtrit(n - 1, 1 - level) + special.stdtrit(n - 1, power))
-        return reach * deviation <= margin * math.sqrt(n)
+        return reach * deviation <= margin * float(n**0.5)
 
+    return _least(settles)
+
+
+@cache
+def items_needed(discordance: float, margin: float, *, level: float = LEVEL, power: float = POWER) -> int:
+    """Return how many paired items show "not worse by *margin*" when the truth is no difference and so many differ, by the test's power."""
+    return _least(lambda n: accuracy.power(n, discordance, margin, level=level) >= power)
+
+
+def _least(settles: Callable[[int], bool]) -> int:
+    """Return the least count that settles, and no more than can be asked for."""
     low, high = 2, 4
     while not settles(high):
         low, high = high, high * 2
@@ -60,11 +73,6 @@ def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMI
         middle = (low + high) // 2
         low, high = (low, middle) if settles(middle) else (middle, high)
     return high
-
-
-def items_needed(discordance: float, margin: float, *, level: float = LEVEL / FAMILY, power: float = POWER) -> int:
-    """Return how many paired items show "not worse by *margin*" when the truth is no difference: (z + z)^2 psi / margin^2."""
-    return math.ceil(z_reach(level, power) ** 2 * discordance / margin**2)
 
 
 def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:

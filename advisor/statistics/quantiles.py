@@ -7,6 +7,7 @@ indicator "at or below the quantile" (Woodruff 1952). Refusal counts sessions: p
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -56,3 +57,75 @@ def quantile(values: Floats, clusters: Ints, q: float, *, unit: str, level: floa
         method=f"order statistics of {n} calls in {sessions} sessions, effective {effective:.0f}",
         level=level,
     )
+
+
+TAILS = (0.99, 0.95)
+FEWEST_BLOCKS = 4  # below, Student's t is wider than any tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tail:
+    """Compare the far tails of two samples that were drawn in the same blocks.
+
+    Where the arm's quantile is *times* the reference's, its values over *times* and the reference's have one quantile in common: as many of
+    either lie above it, but for chance, and how that differs from block to block is the chance.
+    """
+
+    q: float
+    turns: float  # independent ones
+    ratio: float  # of the arm's quantile to the reference's
+    samples: tuple[tuple[Floats, Ints], tuple[Floats, Ints]]  # values and blocks (0, 1, …), reference and arm
+
+    def p_longer(self, times: float) -> float:
+        """Return the one-sided p-value of the claim that the arm's quantile is more than *times* the reference's."""
+        (theirs, at), (mine, on) = self.samples
+        pooled = np.concatenate([theirs, mine / times])
+        bound = np.partition(pooled, rank := math.ceil(self.q * pooled.size) - 1)[rank]
+        blocks = int(max(at.max(), on.max())) + 1
+        above = [
+            np.bincount(where, weights=values > bound, minlength=blocks) / values.size
+            for values, where in ((theirs, at), (mine / times, on))
+        ]
+        more = above[1] - above[0]
+        error = float(more.std(ddof=1))
+        if not error or not math.isfinite(bound):
+            return 1.0
+        return float(stats.t.sf(float(more.mean()) / error * math.sqrt(blocks), blocks - 1))
+
+    def least(self, level: float) -> float:
+        """Return the least ratio that the samples leave possible, at a one-sided *level*."""
+        low, high = 0.0, math.log(max(self.ratio, 1.01)) + 1.0
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.p_longer(math.exp(middle)) <= level else (low, middle)
+        return math.exp(low)
+
+
+def independent(values: Floats, blocks: Ints, q: float) -> float:
+    """Return how many independent turns tell of quantile *q*, where those of a block (0, 1, …) resemble each other."""
+    above = (values > np.quantile(values, q, method="inverted_cdf")).astype(np.float64)
+    share, count = float(above.mean()), values.size
+    if not 0 < share < 1 or not blocks.max():
+        return float(count if share else 0)
+    return count / max(1.0, cluster_variance(above, blocks) * count / (share * (1 - share)))
+
+
+def tails(reference: Floats, reference_blocks: Ints, arm: Floats, arm_blocks: Ints) -> tuple[tuple[Tail, ...], float]:
+    """Return the tails that both samples tell of, and the independent turns of the nearest; infinite values never ended."""
+    blocks = np.intersect1d(np.unique(reference_blocks), np.unique(arm_blocks), assume_unique=True)
+    samples = []
+    for values, where in ((reference, reference_blocks), (arm, arm_blocks)):
+        at = np.minimum(np.searchsorted(blocks, where), max(blocks.size - 1, 0))
+        seen = ~np.isnan(values) & (blocks[at] == where) if blocks.size else np.zeros(values.size, dtype=bool)
+        samples.append((values[seen], at[seen].astype(np.int64)))
+    both, turns, found = (samples[0], samples[1]), 0.0, []
+    if blocks.size < FEWEST_BLOCKS or not all(values.size for values, _ in both):
+        return (), turns
+    for q in TAILS:
+        turns = min(independent(values, where, q) for values, where in both)
+        if turns < least_sessions(q):
+            continue
+        ends = [float(np.quantile(values, q, method="inverted_cdf")) for values, _ in both]
+        ratio = ends[1] / ends[0] if math.isfinite(ends[0]) and ends[0] > 0 else 1.0
+        found.append(Tail(q=q, turns=turns, ratio=ratio, samples=both))
+    return tuple(found), turns

@@ -83,9 +83,10 @@ def _evened(pairs: Pairs) -> Floats:
 
 
 def start_means(pairs: Pairs) -> Floats:
-    """Return the mean log ratio of each start, order and machine taken out."""
+    """Return the mean log ratio of each start; order and machine are taken out where there are starts enough to tell them apart."""
     unit = pairs.units
-    means: Floats = np.bincount(unit, weights=_evened(pairs)) / np.bincount(unit)
+    values = _evened(pairs) if pairs.starts >= ENOUGH_STARTS else pairs.values
+    means: Floats = np.bincount(unit, weights=values) / np.bincount(unit)
     return means
 
 
@@ -94,7 +95,7 @@ def drawn(pairs: Pairs) -> tuple[Draw, ...]:
     unit = pairs.units
     sizes, means = np.bincount(unit), start_means(pairs)
     left = max(1, pairs.values.size - sizes.size)
-    within = max(float(np.sum((_evened(pairs) - means[unit]) ** 2)) / left, SCATTER[0] ** 2)
+    within = max(float(np.sum((pairs.values - means[unit]) ** 2)) / left, SCATTER[0] ** 2)
     return tuple((float(mean), float(np.sqrt(within / size))) for mean, size in zip(means, sizes, strict=True))
 
 

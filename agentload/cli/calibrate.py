@@ -58,7 +58,7 @@ def calibrate(
         )
     print(f"{len(sample.contexts):,} of {sample.calls:,} prompts, up to {sample.longest:,} tokens: {out / 'prompts.jsonl'}")
     print(f"\nNext: cd {out} && python calibrate.py && vllm serve {name}")
-    print("Then: agentload eval --endpoints bf16=URL,fp8-calibrated=URL --contexts 4k..128k --items 1380")
+    print("Then: agentload eval --endpoints bf16=URL,fp8-calibrated=URL --contexts 4k..128k --items 1200")
 
 
 def _strategy(text: str) -> Strategy:

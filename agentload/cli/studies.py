@@ -119,7 +119,7 @@ def eval_(
 
         agentload eval --endpoints emulated:llama-3.1-8b-h100-old-kernel --contexts 8k..128k --items 100 --db demo.duckdb
 
-        agentload eval --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --contexts 4k..128k --items 1380 --aa bf16
+        agentload eval --endpoints bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1 --contexts 4k..128k --items 1200 --aa bf16
 
         agentload eval --endpoints arms.yaml --tasks needle,tool_log,mrcr_like-4 --contexts 32k,64k --depths 5 --dry-run
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from advisor.evidence import StartHistory
 from advisor.statistics.starts import ENOUGH_STARTS, Pairs, scatter
-from agentload.endpoints.facts import changed
 from agentload.evidence import plays
 from agentload.evidence.servers import Server
 from agentload.model.profile import ArmProfile
@@ -23,6 +22,8 @@ from agentload.model.rows import RunRow
 from agentload.store.runs import restarted, starts
 from agentload.study.kinds import Study
 
+EQUAL: Final = ("version", "kv_cache_dtype", "skip_layers", "attention_backend", "flash_version", "max_model_len")
+"""Facts of a server that its pace depends on."""
 LATEST: Final = 20  # runs: what servers were like years ago says little of a start today
 
 _LEVELS: Final = """
@@ -53,7 +54,7 @@ def of_history(connection: duckdb.DuckDBPyConnection, run: RunRow) -> StartHisto
 def checks_ms(connection: duckdb.DuckDBPyConnection, run: RunRow, server: Server) -> tuple[float, ...]:
     """Return what a short request took after the starts of equal servers in other runs."""
     before = starts(connection, model=run.model, but=run.run_id, latest=LATEST)
-    return tuple(float(said["check_ms"]) for said in before if not changed(said, server.facts))
+    return tuple(float(said["check_ms"]) for said in before if all(said.get(name) == server.facts.get(name) for name in EQUAL))
 
 
 def _of_run(connection: duckdb.DuckDBPyConnection, run_id: str) -> Sequence[tuple[int, float]]:

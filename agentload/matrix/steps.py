@@ -159,8 +159,8 @@ def _traces(part: Part, names: Sequence[str]) -> tuple[TraceRef, ...]:
     return tuple(TraceRef(path=str(Path(part.places.trace(name)).resolve())) for name in names)
 
 
-TRIALS: Final = 8
-"""Of a search for concurrency: doubling to some hundreds and halving back."""
+TRIALS: Final = 14
+"""Of a search for concurrency: four that bracket the limit, and draws of sessions around it."""
 PROBE_MINUTES: Final = 0.5
 
 

@@ -7,18 +7,17 @@ it; what would make another plan of it is a run of its own; what is measured bes
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from math import ceil
 from typing import Any, Final, TypeVar, assert_never
 
 import msgspec
 
 from advisor import steps
-from agentload.endpoints.read import is_arms_file
+from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.report.parts import RunFacts
 from agentload.study.argv import command
 from agentload.study.change import differences, extended
-from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
+from agentload.study.kinds import SLO, Ask, Probe, Replay, Search, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 
 P = TypeVar("P", bound=Replay | Sweep)
@@ -27,19 +26,24 @@ P = TypeVar("P", bound=Replay | Sweep)
 _TRACE: Final = "TRACE"
 _ENDPOINTS: Final = "ENDPOINTS"
 _MODEL: Final = "MODEL"
+_ARMS_FILE: Final = "endpoints.yaml"
+_TRIAL_S: Final = 900.0
+"""What a simulated search tries each load for, where no more is asked: it takes seconds."""
 
 
 def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False) -> str | None:
-    """Return the command that takes a step; None where it would be refused, because no file says how the run's servers are started.
+    """Return the command that takes a step; None where it would be refused: no file says how servers are started, or none are equal.
 
     *played* is how many pairs of the run count; with *joins* there are calls to which other measurements are added.
     """
     servers, replay, database = _servers(facts), _replay(facts), facts.made.database
     match step:
+        case steps.Control() if _virtual(facts) is not None:
+            return None  # how far equal servers differ there is what the profile says
         case steps.Restarts() | steps.Features() if servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints):
             return None
         case steps.Again():
-            return command(_grown(replay, played), db=database)
+            return command(_grown(_virtual(facts) or replay, played), db=database)
         case steps.Control(arm=arm):
             # The second copy is on the machine of its twin, where neither may disturb the other.
             alone = {"design": "interleaved"} if replay.design == "parallel" else {}
@@ -59,9 +63,9 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             return _more(facts, starts, played, **in_turn)
         case steps.Calibrate():
             traces = [trace.path for trace in replay.traces]
-            return shlex.join(("agentload", "calibrate", *traces, "--model", servers.model or _MODEL))
+            return shlex.join(("agentload", "calibrate", *traces, "--model", _model(facts)))
         case steps.ArmsFile():
-            return shlex.join(("agentload", "endpoints", "init", "--model", servers.model or _MODEL, "--out", "-"))
+            return _arms_file(facts, "-")
         case steps.Search() | steps.Lengths() | steps.Questions() | steps.Features():
             beside = _beside(step, facts)
             # A probe keeps what it finds only where there is a run to keep it for.
@@ -71,15 +75,34 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
             assert_never(step)
 
 
-def measured(facts: RunFacts, arms: Sequence[str], *, played: int = 0) -> str:
-    """Return the command that plays the load of a run that was not measured on servers of the reader's own."""
-    servers = Live(endpoints=",".join(f"{arm}=URL" for arm in arms), model=_servers(facts).model or _MODEL)
-    return command(msgspec.structs.replace(_grown(_replay(facts), played), servers=servers), db="agentload.duckdb")
+def measured(facts: RunFacts, *, played: int = 0) -> tuple[str, str]:
+    """Return the commands that write down the reader's own servers, and play on them the load of a run that was not measured there."""
+    replay = msgspec.structs.replace(_grown(_replay(facts), played), servers=Live(endpoints=_ARMS_FILE))
+    return _arms_file(facts, _ARMS_FILE), command(replay, db="agentload.duckdb")
+
+
+def _arms_file(facts: RunFacts, out: str) -> str:
+    return shlex.join(("agentload", "endpoints", "init", "--model", _model(facts), "--out", out))
+
+
+def _model(facts: RunFacts) -> str:
+    return _servers(facts).model or facts.made.model or _MODEL
+
+
+def _virtual(facts: RunFacts) -> Replay | None:
+    """Return the simulation that the run was."""
+    return facts.study if isinstance(facts.study, Replay) and isinstance(facts.study.servers, Virtual) else None
 
 
 def _servers(facts: RunFacts) -> Live:
-    servers = None if facts.study is None else facts.study.servers
-    return servers if isinstance(servers, Live) and servers.endpoints else Live(endpoints=_ENDPOINTS)
+    """Return the servers of the run; those of a simulation are its profile's, emulated."""
+    match None if facts.study is None else facts.study.servers:
+        case Live(endpoints=said) as servers if said:
+            return servers
+        case Virtual(profile=profile, arms=arms):
+            return Live(endpoints=f"{EMULATED}{profile}{'/' if arms else ''}{'+'.join(arms)}")
+        case _:
+            return Live(endpoints=_ENDPOINTS)
 
 
 def _replay(facts: RunFacts) -> Replay:
@@ -113,9 +136,7 @@ def _playable(study: P) -> P:
 
 def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
     """Return the command that has so many pairs played in all; *changes* that make another plan of the run start one of its own."""
-    began = _replay(facts)
-    if isinstance(facts.study, Replay) and isinstance(facts.study.servers, Virtual) and "launch" not in changes:
-        began = facts.study  # a simulation is given more by a longer one
+    began = _virtual(facts) or _replay(facts)  # a simulation is given more by a longer one
     wanted = extended(began, pairs=pairs, **changes)
     if began != facts.study or differences(began, wanted):
         return command(_playable(wanted), db=facts.made.database)
@@ -136,6 +157,10 @@ def _beside(step: steps.Search | steps.Lengths | steps.Questions | steps.Feature
     match step:
         case steps.Search():
             waits = Load(wait_cap_s=replay.load.wait_cap_s)
+            if (simulated := _virtual(facts)) is not None and isinstance(simulated.servers, Virtual):
+                limits = {"slo": SLO} | _limits(step, replay)
+                chosen = Virtual(profile=simulated.servers.profile, arms=simulated.servers.arms, noise=simulated.servers.noise)
+                return Search(traces=replay.traces, servers=chosen, load=waits, trial_s=max(step.trial_s, _TRIAL_S), **limits)
             return Search(traces=replay.traces, servers=servers, load=waits, trial_s=step.trial_s, **_limits(step, replay))
         case steps.Lengths(lengths=lengths):
             return _playable(Sweep(servers=servers, contexts=lengths))

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from advisor.evidence import Arm, Evidence
 from advisor.verdict import Gate, Leg, LegState, Need, Word
+from advisor.words import money
 from agentload.model.kv import LABELS
 from agentload.report import format as say
 from agentload.report.parts import Tone
@@ -84,16 +85,21 @@ _NOUNS: Final = ("paired answers", "block pairs", "restarts")
 
 
 def cost(need: Need) -> str:
-    """Say how many, and how long: `260 calls, 7 min`; empty when nobody knows."""
+    """Say how many, how long, and for how much: `260 calls, 7 min, 1 USD`; empty when nobody knows."""
     count = say.plural(need.calls, "call") if need.calls else f"{say.number(need.pairs)} {noun(need)}" if need.pairs else ""
-    return ", ".join(part for part in (count, say.minutes(need.minutes) if need.minutes else "") if part)
+    return ", ".join(part for part in (count, *_spent(need)) if part)
+
+
+def _spent(need: Need) -> tuple[str, ...]:
+    """Say what it takes: `7 min, 2 USD`."""
+    return (*((say.minutes(need.minutes),) if need.minutes else ()), *((money(need.usd),) if need.usd else ()))
 
 
 def sentence(need: Need) -> str:
     """Say what is needed, with its count in front: `260 paired calls of rag on fp8, 7 min`."""
     count = need.calls if need.what.startswith("paired calls") else need.pairs if need.what.startswith(_NOUNS) else None
     counted = f"{say.number(count)} {need.what}" if count else need.what
-    return f"{counted}, {say.minutes(need.minutes)}" if need.minutes else counted
+    return ", ".join((counted, *_spent(need)))
 
 
 def noun(need: Need) -> str:

@@ -41,6 +41,8 @@ class Made:
     run: str
     tool_version: str
     name: str = ""
+    model: str | None = None
+    """As the run asked for it."""
     created: str | None = None
     """ISO date."""
     traces: tuple[str, ...] = ()

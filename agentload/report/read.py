@@ -53,6 +53,7 @@ def _made(connection: duckdb.DuckDBPyConnection, database: Path, run: str) -> tu
         run=run,
         tool_version=row.version,
         name=row.name,
+        model=row.model,
         # A simulation has no date: asked for twice, it is one run.
         created=datetime.fromtimestamp(row.created_ns / SECOND, UTC).date().isoformat() if row.created_ns else None,
         traces=tuple(str(each) for each in traces),

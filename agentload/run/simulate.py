@@ -25,6 +25,7 @@ from agentload.study.change import extended
 from agentload.study.document import json_text
 from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.stored import Notes
+from agentload.telemetry.log_lines import StartUp
 from agentload.virtual.shell import Shell
 
 SAMPLE_S = 10.0
@@ -107,6 +108,7 @@ def identity(arm: ArmProfile) -> Identity:
         version=facts.version,
         max_model_len=arm.server.max_model_len,
         cache_config={name: str(value) for name, value in facts.cache_config().items()},
+        log=StartUp(attention_backend=facts.backend, flash_version=facts.flash_version),
     )
 
 

@@ -148,6 +148,12 @@ class Facts:
         found = re.search(r"[A-Z][A-Z_]+[A-Z]", self.arm.server.backend or "")
         return found[0] if found else None
 
+    @property
+    def flash_version(self) -> int | None:
+        """Return the version of FlashAttention, where the profile names it."""
+        found = re.search(r"\(FA(\d)\)", self.arm.server.backend or "")
+        return int(found[1]) if found else None
+
     def log_lines(self, url: str) -> Iterator[tuple[str, str, str]]:
         """Yield what the server logs while it starts, as (process, place in vLLM's source, message)."""
         server, pool = self.arm.server, self.pool

@@ -117,7 +117,7 @@ def offset(world: World, rng: np.random.Generator) -> float:
 def _decided(
     world: World, rng: np.random.Generator, *, pairs: int, starts_of: int, truths: Sequence[float], added: float
 ) -> Iterator[tuple[float, LegState, bool, bool]]:
-    """Yield (truth, what is said, whether behind a canary, whether the interval covers) of one deployment."""
+    """Yield (truth, what is said, whether behind a canary, whether the interval covers, where one is given) of one deployment."""
     effect = log_of(truths[0]) if world.loaded else 0.0
     calls = drawn(rng, world, pairs=pairs, starts=starts_of, effect=effect)
     evidence = bare(observations=observed(*calls))
@@ -135,7 +135,7 @@ def _decided(
         by = log_of(truth) - added - effect  # as if the effect had been this one
         mine, other = (_claimed(low + by, value + by, high + by) for low, value, high in intervals)
         said = "unclear" if stopped else mine
-        covers = intervals[0][0] + by <= log_of(truth) <= intervals[0][2] + by
+        covers = stopped or intervals[0][0] + by <= log_of(truth) <= intervals[0][2] + by
         yield truth, said, said == "yes" and (count == 1 or mine != other), covers
 
 

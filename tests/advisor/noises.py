@@ -128,8 +128,8 @@ def curved(scene: Scene) -> Floats:
 
 
 def tail(scene: Scene) -> Floats:
-    slow = scene.rng.random(scene.calls()) < np.array([[[0.0]], [[scene.rng.uniform(0.03, 0.06)]]])
-    return np.where(slow, np.log(scene.rng.uniform(1.35, 1.8)), 0.0)
+    slow = scene.rng.random(scene.calls()) < np.array([[[0.0]], [[0.045]]])
+    return np.where(slow, math.log(1.55), 0.0)
 
 
 def idle(scene: Scene) -> Floats:

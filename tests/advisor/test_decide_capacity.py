@@ -60,7 +60,7 @@ def test_runs_that_never_filled_the_pool_say_nothing_about_capacity() -> None:
     assert [each.verdict for each in decision.server] == ["test further"]
 
 
-def test_slower_turns_and_more_agents_are_not_settled_without_a_service_level() -> None:
+def test_slower_turns_are_a_harm_that_more_agents_do_not_undo() -> None:
     (verdict,) = decide(compared(effect=0.1, capacity=(*search("bf16", 16.5), *search("fp8", 33.0)))).server
-    assert verdict.verdict == "test further"
+    assert verdict.verdict == "avoid"
     assert "the service level has to choose" in verdict.pays.reason

@@ -8,6 +8,7 @@ from advisor.policy import Policy, Slo
 def test_these_thresholds_decide_where_nobody_moves_them() -> None:
     assert asdict(Policy()) == {
         "min_change": 0.03,
+        "counts": "both",
         "accuracy_margin": 0.03,
         "min_capacity_gain": 0.10,
         "alpha": 0.05,

@@ -255,7 +255,7 @@ async def tokens_without_end(peer: Peer) -> None:
 async def text_without_end(peer: Peer) -> None:
     text = event(token("\U0001f600" * 10_000))
     await peer.send(STREAM)
-    await flood(peer, again(b"%x\r\n%b\r\n" % (len(text), text), 100 * MB))
+    await flood(peer, again(b"%x\r\n%b\r\n" % (len(text), text), 200 * MB))
 
 
 @mode("total_timeout")

@@ -25,9 +25,10 @@ def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) ->
     assert [column for column in told.server.columns if column] == ["BF16", "FP8", "FP8 skip-SW"]
     assert told.classes is not None
     assert {row[0].text.split()[0] for row in told.classes.rows} == {"chat", "rag"}
-    assert told.do_now[0].text == "Measure on your own servers before you act: this run was simulated."
-    assert told.do_now[0].command is not None
-    assert told.do_now[0].command.startswith("agentload replay demo-rag demo-chat --endpoints bf16=URL,fp8=URL,fp8-skip-sw=URL")
+    assert told.do_now[0].text == "Measure on your own servers before you act: this run was simulated. Describe them:"
+    assert told.do_now[0].command == "agentload endpoints init --model gpt-oss-20b --out endpoints.yaml"
+    assert told.do_now[1].command is not None
+    assert told.do_now[1].command.startswith("agentload replay demo-rag demo-chat --endpoints endpoints.yaml")
 
 
 def test_what_the_real_advisor_says_fits_every_format(runs: Runs) -> None:
@@ -88,7 +89,7 @@ def test_two_runs_of_one_plan_are_compared_turn_by_turn(runs: Runs) -> None:
     assert told.server.columns == ("", before, after)
     assert dict(told.asides)["Caveats"].startswith(IN_TIME)
     assert told.rollout is None
-    assert told.commands[-1].command == f"agentload compare {database} --runs {before},{after} -o FOLDER"
+    assert told.commands[-1].command == f"agentload compare {database} --runs {before},{after} -o report"
     assert {row[0].text for row in told.servers.rows} == {before, after}
 
 

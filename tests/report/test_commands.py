@@ -2,6 +2,7 @@
 
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -22,7 +23,7 @@ from agentload.report.parts import Made, RunFacts
 from agentload.study.argv import built, split
 from agentload.study.change import extended
 from agentload.study.kinds import Probe, Replay, Study, Sweep
-from agentload.study.parts import Live, TraceRef
+from agentload.study.parts import Live, TraceRef, Virtual
 from agentload.study.stored import stored
 from tests.study.studies import studies
 
@@ -125,8 +126,9 @@ def test_no_command_line_refuses_what_is_suggested(
     facts = RunFacts(made=Made(run="r", tool_version="1", database=database), study=run)
     command = suggested(step, facts, played=played, joins=joins)
     if command is None:
-        assert isinstance(step, steps.Features | steps.Restarts)
+        assert isinstance(step, steps.Features | steps.Restarts | steps.Control)
         return
+    assert "ENDPOINTS" not in command or run is None or not (isinstance(run.servers, Virtual) or run.servers.endpoints)
     assert not refused(command)
     is_beside = isinstance(step, steps.Search | steps.Lengths | steps.Questions | steps.Features)
     assert ("--into r" in command) == (joins and is_beside)
@@ -138,7 +140,8 @@ def test_no_command_line_refuses_what_is_suggested(
         if run is not None and isinstance(run.servers, Live):
             assert isinstance(again.servers, Live)
             assert again.servers.endpoints == run.servers.endpoints
-    elsewhere = measured(facts, ("bf16", "fp8"), played=played)
+    described, elsewhere = measured(facts, played=played)
+    assert not refused(described)
     assert not refused(elsewhere)
     plan(built(*split(shlex.split(elsewhere)[1:])))
 
@@ -162,7 +165,7 @@ def test_what_a_sweep_asked_is_no_trace_to_replay() -> None:
         study=stored(None, command="agentload sweep --contexts 1k,4k --endpoints arms.yaml", options="{}"),
     )
     assert whole(steps.Again(), run) == "agentload replay TRACE --endpoints arms.yaml"
-    assert measured(run, ("a", "b")).startswith("agentload replay TRACE --endpoints a=URL,b=URL")
+    assert measured(run)[1].startswith("agentload replay TRACE --endpoints endpoints.yaml")
 
 
 def test_another_run_has_as_many_pairs_as_one_that_has_grown() -> None:
@@ -248,14 +251,31 @@ def test_a_simulation_is_given_more_pairs_by_a_longer_one() -> None:
     run = ran("agentload simulate rag --profile p --rate 2")
     assert whole(MORE, run, played=6) == "agentload simulate rag --profile p --pairs 8 --rate 2"
     assert whole(steps.Swap(pairs=8), run, played=6) == "agentload simulate rag --profile p --pairs 8 --swap --rate 2"
-    assert whole(steps.Again(), run, played=6) == "agentload replay rag --endpoints ENDPOINTS --rate 2"
+    assert whole(steps.Again(), run) == "agentload simulate rag --profile p --rate 2"
+    assert suggested(steps.Control(arm="bf16"), run) is None
+
+
+def test_what_is_asked_beside_a_simulation_is_asked_of_its_profile() -> None:
+    run = ran("agentload simulate rag --profile p --arms bf16,fp8 --rate 2 --wait-cap user=5", database="d.duckdb")
+    questions, search = steps.Questions(lengths=(8192, 16384), items=90), steps.Search(limits=None, trial_s=60.0)
+    assert whole(questions, run, joins=True) == (
+        "agentload eval --endpoints emulated:p/bf16+fp8 --contexts 8k..16k --items 90 --db d.duckdb --into r"
+    )
+    assert whole(steps.Lengths(lengths=(1024, 2048)), run) == (
+        "agentload sweep --endpoints emulated:p/bf16+fp8 --contexts 1k..2k --db d.duckdb"
+    )
+    assert whole(search, run, joins=True) == (
+        "agentload simulate rag --profile p --arms bf16,fp8 --find max-concurrency --wait-cap user=5 --db d.duckdb --into r"
+    )
 
 
 def test_a_measurement_after_a_simulation_plays_the_same_load() -> None:
     run = ran("agentload simulate rag --profile p --rate=2 --cv 3 --no-noise")
-    assert measured(run, ("bf16", "fp8")) == (
-        "agentload replay rag --endpoints bf16=URL,fp8=URL --model MODEL --rate 2 --cv 3 --db agentload.duckdb"
+    assert measured(run) == (
+        "agentload endpoints init --model MODEL --out endpoints.yaml",
+        "agentload replay rag --endpoints endpoints.yaml --rate 2 --cv 3 --db agentload.duckdb",
     )
+    assert measured(replace(run, made=replace(run.made, model="llama-3.1-8b")))[0].endswith("--model llama-3.1-8b --out endpoints.yaml")
 
 
 def test_a_run_that_is_no_study_keeps_its_traces_and_has_blanks_for_its_servers() -> None:

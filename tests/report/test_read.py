@@ -112,6 +112,7 @@ def test_a_run_is_told_as_it_was_stored(tmp_path: Path) -> None:
             run="r",
             tool_version="0.1.0",
             name="rag",
+            model="m",
             created="2026-09-21",
             traces=("a", "b"),
             trace_hash="5f2a",

@@ -39,4 +39,5 @@ def text(document: Document) -> str:
 def _table(table: Table) -> list[str]:
     rows = [table.columns, *(tuple(cell.text for cell in row) for row in table.rows)]
     widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
-    return ["  ".join(words.ljust(width) for words, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ["  ".join(words.ljust(width) for words, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [*lines, table.note] if table.note else lines

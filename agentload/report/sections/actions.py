@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from advisor.evidence import Arm
+from advisor.steps import Again, Calibrate, counted
 from advisor.steps import Step as Suggestion
-from advisor.steps import counted
 from advisor.verdict import Need
 from agentload.report import format as say
 from agentload.report import labels
@@ -136,12 +136,11 @@ def do_now(view: View) -> tuple[Step, ...]:
     steps: list[Step] = []
     compares = view.facts.made.compared_with is not None
     if view.decision.kind != "measured" and not compares:
-        steps.append(
-            Step(
-                text=f"Measure on your own servers before you act: this run was {view.decision.kind}.",
-                command=measured(view.facts, view.arms, played=view.played),
-            )
-        )
+        described, played = measured(view.facts, played=view.played)
+        steps += [
+            Step(text=f"Measure on your own servers before you act: this run was {view.decision.kind}. Describe them:", command=described),
+            Step(text="Play the same load on them:", command=played),
+        ]
     if (plan := rollout(view)) is not None:
         steps.append(
             Step(text=f"Canary {plan.percent} %, {CANARY_HOURS} h: canary.yaml, alerts.yaml and rollback.md lie beside this report.")
@@ -155,14 +154,20 @@ def do_now(view: View) -> tuple[Step, ...]:
                 "a job of agentload watch keeps the history."
             )
         )
-    return (*steps, *_settling(view), *_calibrating(view))
+    return (*steps, *_mending(view), *_settling(view))
 
 
 def suggestions(view: View) -> frozenset[Suggestion]:
     """Return the steps that are to be taken now, without how much of each."""
-    needed = (need.step for need in view.decision.needs)
-    calibrating = (finding.next_step for finding in view.decision.findings if finding.asks_for == "calibrate")
-    return frozenset(counted(step)[0] for step in (*needed, *calibrating) if step is not None)
+    return frozenset(counted(need.step)[0] for need in view.decision.needs if need.step is not None)
+
+
+def _mending(view: View) -> Iterator[Step]:
+    """Yield what would make an arm that is avoided worth testing again."""
+    remedies = {each.remedy: each for each in (*view.decision.server, *view.decision.classes) if each.remedy is not None}
+    for remedy, verdict in remedies.items():
+        told = view.told(f"{remedy[0].upper()}{remedy[1:]}, then test {verdict.arm} again.")
+        yield Step(text=told, command=view.command(Again()))
 
 
 def _settling(view: View) -> Iterator[Step]:
@@ -176,13 +181,8 @@ def _settling(view: View) -> Iterator[Step]:
     for found in sorted(by_step.values(), key=lambda each: not any(focus in view.told(need.what) for _, _, need in each)):
         _, largest, _ = max(found, key=lambda each: each[0])
         what = "; ".join(dict.fromkeys(view.told(sentence(need)) for _, _, need in found))
-        yield Step(text=f"To settle what is open: {what}.", command=view.command(largest))
-
-
-def _calibrating(view: View) -> Iterator[Step]:
-    for finding in view.decision.findings:
-        if finding.asks_for == "calibrate" and finding.next_step is not None:
-            yield Step(text=view.told(finding.message), command=view.command(finding.next_step))
+        told = f"{what[0].upper()}{what[1:]}" if isinstance(largest, Calibrate) else f"To settle what is open: {what}"
+        yield Step(text=f"{told}.", command=view.command(largest))
 
 
 def roll_back(view: View) -> str:

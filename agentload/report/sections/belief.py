@@ -105,7 +105,8 @@ def _pool(view: View) -> Iterable[Check]:
     seen = [(labels.arm(arm), figures) for arm in view.arms if (figures := view.evidence.telemetry(None, arm)) is not None]
     watched = [(arm, each.pool_filled_share, each.minutes) for arm, each in seen if each.pool_filled_share is not None and each.minutes]
     filled = [f"{arm} {say.minutes(share * length)} of {say.minutes(length)}" for arm, share, length in watched if share]
-    never = [arm for arm, share, _ in watched if not share]
+    searched = {labels.arm(each.arm) for each in view.decision.capacity if each.agents_per_gpu is not None}
+    never = [arm for arm, share, _ in watched if not share and arm not in searched]
     if filled:
         yield Check(state="ok", text=f"KV pool full: {', '.join(filled)}")
     if never:

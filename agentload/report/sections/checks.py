@@ -138,8 +138,10 @@ def commands(view: View) -> tuple[Step, ...]:
     made = view.facts.made
     database = shlex.quote(made.database or "agentload.duckdb")
     run = Step(text="The run:", command=made.command) if made.command else None
-    report = Step(text="This report, from the database:", command=f"agentload report {database} --run {made.run} -o FOLDER")
+    first, reference = next((each.arm for each in made.servers), None), view.evidence.reference
+    chosen = f" --reference {shlex.quote(reference)}" if first not in (None, reference) else ""
+    report = Step(text="This report, from the database:", command=f"agentload report {database} --run {made.run}{chosen} -o report")
     if made.compared_with is not None:
-        command = f"agentload compare {database} --runs {made.compared_with},{made.run} -o FOLDER"
+        command = f"agentload compare {database} --runs {made.compared_with},{made.run} -o report"
         report = Step(text="This comparison, from the database:", command=command)
     return (run, report) if run else (report,)

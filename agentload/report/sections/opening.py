@@ -22,6 +22,8 @@ BANNERS: Final[dict[Kind, str]] = {
     "It shows what the profile implies, not what your servers do.",
 }
 
+HOURS_A_MONTH: Final = 730  # a twelfth of a year
+
 _SINCE: Final[dict[Word, str]] = {
     "use": "faster than in",
     "avoid": "slower than in",
@@ -75,7 +77,10 @@ def _saved(view: View) -> Answer:
     question = "GPUs saved today"
     reference, focus = view.capacity(view.evidence.reference), view.capacity(view.focus)
     if reference is None or focus is None or reference.replicas_at_peak is None or focus.replicas_at_peak is None:
+        known = all(each is not None and each.agents_per_gpu is not None for each in (focus, reference))
         reasons = [each.reason for each in (focus, reference) if each is not None and each.replicas_at_peak is None]
+        if known and view.evidence.deployment.peak_agents is None:
+            reasons = [f"{_carried(focus, reference)}; set load.peak_agents in the policy, the agents at your peak, to see the GPUs"]
         because = reasons[0] if reasons else "capacity was not measured"
         return Answer(question=question, word="not known", tone="muted", because=view.told(because))
     gpus = view.evidence.gpus
@@ -87,7 +92,20 @@ def _saved(view: View) -> Answer:
     elif focus.agents_per_gpu is not None and saved > 0:
         word, is_sure = f"up to {word}", False
     tone: Tone = "bad" if saved < 0 else "good" if saved > 0 and is_sure else "plain"
-    return Answer(question=question, word=word, tone=tone, because=_due(view, reference, focus))
+    return Answer(question=question, word=word, tone=tone, because=f"{_due(view, reference, focus)}{_money(view, saved)}")
+
+
+def _carried(*found: Capacity | None) -> str:
+    each = (f"{labels.arm(one.arm)} carries {say.spread(one.agents_per_gpu, say.whole)}" for one in found if one is not None)
+    return f"{', '.join(each)} agents per GPU"
+
+
+def _money(view: View, gpus: int) -> str:
+    """Say what so many GPUs cost a month, where a price is known."""
+    price = view.evidence.deployment.gpu.usd_per_hour
+    if price is None or not gpus:
+        return ""
+    return f"; {say.number(abs(gpus) * price * HOURS_A_MONTH)} USD a month {'less' if gpus > 0 else 'more'} at {price:g} USD a GPU-hour"
 
 
 def _due(view: View, reference: Capacity, focus: Capacity) -> str:

@@ -98,7 +98,7 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
     made = f"{view.facts.made.origin}; " if view.facts.made.origin else ""
     if not rows:
         command = f"agentload report {shlex.quote(view.facts.made.database or 'agentload.duckdb')} --run {view.facts.made.run}"
-        told = f"representativeness unknown: {made}compare with production by {command} --against prometheus=URL"
+        told = f"representativeness unknown: {made}compare with production by {command} --against prometheus= and your server's URL"
         return Check(state="unknown", text=told)
     other = [f"{verdict}: {found}" for verdict in _OTHER if (found := _named([row.what for row in rows if row.verdict == verdict]))]
     alike = f"{made}{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} figures are like production's"

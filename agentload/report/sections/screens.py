@@ -14,6 +14,7 @@ from agentload.report.parts import Cell, Table, Tone, table
 from agentload.report.sections.view import View
 
 _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {"yes": (" ✓", "good"), "equal": (" ✓", "good"), "no": (" ✗", "bad")}
+SECONDARY: Final = "The mix decides. Verdicts on classes are secondary: their intervals are not adjusted for how many classes there are."
 ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
 
 
@@ -136,7 +137,8 @@ def classes(view: View) -> Table | None:
         f"{focus} {ttft}",
         f"verdict for {focus}",
     )
-    return table("By workload class", columns, (_class_row(view, name, first_token) for name in view.workloads))
+    rows = (_class_row(view, name, first_token) for name in view.workloads)
+    return table("By workload class", columns, rows, SECONDARY if len(view.workloads) > 1 else "")
 
 
 def _first_token(view: View) -> tuple[str, Callable[[View, str], Cell]]:

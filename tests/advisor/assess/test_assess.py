@@ -218,6 +218,31 @@ def test_the_evidence_table_holds_latencies_throughput_cost_and_facts() -> None:
     assert found["turn_ms.p50", "chat"] == pytest.approx(float(np.median(calls.turn_ms)), rel=0.01)
 
 
+RATES = ("output_tokens_per_s", "requests_per_s", "goodput_per_s", "within_slo", "usd_per_mtok", "usd_per_turn")
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 4, 6, 12])
+@pytest.mark.parametrize("limit", [1.0, 3000.0, 6000.0, 1e9])
+def test_rates_and_shares_have_intervals_that_can_be_and_none_below_four_blocks(pairs: int, limit: float) -> None:
+    wild = Noise(call=0.4, block=1.5)
+    evidence = compared(effect=0.0, pairs=pairs, noise=wild)
+    for each in figures.figures(evidence, Policy(slos=(Slo(turn_ms=limit),))):
+        found = each.estimate
+        if each.name not in RATES:
+            continue
+        assert (found.low is None, found.high is None) == (pairs < 4 or found.value == 0 != found.low,) * 2
+        if found.low is not None and found.high is not None:
+            assert 0 <= found.low <= found.value <= found.high
+            assert found.unit != "share" or found.high <= 1
+
+
+def test_a_rate_over_blocks_covers_its_mean() -> None:
+    rng, truth = np.random.default_rng(9), float(np.exp(0.3**2 / 2))
+    found = [figures.rate(rng.lognormal(0.0, 0.3, 6), unit="requests/s", method="blocks") for _ in range(600)]
+    covered = [each is not None and each.low is not None and each.high is not None and each.low <= truth <= each.high for each in found]
+    assert 0.92 <= np.mean(covered) <= 0.98
+
+
 def test_an_arm_that_is_split_over_more_gpus_costs_them_all() -> None:
     evidence = compared(effect=-0.1, pairs=20)
     split = replace(evidence, arms=tuple(replace(arm, gpus=2) if arm.name == "fp8" else arm for arm in evidence.arms))

@@ -73,14 +73,14 @@ def test_what_is_too_short_is_asked_for_longer_and_within_the_service_level() ->
     policy = Policy(slos=(Slo(ttft_ms=2000, tpot_ms=50, share=0.9),))
     short: Tried = {4: (20, 20), 8: (30, 30), 9: (0, 30)}
     (need,) = capacity_leg(assess(searched(short, short), policy), "fp8", None).needs
-    assert (need.minutes, need.step) == (10 * 2 * 4, Search(limits=policy.slos[0], trial_s=240.0))
+    assert (need.minutes, need.step) == (14 * 2 * 4, Search(limits=policy.slos[0], trial_s=240.0))
 
 
 def test_a_pool_that_fills_slowly_asks_for_trials_that_fill_it() -> None:
     evidence = replace(searched({}, {}), server=(("bf16", Telemetry(fill_minutes=10.0)), ("fp8", Telemetry(fill_minutes=25.0))))
     (need,) = capacity_leg(assess(evidence, Policy()), "fp8", None).needs
     assert need.step == Search(limits=None, trial_s=3000.0)
-    assert need.minutes == 10 * 2 * 50
+    assert need.minutes == 14 * 2 * 50
 
 
 def test_a_class_that_was_not_searched_alone_is_judged_by_the_servers_that_it_shares() -> None:

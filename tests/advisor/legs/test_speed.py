@@ -191,7 +191,7 @@ def test_a_slower_arm_is_not_refused_while_a_pool_that_binds_is_untested(
     capacity: LegState, room: Literal["binds", "slack", "unknown"], state: LegState
 ) -> None:
     where = Room(workload=None, state=room, reason="", working_set_tokens=1)
-    leg = pays_leg(_leg("no"), _leg(capacity, "capacity"), where)
+    leg = pays_leg(_leg("no"), _leg(capacity, "capacity"), where, least_change=0.03)
     assert leg.state == state
     assert [need.what for need in leg.needs] == (["long runs"] if state == "unclear" else [])
 

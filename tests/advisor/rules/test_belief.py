@@ -69,7 +69,8 @@ def test_a_limit_that_only_the_arm_breaks_blocks_it() -> None:
     (found,) = findings(slo_broken, compared(effect=0.8, pairs=24), policy)
     assert (found.asks_for, found.kind) == ("avoid", "blocks")
     assert findings(slo_broken, compared(effect=-0.1, pairs=24), policy) == []
-    assert findings(slo_broken, compared(effect=0.8, pairs=24), Policy(slos=(Slo(workload="chat", ttft_ms=500.0),))) == []
+    (both,) = findings(slo_broken, compared(effect=0.8, pairs=24), Policy(slos=(Slo(workload="chat", ttft_ms=500.0),)))
+    assert (both.asks_for, both.kind) == (None, "informs")
 
 
 def test_tails_on_either_side_of_a_limit_are_no_veto_where_the_same_turns_did_not_get_longer() -> None:
@@ -82,7 +83,8 @@ def test_tails_on_either_side_of_a_limit_are_no_veto_where_the_same_turns_did_no
     stretched = replace(arm, ttft_ms=reference.ttft_ms * spread)
     limit = float(np.quantile(reference.ttft_ms, 0.97))
     policy = Policy(slos=(Slo(workload="chat", ttft_ms=limit),))
-    assert findings(slo_broken, replace(evidence, observations=observed(reference, stretched)), policy) == []
+    (found,) = findings(slo_broken, replace(evidence, observations=observed(reference, stretched)), policy)
+    assert (found.asks_for, found.kind) == (None, "opposes")
 
 
 def test_turns_that_died_are_slower_than_any_that_ended() -> None:
@@ -102,14 +104,15 @@ def test_turns_that_died_are_slower_than_any_that_ended() -> None:
 def test_missing_evidence_is_priced() -> None:
     told = [each.message for each in findings(missing_evidence, bare())]
     assert told[0] == "chat has fewer than 3 block pairs on fp8."
-    assert told[1].startswith("No paired answers on fp8: about 1,3")
+    assert told[1].startswith("No paired answers on fp8: about 1,198 at the lengths of each class, 101 minutes and 10 USD, settle")
     (open_question,) = findings(missing_evidence, compared(effect=-0.03, pairs=5))
     need = open_question.need
     assert need is not None
     assert need.pairs is not None
     assert need.minutes is not None
     assert open_question.message.startswith("Turn time of chat on fp8, ")
-    cost = f"{need.pairs} more pairs, {need.calls:,} calls and {need.minutes:.0f} minutes."
+    assert need.usd is not None
+    cost = f"{need.pairs} more pairs, {need.calls:,} calls, {need.minutes:.0f} minutes and {need.usd:.2f} USD."
     assert open_question.message.endswith(f" is not settled against 3%: {cost}")
     assert (open_question.kind, need.step) == ("opposes", MorePairs(pairs=need.pairs + 5))
     assert findings(missing_evidence, compared(effect=-0.2)) == []

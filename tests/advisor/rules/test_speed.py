@@ -11,6 +11,7 @@ from advisor.evidence import (
     Deployment,
     Gpu,
     Observation,
+    StartHistory,
     Telemetry,
 )
 from advisor.rules import (
@@ -36,7 +37,8 @@ from tests.advisor.worlds import Noise, simulated_calls
     [(300.0, 2.0, "opposes", "below"), (30_000.0, 4.0, "supports", "above"), (3_500.0, 2.0, "informs", "inside")],
 )
 def test_contexts_are_held_against_the_break_even_of_their_batch(context: float, batch: float, kind: str, side: str) -> None:
-    evidence = bare(sweeps=sweeps(), workloads=(chat_class(context_tokens=np.full(9, context), batch=batch),))
+    known = StartHistory(spread=0.001, source="60 starts")
+    evidence = bare(sweeps=sweeps(), starts=known, workloads=(chat_class(context_tokens=np.full(9, context), batch=batch),))
     (found,) = findings(below_break_even, evidence)
     assert found.kind == kind
     assert side in found.message

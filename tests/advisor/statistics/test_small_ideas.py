@@ -94,9 +94,41 @@ def test_a_slow_drift_that_mser_misses_is_seen_in_thirds() -> None:
     assert not found.settled
 
 
-def test_the_plan_for_items_is_the_textbook_formula() -> None:
-    cases = [(0.05, 0.02, 773), (0.05, 0.05, 124), (0.10, 0.02, 1546), (0.20, 0.05, 495)]
-    assert [planning.items_needed(psi, margin, level=0.05, power=0.8) for psi, margin, _ in cases] == [n for *_, n in cases]
+@pytest.mark.parametrize(
+    ("items", "discordance", "level", "power"),
+    [
+        (1380, 0.10, 0.0125, 0.887),
+        (690, 0.05, 0.0125, 0.853),
+        (414, 0.03, 0.0125, 0.80),
+        (1190, 0.10, 0.025, 0.90),
+        # No flip at all passes from 163 on at the one level, from 125 on at the other.
+        (162, 1e-12, 0.0125, 0.0),
+        (163, 1e-12, 0.0125, 1.0),
+        (124, 1e-12, 0.025, 0.0),
+        (125, 1e-12, 0.025, 1.0),
+    ],
+)
+def test_the_power_of_so_many_items_is_that_of_the_test_itself(items: int, discordance: float, level: float, power: float) -> None:
+    assert accuracy.power(items, discordance, 0.03, level=level) == pytest.approx(power, abs=0.01)
+
+
+def test_the_power_is_the_share_of_drawn_answers_that_pass() -> None:
+    rng, items, level = np.random.default_rng(11), 400, 0.025
+    lost, won, _ = rng.multinomial(items, [0.015, 0.015, 0.97], size=3000).T
+    passed = [accuracy.p_not_worse(reference_only=a, arm_only=b, n=items, margin=0.03) <= level for a, b in zip(lost, won, strict=True)]
+    assert accuracy.power(items, 0.03, 0.03, level=level) == pytest.approx(np.mean(passed), abs=0.02)
+
+
+@pytest.mark.parametrize("discordance", [0.0, 0.001, 0.01, 0.03, 0.1, 0.3])
+@pytest.mark.parametrize("margin", [0.02, 0.05])
+def test_the_planned_items_are_the_least_that_pass_in_nine_runs_of_ten(discordance: float, margin: float) -> None:
+    items = planning.items_needed(discordance, margin)
+    assert accuracy.power(items, discordance, margin, level=planning.LEVEL) >= planning.POWER
+    assert accuracy.power(round(0.9 * items) - 1, discordance, margin, level=planning.LEVEL) < planning.POWER
+
+
+def test_a_tenth_of_flips_needs_about_1190_items() -> None:
+    assert planning.items_needed(0.10, 0.03) == pytest.approx(1190, rel=0.01)
 
 
 @pytest.mark.parametrize("deviation", [0.03, 0.06, 0.12])
@@ -135,3 +167,40 @@ def test_twelve_planned_looks_err_in_one_run_of_forty() -> None:
     error = np.sqrt((squares - sizes * means**2) / (sizes - 1) / sizes)
     claimed = means + stats.t.isf(planning.planned_level(0.05), sizes - 1) * error < -0.03
     assert 0.015 <= float(claimed.any(axis=1).mean()) <= 0.033
+
+
+def _tails(rng: np.random.Generator, times: float, *, pairs: int = 12, share: float = 1.0) -> tuple[quantiles.Tail, ...]:
+    """Draw blocks whose turns resemble each other, on both sides, the arm's slowest *share* being *times* as long."""
+    blocks = np.repeat(np.arange(pairs), 100)
+    common = rng.normal(0, 0.05, pairs)[blocks]
+    reference, arm = (np.exp(common + rng.normal(0, 0.3, blocks.size)) for _ in range(2))
+    arm = np.where(rng.random(blocks.size) < share, arm * times, arm)
+    return quantiles.tails(reference, blocks, arm, blocks)[0]
+
+
+@pytest.mark.parametrize("times", [1.0, 1.1])
+def test_a_tail_that_is_no_longer_than_that_is_rarely_called_longer(times: float) -> None:
+    rng = np.random.default_rng(12)
+    found = [[each.p_longer(1.1) <= 0.025 for each in _tails(rng, times)] for _ in range(400)]
+    assert max(np.mean([each[-1] for each in found]), np.mean([each[0] for each in found])) <= 0.045
+
+
+def test_a_tail_that_is_much_longer_is_found_and_bounded_from_below() -> None:
+    rng = np.random.default_rng(13)
+    found = [_tails(rng, 1.6)[-1] for _ in range(60)]
+    assert np.mean([each.p_longer(1.1) <= 0.025 for each in found]) > 0.95
+    assert np.mean([each.least(0.025) <= 1.6 for each in found]) > 0.94
+    for each in found[:5]:
+        assert each.p_longer(each.least(0.025)) == pytest.approx(0.025, abs=0.02)
+
+
+def test_which_tails_are_known_depends_on_the_independent_turns() -> None:
+    rng = np.random.default_rng(14)
+    for turns, known in ((40, []), (100, [0.95]), (400, [0.99, 0.95])):
+        values, blocks = rng.lognormal(0, 0.3, turns), np.arange(turns) % 20
+        assert [each.q for each in quantiles.tails(values, blocks, values, blocks)[0]] == known
+    # Turns of a block that are all slow together are hardly more than one.
+    blocks = np.repeat(np.arange(20), 50)
+    alike = np.exp(rng.normal(0, 1.0, 20)[blocks] + rng.normal(0, 0.01, blocks.size))
+    assert quantiles.tails(alike, blocks, alike, blocks)[0] == ()
+    assert quantiles.tails(np.zeros(0), np.zeros(0, dtype=np.int64), alike, blocks) == ((), 0.0)

@@ -31,16 +31,22 @@ from advisor.verdict import (
 from tests.report.samples import fitted
 from tests.report.samples.measured import CHALLENGERS, CLASSES, TURN, estimate
 
+SCALES = Need(what="calibrate the scales of fp8 on prompts of the trace, then ask it the same questions", step=Calibrate())
+
 
 def leg(name: Literal["pays", "safe"], state: LegState, each: Estimate | None, reason: str) -> Leg:
-    return Leg(name=name, state=state, estimate=each, margin=0.03, p=0.01, p_adjusted=0.02, reason=reason)
+    return Leg(name=name, state=state, estimate=each, margin=0.03, p=0.01, reason=reason)
 
 
 def verdict(arm: str, workload: str | None, word: Word) -> ArmVerdict:
     turn = TURN.get((workload, arm))
     relative = None if turn is None else estimate(*turn)
     pays: LegState = "untested" if turn is None else "yes" if turn[0] + turn[1] < 0 else "unclear"
-    needs = (Need(what=f"{workload} on {arm}", calls=260, minutes=7.0, step=MorePairs(pairs=30)),) if word == "test further" else ()
+    needs: tuple[Need, ...] = ()
+    if word == "test further":
+        needs = (Need(what=f"{workload} on {arm}", calls=260, minutes=7.0, step=MorePairs(pairs=30)),)
+    elif word == "calibrate":
+        needs = (SCALES,)
     lost = estimate(-0.006, 0.016, unit="share", n=744) if arm == "fp8-skip-sw" else estimate(-0.019, 0.02, unit="share", n=744)
     safe: LegState = "yes" if arm == "fp8-skip-sw" else "no"
     return ArmVerdict(
@@ -174,14 +180,12 @@ def decision(kind: Kind = "measured") -> Decision:
         break_even=fitted.BREAK_EVEN,
         accuracy=fitted.ACCURACY,
         capacity=fitted.CAPACITY,
-        needs=tuple(
-            Need(
-                what=f"paired calls of multimodal on {arm}",
-                calls=calls,
-                minutes=minutes,
-                step=MorePairs(pairs=pairs),
-            )
-            for arm, calls, minutes, pairs in (("fp8", 180, 5.0, 21), ("fp8-skip-sw", 260, 7.0, 30))
+        needs=(
+            SCALES,
+            *(
+                Need(what=f"paired calls of multimodal on {arm}", calls=calls, minutes=minutes, step=MorePairs(pairs=pairs))
+                for arm, calls, minutes, pairs in (("fp8", 180, 5.0, 21), ("fp8-skip-sw", 260, 7.0, 30))
+            ),
         ),
         caveats=("3 % of your calls are longer than anything tested",),
         flips=(

@@ -19,7 +19,7 @@ from tests.report.telling import CHOICE, chosen, made
 def test_commands_that_name_a_database_can_be_copied_whatever_it_is_called() -> None:
     facts = RunFacts(made=Made(run="r", tool_version="0.1.0", database="my runs.duckdb"))
     told = made(sample.decision(), sample.evidence(), facts)
-    assert told.commands[-1].command == "agentload report 'my runs.duckdb' --run r -o FOLDER"
+    assert told.commands[-1].command == "agentload report 'my runs.duckdb' --run r -o report"
     assert "agentload report 'my runs.duckdb' --run r --against" in told.belief[-1].text
 
 

@@ -72,7 +72,8 @@ def test_arms_that_are_not_about_fp8_give_the_headings_their_own_name() -> None:
 def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
     told = made(replace(sample.decision(), kind=kind))  # type: ignore[arg-type]  # one of the three
     assert told.banner.startswith(words)
-    assert ("agentload replay" in repr(told.do_now[0])) == (kind != "measured")
+    assert ("agentload endpoints init" in repr(told.do_now[0])) == (kind != "measured")
+    assert kind == "measured" or "agentload replay" in repr(told.do_now[1])
 
 
 def test_verdicts_that_read_the_same_are_told_once() -> None:
@@ -96,3 +97,36 @@ def test_of_two_runs_it_is_told_how_the_later_one_stands_and_what_else_may_be_be
     found = made(chosen(CHOICE, verdict=verdict), facts=facts)
     because = "turn time −6.0 % [−7.9, −4.1]; one run each: a restart or a neighbour may be all of it"
     assert (found.headline, found.tone) == (f"{told} r0, {because}", "plain")
+
+
+def test_agents_without_a_peak_ask_for_it_by_name() -> None:
+    decision, evidence = sample.decision(), sample.evidence()
+    unknown = replace(decision, capacity=tuple(replace(each, replicas_at_peak=None) for each in decision.capacity))
+    no_peak = replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))
+    saved = made(unknown, no_peak).answers[-1]
+    assert saved.word == "not known"
+    assert saved.because == (
+        "FP8 skip-SW carries 28 [26, 30], BF16 carries 24 [23, 25] agents per GPU; "
+        "set load.peak_agents in the policy, the agents at your peak, to see the GPUs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("today", "price", "told"),
+    [(5, 2.5, "; 5,475 USD a month less at 2.5 USD a GPU-hour"), (1, 2.0, "; 1,460 USD a month more at 2 USD a GPU-hour"), (5, None, "")],
+)
+def test_gpus_that_are_saved_are_dollars_a_month_where_a_price_is_known(today: int, price: float | None, told: str) -> None:
+    decision, evidence = sample.decision(), sample.evidence()
+    capacity = tuple(replace(each, replicas_at_peak=today if each.arm == "bf16" else 2) for each in decision.capacity)
+    gpu = replace(evidence.deployment.gpu, usd_per_hour=price)
+    priced = replace(evidence, deployment=replace(evidence.deployment, gpu=gpu, gpus_per_replica=1))
+    because = made(replace(decision, capacity=capacity), priced).answers[-1].because
+    assert because.endswith(told) if told else "USD" not in because
+
+
+def test_what_would_mend_an_arm_is_to_be_done_now_with_the_command_that_tests_it_again() -> None:
+    decision = sample.decision()
+    mended = replace(decision.server[0], verdict="avoid", remedy="upgrade vLLM to 0.19.1")
+    steps = made(replace(decision, server=(mended, *decision.server[1:]))).do_now
+    (found,) = (each for each in steps if each.text == "Upgrade vLLM to 0.19.1, then test FP8 again.")
+    assert (found.command or "").startswith("agentload replay traces/mix.jsonl --endpoints arms.yaml")

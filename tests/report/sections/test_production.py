@@ -15,7 +15,7 @@ def test_without_metrics_of_production_it_is_not_known_whether_the_load_is_its()
     assert made(facts=facts).belief[-1] == Check(
         state="unknown",
         text="representativeness unknown: replayed from claude_code import of 480 sessions; compare with production by "
-        "agentload report run.duckdb --run r-2026-11-20-a1 --against prometheus=URL",
+        "agentload report run.duckdb --run r-2026-11-20-a1 --against prometheus= and your server's URL",
     )
     assert "Production" not in {group.title for group in made(facts=facts).groups}
     assert made(facts=facts).production == ()

@@ -1,0 +1,85 @@
+"""The slowest turns get surely slower by more than a tenth: a faster mean is no use to whoever waits for them, service level or not.
+
+p99 speaks from 299 independent turns on, p95 from 59; with fewer the tail is not known, and vetoes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from advisor.case import Case
+from advisor.evidence import Floats
+from advisor.statistics.paired import Metric
+from advisor.statistics.quantiles import Tail, quantile, tails
+from advisor.verdict import Finding
+
+NEEDS = frozenset({"speeds"})
+
+WORSE = 1.10  # times as long: a tail scatters more than a mean, and a tenth is what capacity counts too
+METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms")
+
+
+def _times(case: Case, arm: str, workload: str, metric: Metric) -> Floats | None:
+    """Return what each turn took; one that died took longer than any that ended."""
+    calls = case.evidence.calls(workload, arm)
+    return None if calls is None else np.where(calls.ok, getattr(calls, metric), np.inf)
+
+
+def _tails(case: Case, arm: str, workload: str, metric: Metric) -> tuple[tuple[Tail, ...], float] | None:
+    mine, theirs = (_times(case, each, workload, metric) for each in (arm, case.evidence.reference))
+    here, there = (case.evidence.calls(workload, each) for each in (arm, case.evidence.reference))
+    if mine is None or theirs is None or here is None or there is None or case.speed(arm, workload, metric) is None:
+        return None
+    return tails(theirs, there.pair, mine, here.pair)
+
+
+def _is_held(case: Case, arm: str, workload: str, metric: Metric) -> bool:
+    """Say whether a service level of the user's own covers this, and the arm surely holds it."""
+    slo, times, calls = case.policy.slo(workload), _times(case, arm, workload, metric), case.evidence.calls(workload, arm)
+    limit = None if slo is None else getattr(slo, metric)
+    if slo is None or limit is None or times is None or calls is None:
+        return False
+    found = quantile(times, calls.session, slo.share, unit="ms")
+    return found is not None and found.is_below(limit)
+
+
+def check(case: Case) -> Iterator[Finding]:
+    """Yield one finding an arm and class whose tail is surely longer, and one a class whose tail is not known."""
+    arms, workloads = case.evidence.challengers, case.evidence.workloads
+    unknown: dict[str, float] = {}
+    for arm, workload, metric in product((each.name for each in arms), (each.name for each in workloads), METRICS):
+        known = _tails(case, arm, workload, metric)
+        if known is None:
+            continue
+        told, turns = known
+        if not told:
+            unknown[workload] = min(turns, unknown.get(workload, np.inf))
+            continue
+        level = case.level(arm) / len(told) / len(workloads) / len(METRICS)
+        found = next((each for each in told if each.ratio > WORSE and each.p_longer(WORSE) <= level), None)
+        if found is None or _is_held(case, arm, workload, metric):
+            continue
+        name = f"{'turn time' if metric == 'turn_ms' else 'TTFT'} p{100 * found.q:.0f}"
+        longer, surely = (100 * (times - 1) for times in (found.ratio, found.least(level)))
+        yield Finding(
+            kind="opposes",
+            arm=arm,
+            workload=workload,
+            message=(
+                f"{name} of {workload} is {longer:+.0f} % on {arm}, surely above {surely:+.0f} % ({found.turns:,.0f} independent turns): "
+                f"the slowest turns get slower by more than {WORSE - 1:.0%}."
+            ),
+            flips=f"a service level in the policy (slos) that {name} of {workload} holds",
+            leg="pays",
+            asks_for="test further",
+        )
+    for workload, turns in unknown.items():
+        yield Finding(
+            kind="informs",
+            workload=workload,
+            message=f"The tail of {workload} is not known: {turns:,.0f} independent turns, where 59 tell of p95 and 299 of p99.",
+            leg="pays",
+        )

@@ -1,0 +1,109 @@
+"""What a report suggests runs as it is printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentload.cli import main as cli
+from agentload.report.advise import advise
+from agentload.report.formats.json import json as as_json
+from agentload.report.parts import Document
+from agentload.report.policy import Setting, parse
+from agentload.study.argv import built, split
+from agentload.study.kinds import Sweep
+
+KEPT = sorted(Path(__file__).parents[2].glob("reports/**/decision.json"))
+BLANK = re.compile(r"\b(ENDPOINTS|URL|MODEL|TRACE|FOLDER|PROFILE)\b")
+DRY = {"replay", "eval", "sweep"}
+EXAMPLES = {
+    "llama": ("demo-chat", "--profile", "llama-3.1-8b-h100", "--arms", "bf16,fp8", "--pairs", "3"),
+    "windows": ("demo-rag", "demo-chat", "--profile", "gpt-oss-20b-h100", "--pairs", "4", "--seed", "2"),
+    "kernel": ("demo-rag", "--profile", "gpt-oss-20b-h100-old-kernel", "--pairs", "3"),
+    "machines": ("demo-chat", "--profile", "llama-3.1-8b-h100", "--design", "parallel", "--machines", "a=1,b=1.08"),
+}
+
+
+def run(*words: str) -> int:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["agentload", *words])
+        return cli.main()
+
+
+def commands(text: str, *, is_kept: bool = False) -> Iterator[str]:
+    """Yield every command of a decision file; of one that is kept, written by an older version, those of its first screen."""
+
+    def found(value: object) -> Iterator[str]:
+        match value:
+            case dict():
+                for key, each in value.items():
+                    yield from [each] if key in ("command", "next_command") and isinstance(each, str) else found(each)
+            case list():
+                for each in value:
+                    yield from found(each)
+            case _:
+                pass
+
+    told = json.loads(text)
+    told.pop("made")  # the command that was typed is nobody's suggestion
+    if is_kept:
+        told = told["do_now"]
+    yield from dict.fromkeys(each for each in found(told) if each.startswith("agentload "))
+
+
+@pytest.fixture(scope="module", params=EXAMPLES)
+def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Document]:
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        assert run("simulate", *EXAMPLES[request.param], "--db", "a.duckdb") == 0
+        return folder, advise(Path("a.duckdb"), None, setting=parse({"load": {"peak_agents": 40}}, at="policy"))
+
+
+def test_every_command_of_a_report_runs_as_it_is_printed(
+    example: tuple[Path, Document], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, told = example
+    monkeypatch.chdir(folder)
+    suggested = list(commands(as_json(told)))
+    assert len(suggested) >= 3
+    # What describes the servers comes before what plays on them.
+    for command in sorted(suggested, key=lambda each: "endpoints init" not in each):
+        assert not BLANK.search(command), command
+        _, verb, *words = shlex.split(command)
+        is_dry = verb in DRY and not isinstance(built(*split([verb, *words])), Sweep)
+        if verb == "simulate" and "--find" in words:
+            built(*split([verb, *words]))  # minutes of work: that it is read is enough
+            continue
+        assert run(verb, *words, *(("--dry-run",) if is_dry or verb == "sweep" else ())) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", KEPT, ids=lambda file: file.parent.name)
+def test_every_command_of_a_kept_report_is_read_by_its_verb_and_has_no_blanks(file: Path) -> None:
+    for command in commands(file.read_text(encoding="utf-8"), is_kept=True):
+        _, verb, *words = shlex.split(command)
+        assert not BLANK.search(command), command
+        if verb in ("replay", "simulate", "sweep", "eval", "probe"):
+            built(*split([verb, *words]))
+
+
+def test_an_arm_in_use_that_is_not_the_first_is_in_the_command_that_makes_the_report_again(example: tuple[Path, Document]) -> None:
+    folder, told = example
+    arm = told.decision.server[0].arm
+    other = advise(folder / "a.duckdb", None, setting=Setting(), reference=arm)
+    assert f"--reference {arm} " in (other.commands[-1].command or "")
+    assert other.headline.startswith(f"stay on {'FP8' if arm == 'fp8' else ''}")
+    assert "--reference" not in (told.commands[-1].command or "")
+
+
+def test_a_simulation_of_an_old_kernel_says_which_version_to_upgrade_to(example: tuple[Path, Document]) -> None:
+    folder, told = example
+    is_old = folder.name.startswith("kernel")
+    assert ("upgrade vLLM to 0.19.1, then test it again" in told.headline) == is_old
+    assert any("then test" in each.text and each.command is not None for each in told.do_now) == is_old
