@@ -11,7 +11,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.statistics.paired import Metric
-from advisor.statistics.planning import look_level
+from advisor.statistics.planning import answer_level, look_level, planned_level
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Scatter
 from advisor.steps import Lengths, Search
@@ -146,7 +146,11 @@ class Case:
         """
         searched = {each.arm for each in self.capacity if each.agents_per_gpu is not None}
         either = 2 if not alone and {arm, self.evidence.reference} <= searched else 1
-        whole = self.policy.alpha / 2 if alone else look_level(self.evidence.looks, self.policy.alpha)
+        alpha, planned = self.policy.alpha, self.policy.planned_looks
+        if alone:
+            whole = answer_level(alpha, planned=planned)
+        else:
+            whole = planned_level(alpha) if planned else look_level(self.evidence.looks, alpha)
         return whole / rivals(self.evidence) / either
 
     def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:

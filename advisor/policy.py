@@ -31,6 +31,8 @@ class Policy:
     min_capacity_gain: float = 0.10
     # Family-wise, two-sided, over the gates of one verdict.
     alpha: float = 0.05
+    # The run is looked at again and again by a plan that was made before it began: each look spends its own small part of alpha.
+    planned_looks: bool = False
     # What a start of a server, or the machine it got, adds to its latencies: standard deviation of the log, for each arm. Public reports of
     # equal starts scatter by 0.5 to 1.5 % (docs/statistics.md); whole modes, of 20 % and more, are found and not averaged.
     start_spread: float = 0.015

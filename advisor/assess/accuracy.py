@@ -47,7 +47,8 @@ def _rows(buckets: list[AccuracyBucket]) -> tuple[Floats, Floats, Ints]:
 
 def _judged(buckets: list[AccuracyBucket], policy: Policy, *, rivals: int = 1) -> tuple[Estimate, float, float] | None:
     """Return the difference, with an interval for one of several *rivals*, and the p-values of "not worse" and of "worse" by the margin."""
-    margin, level = policy.accuracy_margin, 1 - policy.alpha / rivals
+    margin = policy.accuracy_margin
+    level = 1 - 2 * planning.answer_level(policy.alpha, planned=policy.planned_looks) / rivals
     reference, arm, clusters = _rows(buckets)
     if not reference.size:
         return None

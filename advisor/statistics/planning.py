@@ -19,6 +19,7 @@ FAMILY = 2  # claims that any of which would do: faster turns, or more agents
 LATER_LOOKS = 0.005  # one-sided, what all looks after the first may spend together
 PLANNED_LOOKS = 12
 PLANNED_LEVEL = 0.0037  # one-sided and at each of twelve looks: 2.5 % over all (simulated, docs/statistics.md)
+PLANNED_ANSWERS = 0.0045  # likewise, of eleven looks at answers, which are fewer in kind: right or wrong
 MOST_UNITS = 100_000
 PLANNED_DISCORDANCE = 0.10  # share of items that differ, before any were asked
 
@@ -36,6 +37,11 @@ def look_level(look: int, alpha: float) -> float:
 def planned_level(alpha: float) -> float:
     """Return the one-sided level of each look of a sequence that has at most twelve, and was planned so."""
     return PLANNED_LEVEL * alpha / (2 * LEVEL)
+
+
+def answer_level(alpha: float, *, planned: bool) -> float:
+    """Return the one-sided level of a look at paired answers: all of it, or, in a *planned* sequence of at most eleven, its part."""
+    return PLANNED_ANSWERS * alpha / (2 * LEVEL) if planned else alpha / 2
 
 
 def z_reach(level: float = LEVEL / FAMILY, power: float = POWER) -> float:

@@ -122,7 +122,7 @@ class Deciding:
         said, slo = self.study, self.study.slo
         levels = () if slo is None else (Level(ttft_ms=slo.ttft_ms, tpot_ms=slo.tpot_ms, turn_ms=slo.turn_ms),)
         return Setting(
-            policy=Policy(min_change=said.min_change, accuracy_margin=said.accuracy_margin, slos=levels),
+            policy=Policy(planned_looks=True, min_change=said.min_change, accuracy_margin=said.accuracy_margin, slos=levels),
             load=Peak(peak_agents=said.agents),
             price=None if said.price_usd is None else GpuPrice(usd_per_gpu_hour=said.price_usd, source="--price"),
             name="decide",

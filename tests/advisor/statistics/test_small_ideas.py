@@ -169,6 +169,22 @@ def test_twelve_planned_looks_err_in_one_run_of_forty() -> None:
     assert 0.015 <= float(claimed.any(axis=1).mean()) <= 0.033
 
 
+def test_eleven_planned_looks_at_answers_err_in_one_run_of_forty() -> None:
+    level = planning.answer_level(0.05, planned=True)
+    assert (level, planning.answer_level(0.05, planned=False)) == (0.0045, 0.025)
+    rng, runs, sizes = np.random.default_rng(7), 600, (120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
+    wrong = 0
+    for _ in range(runs):  # answers that differ in ten of a hundred, and are worse by the margin itself
+        drawn = rng.choice([-1, 0, 1], p=[0.065, 0.9, 0.035], size=sizes[-1])
+        lost, won = (drawn < 0).cumsum(), (drawn > 0).cumsum()
+        shown = (
+            accuracy.p_not_worse(reference_only=float(lost[n - 1]), arm_only=float(won[n - 1]), n=float(n), margin=0.03) <= level
+            for n in sizes
+        )
+        wrong += any(shown)
+    assert wrong / runs <= 0.033
+
+
 def _tails(rng: np.random.Generator, times: float, *, pairs: int = 12, share: float = 1.0) -> tuple[quantiles.Tail, ...]:
     """Draw blocks whose turns resemble each other, on both sides, the arm's slowest *share* being *times* as long."""
     blocks = np.repeat(np.arange(pairs), 100)
