@@ -36,7 +36,7 @@ _MAX_WINDOW: Final = 1 << 27  # what `zstd --long` writes by default
 DAMAGED: Final = (zstandard.ZstdError, zlib.error, EOFError, gzip.BadGzipFile)
 """What reading a compressed file raises."""
 _CONSTRUCTION: Final = (ValueError, TypeError, LookupError, AttributeError)  # of `!!int ""`, `2026-02-30`, five thousand digits
-_WHOLE: Final = 1 << 63
+_WHOLE: Final = 10**300  # any figure can be divided by any, and printed
 
 
 def read(path: Path, *, raises: type[AgentloadError] = AgentloadError, missing: str | None = None, hint: str = QUOTE) -> Any:  # noqa: ANN401  # what YAML holds
@@ -120,7 +120,7 @@ class _Loader(yaml.SafeLoader):
         except _CONSTRUCTION as error:
             raise yaml.constructor.ConstructorError(None, None, str(error)[:200], node.start_mark) from error
         if isinstance(made, int) and abs(made) >= _WHOLE:
-            raise yaml.constructor.ConstructorError(None, None, "a whole number must fit into 64 bits", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, "a whole number of more than 300 digits", node.start_mark)
         return made
 
 

@@ -13,6 +13,7 @@ from agentload.endpoints.read import read_file
 from agentload.errors import AgentloadError
 from agentload.matrix.read import read_matrix
 from agentload.report.policy import read_policy
+from agentload.run.files import read_study
 from agentload.watch.jobs_file import add, read_jobs, remove
 
 ROOT: Final = Path(__file__).parents[1]
@@ -23,6 +24,7 @@ READERS: Final[Mapping[str, Callable[[Path], Any]]] = {
     "profile": lambda path: profile.read(str(path)),
     "faults": lambda path: emulate(profile="llama-3.1-8b-h100/fp8", faults=path),
     "matrix": read_matrix,
+    "study": read_study,
     "jobs": read_jobs,
     "a job to be added": lambda path: add(path, "x", {}),
     "a job to be removed": lambda path: remove(path, "x"),
@@ -57,4 +59,4 @@ def test_every_document_is_bounded(tmp_path: Path, reader: Callable[[Path], Any]
 def test_yaml_is_read_in_one_place() -> None:
     """The one other text is a template of ours."""
     found = {str(file.relative_to(ROOT)) for file in (ROOT / "agentload").rglob("*.py") if "yaml.safe_load" in file.read_text()}
-    assert found == {"agentload/watch/kubernetes.py", "agentload/study/document.py"}
+    assert found == {"agentload/watch/kubernetes.py"}

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from agentload import documents
 from agentload.builtin import HERE, Kind, find
 from agentload.endpoints.read import is_arms_file
 from agentload.errors import AgentloadError, TraceError, UsageError
 from agentload.layout.traces import Shortened, merged
 from agentload.model.trace import Trace
 from agentload.study.change import extended
-from agentload.study.document import MOST_BYTES, SHOWN, fields_of, parse
+from agentload.study.document import SHOWN, fields_of, parse
 from agentload.study.kinds import Replay, Search, Study
 from agentload.study.parts import TraceRef
 from agentload.tracefile.files import digest, read
@@ -64,13 +65,7 @@ def pinned(study: Study) -> Study:
 
 def read_study(path: Path) -> Study:
     """Read a study. Raises UsageError that names the file and what is wrong in it."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1).decode("utf-8")
-    except FileNotFoundError as error:
-        raise UsageError(f"{path}: no such file", hint=SHOWN) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not text", hint=SHOWN) from error
+    text = documents.text(path, raises=UsageError, hint=SHOWN)
     study = parse(text, at=str(path))
     return study if path.parent in (HERE, Path.cwd()) else located(study, path.parent)
 

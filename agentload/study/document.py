@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import msgspec
 import yaml
 
+from agentload import documents
 from agentload.errors import UsageError
 from agentload.study.fields import SERVERS, Flag, Part, flags
 from agentload.study.forms import form_of
@@ -17,8 +18,6 @@ from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Swe
 from agentload.study.parts import Live, Virtual
 
 VERSION: Final = 1
-MOST_BYTES: Final = 1 << 20
-"""Of a study's text; the largest that is meant has a few kilobytes."""
 KINDS: Final[Mapping[str, type[Part]]] = {"replay": Replay, "sweep": Sweep, "search": Search, "ask": Ask, "probe": Probe, "decide": Decide}
 SHOWN: Final = "agentload replay TRACE --endpoints ENDPOINTS --print-study prints one"
 _PLACE: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`")
@@ -46,12 +45,7 @@ def yaml_text(made: Study) -> str:
 
 def parse(text: str, *, at: str) -> Study:
     """Read a study from YAML or JSON. Raises UsageError that names the place and the field."""
-    if len(text) > MOST_BYTES:
-        raise UsageError(f"{at}: larger than {MOST_BYTES >> 20} MiB: not a study", hint=SHOWN)
-    try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"{at}: not YAML: {' '.join(str(error).split())[:300]}", hint="quote values that hold ':' or '#'") from error
+    document = documents.parsed(text, at=at, raises=UsageError)
     return read(document, at=at)
 
 

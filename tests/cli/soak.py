@@ -30,7 +30,7 @@ faults:
 - {kind: busy, status: 429, share: 0.05}
 - {kind: cut, share: 0.05}
 - {kind: in_band, share: 0.05}
-- {kind: crash, share: 0.05}
+- {kind: crash, share: 0.001}
 - {kind: trickle, share: 0.02}
 """
 SESSIONS: Final = 64

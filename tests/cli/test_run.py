@@ -89,7 +89,7 @@ def test_a_file_that_is_no_study_is_refused_with_its_name(here: Path) -> None:
     with pytest.raises(UsageError, match=r"no\.yaml: no such file"):
         agentload("run no.yaml")
     (here / "binary.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match=r"binary\.yaml: not text"):
+    with pytest.raises(UsageError, match=r"binary\.yaml:1: not text"):
         agentload("run binary.yaml")
 
 

@@ -136,7 +136,7 @@ def _log_seeds() -> Iterator[bytes]:
 
 
 def _document(reader: Callable[[Path], Any], data: bytes) -> None:
-    _in_file(data, reader, AgentloadError)
+    _in_file(data, reader, AgentloadError, OSError)  # of a name that no file can have; the command line tells it
 
 
 def _profile(path: Path) -> None:
