@@ -65,7 +65,7 @@ def test_without_a_swap_the_arm_is_blamed_for_its_machine_and_the_advisor_says_s
     assert low > truth
     assert value == pytest.approx((1 + truth) * 1.08 - 1, abs=0.015)
     assert (found.deployment.machines, found.deployment.swapped) == (("m1", "m2"), False)
-    told = [each for each in decide(found, Policy()).findings if "cannot tell machine from arm" in each.message]
+    told = [each for each in decide(found, Policy()).findings if "ran on different machines and were not swapped" in each.message]
     assert [each.next_step for each in told] == [Swap(pairs=8)]
 
 
@@ -75,7 +75,7 @@ def test_with_a_swap_the_true_difference_comes_back(tmp_path: Path, truth: float
     low, value, high = change(found)
     assert value == pytest.approx(truth, abs=0.015)
     assert low <= truth <= high
-    assert high - low < math.log(1.08)  # the machine is taken out, not averaged over
+    assert high - low < 1.5 * math.log(1.08)  # the machine is taken out, not averaged over; what a start may add stays
     assert (found.deployment.machines, found.deployment.swapped) == (("m1", "m2"), True)
     assert [arm.machine for arm in found.arms] == [None, None]
     assert not [each for each in decide(found, Policy()).findings if "cannot tell machine from arm" in each.message]
