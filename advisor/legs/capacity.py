@@ -89,13 +89,14 @@ def _finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
 def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: Estimate) -> Leg:
     gain, ratio, reference = case.policy.min_capacity_gain, _ratio(mine, theirs), case.evidence.reference
     state: LegState = "unclear"
-    if not _is_narrow(mine, ratio):
-        state = "unclear"
-    elif ratio.is_above(gain):
+    is_narrow = _is_narrow(mine, ratio)
+    # Which carries more is known long before by how much: a wide interval that lies beyond twice the margin tells.
+    surely = gain if is_narrow else 2 * gain
+    if ratio.is_above(surely):
         state = "yes"
-    elif ratio.is_below(-gain):
+    elif ratio.is_below(-surely):
         state = "no"
-    elif ratio.is_within(gain):
+    elif is_narrow and ratio.is_within(gain):
         state = "equal"
     told = f"{_told(mine)} agents per GPU for {_told(theirs)} on {reference} ({words.change(ratio)})"
     needs = (_finer(case, arm, workload, ratio),) if state == "unclear" else ()

@@ -60,6 +60,17 @@ def test_a_ratio_that_is_not_known_within_a_quarter_is_no_claim(bf16: Tried, fp8
     assert leg.needs
 
 
+def test_which_arm_carries_more_is_told_by_a_wide_interval_that_lies_far_beyond_the_margin() -> None:
+    many: Tried = {16: (200, 200), 32: (400, 400), 40: (390, 400), 48: (100, 400)}
+    few: Tried = {2: (20, 20), 4: (40, 40), 6: (58, 60), 8: (20, 80)}
+    leg, other = (capacity_leg(assess(searched(*tried), Policy()), "fp8", None) for tried in ((many, few), (few, many)))
+    assert (leg.state, other.state) == ("no", "yes")
+    assert leg.estimate is not None
+    assert leg.estimate.low is not None
+    assert leg.estimate.high is not None
+    assert 1 + leg.estimate.high > (1 + leg.estimate.low) * 1.25**2
+
+
 def test_a_reference_that_no_step_holds_is_told_with_its_bound() -> None:
     leg = capacity_leg(assess(searched({24: (400, 600)}, {24: (600, 600)}), Policy()), "fp8", None)
     assert leg.state == "unclear"
