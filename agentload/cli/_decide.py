@@ -30,7 +30,7 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
         return None
     ended = deciding.play()
     if ended.document is None:
-        raise InterruptError("stopped before anything could be decided", hint=_goes_on(study, place, ended))
+        raise InterruptError("stopped before anything could be decided", hint=_resume(study, place, ended))
     folder = out or Path("reports") / ended.run_id
     paths = write(ended.document, folder)
     if as_json:
@@ -40,12 +40,12 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
         print(summary(study, ended))
         print(f"\nReport: {next((path for path in paths if path.suffix == '.html'), folder)}")
     if ended.ending == "stopped":
-        raise InterruptError(f"run {ended.run_id} was stopped; this is decided on what is there", hint=_goes_on(study, place, ended))
+        raise InterruptError(f"run {ended.run_id} was stopped; this is decided on what is there", hint=_resume(study, place, ended))
     return ended.document
 
 
-def _goes_on(study: Decide, place: Place, ended: Outcome) -> str:
-    return f"go on with: {again(study, place.database, resume=ended.run_id)}"
+def _resume(study: Decide, place: Place, ended: Outcome) -> str:
+    return f"resume with: {again(study, place.database, resume=ended.run_id)}"
 
 
 def foretold(study: Decide, forecasts: tuple[Forecast, ...]) -> str:
@@ -75,7 +75,7 @@ _DRY = "nothing was sent (--dry-run)"
 
 
 def summary(study: Decide, ended: Outcome) -> str:
-    """Return what was asked, what it took beside what was planned, and what would settle the rest."""
+    """Return what was asked, its planned and actual minutes, and what would settle the rest."""
     rows = [(told(each.stage), f"{each.planned_minutes:.1f}", f"{each.minutes:.1f}", each.said) for each in ended.asked]
     spent = sum(each.minutes for each in ended.asked)
     lines = ["", *table(("asked", "planned min", "took min", "what it said"), rows)]

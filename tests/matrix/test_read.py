@@ -73,7 +73,7 @@ policy: {min_change: 0.05}
     ("text", "error", "hint"),
     [
         ("models: [", "x:1: not YAML", "quote"),
-        ("models: {}\nworkloads: {rag: rag}", "x: 'models' names none", "preset"),
+        ("models: {}\nworkloads: {rag: rag}", "x: 'models' is empty", "preset"),
         (LEAST + "measures: {}", "unknown field `measures`", "preset"),
         (LEAST + "measure: {pairs: 0}", "x: measure: pairs must be >= 1, got 0", "preset"),
         (LEAST + "measure: {concurrency: {workloads: [chat]}}", "measure.concurrency: no workload 'chat'", "rag, mix"),
@@ -89,7 +89,7 @@ policy: {min_change: 0.05}
         (LEAST + "configs: {few: {base: fp9}}", "no well-known configuration 'fp9'", "did you mean fp8"),
         (LEAST + "configs: {few: {max-num-seq: 8}}", "configs.few: vLLM has no setting 'max-num-seq'", "max-num-seqs"),
         (LEAST + "configs: {seqs64: {max-num-seqs: 64}}\ngrid: {max-num-seqs: [64]}", "two configurations are called 'seqs64'", "rename"),
-        (LEAST + "configs: {'a b': {max-num-seqs: 8}}", "a name has letters", "llama-8b"),
+        (LEAST + "configs: {'a b': {max-num-seqs: 8}}", "a name may have letters", "llama-8b"),
         (LEAST + "policy: {min_chnge: 1}", "policy: unknown key 'min_chnge'", "min_change"),
         (LEAST + "server: {command: ''}", "server.command is empty", "vllm"),
         (LEAST + 'server: {command: "vllm \'x"}', "server.command cannot be read: No closing quotation", "list of words"),
@@ -101,10 +101,10 @@ policy: {min_change: 0.05}
             "emulated servers have none",
             "",
         ),
-        ("models: {a: {endpoints: x.yaml, settings: {block-size: 16}}}\nworkloads: {rag: rag}", "settings are for servers", "serve"),
+        ("models: {a: {endpoints: x.yaml, settings: {block-size: 16}}}\nworkloads: {rag: rag}", "settings apply only to servers", "serve"),
         (
             "models: {a: {endpoints: 'a=http://x/v1', launch: true}}\nworkloads: {rag: rag}",
-            "'launch' is for the servers of an arms file",
+            "'launch' applies only to an arms file",
             "",
         ),
         (LEAST + "server: {env: {HF_TOKEN: word}}", "server holds a key", "export"),
@@ -117,10 +117,10 @@ policy: {min_change: 0.05}
             "models.a.fields.extra_body.api_key holds a key",
             "header_env",
         ),
-        ("models: {a: m}\nworkloads: {mix: rag}", "workloads.mix: 'mix' stands for all workloads at once", "another name"),
+        ("models: {a: m}\nworkloads: {mix: rag}", "workloads.mix: 'mix' means all workloads at once", "another name"),
         ("models: {a: m}\nworkloads: {rag: {generate: rug}}", "workloads.rag: no workload 'rug'", "did you mean rag"),
         ("models: {a: m}\nworkloads: {rag: {generate: rag, options: {passage: 3}}}", "has no option 'passage'", "passages"),
-        ("models: {a: m}\nworkloads: {rag: {trace: rag, scale: 2}}", "options and scale are those of a generator", "generate"),
+        ("models: {a: m}\nworkloads: {rag: {trace: rag, scale: 2}}", "options and scale belong to a generator", "generate"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_mends_it(text: str, error: str, hint: str) -> None:

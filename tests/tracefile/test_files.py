@@ -14,12 +14,12 @@ def session(turn: str = '{"add":[["user",4,"k"]],"output":3}', *, more: str = ""
 
 
 FORMAT = "docs/trace.schema.json describes every field"
-IMPORT = "if another program wrote it: agentload trace import FORMAT FILE"
-LOOK = "sed -n 3p {file} shows the line; mend it, or take it out: sed -i 3d {file}"
+IMPORT = "if it is another program's log: agentload trace import FORMAT FILE"
+LOOK = "sed -n 3p {file} shows the line; fix it, or delete it: sed -i 3d {file}"
 LOOK_2 = LOOK.replace("3", "2")
 BROKEN = [
-    ("", ":1: no JSON: Input data was truncated", IMPORT),
-    ("hello\n", ":1: no JSON: JSON is malformed: invalid character (byte 0)", IMPORT),
+    ("", ":1: not JSON: Input data was truncated", IMPORT),
+    ("hello\n", ":1: not JSON: JSON is malformed: invalid character (byte 0)", IMPORT),
     ("[1]\n", ":1: a line must be a JSON object", IMPORT),
     ('{"timestamp":0,"input_length":5}\n', ':1: no trace header: the first line must be {"kind":"agentload-trace",…}', IMPORT),
     (
@@ -28,15 +28,15 @@ BROKEN = [
         "pip install --upgrade agentload",
     ),
     ('{"kind":"agentload-trace","version":1}\n', ":1: Object missing required field `name`", FORMAT),
-    (HEADER + session() + "{\n" + session(), ":3: no JSON: Input data was truncated", LOOK),
-    (HEADER + session(more=',"x":' + "[" * 5000), ":2: no JSON: maximum recursion depth exceeded while deserializing an object", LOOK_2),
-    (HEADER + session(more=',"x":' + "9" * 5000), ":2: no JSON: Integer value out of range - at `$[...]`", LOOK_2),
+    (HEADER + session() + "{\n" + session(), ":3: not JSON: Input data was truncated", LOOK),
+    (HEADER + session(more=',"x":' + "[" * 5000), ":2: not JSON: maximum recursion depth exceeded while deserializing an object", LOOK_2),
+    (HEADER + session(more=',"x":' + "9" * 5000), ":2: not JSON: Integer value out of range - at `$[...]`", LOOK_2),
     (HEADER + session('{"add":[],"output":-1}'), ":2: turns[0].output: Expected `int` >= 0", FORMAT),
     (HEADER + session('{"add":[],"output":"3"}'), ":2: turns[0].output: Expected `int`, got `str`", FORMAT),
     (HEADER + session('{"add":[["robot",4,"k"]],"output":3}'), ":2: turns[0].add[0][0]: Invalid enum value 'robot'", FORMAT),
     (
         HEADER + session('{"add":[["user",[4,4],"k"]],"output":3}'),
-        ":2: segment 'k': an image has [width, height] in the place of tokens, and nothing else has",
+        ":2: segment 'k': [width, height] replaces tokens for images only",
         FORMAT,
     ),
     (
@@ -53,8 +53,8 @@ BROKEN = [
     (HEADER + session("")[:-1] + "\n", ":2: turns: Expected `array` of length >= 1", FORMAT),
     (
         HEADER + session() + session()[:40],
-        ":3: the last line is truncated: no JSON: Input data was truncated",
-        "the file was cut short; --lenient leaves this line out",
+        ":3: the last line is truncated: not JSON: Input data was truncated",
+        "the file was cut short; --lenient skips this line",
     ),
 ]  # fmt: skip
 
@@ -73,7 +73,7 @@ def test_a_lenient_reader_leaves_out_a_truncated_last_line_and_nothing_else(tmp_
     file.write_text(HEADER + session() + session()[:40])
     assert len(list(read(file, lenient=True).sessions)) == 1
     file.write_text(HEADER + "{\n" + session())
-    with pytest.raises(TraceError, match=":2: no JSON"):
+    with pytest.raises(TraceError, match=":2: not JSON"):
         list(read(file, lenient=True).sessions)
 
 
@@ -104,7 +104,7 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
 def test_a_byte_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     file.write_bytes((HEADER + session()).encode().replace(b'"w"', b'"\xff"'))
-    with pytest.raises(TraceError, match=r"t\.jsonl:2: no JSON: 'utf-8' codec can't decode byte 0xff"):
+    with pytest.raises(TraceError, match=r"t\.jsonl:2: not JSON: 'utf-8' codec can't decode byte 0xff"):
         list(read(file).sessions)
 
 
@@ -115,7 +115,7 @@ def test_what_is_nested_just_too_deeply_to_be_kept_is_named_with_its_line(tmp_pa
     try:
         assert len(list(read(file).sessions)) == 1
     except TraceError as error:
-        assert "t.jsonl:2: no JSON: maximum recursion depth exceeded" in error.message  # noqa: PT017  # either is well
+        assert "t.jsonl:2: not JSON: maximum recursion depth exceeded" in error.message  # noqa: PT017  # either is well
 
 
 def test_a_compressed_line_without_end_is_refused_at_the_bound(tmp_path: Path) -> None:
