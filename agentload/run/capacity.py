@@ -147,8 +147,9 @@ def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[tuple[float
 def rows(found: Found, *, run_id: str, at_ns: int, study: Search, classes: Collection[str]) -> Iterator[ProbeRow]:
     """Return the steps of a search for concurrency as rows beside a run; *at_ns* is that of all of them, *classes* whose sessions ran."""
     slo = "" if study.slo is None else LIMITS.write(study.slo)
-    for trial in found.trials:
-        settings = {"agents": round(trial.load), "slo": slo, "share": study.share, "classes": sorted(classes)}
+    for number, trial in enumerate(found.trials):
+        # Rows are told apart by their settings, and one load is tried more than once.
+        settings = {"agents": round(trial.load), "slo": slo, "share": study.share, "classes": sorted(classes), "trial": number}
         detail = asdict(trial) | {"minutes": study.trial_s / 60}
         yield ProbeRow(
             run_id=run_id,
