@@ -310,7 +310,7 @@ class Deciding:
         if not self.place.database.exists():
             return 0.0
         with reading(self.place.database) as connection:
-            ended = [row.ended_ns or 0 for row in tables.rows(connection, BlockRow, run_id=self.run)]
+            ended = [row.ended_ns or 0 for row in tables.rows(connection, BlockRow, run_id=self.run) if row.pair < FIRST]
         return max(ended, default=0) / 60e9
 
     def _wide(self, trace: Trace, _: int = 0) -> Trace:

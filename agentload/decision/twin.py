@@ -164,7 +164,7 @@ class Twinning:
             return None
         loads = {each.arm: around(each) for each in said}
         self.audience.notice("  " + "; ".join(map(self._told, said)))
-        study, trace = self._search(self.trial_s), read_traces(self.study.traces)[0]
+        study, trace = self._search(self.trial_s), self._trace()
         margins = {self._seed(number): self._margin(fitted, study, trace, loads, number) for number in range(DRAWS)}
         seeds = sorted(margins, key=margins.__getitem__)[-MEASURED:]
         if margins[seeds[0]] < 0:
@@ -187,7 +187,7 @@ class Twinning:
 
     def _said(self, fitted: Mapping[str, Twin]) -> tuple[Found, ...]:
         """Return the load that each twin carries, over draws of sessions that all of them play."""
-        study, trace = self._search(LONGER * self.trial_s), read_traces(self.study.traces)[0]
+        study, trace = self._search(LONGER * self.trial_s), self._trace()
         tried: dict[str, tuple[Trial, ...]] = {}
         for name, twin in fitted.items():
             attempt = partial(self._on, twin, study, trace)
@@ -208,7 +208,7 @@ class Twinning:
 
     def _laid(self) -> Grid | None:
         if self._grid is None and not self._refused:
-            trace, _ = read_traces(self.study.traces)
+            trace = self._trace()
             calls = (each for session in trace.sessions for each in zip(contexts(trace.header, session), session.turns, strict=True))
             longest = max(sum(segment.tokens for segment in context) + turn.output for context, turn in calls)
             try:
@@ -241,9 +241,13 @@ class Twinning:
         if ended.was_stopped:
             raise InterruptError("stopped")
 
+    def _trace(self) -> Trace:
+        return read_traces(self.study.traces, max_context_tokens=self.study.load.max_context_tokens)[0]
+
     def _search(self, trial_s: float) -> Search:
         said = self.study
-        waits = Played(wait_cap_s=said.load.wait_cap_s, wait_scale=said.load.wait_scale)
+        load = said.load
+        waits = Played(wait_cap_s=load.wait_cap_s, wait_scale=load.wait_scale, max_context_tokens=load.max_context_tokens)
         slo = said.slo or Slo(ttft_ms=2000.0, tpot_ms=100.0)
         return Search(traces=said.traces, servers=said.servers, load=waits, trial_s=trial_s, slo=slo, seed=said.seed)
 
