@@ -240,6 +240,8 @@ class Twinning:
         foreground.concluded(ended.run_id, self.place, self.audience, load_error=ended.load_error)
         if ended.was_stopped:
             raise InterruptError("stopped")
+        if ended.health.void is not None:
+            self._refuse(f"timings are void: {ended.health.void}")
 
     def _trace(self) -> Trace:
         return read_traces(self.study.traces, max_context_tokens=self.study.load.max_context_tokens)[0]

@@ -217,7 +217,8 @@ def _spans(seen: Observed, first_ns: Ints, experts: Experts | None) -> tuple[Int
         # All sequences of a batch emit together: the one that joined last speaks for all.
         stamps = seen.stamps_ns[next(reversed(active))]
         inside = np.diff(stamps[np.searchsorted(stamps, start) : np.searchsorted(stamps, end, side="right")])
-        if len(inside) >= FEWEST_GAPS:
+        # Chunks that were read at once say when we looked, not when they came.
+        if len(inside) >= FEWEST_GAPS and np.median(inside) > 0:
             middle = (start + end) / 2
             context = sum(seen.prompt_tokens[each] + rate[each] * (middle - first_ns[each]) for each in active)
             spans.append((len(active), float(context), float(np.median(inside)) / 1e6))
