@@ -116,8 +116,13 @@ def test_what_twins_say_is_measured_and_kept_as_a_search(played: tuple[Twinning,
     found = made.bracket()
     assert found is not None
     assert (made.bracket_minutes > 0) == (found.failed is None), "a twin whose arm did otherwise is set aside"
-    loads = {each.arm: around(each) for each in found.said}
-    assert loads["fp8"][0] > loads["bf16"][0]
+    bf16, fp8 = found.said
+    assert bf16.holds is not None
+    assert fp8.holds is not None
+    assert fp8.holds > bf16.holds
+    assert {arm: {each.load for each in trials} for arm, trials in found.trials.items()} == {
+        each.arm: {*around(each)} for each in found.said
+    }
     with reading(made.place.database) as connection:
         limits = {each.arm: each.holds for each in held(connection, "r", ["chat"])}
         ((trials,),) = connection.execute("SELECT count(*) FROM probes WHERE probe = 'capacity'").fetchall()

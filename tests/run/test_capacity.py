@@ -332,6 +332,19 @@ def test_a_limit_that_breaks_while_our_own_side_is_late_says_nothing_of_the_serv
     ]
 
 
+def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def trial(_: Crowd, __: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
+        asked.append((sessions, seed))
+        return replace(HOLDS if sessions < 10 else SLOW, load=sessions), None
+
+    monkeypatch.setattr(Crowd, "_trial", trial)
+    trials = CROWD.search(ARM, told=lambda _: None, loads=((9.0, 5), (9.0, 6), (11.0, 5)))
+    assert asked == [(9, 5), (9, 6), (11, 5)]
+    assert [(each.load, each.trouble) for each in trials] == [(9, None), (9, None), (11, "slo")]
+
+
 def test_the_servers_own_trouble_counts_however_late_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
     late = "requests left 40 ms late"
     found, told = tried(monkeypatch, [(HOLDS, None), (replace(SLOW, preemptions=3), late), (replace(HOLDS, waiting_share=0.5), late)])
