@@ -66,11 +66,6 @@ class Grid:
     """Context and batch that decode, and the new tokens of the prompt that joins them."""
     steps: int
 
-    @property
-    def points(self) -> int:
-        """Count them."""
-        return len(self.decode) + len(self.prefill) + len(self.mixed)
-
 
 def grid(bounds: Bounds) -> Grid:
     """Return the points inside the bounds. Raises PlanError where they leave no room for two lengths."""
