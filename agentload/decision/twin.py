@@ -200,7 +200,7 @@ class Twinning:
         assert found.high is not None
         line = f"{found.arm}'s twin carries {found.holds:.1f} agents [{found.low:.1f}, {found.high:.1f}]"
         peak = self.study.agents
-        return line if peak is None else f"{line}, {math.ceil(peak / found.holds)} replicas for {peak}"
+        return line if peak is None else f"{line}, {math.ceil(peak / max(1, math.floor(found.holds)))} replicas for {peak}"
 
     def _refuse(self, why: str) -> None:
         self._refused = True
