@@ -300,7 +300,10 @@ class Crowd:
             return trial
 
         if loads:
-            return tuple(attempt(size, number) for number, (size, _) in enumerate(loads))
+            trials = [attempt(loads[0][0], 0)]
+            while len(trials) < len(loads) and trials[-1].void is None:
+                trials.append(attempt(loads[len(trials)][0], len(trials)))
+            return tuple(trials)
         return search(arm.name, attempt, start=self.study.start or FEW, whole=True, share=self.study.share, others=others)
 
     def _tried(self, arm: Endpoint, sessions: int, seed: int, server: Kept | None) -> Trial:

@@ -343,6 +343,8 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(mon
     trials = CROWD.search(ARM, told=lambda _: None, loads=((9.0, 5), (9.0, 6), (11.0, 5)))
     assert asked == [(9, 5), (9, 6), (11, 5)]
     assert [(each.load, each.trouble) for each in trials] == [(9, None), (9, None), (11, "slo")]
+    monkeypatch.setattr(Crowd, "_trial", lambda *_: (Trial(load=9, void="others"), None))
+    assert len(CROWD.search(ARM, told=lambda _: None, loads=((9.0, 5), (9.0, 6)))) == 1, "nothing follows a trial that says nothing"
 
 
 def test_the_servers_own_trouble_counts_however_late_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
