@@ -13,6 +13,7 @@ from advisor.policy import Policy
 from advisor.policy import Slo as Level
 from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.sequence import PAIRS, Known, Stage, following
+from agentload.decision.twin import Twinning
 from agentload.endpoints.read import Emulated
 from agentload.errors import InterruptError, UsageError
 from agentload.layout.cost import cost
@@ -28,7 +29,7 @@ from agentload.report.policy import Setting
 from agentload.run import foreground
 from agentload.run.files import read_traces
 from agentload.run.foreground import Audience
-from agentload.run.past import began
+from agentload.run.past import FIRST, began
 from agentload.run.prepared import Place, endpoints_of, evaluation, prepared, simulation
 from agentload.run.questions import Generated, asking_of, questions_cost
 from agentload.run.record import new_run_id
@@ -89,6 +90,7 @@ class Deciding:
     run: str = field(init=False)
     spent_s: float = field(init=False, default=0.0)
     _load: Load = field(init=False)
+    _twins: Twinning = field(init=False)
     _asked: list[Asked] = field(init=False, default_factory=list)
     _document: Document | None = field(init=False, default=None)
     """What follows from the run as it was read last."""
@@ -103,6 +105,7 @@ class Deciding:
         servers = self.study.servers
         named = simulated_id(self.study, arms_of(servers.profile, servers.arms)) if isinstance(servers, Virtual) else new_run_id()
         self.run = self.place.resume or self.place.run or named
+        self._twins = Twinning(study=self.study, arms=self.arms, place=self.place, audience=self.audience, run=self.run)
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -151,7 +154,7 @@ class Deciding:
                 minutes = (time.monotonic() - began_s) / 60
             self.spent_s += 60 * minutes
             known = self.known()
-            said = _said(stage, known)
+            said = self._twins.described() if stage.criterion == "step times" else _said(stage, known)
             self._asked.append(Asked(stage=stage, planned_minutes=price, minutes=minutes, said=said))
             self.audience.notice(f"  {said}")
         return self._ended("open" if known is not None and known.open else "decided")
@@ -179,7 +182,7 @@ class Deciding:
         arms = self.arms
         played = defaultdict[int, set[str]](set)
         for row in blocks:
-            if row.void is None and row.pair >= 0:
+            if row.void is None and 0 <= row.pair < FIRST:
                 played[row.pair].add(row.arm)
         pairs = sum({*arms} <= each for each in played.values())
         if pairs < PAIRS[0]:
@@ -191,7 +194,8 @@ class Deciding:
             pairs=pairs,
             items=len(given),
             lengths=tuple(sorted({context for _, context, _, _ in given})),
-            is_searched=any(row.probe == "capacity" for row in probes),
+            is_searched=(is_searched := any(row.probe == "capacity" for row in probes)),
+            step_times=self._twins.left() if self.searches and not is_searched else 0,
         )
 
     def price(self, stage: Stage) -> Price:
@@ -209,8 +213,10 @@ class Deciding:
                 if not played and isinstance(servers, Live) and servers.launch:
                     minutes += stage.amount * len(arms) * START_S / 60
                 return Price(minutes=minutes, calls=sum(whole.calls_by_arm.values()), tokens=whole.prompt_tokens + whole.output_tokens)
+            case "step times":
+                return Price(minutes=self._twins.minutes(stage.amount))
             case "capacity":
-                return Price(minutes=len(arms) * TRIALS * self._trial_s() / 60)
+                return Price(minutes=self._twins.bracket_minutes or self._search_minutes)
             case "accuracy":
                 study = self._questions(stage)
                 expected = questions_cost(
@@ -234,9 +240,11 @@ class Deciding:
                 return self._played_minutes() - before
             case "speed":
                 self._play(stage.amount)
+            case "step times":
+                return self._twins.measure(stage.amount)
             case "capacity":
-                found = foreground.searched(self._search(), self._beside(), self.audience)
-                foreground.require(found)
+                planned = self._capacity()
+                return planned if is_virtual else None
             case "accuracy" if is_virtual:
                 price = self.price(stage).minutes
                 answer_all(answering(self._questions(stage), self._beside()))
@@ -248,6 +256,19 @@ class Deciding:
                 if ended.left:
                     raise InterruptError("stopped")
         return self.price(stage).minutes if is_virtual else None
+
+    def _capacity(self) -> float:
+        """Measure what the twins say, or search where they say nothing, or what is wrong; return the minutes that are planned for that."""
+        planned, search = self._twins.bracket_minutes, self._search_minutes
+        found = self._twins.bracket()
+        if found is not None and found.failed is None:
+            return planned
+        spent = 0.0 if found is None else planned
+        if found is not None and spent + search > (self.study.budget_s - self.spent_s) / 60:
+            self.audience.notice(f"  a search would take {search:.0f} min, more than is left: the trials around what the twins say stand")
+            return spent
+        foreground.require(foreground.searched(self._search(), self._beside(), self.audience))
+        return spent + search
 
     def _play(self, pairs: int) -> None:
         is_begun = began(self.place.database, self.run) is not None
@@ -275,6 +296,10 @@ class Deciding:
         study = self.study
         return Ask(servers=study.servers, contexts=stage.lengths, items=stage.amount, seed=study.seed, tokenizer=study.tokenizer)
 
+    @property
+    def _search_minutes(self) -> float:
+        return len(self.arms) * TRIALS * self._trial_s() / 60
+
     def _trial_s(self) -> float:
         return max(SHORTEST_TRIAL_S, CAPACITY_SHARE * self.study.budget_s / (TRIALS * len(self.arms)))
 
@@ -285,7 +310,7 @@ class Deciding:
         if not self.place.database.exists():
             return 0.0
         with reading(self.place.database) as connection:
-            ended = [row.ended_ns or 0 for row in tables.rows(connection, BlockRow, run_id=self.run)]
+            ended = [row.ended_ns or 0 for row in tables.rows(connection, BlockRow, run_id=self.run) if row.pair < FIRST]
         return max(ended, default=0) / 60e9
 
     def _wide(self, trace: Trace, _: int = 0) -> Trace:
@@ -331,6 +356,8 @@ def told(stage: Stage) -> str:
     match stage.criterion:
         case "speed":
             return f"speed, {stage.amount} block pairs"
+        case "step times":
+            return "step times, that twins of the arms are fitted to"
         case "capacity":
             return "capacity, how many agents one GPU carries"
         case "accuracy":

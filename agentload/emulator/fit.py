@@ -2,8 +2,11 @@
 
 Strategy: between two instants at which a call begins or ends to decode, the batch is constant and its gaps are steps of one kind; their
 median is regressed on (1, C, s(b), s'(b) C), and the TTFT of calls that prefilled alone on (prompt, computed tokens, causal pairs): the
-model is linear in its coefficients. Residuals are relative and pulled in (soft L1), coefficients are not negative. Every fourth observation
-is left out of a first fit and predicted by it; the coefficients come from a second fit to all.
+model is linear in its coefficients. A chunk too small to be bound by compute takes what reading the weights takes, whatever its tokens;
+which chunks those are depends on the coefficients, so that part is solved a few times. What sequences that decode beside a prompt add to
+its steps is known from their spans. Residuals are relative and pulled in (soft L1), coefficients are not negative. Every fourth observation
+is left out of a first fit and predicted by it; the coefficients come from a second fit to all. Of one that is 0, a bootstrap over the
+observations says how large it may be.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +37,11 @@ HELD_OUT_EVERY = 4
 PULL = 0.05
 """Relative residuals beyond this count less and less: pauses, and prompts that waited longer than most."""
 SHORTEST_MS = 1e-3
+ROUNDS: Final = 5
+"""Of finding which chunks are bound by compute: the boundary no longer moves after three."""
+DRAWS: Final = 100
+NOTHING: Final = 1e-6
+"""A coefficient that explains less than this share of what was measured is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,45 +77,115 @@ class Fitted:
     """What could not be told apart, in sentences."""
 
 
-def fit(seen: Observed, *, weights_ms: float, experts: Experts | None = None, budget: int = 8192) -> Fitted:
-    """Fit a step time. `weights_ms` is known beforehand: weight bytes at memory bandwidth. Raises ProfileError for too few calls."""
+def fit(seen: Observed, *, weights_ms: float | None, experts: Experts | None = None, budget: int = 8192) -> Fitted:
+    """Fit a step time. `weights_ms` is weight bytes at memory bandwidth; None: fitted as well. Raises ProfileError for too few calls."""
     calls = len(seen.sent_ns)
     first_ns = np.array([stamps[0] for stamps in seen.stamps_ns], dtype=np.int64)
     alone = _prefilled_alone(seen.sent_ns, first_ns)
-    batch, gaps, gap_ms, wait_ms = _spans(seen, first_ns, experts)
+    batch, gaps, gap_ms, beside = _spans(seen, first_ns, experts)
     if calls < FEWEST_CALLS or alone.sum() < FEWEST_CALLS // 2 or len(gap_ms) < FEWEST_CALLS // 2:
         raise ProfileError(
             f"{calls} complete calls, {int(alone.sum())} of them with a prefill of their own: too few to fit a profile",
             hint=f"measure at least {FEWEST_CALLS} calls, some at low concurrency",
         )
     in_company = bool((batch > 1).mean() >= FEWEST_SHARED)
-    itl, itl_error = _solved(gaps if in_company else gaps[:, :2], gap_ms)
-
-    computed = seen.prompt_tokens - seen.cached_tokens
-    pairs = computed * (seen.cached_tokens + computed / 2)
-    host_per_step = max(0.0, itl[0] - weights_ms)
-    ttft_ms = (first_ns - seen.sent_ns) / 1e6 - wait_ms - host_per_step * np.ceil(computed / budget)
-    prompts = np.column_stack([seen.prompt_tokens, computed, pairs]).astype(np.float64)
-    has_hits = bool(seen.cached_tokens[alone].any())
-    first, ttft_error = _solved((prompts if has_hits else prompts[:, 1:])[alone], np.maximum(ttft_ms, SHORTEST_MS)[alone])
-    host, per_token, per_pair = first if has_hits else (0.0, *first)
+    design = gaps if in_company else gaps[:, :2]
+    itl, itl_error = _solved(design, gap_ms)
+    decode = [*itl, 0.0, 0.0][:4]
+    prompts = _Prompts.of(seen, first_ns, alone, budget=budget)
+    where = beside[alone]
+    has_company = where >= 0
+    spans = gaps[where]
+    extra_ms = np.where(has_company, gap_ms[where] / 2 + prompts.chunks * (spans[:, 1] * decode[1] + spans[:, 3] * decode[3]), 0.0)
+    company = np.where(has_company, batch[where], 0)
+    host, per_token, per_pair, weights_ms, ttft_error = prompts.solved(extra_ms, company, decode, weights_ms, experts)
     return Fitted(
         step=StepTime(
-            decode_ms=itl[0],
-            decode_ms_per_token=itl[1],
+            decode_ms=decode[0],
+            decode_ms_per_token=decode[1],
             prefill_ms_per_token=per_token,
             prefill_ms_per_pair=per_pair,
-            weights_ms=min(weights_ms, itl[0]),
+            weights_ms=min(weights_ms, decode[0]),
             host_ms_per_token=host,
-            batch8_ms=itl[2] if in_company else None,
-            batch8_attention=itl[3] / itl[1] if in_company and itl[1] > 0 else None,
+            batch8_ms=decode[2] if in_company else None,
+            batch8_attention=decode[3] / decode[1] if in_company and decode[1] > 0 else None,
             known_to_batch=max(1, int(np.quantile(batch, 0.95))),
         ),
         itl_error=itl_error,
         ttft_error=ttft_error,
         calls=calls,
-        notes=_notes(in_company=in_company, has_hits=has_hits, batch=batch),
+        notes=(*_notes(in_company=in_company, has_hits=prompts.has_hits, batch=batch), *_at_zero(design, gap_ms, itl)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prompts:
+    """Prompts that prefilled alone, as their chunks."""
+
+    ttft_ms: Floats
+    prompt: Floats
+    pairs: Floats
+    chunks: Floats
+    last: Floats
+    """Tokens of the last chunk; those before it are whole."""
+    budget: int
+    has_hits: bool
+
+    @classmethod
+    def of(cls, seen: Observed, first_ns: Ints, alone: NDArray[np.bool_], *, budget: int) -> _Prompts:
+        computed = np.maximum(seen.prompt_tokens - seen.cached_tokens, 1)[alone]
+        chunks = np.ceil(computed / budget)
+        return cls(
+            ttft_ms=((first_ns - seen.sent_ns) / 1e6)[alone],
+            prompt=seen.prompt_tokens[alone].astype(np.float64),
+            pairs=computed * (seen.cached_tokens[alone] + computed / 2),
+            chunks=chunks,
+            last=computed - (chunks - 1) * budget,
+            budget=budget,
+            has_hits=bool(seen.cached_tokens[alone].any()),
+        )
+
+    def solved(
+        self, extra_ms: Floats, company: Ints, decode: Sequence[float], weights_ms: float | None, experts: Experts | None
+    ) -> tuple[float, float, float, float, Error]:
+        """Return the host's time a prompt token, that of a computed one, of a pair, of reading the weights, and the error."""
+        last = self.last + company
+        reading_ms = decode[0] + decode[2] * np.array([_extra(int(tokens), experts) for tokens in last])
+        is_bound = np.zeros(len(last), dtype=np.bool_)
+        for _ in range(ROUNDS):
+            full = self.chunks - is_bound
+            tokens = (self.chunks - 1) * (self.budget + company) + np.where(is_bound, 0, last)
+            columns = [tokens, self.pairs]
+            columns += [self.prompt] if self.has_hits else []
+            columns += [full] if weights_ms is None else []
+            launch_ms = 0.0 if weights_ms is None else max(0.0, decode[0] - weights_ms)
+            known = extra_ms + np.where(is_bound, reading_ms, 0.0) + (0.0 if weights_ms is None else launch_ms * full)
+            found, error = _solved(np.column_stack(columns).astype(np.float64), np.maximum(self.ttft_ms, SHORTEST_MS), known)
+            per_token, per_pair = found[:2]
+            launch_ms = found[-1] if weights_ms is None else launch_ms
+            is_bound = launch_ms + per_token * last < reading_ms
+        host = found[2] if self.has_hits else 0.0
+        return host, per_token, per_pair, decode[0] - launch_ms if weights_ms is None else weights_ms, error
+
+
+def _extra(tokens: int, experts: Experts | None) -> float:
+    return saturation(tokens) if experts is None else distinct_experts(experts, tokens)
+
+
+def _at_zero(design: Floats, measured: Floats, found: Sequence[float]) -> list[str]:
+    """Say of each coefficient of a decode step that came out as 0 how large it may be."""
+    shares = np.array(found) * np.abs(design / measured[:, None]).mean(axis=0)
+    at_zero = [number for number in range(1, len(found)) if shares[number] < NOTHING]
+    if not at_zero:
+        return []
+    rng = np.random.default_rng(0)
+    picked = (rng.integers(len(measured), size=len(measured)) for _ in range(DRAWS))
+    draws = np.array([_solve(design[rows], measured[rows]) for rows in picked])
+    most = np.quantile(draws, 0.975, axis=0) * np.median(design, axis=0)
+    return [f"{_NAMES[number]} was not seen: at most {most[number]:.2g} ms of a step" for number in at_zero if most[number] >= SHORTEST_MS]
+
+
+_NAMES: Final = ("", "attention to the context", "the cost of a batch", "what a batch adds to attention")
 
 
 def _notes(*, in_company: bool, has_hits: bool, batch: Ints) -> tuple[str, ...]:
@@ -121,15 +199,14 @@ def _notes(*, in_company: bool, has_hits: bool, batch: Ints) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _spans(seen: Observed, first_ns: Ints, experts: Experts | None) -> tuple[Ints, Floats, Floats, Floats]:
-    """Return the batch, regressors and median gap of every span of a constant batch, and how long each prompt waited for a step to end."""
+def _spans(seen: Observed, first_ns: Ints, experts: Experts | None) -> tuple[Ints, Floats, Floats, Ints]:
+    """Return the batch, regressors and median gap of every span of a constant batch, and into which of them each prompt came, or -1."""
     last_ns = np.array([stamps[-1] for stamps in seen.stamps_ns], dtype=np.int64)
     rate = seen.output_tokens / np.maximum(last_ns - first_ns, 1)
     instants = sorted([*((at, 0, call) for call, at in enumerate(last_ns)), *((at, 1, call) for call, at in enumerate(first_ns))])
     active: dict[int, None] = {}
     spans: list[tuple[int, float, float]] = []
     ends: list[int] = []
-    last_gap: list[float] = []
     for (start, begins, call), (end, *_) in pairwise(instants):
         if begins:
             active[call] = None
@@ -140,27 +217,26 @@ def _spans(seen: Observed, first_ns: Ints, experts: Experts | None) -> tuple[Int
         # All sequences of a batch emit together: the one that joined last speaks for all.
         stamps = seen.stamps_ns[next(reversed(active))]
         inside = np.diff(stamps[np.searchsorted(stamps, start) : np.searchsorted(stamps, end, side="right")])
-        if len(inside) >= FEWEST_GAPS:
+        # Chunks that were read at once say when we looked, not when they came.
+        if len(inside) >= FEWEST_GAPS and np.median(inside) > 0:
             middle = (start + end) / 2
             context = sum(seen.prompt_tokens[each] + rate[each] * (middle - first_ns[each]) for each in active)
             spans.append((len(active), float(context), float(np.median(inside)) / 1e6))
             ends.append(int(end))
-            last_gap.append(spans[-1][2])
     batch = np.array([size for size, _, _ in spans], dtype=np.int64)
     dense = np.array([saturation(size) for size in batch])
-    extra = dense if experts is None else np.array([distinct_experts(experts, int(size)) for size in batch])
+    extra = np.array([_extra(int(size), experts) for size in batch])
     context_tokens = np.array([context for _, context, _ in spans])
     design = np.column_stack([np.ones(len(spans)), context_tokens, extra, dense * context_tokens]) if spans else np.empty((0, 4))
-    return batch, design, np.array([gap for _, _, gap in spans]), _waits(seen, first_ns, last_ns, np.array(ends), np.array(last_gap))
+    return batch, design, np.array([gap for _, _, gap in spans]), _beside(seen, first_ns, last_ns, np.array(ends))
 
 
-def _waits(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints, gap_ms: Floats) -> Floats:
-    """Return half a step for prompts that came while others decoded: on average that is left of the running step."""
+def _beside(seen: Observed, first_ns: Ints, last_ns: Ints, ends: Ints) -> Ints:
+    """Return the span that ran when each prompt came while others decoded: half of its step is left on average; -1: nobody did."""
     decoding = np.searchsorted(np.sort(first_ns), seen.sent_ns) - np.searchsorted(np.sort(last_ns), seen.sent_ns)
     if not len(ends):
-        return np.zeros(len(first_ns))
-    nearest = np.minimum(np.searchsorted(ends, seen.sent_ns), len(ends) - 1)
-    return np.where(decoding > 0, gap_ms[nearest] / 2, 0.0)
+        return np.full(len(first_ns), -1)
+    return np.where(decoding > 0, np.minimum(np.searchsorted(ends, seen.sent_ns), len(ends) - 1), -1)
 
 
 def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
@@ -174,22 +250,24 @@ def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
     return alone
 
 
-def _solved(design: Floats, measured: Floats) -> tuple[list[float], Error]:
-    """Solve with every fourth observation left out, to predict it; then with all."""
+def _solved(design: Floats, measured: Floats, known: Floats | float = 0.0) -> tuple[list[float], Error]:
+    """Solve with every fourth observation left out, to predict it; then with all. *known* is the part of each that needs no coefficient."""
+    known = np.broadcast_to(known, measured.shape)
     train = np.arange(len(measured)) % HELD_OUT_EVERY != 0
-    relative = np.abs(design[~train] @ _solve(design[train], measured[train]) / measured[~train] - 1)
+    predicted = design[~train] @ _solve(design[train], measured[train], known[train]) + known[~train]
+    relative = np.abs(predicted / measured[~train] - 1)
     error = Error(median=float(np.median(relative)), p90=float(np.quantile(relative, 0.9)), count=len(relative))
-    return [float(value) for value in _solve(design, measured)], error
+    return [float(value) for value in _solve(design, measured, known)], error
 
 
-def _solve(design: Floats, measured: Floats) -> Floats:
+def _solve(design: Floats, measured: Floats, known: Floats | float = 0.0) -> Floats:
     """Solve for coefficients that are not negative, by relative residuals that are pulled in."""
     scale = np.abs(design / measured[:, None]).mean(axis=0)
     scale[scale == 0] = 1.0
-    relative = design / measured[:, None] / scale
+    relative, wanted = design / measured[:, None] / scale, 1 - known / measured
 
     def residuals(x: Floats) -> Floats:
-        return np.asarray(relative @ x - 1, dtype=np.float64)
+        return np.asarray(relative @ x - wanted, dtype=np.float64)
 
     start = np.full(design.shape[1], 1.0 / design.shape[1])
     found = least_squares(residuals, start, bounds=(0, np.inf), loss="soft_l1", f_scale=PULL, x_scale="jac", xtol=1e-12, ftol=1e-12)

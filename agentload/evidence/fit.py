@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import duckdb
 import numpy as np
@@ -19,13 +20,17 @@ from agentload.store.database import reading
 
 # Void blocks and failed calls say nothing of the model; retries stand for themselves.
 CALLS = """
-SELECT c.sent_ns, c.prompt_tokens, coalesce(c.cached_tokens, 0), c.output_tokens, c.chunk_ns
+SELECT c.leg, c.sent_ns, c.prompt_tokens, coalesce(c.cached_tokens, 0), c.output_tokens, c.chunk_ns
 FROM calls AS c
 WHERE c.run_id = ? AND c.arm = ? AND c.status = 'ok' AND c.sent_ns IS NOT NULL AND c.prompt_tokens IS NOT NULL
   AND len(c.chunk_ns) > 1 AND NOT EXISTS (
     FROM plays AS p WHERE (p.leg, p.arm) = (c.leg, c.arm) AND c.released_ns BETWEEN p.started_ns AND p.until_ns)
-ORDER BY c.sent_ns
+ORDER BY c.leg, c.sent_ns
 """
+LEG_NS: Final = 3_600_000_000_000
+"""Between the legs of a run, whose clocks say nothing of each other."""
+PACKED: Final = 1.2
+"""Tokens in a chunk, on average: above it steps are hidden, by speculation or by a server that streams every so many tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,7 @@ def fitted(database: Path, run_id: str, *, like: str, name: str) -> FittedProfil
                 hint=f"{like} has: {', '.join(known)}",
             )
         with tabled(connection, [play for play in plays(connection, run_id) if play.is_void]):
-            fits = {arm: _fit(connection, run_id, known[arm]) for arm in shared}
+            fits = {arm: fit_of(connection, run_id, known[arm]) for arm in shared}
     made = Profile(
         name=name,
         title=f"{model.title}, fitted to run {run_id}",
@@ -62,18 +67,35 @@ def fitted(database: Path, run_id: str, *, like: str, name: str) -> FittedProfil
     return FittedProfile(profile=made, fits=fits)
 
 
-def _fit(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:
-    rows = connection.execute(CALLS, [run_id, arm.name]).fetchall()
-    sent, prompt, cached, output, stamps = zip(*rows, strict=True) if rows else ((), (), (), (), ())
-    seen = Observed(
-        sent_ns=np.array(sent, dtype=np.int64),
+def observed(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Observed:
+    """Read the calls of an arm, on one axis of time. Raises ProfileError where its steps cannot be told from its chunks."""
+    rows = connection.execute(CALLS, [run_id, arm]).fetchall()
+    legs, sent, prompt, cached, output, stamps = zip(*rows, strict=True) if rows else ((),) * 6
+    chunks = sum(map(len, stamps))
+    if sum(output) > PACKED * chunks:
+        raise ProfileError(
+            f"{arm}: a chunk brings {sum(output) / chunks:.1f} tokens on average, so its steps cannot be seen",
+            hint="without speculation, and with --stream-interval 1",
+        )
+    starts = dict(zip(reversed(legs), reversed(sent), strict=True))
+    moved, until_ns = dict[int, int](), 0
+    for leg, start_ns in sorted(starts.items()):
+        moved[leg] = until_ns - start_ns
+        until_ns = LEG_NS + max(each[-1] + moved[leg] for of, each in zip(legs, stamps, strict=True) if of == leg)
+    return Observed(
+        sent_ns=np.array([at + moved[leg] for leg, at in zip(legs, sent, strict=True)], dtype=np.int64),
         prompt_tokens=np.array(prompt, dtype=np.int64),
         cached_tokens=np.array(cached, dtype=np.int64),
         output_tokens=np.array(output, dtype=np.int64),
-        stamps_ns=[np.array(each, dtype=np.int64) for each in stamps],
+        stamps_ns=[np.array(each, dtype=np.int64) + moved[leg] for leg, each in zip(legs, stamps, strict=True)],
     )
-    assert arm.step is not None
-    return fit(seen, weights_ms=arm.step.weights_ms, experts=arm.model.experts, budget=arm.server.max_num_batched_tokens)
+
+
+def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:
+    """Fit what was seen of an arm; what reading its weights takes is its step time's, where it has one."""
+    weights_ms = None if arm.step is None else arm.step.weights_ms
+    seen = observed(connection, run_id, arm.name)
+    return fit(seen, weights_ms=weights_ms, experts=arm.model.experts, budget=arm.server.max_num_batched_tokens)
 
 
 def _arm(known: ArmProfile, found: Fitted, name: str) -> ArmProfile:

@@ -78,8 +78,9 @@ def gather(
     frame = observations.with_batches(rows.rows(connection, run_id, played), played)
     counted = observations.counted(frame, played)
     told = notes.notes(played, counted)
+    everything = counted
     swept, counted = sweeps.parted(counted)
-    loaded = sweeps.without(played, swept, counted)
+    loaded = sweeps.without(played, everything, counted)
     answers, same_answers = accuracy.accuracy(connection, run_id, names, first)
     if not counted.height and not answers:
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")

@@ -9,19 +9,19 @@ import polars as pl
 
 from advisor.evidence import Floats, Sweep
 from agentload.evidence.plays import Play
-from agentload.model.apart import CONTEXT_SWEEP
+from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
 
 
 def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the calls of a context sweep, and those of the workloads: of a run that is a sweep alone, the same calls."""
-    is_swept = pl.col("workload").eq(CONTEXT_SWEEP)
-    swept, others = counted.filter(is_swept), counted.filter(~is_swept)
+    workload = pl.col("workload")
+    swept, others = counted.filter(workload.eq(CONTEXT_SWEEP)), counted.filter(~workload.is_in([CONTEXT_SWEEP, STEP_TIMES]))
     return swept, others if others.height else swept
 
 
-def without(plays: Sequence[Play], swept: pl.DataFrame, counted: pl.DataFrame) -> tuple[Play, ...]:
-    """Leave out the plays of a context sweep: its calls ran alone in a cold cache, and say nothing of a server under load."""
-    alone = set(swept["play"]) - set(counted["play"])
+def without(plays: Sequence[Play], played: pl.DataFrame, counted: pl.DataFrame) -> tuple[Play, ...]:
+    """Leave out the plays of what was measured apart: its calls ran as no user's do, and say nothing of a server under load."""
+    alone = set(played["play"]) - set(counted["play"])
     return tuple(play for play in plays if play.number not in alone)
 
 

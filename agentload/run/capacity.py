@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -147,8 +147,9 @@ def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[tuple[float
 def rows(found: Found, *, run_id: str, at_ns: int, study: Search, classes: Collection[str]) -> Iterator[ProbeRow]:
     """Return the steps of a search for concurrency as rows beside a run; *at_ns* is that of all of them, *classes* whose sessions ran."""
     slo = "" if study.slo is None else LIMITS.write(study.slo)
-    for trial in found.trials:
-        settings = {"agents": round(trial.load), "slo": slo, "share": study.share, "classes": sorted(classes)}
+    for number, trial in enumerate(found.trials):
+        # Rows are told apart by their settings, and one load is tried more than once.
+        settings = {"agents": round(trial.load), "slo": slo, "share": study.share, "classes": sorted(classes), "trial": number}
         detail = asdict(trial) | {"minutes": study.trial_s / 60}
         yield ProbeRow(
             run_id=run_id,
@@ -175,7 +176,7 @@ def _halving(start: float, *, whole: bool) -> Iterator[float]:
         load /= 2
 
 
-def keep(rows: Iterable[ProbeRow], database: Path, *, run_id: str, name: str) -> None:
+def keep(rows: Iterable[Row], database: Path, *, run_id: str, name: str) -> None:
     """Write the rows into a journal of their own, and load it."""
     path = journal_folder(database, run_id) / f"{name}.journal"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -198,14 +199,25 @@ FASTEST_TOKEN_S = 0.002  # no deployment that is known decodes a sequence faster
 START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 
+Loads: TypeAlias = Sequence[tuple[float, int]]
+"""Loads that are tried and no others, each with the seed of its draw of sessions."""
+
+
 def find(
-    study: Search, trace: Trace, arm: ArmProfile, *, others: Mapping[str, Sequence[Trial]] = MappingProxyType({})
+    study: Search,
+    trace: Trace,
+    arm: ArmProfile,
+    *,
+    others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
+    loads: Loads = (),
 ) -> tuple[Trial, ...]:
     """Try numbers of sessions, or of session starts a second, to find the most that *arm* carries within the service level.
 
     Each load is played for a trial of virtual time, the first quarter of which is left out: caches fill, queues build up. The first
     sessions of a closed loop begin in the middle: while all are young, the pool holds several times as many as later on.
     """
+    if loads:
+        return tuple(played(study, trace, arm, size, seed=seed) for size, seed in loads)
     is_closed = study.find == "max-concurrency"
     return search(
         arm.name,
@@ -271,12 +283,13 @@ class Crowd:
         told: Callable[[str], None],
         server: Kept | None = None,
         others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
+        loads: Loads = (),
     ) -> tuple[Trial, ...]:
         """Try numbers of sessions on *arm*; each trial is told when it is over. A server of ours is kept up."""
 
         def attempt(size: float, number: int) -> Trial:
             try:
-                trial = self._tried(arm, round(size), drawn(self.study, arm.name, number), server)
+                trial = self._tried(arm, round(size), loads[number][1] if loads else drawn(self.study, arm.name, number), server)
             except (EndpointError, LaunchError) as error:
                 if not number:
                     raise
@@ -286,6 +299,11 @@ class Crowd:
                 told(f"warning: {arm.name}: the search ends at {size:.0f} sessions, which say nothing of the server: {trial.void}")
             return trial
 
+        if loads:
+            trials = [attempt(loads[0][0], 0)]
+            while len(trials) < len(loads) and trials[-1].void is None:
+                trials.append(attempt(loads[len(trials)][0], len(trials)))
+            return tuple(trials)
         return search(arm.name, attempt, start=self.study.start or FEW, whole=True, share=self.study.share, others=others)
 
     def _tried(self, arm: Endpoint, sessions: int, seed: int, server: Kept | None) -> Trial:

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from agentload.ask.probes import Probed, probed
@@ -29,7 +31,7 @@ from agentload.model.plan import Plan, Round
 from agentload.run.ask import Asked, Eval
 from agentload.run.ask import Leg as AskLeg
 from agentload.run.ask import Listener as AnswerListener
-from agentload.run.capacity import Crowd, Found, find, keep, keep_searches, settled
+from agentload.run.capacity import Crowd, Found, Loads, find, keep, keep_searches, settled
 from agentload.run.files import read_traces
 from agentload.run.isolation import Cell, combinations, isolated, rows
 from agentload.run.past import Past, needless, past
@@ -171,8 +173,11 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
         return asyncio.run(ask(listener))
 
 
-def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ...]:
-    """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again."""
+def searched(study: Search, place: Place, audience: Audience, *, loads: Mapping[str, Loads] = MappingProxyType({})) -> tuple[Found, ...]:
+    """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again.
+
+    With *loads* for the arms, those are tried and nothing is searched.
+    """
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     tried: dict[str, tuple[Trial, ...]] = {}
     match study.servers:
@@ -180,17 +185,18 @@ def searched(study: Search, place: Place, audience: Audience) -> tuple[Found, ..
             chosen = arms_of(profile, names)
             _warn(too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in chosen)), audience)
             for arm in chosen if noise else quiet(chosen).values():
-                tried[arm.name] = find(study, trace, arm, others=tried)
+                tried[arm.name] = find(study, trace, arm, others=tried, loads=loads.get(arm.name, ()))
         case Live() as servers:
             wanted, starting = endpoints_of(servers), launching(servers)
             crowd = Crowd(study=study, trace=trace, play=lambda leg: _finished(leg.play(), audience))
             with reached(wanted, noise=servers.noise, seed=study.seed) as arms:
                 for each in arms:
+                    search = partial(crowd.search, each, told=audience.notice, others=tried, loads=loads.get(each.name, ()))
                     if starting is None:
-                        tried[each.name] = crowd.search(each, told=audience.notice, others=tried)
+                        tried[each.name] = search()
                         continue
                     with kept(each, logs=starting.logs / each.name, start_s=starting.start_s) as server:
-                        tried[each.name] = crowd.search(each, told=audience.notice, server=server, others=tried)
+                        tried[each.name] = search(server=server)
     found = settled(tried, share=study.share)
     if place.into is not None:
         classes = {session.workload for session in trace.sessions}

@@ -82,6 +82,17 @@ def test_what_a_lone_client_cannot_show_is_left_unknown() -> None:
     assert any("taken as nothing" in note for note in found.notes)
 
 
+def test_calls_whose_chunks_were_read_at_once_say_nothing_of_steps() -> None:
+    arm = shipped("llama-3.1-8b-h100", "bf16")
+    assert arm.step
+    seen = measured(arm, clients=4, calls=120, pause_s=3)
+    at_once = [np.array(stamps) for stamps in seen.stamps_ns]
+    for stamps in at_once[::9]:
+        stamps[1:] = stamps[-1]
+    found = fit(replace(seen, stamps_ns=at_once), weights_ms=None)
+    assert found.step.decode_ms == pytest.approx(arm.step.decode_ms, rel=0.03)
+
+
 def test_too_few_calls_are_refused() -> None:
     arm = shipped("llama-3.1-8b-h100", "bf16")
     with pytest.raises(ProfileError, match="too few to fit"):

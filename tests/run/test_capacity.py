@@ -132,7 +132,8 @@ def test_each_step_is_stored_with_what_was_tried_and_whether_it_held() -> None:
     study = extended(STUDY, trial_s=90.0, slo=Slo(ttft_ms=100.0))
     stored = list(rows(found, run_id="r", at_ns=7, study=study, classes={"rag", "chat"}))
     assert [json.loads(row.settings) for row in stored] == [
-        {"agents": agents, "slo": "ttft=100", "share": 0.95, "classes": ["chat", "rag"]} for agents in (4, 8, 6)
+        {"agents": agents, "slo": "ttft=100", "share": 0.95, "classes": ["chat", "rag"], "trial": number}
+        for number, agents in enumerate((4, 8, 6))
     ]
     assert [(row.run_id, row.arm, row.probe, row.at_ns, row.outcome) for row in stored] == [
         ("r", "a", "capacity", 7, outcome) for outcome in ("ok", "queued", "void")
@@ -209,6 +210,15 @@ def test_a_search_that_is_made_again_takes_the_place_of_the_one_before(tmp_path:
     keep_searches([searched({2: None, 3: "slo"})], database, run="r", at_ns=None, study=STUDY, classes={"chat"})
     with reading(database) as connection:
         assert held(connection, "r", ["chat"])[0].holds in (1, 2)
+
+
+def test_trials_of_one_load_are_all_kept(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    trials = tuple(replace(TRIAL, load=load, within=within) for load, within in ((8, 99), (8, 97), (12, 60), (12, 80)))
+    keep_searches(settled({"bf16": trials}, share=0.95), database, run="r", at_ns=1, study=STUDY, classes={"chat"})
+    with reading(database) as connection:
+        points = capacity(connection, "r", ["bf16"], ["chat"])
+    assert sorted((each.agents, each.within_slo) for each in points) == [(8, 97), (8, 99), (12, 60), (12, 80)]
 
 
 def test_a_search_is_of_the_whole_server_only_with_sessions_of_all_its_classes(tmp_path: Path) -> None:
@@ -320,6 +330,21 @@ def test_a_limit_that_breaks_while_our_own_side_is_late_says_nothing_of_the_serv
     assert [line for line in told if line.startswith("warning")] == [
         "warning: bf16: the search ends at 8 sessions, which say nothing of the server: it may be our own side: requests left 40 ms late"
     ]
+
+
+def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def trial(_: Crowd, __: Endpoint, sessions: int, seed: int) -> tuple[Trial, str | None]:
+        asked.append((sessions, seed))
+        return replace(HOLDS if sessions < 10 else SLOW, load=sessions), None
+
+    monkeypatch.setattr(Crowd, "_trial", trial)
+    trials = CROWD.search(ARM, told=lambda _: None, loads=((9.0, 5), (9.0, 6), (11.0, 5)))
+    assert asked == [(9, 5), (9, 6), (11, 5)]
+    assert [(each.load, each.trouble) for each in trials] == [(9, None), (9, None), (11, "slo")]
+    monkeypatch.setattr(Crowd, "_trial", lambda *_: (Trial(load=9, void="others"), None))
+    assert len(CROWD.search(ARM, told=lambda _: None, loads=((9.0, 5), (9.0, 6)))) == 1, "nothing follows a trial that says nothing"
 
 
 def test_the_servers_own_trouble_counts_however_late_we_are(monkeypatch: pytest.MonkeyPatch) -> None:

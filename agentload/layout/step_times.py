@@ -1,0 +1,160 @@
+"""What is played to learn how long an arm's steps take: prefixes that are cached, decoded at chosen batches, and prompts behind them.
+
+One block is the whole grid, once, a point at a time: every turn waits for all turns of the point before it. Prefixes of a length are sent
+one after the other, so that each prefills alone; then the first so many of them go on together, each behind its own prefix, with a few new
+tokens. No two sequences share a prefix: a kernel may read a shared one once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+from agentload.errors import PlanError
+from agentload.model.apart import STEP_TIMES
+from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
+
+CONTEXTS: Final = (1024, 8192, 32768, 100_000)
+BATCHES: Final = (1, 2, 4, 8, 9, 16, 17, 32, 64)
+"""At the shortest context; 9 and 17 are where a captured graph is padded most."""
+FEW: Final = (1, 2, 8, 32)
+"""At the others: context and batch cost apart, and a batch makes both dearer together."""
+NEW: Final = (16, 512, 2048, 8192)
+CACHED: Final = (0, 16384, 65536)
+MIXED: Final = (8, 32)
+STEPS: Final = 100
+SMALL_CONTEXTS: Final = (256, 1024, 4096)
+SMALL_BATCHES: Final = (1, 2, 4)
+SMALL_NEW: Final = (16, 256, 1024, 4096)
+SMALL_CACHED: Final = (0, 1024)
+SMALL_STEPS: Final = 40
+ADDED: Final = 16
+"""New tokens of a sequence that goes on: a prompt that is cached to its end computes a block again."""
+FILLED: Final = 0.8
+"""Share of the pool that a point may take: beyond it blocks are evicted for the next."""
+LEAD_S: Final = 0.3
+"""How long a batch decodes before a prompt joins it."""
+SHORTEST: Final = 2
+"""Tokens of an answer whose first token is what counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What every arm's server takes."""
+
+    window: int
+    """Tokens of a prompt with its answer."""
+    pool_tokens: float
+    sequences: int
+    """At once."""
+    longest: int
+    """Context that the user's own sessions reach: nothing beyond it needs to be known."""
+    is_small: bool = False
+    """A server without a GPU: steps take a hundred times as long, and short ones must do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The points that are played."""
+
+    decode: tuple[tuple[int, int], ...]
+    """Context and batch."""
+    prefill: tuple[tuple[int, int], ...]
+    """Cached and new tokens."""
+    mixed: tuple[tuple[int, int, int], ...]
+    """Context and batch that decode, and the new tokens of the prompt that joins them."""
+    steps: int
+
+
+def grid(bounds: Bounds) -> Grid:
+    """Return the points inside the bounds. Raises PlanError where they leave no room for two lengths."""
+    small = bounds.is_small
+    steps = SMALL_STEPS if small else STEPS
+    room = min(bounds.window - steps - ADDED, max(bounds.longest, CONTEXTS[1]))
+    contexts = [each for each in (SMALL_CONTEXTS if small else CONTEXTS) if each <= room]
+    decode = [
+        (context, batch)
+        for number, context in enumerate(contexts)
+        for batch in (SMALL_BATCHES if small else FEW if number else BATCHES)
+        if batch <= bounds.sequences and batch * (context + steps + ADDED) <= FILLED * bounds.pool_tokens
+    ]
+    if len({context for context, _ in decode}) < 2:
+        raise PlanError(
+            f"a window of {bounds.window:,} tokens and a pool of {bounds.pool_tokens:,.0f} leave no room for step times at two lengths",
+            hint="a longer max_model_len",
+        )
+    longest = min(bounds.window - SHORTEST, round(FILLED * bounds.pool_tokens))
+    new = SMALL_NEW if small else NEW
+    joins = next((each for each in reversed(new) if each + SHORTEST <= bounds.window), new[0])
+    return Grid(
+        decode=tuple(decode),
+        prefill=tuple(
+            (cached, each)
+            for cached in (SMALL_CACHED if small else CACHED)
+            for each in new
+            if cached + each <= longest and cached <= max(room, CACHED[1])
+        ),
+        mixed=tuple(
+            (context, batch, joins)
+            for context, batch in decode
+            if context == contexts[min(1, len(contexts) - 1)]
+            and batch in (SMALL_BATCHES[-1:] if small else MIXED)
+            and batch * (context + steps + ADDED) + joins <= FILLED * bounds.pool_tokens
+        ),
+        steps=steps,
+    )
+
+
+def step_times(found: Grid, *, seed: int) -> Trace:
+    """Return the trace of a grid: one block, a point at a time."""
+    turns: dict[str, list[Turn]] = defaultdict(list)
+    last: tuple[TurnRef, ...] = ()
+
+    def play(names: list[str], tokens: int, output: int, *, waits_s: float = 0.0, beside: tuple[TurnRef, ...] | None = None) -> None:
+        """Let sessions send so many new tokens together, behind all that was sent before or *beside* what was sent just now."""
+        nonlocal last
+        sent = []
+        for name in names:
+            own = turns[name]
+            add = (Segment(role="user", tokens=tokens, key=f"{name}.{len(own)}"),)
+            after = last if beside is None else beside
+            sent.append(TurnRef(session=name, turn=len(own)))
+            own.append(
+                Turn(add=add, output=output, after=after, keep=1 if own else None, wait="schedule" if waits_s else None, wait_s=waits_s)
+            )
+        last = tuple(sent) if beside is None else (*last, *sent)
+
+    mixed = {(context, batch): joins for context, batch, joins in found.mixed}
+    for context, batches in _by(found.decode).items():
+        names = [f"decode-{context}-{number}" for number in range(max(batches))]
+        for name in names:
+            play([name], context, SHORTEST)
+        for batch in batches:
+            play(names[:batch], ADDED, found.steps)
+        for batch in batches:
+            if (joins := mixed.get((context, batch))) is not None:
+                before = last
+                play(names[:batch], ADDED, found.steps)
+                play([f"mixed-{context}-{batch}"], joins, SHORTEST, waits_s=LEAD_S, beside=before)
+    for cached, new in _by(found.prefill).items():
+        if cached:
+            play([f"prefill-{cached}"], cached, SHORTEST)
+        for each in new:
+            play([f"prefill-{cached}" if cached else f"prefill-0-{each}"], each, SHORTEST)
+    sessions = tuple(Session(session=name, workload=STEP_TIMES, start_s=0.0, turns=tuple(own)) for name, own in turns.items())
+    return Trace(header=Header(name=STEP_TIMES, seed=seed), sessions=sessions)
+
+
+def seconds(found: Grid, *, token_s: float, prefill_tokens_per_s: float) -> float:
+    """Return about how long one play of a grid takes at these speeds."""
+    filled = sum(context * max(batches) for context, batches in _by(found.decode).items()) + sum(_by(found.prefill))
+    new = sum(each for _, each in found.prefill) + sum(joins for *_, joins in found.mixed)
+    return (filled + new) / prefill_tokens_per_s + (len(found.decode) + len(found.mixed)) * found.steps * token_s
+
+
+def _by(pairs: tuple[tuple[int, int], ...]) -> dict[int, list[int]]:
+    out: dict[int, list[int]] = {}
+    for first, second in pairs:
+        out.setdefault(first, []).append(second)
+    return out

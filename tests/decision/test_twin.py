@@ -1,0 +1,131 @@
+"""Twins say where capacity is measured, and what is measured decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentload.decision.sequence import PAIRS, Stage, following
+from agentload.decision.twin import Bracket, Twinning, around
+from agentload.emulator.steptime import StepClock
+from agentload.evidence.capacity import held
+from agentload.evidence.gather import gather
+from agentload.evidence.twin import repeats, twins
+from agentload.model.apart import STEP_TIMES
+from agentload.run.capacity import Found
+from agentload.run.foreground import Audience, simulate
+from agentload.run.prepared import Place, simulation
+from agentload.run.servers import arms_of
+from agentload.run.trial import Trial, Trouble
+from agentload.store.database import reading
+from agentload.study.kinds import Decide, Replay
+from agentload.study.parts import Load, Slo, TraceRef, Virtual
+from tests.decision.test_sequence import known, verdict
+
+LLAMA = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
+TRACES = (TraceRef(path="demo-chat"),)
+STUDY = Decide(
+    traces=TRACES,
+    servers=LLAMA,
+    slo=Slo(ttft_ms=2000.0, tpot_ms=16.0),
+    agents=400,
+    budget_s=600.0,
+    load=Load(wait_cap_s={"user": 2.0, "tool": 1.0}),
+)
+
+
+def trial(load: int, within: int, trouble: Trouble | None = None, void: str | None = None) -> Trial:
+    return Trial(load=load, turns=100, within=within, trouble=trouble, void=void)
+
+
+@pytest.mark.parametrize(
+    ("trials", "says"),
+    [
+        ((trial(9, 99), trial(9, 94, "slo"), trial(11, 96), trial(11, 80, "slo")), None),
+        ((trial(9, 97), trial(9, 90, "slo"), trial(11, 60, "slo")), "a does not carry 9 agents as its twin does (slo)"),
+        ((trial(9, 99, "preempted"), trial(11, 60, "slo")), "a does not carry 9 agents as its twin does (preempted)"),
+        ((trial(9, 99), trial(11, 99)), "a carries 11 agents, and its twin does not"),
+        ((trial(9, 99), trial(11, 0, void="other requests")), "a: other requests"),
+    ],
+)
+def test_a_twin_is_set_aside_where_its_arm_does_not_hold_below_and_break_above(trials: tuple[Trial, ...], says: str | None) -> None:
+    assert Bracket(said=(), trials={"a": trials}, share=0.95).failed == says
+
+
+@given(st.floats(1, 1e4))
+def test_trials_lie_on_both_sides_of_the_limit_a_tenth_away_or_next_to_it(holds: float) -> None:
+    low, high = around(Found(arm="a", holds=holds, low=holds, high=holds, trials=()))
+    assert 1 <= low < high
+    assert low <= max(1, 0.9 * holds) < low + 1
+    assert high >= 1.1 * holds or high == low + 1
+    assert high <= 1.1 * holds + 1
+
+
+def test_step_times_are_played_before_capacity_is_measured() -> None:
+    before = replace(known(verdict(), pairs=PAIRS[2]), step_times=2)
+    assert following(before, capacity=True) == Stage(criterion="step times", amount=2)
+    assert following(replace(before, step_times=0), capacity=True) == Stage(criterion="capacity", amount=1)
+    assert following(before, capacity=False) == Stage(criterion="speed", amount=PAIRS[3])
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Twinning, list[str]]:
+    said: list[str] = []
+    place = Place(database=tmp_path_factory.mktemp("twin") / "x.duckdb", run="r")
+    simulate(simulation(Replay(traces=TRACES, servers=LLAMA, pairs=4, load=Load(sessions=4, duration_s=60.0)), place), Audience())
+    made = Twinning(study=STUDY, arms=("bf16", "fp8"), place=place, audience=Audience(notice=said.append), run="r")
+    assert made.left() == 1, "a budget of ten minutes has time for one play"
+    minutes = made.measure(1)
+    assert minutes is not None
+    assert minutes < 2 * made.minutes(1)
+    return made, said
+
+
+def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(played: tuple[Twinning, list[str]]) -> None:
+    made, _ = played
+    assert made.left() == 0
+    with reading(made.place.database) as connection:
+        assert repeats(connection, "r") == 1
+        evidence = gather(connection, "r")
+        ((calls,),) = connection.execute("SELECT count(*) FROM calls WHERE workload = ?", [STEP_TIMES]).fetchall()
+    assert calls > 100
+    assert [each.name for each in evidence.workloads] == ["chat"]
+
+
+def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_any(played: tuple[Twinning, list[str]]) -> None:
+    made, _ = played
+    found = twins(made.place.database, "r")
+    for arm in arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]):
+        assert arm.step is not None
+        step = found[arm.name].arm.step
+        assert step is not None
+        true, told = (StepClock(step=each, experts=None, max_seqs=64) for each in (arm.step, step))
+        for batch, context in ((1, 1024), (8, 8192), (17, 1024), (32, 4096), (64, 1024)):
+            steps = [clock.base_ps[batch] + clock.per_token_ps[batch] * batch * context for clock in (told, true)]
+            assert steps[0] == pytest.approx(steps[1], rel=0.03)
+            chunks = [clock.mixed_ps(batch, batch * context, 4096, 4096**2) for clock in (told, true)]
+            assert chunks[0] == pytest.approx(chunks[1], rel=0.03)
+        assert found[arm.name].arm.noise.sigma == 0
+
+
+def test_what_twins_say_is_measured_and_kept_as_a_search(played: tuple[Twinning, list[str]]) -> None:
+    made, said = played
+    found = made.bracket()
+    assert found is not None
+    assert (made.bracket_minutes > 0) == (found.failed is None), "a twin whose arm did otherwise is set aside"
+    bf16, fp8 = found.said
+    assert bf16.holds is not None
+    assert fp8.holds is not None
+    assert fp8.holds > bf16.holds
+    assert {arm: {each.load for each in trials} for arm, trials in found.trials.items()} == {
+        each.arm: {*around(each)} for each in found.said
+    }
+    with reading(made.place.database) as connection:
+        limits = {each.arm: each.holds for each in held(connection, "r", ["chat"])}
+        ((trials,),) = connection.execute("SELECT count(*) FROM probes WHERE probe = 'capacity'").fetchall()
+    assert trials == sum(map(len, found.trials.values())) == 8
+    assert limits.keys() == {"bf16", "fp8"}
+    assert any("replicas for 400" in line for line in said)
