@@ -241,7 +241,7 @@ class Twinning:
         if ended.was_stopped:
             raise InterruptError("stopped")
         if ended.health.void is not None:
-            self._refuse(f"timings are void: {ended.health.void}")
+            self._refuse(f"timings are invalid: {ended.health.void}")
 
     def _trace(self) -> Trace:
         return read_traces(self.study.traces, max_context_tokens=self.study.load.max_context_tokens)[0]

@@ -107,7 +107,7 @@ def _told(server: Server) -> ArmProfile:
     if values.text(server.settings.get("speculative")) or "--speculative-config" in arguments:
         raise ProfileError(f"{server.arm} speculates: what is accepted depends on the text", hint="capacity is searched instead")
     if (values.count(next(iter(arguments.get("--stream-interval", ())), None)) or 1) > 1:
-        raise ProfileError(f"{server.arm} streams every so many tokens, which hides its steps", hint="--stream-interval 1")
+        raise ProfileError(f"{server.arm} streams several tokens at a time, which hides its steps", hint="--stream-interval 1")
     window, pool = values.count(facts.get("max_model_len")), values.number(facts.get("pool_tokens"))
     if window is None or pool is None or server.replicas > 1 or (values.count(facts.get("engines")) or 1) > 1:
         raise ProfileError(f"{server.arm} is no single server that tells its window and its pool", hint="capacity is searched instead")
