@@ -30,19 +30,15 @@ class Fitting:
     notes: tuple[str, ...] = ()
 
 
-def fitting(
-    model: Model, configs: Sequence[Config], *, served: Sequence[str] | None, windows: bool | None, only: str | None = None
-) -> Fitting:
-    """Say what a model is tried with. *served*: the arms that run already; *windows*: whether the model has sliding-window layers."""
+def fit(model: Model, configs: Sequence[Config], *, served: Sequence[str] | None, windows: bool | None, only: str | None = None) -> Fitting:
+    """Choose a model's configurations. *served*: arms that already run; *windows*: whether the model has sliding-window layers."""
     kept, out, notes = [], [], []
     for config in _wanted(model, configs, served):
         if (why := _misfit(config, model, windows, is_served=served is not None)) is not None:
             out.append(LeftOut(model=model.name, config=config.name, why=why))
             continue
         if config.needs_windows and windows is None and served is None:
-            notes.append(
-                f"{model.name}: whether it has windows is not known here, so {config.name} is tried (windows: false leaves it out)"
-            )
+            notes.append(f"{model.name}: sliding windows unknown, so {config.name} is tried (windows: false leaves it out)")
         kept.append(config)
     if only is not None:
         kept = [config for place, config in enumerate(kept) if config.name == only or place == 0]
@@ -50,7 +46,7 @@ def fitting(
 
 
 def _wanted(model: Model, configs: Sequence[Config], served: Sequence[str] | None) -> Sequence[Config]:
-    """Return what a model asks for, in its own order: its first configuration is the reference."""
+    """Return the model's configurations in its own order; the first is the reference."""
     by_name = {config.name: config for config in configs}
     if served is None:
         return [by_name[name] for name in model.configs] if model.configs else configs
@@ -70,7 +66,7 @@ def _misfit(config: Config, model: Model, windows: bool | None, *, is_served: bo
 
 
 def arms_document(model: Model, configs: Sequence[Config], server: Server, *, is_folder: Callable[[str], bool]) -> dict[str, object]:
-    """Return an arms file that serves *configs* of a model in turn, on one port."""
+    """Return an arms file that serves *configs* in turn, on one port."""
     assert model.serve is not None, model.name
     served = model.name if is_folder(model.serve) else model.serve
     shared: dict[str, object] = {"model": served, **_hardware(server), **model.fields}
@@ -92,7 +88,7 @@ def _arm(config: Config, model: Model, server: Server, served: str) -> dict[str,
     launch: dict[str, object] = {"command": list(command)} | ({"env": dict(server.env)} if server.env else {})
     split = {"gpus": count} if server.gpus is None and (count := gpus(given)) > 1 else {}
     entry: dict[str, object] = {"url": f"http://127.0.0.1:{server.port}/v1", **arm_fields(given), **split, "launch": launch}
-    return entry | ({"expect": expect} if (expect := expected(given)) else {})
+    return entry | ({"expect": expect} if (expect := expectations(given)) else {})
 
 
 def _hardware(server: Server) -> dict[str, object]:
@@ -100,15 +96,15 @@ def _hardware(server: Server) -> dict[str, object]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def chosen(document: Mapping[str, object], arms: Sequence[str]) -> dict[str, object]:
-    """Return an arms file with these arms alone, in this order."""
+def subset(document: Mapping[str, object], arms: Sequence[str]) -> dict[str, object]:
+    """Return the arms file reduced to these arms, in this order."""
     entries = document["arms"]
     assert isinstance(entries, Mapping), document
     return {**document, "arms": {name: entries[name] for name in arms}}
 
 
 def is_folder(name: str) -> bool:
-    """Tell whether a model is a folder of this machine."""
+    """Return whether a model is a local folder."""
     return Path(name).is_dir()
 
 
@@ -130,7 +126,7 @@ SHORT: Final[Mapping[str, str]] = {
     "tensor-parallel-size": "tp",
     "data-parallel-size": "dp",
 }
-"""How a setting is called in the name of an arm; any other by its own name."""
+"""Short names of settings in arm names; other settings keep their own."""
 _EXPECTED: Final[Mapping[str, str]] = {
     "kv-cache-dtype": "kv_cache_dtype",
     "kv-cache-dtype-skip-layers": "skip_layers",
@@ -143,26 +139,24 @@ _SPLIT: Final = ("tensor-parallel-size", "pipeline-parallel-size", "data-paralle
 
 
 @cache
-def known() -> frozenset[str]:
-    """Return the settings that the vLLM of `TRIED` takes; the first line of their list says so too."""
+def known_settings() -> frozenset[str]:
+    """Return the settings of vLLM `TRIED`, the version named in the first line of the list."""
     listed = (resources.files(__package__ or "") / "vllm_settings.txt").read_text(encoding="utf-8")
     return frozenset(line for line in listed.splitlines() if not line.startswith("#"))
 
 
-def checked(given: Settings, where: str) -> dict[str, object]:
-    """Return settings by their names with dashes. Raises UsageError for one that vLLM does not take."""
+def check(given: Settings, where: str) -> dict[str, object]:
+    """Return settings by their dashed names. Raises UsageError for one that vLLM does not have."""
     found = {}
     for name, value in given.items():
         setting = str(name).removeprefix("--").replace("_", "-")
         if setting in OURS:
-            raise UsageError(
-                f"{where}: '{name}' is set by the matrix itself", hint="server: {port: 8000} says on which port servers listen"
-            )
-        if setting not in known() and setting != "args":
-            near = get_close_matches(setting, known(), n=2, cutoff=0.6)
+            raise UsageError(f"{where}: '{name}' is set by the matrix", hint="server: {port: 8000} sets the port of the servers")
+        if setting not in known_settings() and setting != "args":
+            near = get_close_matches(setting, known_settings(), n=2, cutoff=0.6)
             meant = f"did you mean {' or '.join(near)}? " if near else ""
             raise UsageError(
-                f"{where}: vLLM has no setting '{name}'", hint=f"{meant}one that is newer than {TRIED} goes into args: [--name, value]"
+                f"{where}: vLLM has no setting '{name}'", hint=f"{meant}put settings newer than {TRIED} into args: [--name, value]"
             )
         if holds_key(words({setting: value})):
             raise UsageError(f"{where}: '{name}' holds a key", hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…")
@@ -173,7 +167,7 @@ def checked(given: Settings, where: str) -> dict[str, object]:
 
 
 def words(given: Settings) -> tuple[str, ...]:
-    """Return settings as words of a command line."""
+    """Return settings as command-line words."""
     return tuple(word for name, value in given.items() for word in _words(name, value))
 
 
@@ -193,8 +187,8 @@ def _words(name: str, value: object) -> Sequence[str]:
             return (f"--{name}", str(value))
 
 
-def expected(given: Settings) -> dict[str, object]:
-    """Return what a server with these settings must say of itself."""
+def expectations(given: Settings) -> dict[str, object]:
+    """Return what a server with these settings must report."""
     length = given.get("max-model-len")
     # What vLLM reads, `64k` or `auto`, it says in tokens.
     is_told = type(length) is int and length > 0
@@ -207,13 +201,13 @@ def arm_fields(given: Settings) -> dict[str, object]:
 
 
 def gpus(given: Settings) -> int:
-    """Return how many GPUs a server is split over."""
+    """Return how many GPUs a server spans."""
     return math.prod(size for name in _SPLIT if isinstance(size := given.get(name), int))
 
 
 def grid(values: Settings, where: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield each combination of settings with a name that tells it from the others."""
-    lists = checked(values, where)
+    """Yield each combination of settings with its name."""
+    lists = check(values, where)
     for name, several in lists.items():
         if not isinstance(several, list | tuple) or not several:
             raise UsageError(f"{where}.{name} must be a list of values", hint=f"{name}: [64, 256]")

@@ -1,4 +1,4 @@
-"""Run one study in a process of its own: what it says is passed on and kept, and it can be asked to stop."""
+"""Run one study in a child process: its output is passed on and kept, and it can be asked to stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentload.study.document import yaml_text
 from agentload.study.kinds import Replay, Study
 
 DRAIN_S: Final = 300.0
-"""From the first request to stop until the second, and as long again until it is killed: what is in flight may be a long answer."""
+"""Grace after the first interrupt, and again after the second before the kill: an answer in flight may be long."""
 LOOK_S: Final = 0.2
 INTERRUPTED: Final = 130
 PROGRAM: Final = (sys.executable, "-m", "agentload")
@@ -26,19 +26,19 @@ PROGRAM: Final = (sys.executable, "-m", "agentload")
 
 @dataclass(slots=True)
 class Stops:
-    """How often we were asked to stop, by Ctrl-C or a signal."""
+    """How many times Ctrl-C or a signal asked us to stop."""
 
     count: int = 0
 
     @contextmanager
-    def heard(self) -> Iterator[Stops]:
-        """Count signals in place of dying of them, for as long as the block lasts."""
+    def caught(self) -> Iterator[Stops]:
+        """Count signals instead of dying from them, inside the block."""
 
-        def hear(_number: int, _frame: FrameType | None) -> None:
+        def count(_number: int, _frame: FrameType | None) -> None:
             self.count += 1
 
         ends = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-        before = {number: signal.signal(number, hear) for number in ends}
+        before = {number: signal.signal(number, count) for number in ends}
         try:
             yield self
         finally:
@@ -53,7 +53,7 @@ class Ended:
     code: int
     is_timed_out: bool
     error: str | None = None
-    """What it said was wrong, with its hint."""
+    """Its error line, with the hint."""
 
 
 def run(
@@ -61,21 +61,21 @@ def run(
     *,
     database: Path,
     run: str | None,
-    said: Path,
+    output: Path,
     until: float,
     stops: Stops,
-    told: Callable[[str], None],
+    say: Callable[[str], None],
     lock: int | None = None,
 ) -> Ended:
-    """Run a study and return how it ended; from the instant *until* on, or when we are asked, it is asked to stop.
+    """Run a study and return how it ended; it is interrupted at *until*, or when we are.
 
-    It lies beside what it *said*, goes on with the *run* of a replay, and adds to it what anything else finds.
+    Its output goes to *output* and the study itself next to it. With a *run*, a replay resumes it and other studies add to it.
 
-    It has a process group of its own, so that Ctrl-C reaches us alone and is passed on once. It has *lock* open as well:
-    should we be killed, what it locks is held until the verb has ended too.
+    The child has its own process group, so Ctrl-C reaches us alone and is passed on once. It inherits *lock*: if we are killed,
+    the lock is held until the child has ended too.
     """
-    said.parent.mkdir(parents=True, exist_ok=True)
-    written = said.with_suffix(".yaml")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    written = output.with_suffix(".yaml")
     written.write_text(yaml_text(study), encoding="utf-8")
     joined = () if run is None else ("--resume" if isinstance(study, Replay) else "--into", run)
     arguments = ("run", str(written), "--db", str(database), *joined)
@@ -88,15 +88,15 @@ def run(
             if line.startswith(("error:", "hint:")):
                 errors.append(line.strip())
             elif line.strip():
-                told(line.rstrip())
+                say(line.rstrip())
 
-    with said.open("a", encoding="utf-8") as file, _started(arguments, file, lock) as process:
+    with output.open("a", encoding="utf-8") as file, _started(arguments, file, lock) as process:
         assert process.stderr is not None, "a pipe"
         listener = threading.Thread(target=listen, args=(process.stderr, file), daemon=True)
         listener.start()
         is_timed_out = _wait(process, until, stops)
         listener.join(timeout=10)
-    # Asked before it could listen, it ends of the signal itself.
+    # Interrupted before its handler was installed: killed by the signal itself.
     code = INTERRUPTED if process.returncode == -signal.SIGINT else process.returncode
     return Ended(code=code, is_timed_out=is_timed_out, error="; ".join(errors) or None)
 
@@ -115,7 +115,7 @@ def _started(arguments: Sequence[str], printed: IO[str], lock: int | None) -> su
 
 
 def _wait(process: subprocess.Popen[str], until: float, stops: Stops) -> bool:
-    """Wait for the end; tell whether the time was over before that."""
+    """Wait for the child; return whether its time ran out first."""
     passed, asked_s, is_timed_out = 0, 0.0, False
     while process.poll() is None:
         with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""A matrix as its file says it (models, configurations, workloads, what is measured, on which servers), and where it keeps what."""
+"""A matrix file as data (models, configurations, workloads, measurements, servers), and the layout of its folder."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Config:
     name: str
     settings: Settings = field(default_factory=dict)
     only: tuple[str, ...] = ()
-    """Models that it is for; () is all."""
+    """Models it applies to; () is all."""
     needs_windows: bool = False
     is_calibrated: bool = False
-    """It is served from the model's calibrated checkpoint."""
+    """Served from the model's calibrated checkpoint."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mapping of the file, in which a misspelt key is refused."""
+    """A mapping of the file; unknown keys are refused."""
 
 
 class Model(Entry, frozen=True):
-    """One model, served by us or by servers that run already."""
+    """One model, on servers that we start or that already run."""
 
     name: str = ""
     """Its key in the file."""
     serve: str | None = None
-    """What `vllm serve` is given: a name, or a folder."""
+    """The argument of `vllm serve`: a name or a folder."""
     endpoints: str | None = None
     """In place of `serve`: a=URL,b=URL, an arms file, or emulated:PROFILE."""
     launch: bool = False
@@ -54,9 +54,9 @@ class Model(Entry, frozen=True):
     calibrated: str | None = None
     """Checkpoint with calibrated FP8 scales."""
     windows: bool | None = None
-    """Whether it has sliding-window layers; None: its config.json tells."""
+    """Whether it has sliding-window layers; None: see its config.json."""
     configs: tuple[str, ...] | None = None
-    """Those that it is tried with; None is all."""
+    """The configurations to try; None is all."""
     fields: Mapping[str, object] = {}
     """Further fields of an arms file, for all of its arms."""
 
@@ -82,17 +82,17 @@ class Server(Entry, frozen=True):
     env: Mapping[str, str] = {}
     settings: Settings = {}
     start_minutes: NotNegative = 2.0
-    """What a start takes, for estimates."""
+    """Time to start, for estimates."""
     start_timeout_s: Positive = 1800.0
     gpu: str | None = None
     gpus: Annotated[int, msgspec.Meta(ge=1)] | None = None
     price_per_hour: NotNegative | None = None
-    """Of one GPU, in US dollars."""
+    """Price of one GPU-hour in US dollars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """All of it."""
+    """The whole matrix."""
 
     name: str
     models: tuple[Model, ...]
@@ -101,12 +101,12 @@ class Matrix:
     measure: Measure
     server: Server
     policy: Mapping[str, object] = field(default_factory=dict)
-    """What `agentload report --policy` reads."""
+    """The content of a `--policy` file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A configuration that a model is not tried with, and why."""
+    """A configuration that is not tried on a model, and why."""
 
     model: str
     config: str
@@ -115,13 +115,13 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folder of a matrix."""
+    """The files in a matrix's folder."""
 
     root: Path
 
     @property
     def policy(self) -> Path:
-        """Return the policy that its reports are decided by."""
+        """Return the policy of its reports."""
         return self.root / "policy.yaml"
 
     def trace(self, workload: str) -> Path:
@@ -129,11 +129,11 @@ class Places:
         return self.root / "traces" / f"{workload}.jsonl"
 
     def state(self, model: str) -> Path:
-        """Return the file that says what was done of a model: it lies with what was measured, and goes where that goes."""
+        """Return the file of a model's finished steps; it is kept with the measurements and moves with them."""
         return self.root / model / "state.json"
 
     def database(self, model: str) -> Path:
-        """Return a model's database: its only run is the model's, so that nothing has to be remembered to go on with it."""
+        """Return a model's database; it holds one run, so resuming needs nothing else."""
         return self.root / model / "agentload.duckdb"
 
     def endpoints(self, model: str, arm: str | None = None) -> Path:
@@ -141,11 +141,11 @@ class Places:
         return self.root / model / ("endpoints.yaml" if arm is None else f"arms/{arm}.yaml")
 
     def logs(self, model: str, step: str) -> Path:
-        """Return the folder of a step's servers' logs."""
+        """Return the folder of a step's server logs."""
         return self.root / model / "logs" / step.replace("/", "-")
 
-    def said(self, model: str, step: str) -> Path:
-        """Return the file with what a step printed."""
+    def output(self, model: str, step: str) -> Path:
+        """Return the file of a step's output."""
         return self.root / model / "steps" / f"{step.replace('/', '-')}.txt"
 
     def report(self, model: str) -> Path:
@@ -163,7 +163,7 @@ class _Labelled:
 
 
 def trace_of(workload: Workload) -> Trace:
-    """Return the trace of a workload; one that holds several classes keeps them. Raises AgentloadError where there is none."""
+    """Return a workload's trace; one with several classes keeps them. Raises AgentloadError if there is none."""
     if workload.generate is not None:
         made = catalog.trace(workload.generate, seed=workload.seed, options=workload.options, ctx_scale=workload.scale)
     else:
@@ -174,5 +174,5 @@ def trace_of(workload: Workload) -> Trace:
 
 
 def has_sessions(trace: Trace) -> bool:
-    """Tell whether there is anything to play."""
+    """Return whether a trace has any session."""
     return any(True for _ in islice(trace.sessions, 1))

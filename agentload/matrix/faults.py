@@ -1,4 +1,4 @@
-"""Try the servers of a model one by one: which of them do not start, or are not what they should be, and what do they say?"""
+"""Try a model's servers one by one: which do not start or are not what they should be, and what they logged."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LONGEST: Final = 300
 
 
 def faults(part: Part, *, told: Callable[[str], None], is_stopping: Callable[[], bool]) -> Iterator[tuple[str, Fault]]:
-    """Yield the servers that keep a replay from beginning; the one that was started last is the first to be suspected."""
+    """Yield the servers that keep a replay from starting; the one started last is tried first."""
     places = part.places
     last = last_started(places.logs(part.name, "replay"))
     is_found = False
     for endpoint in sorted(endpoints_of(part), key=lambda each: each.name != last):
         if is_stopping() or (is_found and endpoint.name != last):
-            return  # the next replay tells of the others
+            return  # the next replay finds the others
         key = f"{part.name}/{endpoint.name}"
         told(f"{key}: does its server {'start' if part.is_launched else 'answer'}?")
         wrong = look_at(
@@ -50,7 +50,7 @@ def faults(part: Part, *, told: Callable[[str], None], is_stopping: Callable[[],
 def look_at(
     endpoint: Endpoint, *, is_launched: bool, logs: Path, start_s: float, is_stopping: Callable[[], bool] = lambda: False
 ) -> Fault | None:
-    """Meet a server as a replay does, started and ended for it where it does not run; None where all is well."""
+    """Meet a server as a replay does, starting and stopping it if it does not run; None if all is well."""
     met = _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping) if is_launched else _asked(endpoint)
     try:
         asyncio.run(met)
@@ -60,7 +60,7 @@ def look_at(
         if is_stopping():
             return None
         said = error.message.partition("\n")[0]
-        # It came up and is gone: its first question was too much for it.
+        # It came up and crashed on its first question.
         is_gone = is_launched and isinstance(error, EndpointError) and error.__cause__ is not None
         return Fault(said=f"{said}: {last_words(_log(endpoint, logs))}" if is_gone else said)
     return None
@@ -83,14 +83,14 @@ def _log(endpoint: Endpoint, logs: Path) -> str:
 
 
 def last_words(log: str) -> str:
-    """Return the line of a log that says why the server ended: the last error that tells a cause, else its last line."""
+    """Return the log line that says why the server ended: the last error with a cause, else the last line."""
     lines = [_PREFIX.sub("", line).strip() for line in log.splitlines()]
     told = [line for line in lines if line]
     causes = [line for line in told if _CAUSE.search(line) and not _ECHO.search(line)]
-    return (causes or told or ["it said nothing"])[-1][:LONGEST]
+    return (causes or told or ["it logged nothing"])[-1][:LONGEST]
 
 
 def last_started(logs: Path) -> str | None:
-    """Name the server of a replay whose log is the newest."""
+    """Return the server with the newest log."""
     found = list(logs.glob("start-*/*.log"))
     return max(found, key=lambda log: log.stat().st_mtime_ns).stem if found else None

@@ -1,7 +1,7 @@
-"""What a matrix measures on every model: studies that lack only whom they ask and what they play.
+"""What a matrix measures on every model: studies that lack only their endpoints and their traces.
 
-Each key of `measure` is a field of the replay; `contexts`, `concurrency` and `accuracy` hold those of a sweep, a search and of questions.
-The names that they had in older files are read as well.
+Each key of `measure` is a field of the replay; `contexts`, `concurrency` and `accuracy` hold those of a sweep, a search and an eval.
+Older field names are accepted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from agentload.study.kinds import Ask, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 
 NOBODY: Final = "nobody"
-"""Whom a template asks."""
+"""The endpoints of a template."""
 MIX: Final = "mix"
-"""In place of a workload: all of them at once."""
+"""Stands in for a workload: all of them at once."""
 PAIRS: Final = 3
-SHOWN: Final = "agentload matrix --preset mini-lab prints a whole one"
+SHOWN: Final = "agentload matrix --preset mini-lab prints a complete one"
 _OLD_LOAD: Final = {"sessions": "sessions", "waits": "wait_cap_s", "duration_s": "duration_s", "max_calls": "max_calls"}
 _OLD: Final[Mapping[str, Mapping[str, str]]] = {
     "contexts": {"lengths": "contexts", "output": "output_tokens"},
@@ -39,21 +39,21 @@ P = TypeVar("P", bound=Study)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """Templates of the studies; None is not measured."""
+    """Study templates; None is not measured."""
 
     replay: Replay
     has_control: bool = False
-    """Play the first configuration a second time: the noise floor."""
+    """Play the reference a second time to measure the noise floor."""
     contexts: Sweep | None = None
     concurrency: Search | None = None
     searched: tuple[str, ...] = ()
-    """Workloads that are searched, `mix` for all at once; () is each on its own."""
+    """Workloads to search, `mix` for all at once; () is each on its own."""
     accuracy: Ask | None = None
     isolation: Probe | None = None
 
 
 def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> Measure:
-    """Read what is measured. Raises UsageError that names the field."""
+    """Parse `measure`. Raises UsageError that names the field."""
     given = dict(said)
     parts = {name: given.pop(name, None) for name in _OWN}
     has_control = given.pop("aa", False)
@@ -81,7 +81,7 @@ def _replay(given: Mapping[str, Any], at: str) -> Replay:
     fields = dict(given)
     _check(fields, at)
     load = fields.pop("load", None)
-    if load is None:  # eight sessions at once, unless it says otherwise
+    if load is None:  # eight sessions at once by default
         load = {"sessions": 8}
     old = {_OLD_LOAD[name]: fields.pop(name) for name in _OLD_LOAD if name in fields}
     servers = {"endpoints": NOBODY, "restarts": 3, **{name: fields.pop(name) for name in _SERVERS if name in fields}}
@@ -94,7 +94,7 @@ def _replay(given: Mapping[str, Any], at: str) -> Replay:
 
 
 def _part(said: object, name: str, at: str) -> dict[str, Any] | None:
-    """Return the fields of a part by the names that they have in a study."""
+    """Return the fields of a part by their names in a study."""
     if said is None:
         return None
     given = {"contexts": said} if name == "contexts" and isinstance(said, str | int) else said
@@ -129,5 +129,5 @@ def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:
 
 
 def default() -> Measure:
-    """Return what is measured where a file does not say."""
+    """Return the defaults."""
     return measure({}, "measure", workloads=())

@@ -1,4 +1,4 @@
-"""From a matrix to its parts: the models that were asked for, the configurations that fit each, its steps and what they take."""
+"""Split a matrix into parts: the selected models with their configurations, steps and estimates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read, read_file
 from agentload.endpoints.weights import config_file, has_windows
 from agentload.errors import ProfileError, UsageError
-from agentload.matrix.arms import Fitting, arms_document, chosen, fitting, is_folder
+from agentload.matrix.arms import Fitting, arms_document, fit, is_folder, subset
 from agentload.matrix.described import LeftOut, Matrix, Model, Places, has_sessions, trace_of
 from agentload.matrix.steps import Part
 from agentload.model.trace import Trace
@@ -24,15 +24,15 @@ from agentload.tracefile import write
 
 
 def traces_of(matrix: Matrix) -> dict[str, Trace]:
-    """Return the trace of each workload. Raises UsageError for one with nothing in it."""
+    """Return the trace of each workload. Raises UsageError for an empty one."""
     found = {each.name: trace_of(each) for each in matrix.workloads}
     if empty := next((name for name, trace in found.items() if not has_sessions(trace)), None):
-        raise UsageError(f"workload '{empty}' has no session", hint="agentload trace check FILE")
+        raise UsageError(f"workload '{empty}' has no sessions", hint="agentload trace check FILE")
     return found
 
 
 def parts(matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: str | None = None) -> tuple[Part, ...]:
-    """Return each model's share; *only* MODEL, or MODEL/CONFIG beside the reference. Raises UsageError where nothing fits."""
+    """Return each model's part; *only* is MODEL, or MODEL/CONFIG to compare with the reference. Raises UsageError if nothing fits."""
     wanted, _, config = (only or "").partition("/")
     models = [model for model in matrix.models if not wanted or model.name == wanted]
     if not models:
@@ -42,7 +42,7 @@ def parts(matrix: Matrix, places: Places, traces: Mapping[str, Trace], *, only: 
 
 def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str, Trace], *, only: str | None) -> Part:
     served = _served(model)
-    found: Fitting = fitting(model, matrix.configs, served=served, windows=_windows(model), only=only)
+    found: Fitting = fit(model, matrix.configs, served=served, windows=_windows(model), only=only)
     names = tuple(config.name for config in found.configs)
     if only is not None and only not in names:
         raise UsageError(f"--only: {model.name} is not tried with '{only}'", hint=f"one of: {', '.join(names)}")
@@ -50,7 +50,7 @@ def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str,
         _check_served(model, names, served)
     if not names:
         raise UsageError(f"{model.name}: no configuration fits", hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out))
-    # A part of a comparison is another comparison, and has a folder of its own.
+    # A subset is a different comparison and gets its own folder.
     named = model if only is None else msgspec.structs.replace(model, name=f"{model.name}.{only}")
     part = Part(
         matrix=matrix,
@@ -68,19 +68,19 @@ def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str,
 
 def _check_served(model: Model, names: Sequence[str], served: Sequence[str]) -> None:
     if unknown := [name for name in model.configs or () if name not in served]:
-        raise UsageError(f"{model.name}: its endpoints have no '{unknown[0]}'", hint=f"they have: {', '.join(served)}")
+        raise UsageError(f"{model.name}: no arm '{unknown[0]}' in its endpoints", hint=f"they have: {', '.join(served)}")
     theirs = [name for name in served if name in names]
     if (model.endpoints or "").startswith(EMULATED) and theirs != list(names):
-        raise UsageError(f"{model.name}: emulated arms stand in their profile's order", hint=f"configs: [{', '.join(theirs)}]")
+        raise UsageError(f"{model.name}: emulated arms must keep their profile's order", hint=f"configs: [{', '.join(theirs)}]")
 
 
 def _not_done(part: Part) -> Iterator[LeftOut]:
     if part.matrix.measure.isolation and not part.is_launched:
-        yield LeftOut(model=part.model.name, config="isolation", why="it starts servers anew, and these run already")
+        yield LeftOut(model=part.model.name, config="isolation", why="it restarts servers, and these already run")
 
 
 def _served(model: Model) -> tuple[str, ...] | None:
-    """Return the arms that run already; None where the matrix starts them."""
+    """Return the arms that already run; None if the matrix starts them."""
     if model.endpoints is None:
         return None
     found = read(model.endpoints)
@@ -102,7 +102,7 @@ def _tokenizer(model: Model) -> str | None:
 
 
 def document(part: Part) -> dict[str, object]:
-    """Return the arms file of a model; emulated ones have none."""
+    """Return a model's arms file; emulated models have none."""
     model, matrix = part.model, part.matrix
     if model.serve is not None:
         configs = [config for name in part.arms for config in matrix.configs if config.name == name]
@@ -112,11 +112,11 @@ def document(part: Part) -> dict[str, object]:
         return chosen({**documents.read(Path(given)), **model.fields}, part.arms)
     found = read(given)
     assert isinstance(found, tuple), given
-    return chosen({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, part.arms)
+    return subset({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, part.arms)
 
 
 def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None:
-    """Write what all models share."""
+    """Write the files that all models share."""
     for name, trace in traces.items():
         places.trace(name).parent.mkdir(parents=True, exist_ok=True)
         write(places.trace(name), trace)
@@ -125,12 +125,12 @@ def lay_out(matrix: Matrix, places: Places, traces: Mapping[str, Trace]) -> None
 
 
 def endpoints_of(part: Part) -> tuple[Endpoint, ...]:
-    """Write the arms file of a model, and one for each of its arms; return them. Emulated ones have no servers before they are used."""
+    """Write a model's arms file and one for each arm; return the endpoints. Emulated servers do not exist before they are used."""
     if part.is_emulated or not part.arms:
         return ()
     whole, path = document(part), part.places.endpoints(part.model.name)
     for arm in part.arms:
-        _write(part.places.endpoints(part.model.name, arm), chosen(whole, [arm]))
+        _write(part.places.endpoints(part.model.name, arm), subset(whole, [arm]))
     _write(path, whole)
     return read_file(path)
 

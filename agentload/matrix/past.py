@@ -1,4 +1,4 @@
-"""What was done of a matrix so far: each model's state, kept in its folder after every step, and what its database and journals have."""
+"""The progress of a matrix: each model's state, saved after every step, and what its database and journals hold."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from agentload.store.places import journalled_runs, journals
 from agentload.tracefile import digest
 
 Outcome: TypeAlias = Literal["done", "stopped", "failed"]
-"""stopped: its share of the time was over; what it has is kept, and it goes on when the matrix does."""
+"""stopped: out of time; what it has is kept, and it resumes with the matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +40,21 @@ class Done:
 
     outcome: Outcome
     asked: str
-    """What it measures, without where: a step that asks something else is another."""
+    """Its measurement without its place: a step that measures something else is another step."""
     pairs: int | None = None
     settled: str = ""
-    """As the step said it."""
+    """`Step.fixed` when it ran."""
     seconds: float
     code: int
     said: str | None = None
-    """What was wrong, in its own words."""
+    """Its error message."""
     before: int = 0
-    """Pairs of its run that are of an earlier sweep, which asked something else."""
+    """Pairs in its run from an earlier, different sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A server that does not start, or is not what it should be."""
+    """A server that did not start or was not what it should be."""
 
     said: str
     code: int | None = None
@@ -62,37 +62,37 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A model's steps and its servers' faults, by their names."""
+    """A model's steps and server faults, by name."""
 
     steps: Mapping[str, Done] = field(default_factory=dict)
     faults: Mapping[str, Fault] = field(default_factory=dict)
-    """Of the configurations that its run began without, or could not begin with."""
+    """Faults of configurations that the run started without or could not start with."""
     origin: Mapping[str, str] = field(default_factory=dict)
-    """What its run is of, each as a digest (`origin.origin`)."""
+    """What its run is made of, as digests (`origin`)."""
 
     def with_step(self, name: str, done: Done) -> State:
         """Return the state after a step."""
         return replace(self, steps={**self.steps, name: done})
 
     def with_fault(self, name: str, fault: Fault) -> State:
-        """Return the state after a server was found not to start."""
+        """Return the state after a server failed to start."""
         return replace(self, faults={**self.faults, name: fault})
 
 
 def read_state(path: Path) -> State:
-    """Read what was done; nothing where there is no file yet. Raises StoreError."""
+    """Read the state; empty if there is no file yet. Raises StoreError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=State)
     except FileNotFoundError:
         return State()
     except msgspec.MsgspecError as error:
         raise StoreError(
-            f"{path}: not a matrix's state: {error}", hint="another --out, or delete the file: steps that are done are done again"
+            f"{path}: not a matrix's state: {error}", hint="use another --out, or delete the file to run its steps again"
         ) from error
 
 
 def write_state(path: Path, state: State) -> None:
-    """Write it whole or not at all."""
+    """Write the state atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1))
@@ -100,10 +100,10 @@ def write_state(path: Path, state: State) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[int]:
-    """Hold a matrix's folder; raise UsageError where somebody else does.
+def hold(folder: Path) -> Iterator[int]:
+    """Lock a matrix's folder; raise UsageError if another process has it.
 
-    The kernel lets go of it with the last process that has what is yielded: a verb that outlives a matrix which was killed holds it on.
+    The kernel frees the lock with the last process that has the yielded descriptor: a verb that outlives a killed matrix keeps it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -112,8 +112,8 @@ def alone_in(folder: Path) -> Iterator[int]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(
-                f"{folder}: another `agentload matrix` works there, or a verb of one that was killed",
-                hint=f"wait for it, end it (fuser {folder}/.lock names it), or another --out",
+                f"{folder}: in use by another `agentload matrix`, or by a verb that one left running",
+                hint=f"wait for it, end it (fuser {folder}/.lock names it), or use another --out",
             ) from error
         yield fd
     finally:
@@ -121,27 +121,27 @@ def alone_in(folder: Path) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """The run of a model, and the arms that it began with."""
+class ModelRun:
+    """A model's run and the arms it started with."""
 
     run: str
     arms: tuple[str, ...]
 
 
-def begun(database: Path) -> Begun | None:
-    """Return the run of a model; None before the first of its rows is written."""
+def run_of(database: Path) -> ModelRun | None:
+    """Return a model's run; None before its first row is written."""
     for run in journalled_runs(database):
         for path in journals(database, run):
-            # Every leg opens with what it is; its calls may be a gigabyte.
+            # The head of a journal describes the run; the calls behind it may be a gigabyte.
             rows = list(takewhile(lambda row: isinstance(row, LegRow | RunRow | ArmRow), journal.read(path)))
             if any(isinstance(row, RunRow) for row in rows):
                 arms = sorted((row for row in rows if isinstance(row, ArmRow)), key=lambda row: row.position)
-                return Begun(run=run, arms=tuple(row.arm for row in arms if not is_control(row.arm)))
+                return ModelRun(run=run, arms=tuple(row.arm for row in arms if not is_control(row.arm)))
     return None
 
 
 def is_ready(database: Path, run: str) -> bool:
-    """Tell whether a run can be joined; a database that is missing is made of its journals as soon as a block of them counts."""
+    """Return whether a run can be added to; a missing database is rebuilt from the journals once they hold a finished block."""
     if not database.exists():
         found = journals(database, run)
         if any(isinstance(row, BlockRow) and row.void is None for path in found for row in journal.read(path)):
@@ -149,8 +149,8 @@ def is_ready(database: Path, run: str) -> bool:
     return database.exists()
 
 
-def swept(database: Path, before: Begun) -> int:
-    """Count the pairs of sweeps of lengths that a run has on all of its arms."""
+def sweep_pairs(database: Path, before: ModelRun) -> int:
+    """Count the length-sweep pairs that a run has on all arms."""
     found = defaultdict(set)
     with reading(database) as connection:
         for play in plays(connection, before.run):
@@ -160,28 +160,28 @@ def swept(database: Path, before: Begun) -> int:
 
 
 def is_answered(database: Path, run: str) -> bool:
-    """Tell whether a question of a run was answered."""
+    """Return whether any question of a run was answered."""
     return any(isinstance(row, AnswerRow) and row.right is not None for path in journals(database, run) for row in journal.read(path))
 
 
 SERVER: Final = frozenset({"model", "aliases", "extra_body", "force_lengths", "expect", "tensor_parallel", "data_parallel", "launch"})
-"""What an arms file says of a server, not of where it is or of what it costs: that may change while it is measured."""
+"""What an arms file says of a server except its place and price, which may change during a run."""
 
 
 def origin(part: Part) -> dict[str, str]:
-    """Return what a model's run would be of, each as a digest; its traces are read where they are laid out."""
+    """Return digests of what a model's run is made of; its traces must have been laid out."""
     replay = part.steps[0]
     traces = {each.name: digest(part.places.trace(each.name)) for each in part.matrix.workloads}
     return {
         "reference": part.arms[0],
-        "load": _digest(replay.asked),
+        "load": _digest(replay.essence),
         **{f"workload {name}": found for name, found in traces.items()},
         **{f"server of {arm}": _digest(server) for arm, server in _servers(part).items()},
     }
 
 
-def other(began: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Name what is not what a run began with. A server that is no longer wanted is none of it; another workload is."""
+def differences(began: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Name what differs from the start of a run. A server that was removed does not count; another workload does."""
     changed = [name for name in began if began[name] != now.get(name) and (name in now or not name.startswith("server"))]
     return tuple(changed + [name for name in now if began and name not in began])
 
@@ -205,17 +205,17 @@ def _digest(said: object) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
-LATE: Final = "its model's run began without it: another --out measures it"
-CHANGED: Final = "the file is not what its run began with"
+LATE: Final = "the model's run started without it: use another --out to measure it"
+CHANGED: Final = "the file has changed since its run started"
 
 
-def resumed(part: Part) -> tuple[Part, State]:
-    """Return a model with the arms that its run has, and what still holds of what was done.
+def resume(part: Part) -> tuple[Part, State]:
+    """Return a part reduced to the arms of its run, and the state that still holds.
 
-    Before the run begins nothing does: what kept a server from starting is often mended where no file tells of it.
+    Before the run starts, none does: what kept a server from starting is often fixed outside the matrix file.
     """
     places = part.places
-    before = begun(places.database(part.name))
+    before = run_of(places.database(part.name))
     if before is None:
         return part, State()
     state = read_state(places.state(part.name))
@@ -226,9 +226,9 @@ def resumed(part: Part) -> tuple[Part, State]:
     return replace(left, left_out=(*left.left_out, *out)), replace(state, faults=faults)
 
 
-def changed(part: Part, state: State) -> str | None:
-    """Say what of a model is not what its run began with; None before it has, or where all is."""
-    if not part.arms or begun(part.places.database(part.name)) is None:
+def change(part: Part, state: State) -> str | None:
+    """Say what has changed since a model's run started; None before it starts or if nothing has."""
+    if not part.arms or run_of(part.places.database(part.name)) is None:
         return None
-    names = other(state.origin, origin(part))
-    return f"{CHANGED} ({', '.join(names)}): another --out measures it" if names else None
+    names = differences(state.origin, origin(part))
+    return f"{CHANGED} ({', '.join(names)}): use another --out to measure it" if names else None

@@ -17,7 +17,7 @@ from agentload.endpoints.endpoint import without_user
 from agentload.endpoints.keys import holds_key, keys_in_environment
 from agentload.endpoints.read import EMULATED, FIELDS, value_of
 from agentload.errors import AgentloadError, UsageError
-from agentload.matrix import arms as said
+from agentload.matrix import arms
 from agentload.matrix.described import Config, Entry, Matrix, Model, Server, Settings, Workload
 from agentload.matrix.measure import MIX, SHOWN, measure
 from agentload.model.kv import RECIPES, USUAL
@@ -46,7 +46,7 @@ _BY_NAME: Final = {recipe.arm: recipe for recipe in RECIPES}
 
 
 def known_config(name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str) -> Config:
-    """Return a configuration: what its base, or its own well-known name, has, and what it is given. Raises UsageError."""
+    """Return a configuration: its base, or its own well-known name, plus its settings. Raises UsageError."""
     of = name if base is None else base
     if base and base not in WELL_KNOWN:
         near = get_close_matches(base, WELL_KNOWN, n=1)
@@ -86,7 +86,7 @@ def parse(text: str, *, at: str) -> Matrix:
             if not isinstance(each, str) and each.name:
                 raise UsageError(f"{at}: {kind}.{name}: Object contains unknown field `name`", hint=SHOWN)
         if not entries:
-            raise UsageError(f"{at}: '{kind}' names none", hint=SHOWN)
+            raise UsageError(f"{at}: '{kind}' is empty", hint=SHOWN)
     configs = tuple(_configs(file, at))
     workloads = tuple(_workload(name, each, f"{at}: workloads.{name}") for name, each in file.workloads.items())
     models = tuple(_model(name, each, f"{at}: models.{name}", configs) for name, each in file.models.items())
@@ -124,7 +124,7 @@ def _named(named: Mapping[str, Mapping[str, Any] | None], at: str) -> Iterator[C
             near = get_close_matches(name, WELL_KNOWN, n=1)
             meant = f"did you mean {near[0]}?" if near else f"well known: {', '.join(WELL_KNOWN)}"
             raise UsageError(f"{where} has no settings", hint=f"{meant}; or {name}: {{max-num-seqs: 64}}")
-        yield known_config(name, base, said.checked(given, where), only=_texts(only, f"{where}.only"), where=where)
+        yield known_config(name, base, arms.check(given, where), only=_texts(only, f"{where}.only"), where=where)
 
 
 def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
@@ -132,7 +132,7 @@ def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
     base = values.pop("base", None)
     if not values:
         return
-    for name, chosen in said.grid(values, f"{at}: grid"):
+    for name, chosen in arms.grid(values, f"{at}: grid"):
         yield known_config(name if base is None else f"{base}-{name}", base or "", chosen, where=f"{at}: grid")
 
 
@@ -141,9 +141,9 @@ def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...
     if (each.serve is None) == (each.endpoints is None):
         raise UsageError(f"{where} needs either 'serve' or 'endpoints'", hint="serve: MODEL, or endpoints: arms.yaml or emulated:PROFILE")
     if each.endpoints is not None and (each.settings or each.calibrated):
-        raise UsageError(f"{where}: settings are for servers that the matrix starts", hint="serve: MODEL in place of endpoints")
+        raise UsageError(f"{where}: settings apply only to servers that the matrix starts", hint="serve: MODEL in place of endpoints")
     if each.endpoints is not None and each.windows is not None:
-        raise UsageError(f"{where}: 'windows' is for what 'serve' names", hint="arms that run already are compared as they are")
+        raise UsageError(f"{where}: 'windows' is for what 'serve' names", hint="running arms are compared as they are")
     if each.fields and (each.endpoints or "").startswith(EMULATED):
         raise UsageError(
             f"{where}: 'fields' are those of an arms file, and emulated servers have none", hint="serve: MODEL, or endpoints: URL"
@@ -151,33 +151,33 @@ def _model(name: str, given: str | Model, where: str, configs: tuple[Config, ...
     if each.endpoints is not None and without_user(each.endpoints) != each.endpoints:
         raise UsageError(f"{where}.endpoints holds a password", hint="endpoints: arms.yaml, with key_env or header_env in it")
     for field, value in each.fields.items():
-        if field in FIELDS:  # before it is written into the matrix's folder
+        if field in FIELDS:  # before anything is written into the matrix's folder
             value_of(field, value, f"{where}.fields.{field}")
     if each.launch and not (each.endpoints or "").endswith((".yaml", ".yml")):
-        raise UsageError(f"{where}: 'launch' is for the servers of an arms file", hint="what 'serve' names is started anyway")
+        raise UsageError(f"{where}: 'launch' applies only to an arms file", hint="'serve' is always launched")
     if each.serve is not None and Path(each.serve).is_dir() and not (Path(each.serve) / "config.json").is_file():
-        raise UsageError(f"{where}: {each.serve} has no config.json", hint="serve: the folder that holds the model's files")
+        raise UsageError(f"{where}: {each.serve} has no config.json", hint="serve: the folder of the model's files")
     names = [config.name for config in configs]
     if each.serve is not None and (unknown := [config for config in each.configs or () if config not in names]):
         raise UsageError(f"{where}: no configuration '{unknown[0]}'", hint=f"under configs: {', '.join(names)}")
     return msgspec.structs.replace(
         each,
         name=name,
-        settings=said.checked(each.settings, f"{where}.settings"),
+        settings=arms.check(each.settings, f"{where}.settings"),
         configs=each.configs and tuple(dict.fromkeys(each.configs)),
     )
 
 
 def _workload(name: str, given: str | Workload, where: str) -> Workload:
     if name == MIX:
-        raise UsageError(f"{where}: '{MIX}' stands for all workloads at once", hint="another name")
+        raise UsageError(f"{where}: '{MIX}' means all workloads at once", hint="choose another name")
     each = Workload(trace=given) if isinstance(given, str) else given
     if (each.generate is None) == (each.trace is None):
         raise UsageError(f"{where} needs either 'generate' or 'trace'", hint="generate: rag, or trace: traces/rag.jsonl")
     if each.trace is not None and (each.options or each.scale != 1):
-        raise UsageError(f"{where}: options and scale are those of a generator", hint=f"{{generate: {name}, options: {{…}}}}")
+        raise UsageError(f"{where}: options and scale belong to a generator", hint=f"{{generate: {name}, options: {{…}}}}")
     if each.generate is not None:
-        try:  # says at once what its options are
+        try:  # checks its options now
             catalog.trace(each.generate, seed=each.seed, options=each.options, ctx_scale=each.scale)
         except AgentloadError as error:
             raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
@@ -193,7 +193,7 @@ def _server(given: Server, at: str) -> Server:
         raise UsageError(f"{at}: server.command is empty", hint="command: vllm")
     if holds_key(command) or any(keys_in_environment(given.env)):
         raise UsageError(f"{at}: server holds a key", hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…")
-    checked = said.checked(given.settings, f"{at}: server.settings")
+    checked = arms.check(given.settings, f"{at}: server.settings")
     return msgspec.structs.replace(given, command=tuple(command), settings=checked)
 
 
@@ -207,14 +207,14 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
 def _check_name(name: str, where: str) -> None:
     # It becomes a folder, the name of a log, a word of a command line.
     if not NAME.fullmatch(name):
-        raise UsageError(f"{where}: a name has letters, digits, dots, hyphens and underscores", hint="such as llama-8b")
+        raise UsageError(f"{where}: a name may have letters, digits, dots, hyphens and underscores", hint="such as llama-8b")
 
 
 PLACE: Final = "meta-llama/Llama-3.1-8B-Instruct"
-"""What a preset serves as its first model unless it is told otherwise."""
+"""The first model of a preset, which --model replaces."""
 
 
 def preset_text(name: str, *, model: str | None) -> str:
-    """Return a shipped matrix, for *model* where one is named. Raises AgentloadError naming those that there are."""
+    """Return a shipped matrix, for *model* if given. Raises AgentloadError that lists the presets."""
     text = find("presets", name).read_text(encoding="utf-8")
     return text if model is None else text.replace(PLACE, model)

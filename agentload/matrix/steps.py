@@ -1,7 +1,4 @@
-"""What is run for one model, in order: each step is a study, handed to a process of its own; the last one is the report.
-
-And what each takes before anything is started: calls, starts of servers, minutes, dollars.
-"""
+"""A model's steps in order, each a study and the last one the report, and what each will take: calls, server starts, minutes, dollars."""
 
 from __future__ import annotations
 
@@ -42,32 +39,32 @@ class Step:
 
     @property
     def key(self) -> str:
-        """Return what the step is called in the matrix."""
+        """Return the step's name in the matrix."""
         return f"{self.model}/{self.name}"
 
     @property
-    def asked(self) -> str:
-        """Return what tells it from a step that measures something else, wherever the matrix lies."""
+    def essence(self) -> str:
+        """Return the identity of its measurement, wherever the matrix is kept."""
         return self.kind if self.study is None else essence(self.study)
 
     @property
     def pairs(self) -> int | None:
-        """Return the pairs of a replay or a sweep of lengths, which can be resumed."""
+        """Return the pairs of a replay or a length sweep, which can be resumed."""
         return self.study.pairs if isinstance(self.study, Replay | Sweep) else None
 
     @property
-    def settled(self) -> str:
-        """Return what of it may not change once it has measured something."""
+    def fixed(self) -> str:
+        """Return the settings that may not change once it has measured something."""
         return f"thinking {self.study.thinking_tokens}" if isinstance(self.study, Ask) else ""
 
-    def left(self, pairs: int | None) -> Study | None:
-        """Return its study with so many pairs, those of a sweep that are left; None: with all."""
+    def with_pairs(self, pairs: int | None) -> Study | None:
+        """Return its study with this many pairs, those a sweep still lacks; None: with all."""
         return self.study if pairs is None or self.study is None else extended(self.study, pairs=pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One model's share of the matrix: the arms that it is tried with, its steps and what they take."""
+    """One model's share of the matrix: its arms, steps and estimates."""
 
     matrix: Matrix
     model: Model
@@ -75,17 +72,17 @@ class Part:
     traces: Mapping[str, Trace]
     """By workload."""
     wanted: tuple[str, ...]
-    """The arms that it should have, the reference first."""
+    """All its arms, the reference first."""
     arms: tuple[str, ...]
-    """Those that are left."""
+    """The remaining arms."""
     tokenizer: str | None = None
-    """The model's tokenizer.json, where it is on this machine: a server need not be started to count."""
+    """The model's tokenizer.json if local: then no server has to be started to count."""
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """Return what its folder is called."""
+        """Return the name of its folder."""
         return self.model.name
 
     @cached_property
@@ -95,25 +92,25 @@ class Part:
 
     @cached_property
     def estimates(self) -> Mapping[str, Estimate]:
-        """Return what each step takes, by its name."""
+        """Return the estimate of each step, by name."""
         return {step.name: _estimate(self, step) for step in self.steps}
 
     def without(self, faulty: Collection[str]) -> Part:
-        """Return what is left without some of its arms."""
+        """Return the part without some of its arms."""
         return replace(self, arms=tuple(arm for arm in self.arms if arm not in faulty))
 
     @property
     def is_launched(self) -> bool:
-        """Tell whether its servers are started for it, one at a time."""
+        """Return whether we start its servers, one at a time."""
         return self.model.serve is not None or self.model.launch
 
     @property
     def is_emulated(self) -> bool:
-        """Tell whether a profile stands in for its servers."""
+        """Return whether its servers are emulated from a profile."""
         return (self.model.endpoints or "").startswith(EMULATED)
 
     def endpoints(self, *arms: str) -> str:
-        """Return what names the endpoints of some of the arms, or of all."""
+        """Return the endpoints option for these arms, or all."""
         if self.is_emulated:
             return f"{(self.model.endpoints or '').partition('/')[0]}/{'+'.join(arms or self.arms)}"
         return str(self.places.endpoints(self.model.name, arms[0] if arms else None).resolve())
@@ -123,7 +120,7 @@ def _steps(part: Part) -> Iterator[Step]:
     measure = part.matrix.measure
     names = [each.name for each in part.matrix.workloads]
     control = part.arms[0] if measure.has_control else None
-    # Which start a pair was played on is seen, not laid out: more pairs may bring more starts.
+    # The start of each pair is observed, not planned: more pairs may need more starts.
     yield _step(part, "replay", extended(measure.replay, traces=_traces(part, names), aa=control))
     if measure.contexts is not None:
         yield _step(part, "context", measure.contexts)
@@ -141,7 +138,7 @@ def _steps(part: Part) -> Iterator[Step]:
 
 
 def _step(part: Part, kind: Kind, template: S, *, name: str | None = None, arm: str | None = None) -> Step:
-    """Return a step of all arms, or of one, which asks the model's servers."""
+    """Return a step for all arms, or for one."""
     called, server = name or kind, part.matrix.server
     whom = {
         "endpoints": part.endpoints(*(() if arm is None else (arm,))),
@@ -166,7 +163,7 @@ PROBE_MINUTES: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What one step takes. None: nobody can tell beforehand."""
+    """What one step takes; None where it cannot be known beforehand."""
 
     calls: int | None
     starts: int
@@ -188,7 +185,7 @@ def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
             return 0, 0, 0.0
         case Replay() as study:
             played = step.arms if study.aa is None else (*step.arms, control_of(study.aa))
-            # Where arms run is not known here, and costs nothing.
+            # Placement of arms is unknown here and costs nothing.
             made = of_study(extended(study, swap=False), merged([part.traces[each.name] for each in part.matrix.workloads]), played, run="")
             return _played(cost(made), starts_of(made) + arms - 1)
         case Sweep(contexts=contexts, pairs=pairs, output_tokens=output, seed=seed) as study:
@@ -228,6 +225,6 @@ def _usd(part: Part, step: Step, minutes: float) -> float | None:
         return None
     configs = [config for config in part.matrix.configs if config.name in step.arms]
     counts = [gpus(settings_of(config, part.model, server)) for config in configs]
-    # Which of them takes how long is not known here.
+    # How they share the time is unknown here.
     paid = server.gpus or (fmean(counts) if counts else 1)
     return server.price_per_hour * paid * minutes / 60

@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.loopback]
 def test_what_a_verb_says_is_kept_and_what_was_wrong_is_told(tmp_path: Path) -> None:
     told: list[str] = []
     study = Replay(traces=(TraceRef(path="no such trace"),), servers=Live(endpoints="emulated:llama-3.1-8b-h100"))
-    ended = run(study, database=tmp_path / "x", run=None, said=tmp_path / "a/said.txt", until=float("inf"), stops=Stops(), told=told.append)
+    ended = run(
+        study, database=tmp_path / "x", run=None, output=tmp_path / "a/said.txt", until=float("inf"), stops=Stops(), say=told.append
+    )
     assert ended.code == 1
     assert ended.error is not None
     assert ended.error.startswith("error:")
@@ -27,7 +29,7 @@ def test_what_a_verb_says_is_kept_and_what_was_wrong_is_told(tmp_path: Path) -> 
 def test_a_verb_is_asked_to_stop_when_its_time_is_over(tmp_path: Path) -> None:
     began = time.monotonic()
     ended = run(
-        CHAT, database=tmp_path / "x.duckdb", run=None, said=tmp_path / "said.txt", until=began + 6, stops=Stops(), told=lambda _: None
+        CHAT, database=tmp_path / "x.duckdb", run=None, output=tmp_path / "said.txt", until=began + 6, stops=Stops(), say=lambda _: None
     )
     assert (ended.code, ended.is_timed_out) == (130, True)
     assert (ended.error or "").startswith("error: ")
@@ -39,9 +41,9 @@ def test_a_verb_is_asked_to_stop_when_we_are(tmp_path: Path) -> None:
         CHAT,
         database=tmp_path / "x.duckdb",
         run=None,
-        said=tmp_path / "said.txt",
+        output=tmp_path / "said.txt",
         until=float("inf"),
         stops=Stops(count=2),
-        told=lambda _: None,
+        say=lambda _: None,
     )
     assert (ended.code, ended.is_timed_out) == (130, False)

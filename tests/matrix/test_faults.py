@@ -31,7 +31,7 @@ DEAD = VLLM.replace(
             "vllm serve: error: unrecognized arguments: --frob",
         ),
         ("starting\nKilled\n", "Killed"),
-        ("", "it said nothing"),
+        ("", "it logged nothing"),
     ],
 )
 def test_a_server_that_ended_is_quoted_with_the_cause_that_it_told(log: str, said: str) -> None:

@@ -36,7 +36,7 @@ def test_an_arm_that_skips_windows_is_for_models_that_have_some(tmp_path: Path) 
     assert (one.arms, other.arms) == (("bf16", "fp8"), ("bf16", "fp8", "fp8-skip-sw"))
     assert one.left_out == (LeftOut(model="a", config="fp8-skip-sw", why="the model has no sliding-window layers"),)
     assert unknown.arms == ("bf16", "fp8", "fp8-skip-sw")
-    assert "not known here" in unknown.notes[0]
+    assert "sliding windows unknown" in unknown.notes[0]
 
 
 def test_calibrated_scales_need_a_checkpoint_that_has_them(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_questions_are_counted_by_the_tokenizer_and_taken_from_the_file_that_a_m
 def test_a_sweep_that_was_cut_short_asks_for_what_is_left_of_it(tmp_path: Path) -> None:
     (part,) = parts_of("models: {a: org/a}\n" + ALL, tmp_path)
     sweep = part.steps[1]
-    left = sweep.left(1)
+    left = sweep.with_pairs(1)
     assert isinstance(sweep.study, Sweep)
     assert (sweep.study.pairs, left) == (3, replace(sweep.study, pairs=1))
 
@@ -160,7 +160,7 @@ def test_the_first_configuration_that_a_model_names_is_its_reference(tmp_path: P
     assert list(document(part)["arms"]) == ["fp8", "bf16"]  # type: ignore[call-overload]  # a document
     (part,) = parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [bf16, fp8]}}", tmp_path)
     assert part.arms == ("bf16", "fp8")
-    with pytest.raises(UsageError, match="have no 'fp9'"):
+    with pytest.raises(UsageError, match="no arm 'fp9'"):
         parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp9]}}", tmp_path)
     with pytest.raises(UsageError, match="stand in their profile's order"):
         parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp8, bf16]}}", tmp_path)
@@ -175,7 +175,7 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
         "key_env": "KEY",
         "arms": {"arm1": {"url": "http://h/v1"}, "arm2": {"url": "http://i/v1"}},
     }
-    assert [(each.config, each.why) for each in part.left_out] == [("isolation", "it starts servers anew, and these run already")]
+    assert [(each.config, each.why) for each in part.left_out] == [("isolation", "it restarts servers, and these already run")]
     assert [each.model for each in endpoints_of(part)] == ["m", "m"]
 
 

@@ -10,7 +10,7 @@ from agentload.matrix import child
 from agentload.matrix.child import Stops
 from agentload.matrix.described import Places
 from agentload.matrix.parts import lay_out, traces_of
-from agentload.matrix.past import Done, Fault, State, alone_in, origin, other, read_state, write_state
+from agentload.matrix.past import Done, Fault, State, differences, hold, origin, read_state, write_state
 from agentload.study.kinds import Probe
 from agentload.study.parts import Live
 from tests.matrix.files import SERVED, matrix, parts_of
@@ -31,24 +31,24 @@ def test_a_verb_that_outlives_its_matrix_keeps_others_out_of_the_folder(tmp_path
     """What holds the folder goes with the last process that has it: a matrix that is killed leaves its verb playing."""
     monkeypatch.setattr(child, "PROGRAM", ("sh", "-c", "echo up >&2; sleep 0.3"))
     is_up = threading.Event()
-    with alone_in(tmp_path) as lock:
+    with hold(tmp_path) as lock:
         study = Probe(servers=Live(endpoints="e"))
         options = {
             "database": tmp_path / "x.duckdb",
             "run": None,
-            "said": tmp_path / "said.txt",
+            "output": tmp_path / "said.txt",
             "until": float("inf"),
             "stops": Stops(),
-            "told": lambda _: is_up.set(),
+            "say": lambda _: is_up.set(),
             "lock": lock,
         }
         verb = threading.Thread(target=child.run, args=(study,), kwargs=options)
         verb.start()
         assert is_up.wait(10)
-    with pytest.raises(UsageError, match="a verb of one that was killed"), alone_in(tmp_path):
+    with pytest.raises(UsageError, match="a verb that one left running"), hold(tmp_path):
         pass
     verb.join(10)
-    with alone_in(tmp_path):
+    with hold(tmp_path):
         pass
 
 
@@ -81,15 +81,15 @@ def of(text: str, folder: Path) -> dict[str, str]:
 )
 def test_a_run_is_of_its_servers_its_traces_and_its_load(tmp_path: Path, said: str, edited: str, names: tuple[str, ...]) -> None:
     assert said in SERVED
-    assert other(of(SERVED, tmp_path / "a"), of(SERVED.replace(said, edited), tmp_path / "b")) == names
+    assert differences(of(SERVED, tmp_path / "a"), of(SERVED.replace(said, edited), tmp_path / "b")) == names
 
 
 def test_nothing_is_held_against_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
-    assert other({}, of(SERVED, tmp_path)) == ()
+    assert differences({}, of(SERVED, tmp_path)) == ()
 
 
 def test_servers_that_run_already_may_move(tmp_path: Path) -> None:
     text = "models: {a: {endpoints: 'x=http://h/v1,y=http://i/v1', fields: {model: m}}}\n"
     began = of(text, tmp_path / "a")
-    assert other(began, of(text.replace("//h/", "//j/"), tmp_path / "b")) == ()
-    assert other(began, of(text.replace("model: m", "model: n"), tmp_path / "c")) == ("server of x", "server of y")
+    assert differences(began, of(text.replace("//h/", "//j/"), tmp_path / "b")) == ()
+    assert differences(began, of(text.replace("model: m", "model: n"), tmp_path / "c")) == ("server of x", "server of y")

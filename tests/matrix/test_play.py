@@ -10,7 +10,7 @@ import yaml
 
 from agentload.errors import InterruptError, UsageError
 from agentload.matrix.child import Ended
-from agentload.matrix.past import alone_in
+from agentload.matrix.past import hold
 from agentload.matrix.play import GO_ON, NO_RUN, Pace
 from tests.matrix.files import parts_of
 from tests.matrix.verbs import DONE, Verbs, endpoints, failing, measured, paged, played
@@ -117,7 +117,7 @@ def test_a_signal_is_heeded_and_the_rest_is_left_for_the_next_time(tmp_path: Pat
 
 
 def test_two_at_once_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
-    with alone_in(tmp_path / "out"), pytest.raises(UsageError, match="another `agentload matrix`"):
+    with hold(tmp_path / "out"), pytest.raises(UsageError, match="another `agentload matrix`"):
         played(FULL, tmp_path, Verbs())
 
 

@@ -49,7 +49,7 @@ def test_a_run_goes_on_only_with_what_it_began_with(tmp_path: Path) -> None:
     assert verbs.names == ["report"]
     changes = [each for each in paged(text, now, tmp_path).missing if each.what == "changes"]
     assert [(each.why, each.is_failure) for each in changes] == [
-        (f"{CHANGED} (workload rag, server of fp8): another --out measures it", True)
+        (f"{CHANGED} (workload rag, server of fp8): use another --out to measure it", True)
     ]
     assert again(SERVED, tmp_path) == ["report"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentload.endpoints.keys import holds_key
 from agentload.errors import UsageError
 from agentload.kvmath.vllm import TRIED
-from agentload.matrix.arms import OURS, arm_fields, checked, expected, gpus, grid, known, words
+from agentload.matrix.arms import OURS, arm_fields, check, expectations, gpus, grid, known_settings, words
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_setting_is_the_words_of_its_flag(settings: dict[str, object], said: t
 
 
 def test_names_may_be_written_as_in_a_shell_or_in_python() -> None:
-    assert checked({"--max-num-seqs": 8, "block_size": 16}, "x") == {"max-num-seqs": 8, "block-size": 16}
+    assert check({"--max-num-seqs": 8, "block_size": 16}, "x") == {"max-num-seqs": 8, "block-size": 16}
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_names_may_be_written_as_in_a_shell_or_in_python() -> None:
     [
         ({"max-num-seq": 8}, "x: vLLM has no setting 'max-num-seq'", "did you mean max-num-seqs"),
         ({"quux": 8}, "x: vLLM has no setting 'quux'", "args:"),
-        ({"port": 8}, "x: 'port' is set by the matrix itself", "server"),
+        ({"port": 8}, "x: 'port' is set by the matrix", "server"),
         ({"max-num-seqs": None}, "x: 'max-num-seqs' has no value", "true"),
     ],
 )
 def test_a_setting_that_vllm_does_not_take_is_refused_with_the_nearest(settings: dict[str, object], error: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        checked(settings, "x")
+        check(settings, "x")
     assert caught.value.message == error
     assert hint in (caught.value.hint or "")
 
@@ -52,7 +52,7 @@ def test_a_setting_that_vllm_does_not_take_is_refused_with_the_nearest(settings:
 def test_the_list_of_settings_is_that_of_the_release_that_was_tried() -> None:
     listed = resources.files("agentload.matrix") / "vllm_settings.txt"
     assert listed.read_text(encoding="utf-8").splitlines()[0].split(":")[0] == f"# vllm {TRIED}"
-    assert not [name for name in known() if " " in name or "#" in name]
+    assert not [name for name in known_settings() if " " in name or "#" in name]
 
 
 def test_a_server_must_say_what_it_was_set_to() -> None:
@@ -63,13 +63,13 @@ def test_a_server_must_say_what_it_was_set_to() -> None:
         "max-num-seqs": 8,
         "tensor-parallel-size": 2,
     }
-    assert expected(settings) == {"kv_cache_dtype": "fp8", "max_model_len": 4096, "prefix_caching": False}
+    assert expectations(settings) == {"kv_cache_dtype": "fp8", "max_model_len": 4096, "prefix_caching": False}
     assert arm_fields(settings) == {"tensor_parallel": 2}
 
 
 @pytest.mark.parametrize("length", ["64k", "auto", -1, True])
 def test_a_length_that_a_server_says_in_other_words_is_not_held_against_it(length: object) -> None:
-    assert expected({"max-model-len": length, "kv-cache-dtype": "fp8"}) == {"kv_cache_dtype": "fp8"}
+    assert expectations({"max-model-len": length, "kv-cache-dtype": "fp8"}) == {"kv_cache_dtype": "fp8"}
 
 
 def test_a_server_is_split_over_the_gpus_of_all_its_parallel_sizes() -> None:
@@ -97,7 +97,7 @@ def test_a_grid_is_of_lists() -> None:
 VALUES = st.lists(st.one_of(st.integers(1, 9999), st.booleans()), min_size=1, max_size=4, unique_by=lambda value: (type(value), value))
 
 
-NAMES = st.sampled_from(sorted(name for name in known() - OURS if not holds_key((f"--{name}", "1"))))
+NAMES = st.sampled_from(sorted(name for name in known_settings() - OURS if not holds_key((f"--{name}", "1"))))
 
 
 @given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=3))

@@ -9,7 +9,7 @@ import pytest
 
 from agentload.endpoints.commands import COMMON, Pins
 from agentload.kvmath.vllm import TRIED
-from agentload.matrix.arms import known
+from agentload.matrix.arms import known_settings
 from agentload.model.kv import RECIPES
 from tests.vllm.serving import executable, missing
 
@@ -39,4 +39,4 @@ def test_every_flag_and_setting_of_ours_is_one_that_vllm_takes(package: Path) ->
     pins = Pins(max_model_len=1, batched_tokens=1, kv_memory="1G", revision="main").words(is_calibrated=False)
     flags = {word[2:] for word in (*COMMON, *pins, *(flag for recipe in RECIPES for flag in recipe.flags)) if word.startswith("--")}
     assert flags > {"kv-cache-dtype", "revision"}
-    assert (known() | flags | {"served-model-name", "port"}) - taken == set()
+    assert (known_settings() | flags | {"served-model-name", "port"}) - taken == set()
