@@ -1,6 +1,6 @@
-"""Rows to records and back. The header of a file names the fields of every kind once, so a record is a bare array.
+"""Encode rows as records and decode them. A file's header names the fields of every kind once, so a record is a bare array.
 
-A field that the file lacks takes its default, one that the program no longer knows is dropped: journals outlive versions.
+Journals outlive versions: a field that the file lacks takes its default, one that the program no longer knows is dropped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from agentload.model.rows import (
 from agentload.model.stamps import Stamps
 from agentload.store.frames import MAGIC, Frame, frame
 
-# Numbers are part of the format: a row type keeps its own for ever.
+# Part of the format: the number of a row type never changes.
 KINDS: Final[dict[int, type[Row]]] = {
     1: RunRow,
     2: LegRow,
@@ -63,12 +63,12 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 Layout = Mapping[int, Sequence[str]]
-"""The field names of every kind in one file, in the order of its records."""
+"""The field names of every kind in one file, in record order."""
 
 
 def header() -> bytes:
-    """Return the bytes that every journal of this version starts with."""
-    # Stamps are arrays of native integers: the byte order belongs to the file.
+    """Return the header record of a journal of this version."""
+    # Stamps are arrays of native integers, so the byte order is part of the file.
     layout = {"byteorder": sys.byteorder, "fields": NAMES}
     return MAGIC + frame(HEADER, _encode(layout))
 
@@ -80,18 +80,18 @@ def record(row: Row) -> bytes:
 
 
 def layout(head: Frame, *, where: str) -> Layout:
-    """Read a file's header record; raise `StoreError` if its rows cannot be understood here."""
+    """Parse a header record; raise `StoreError` if this program cannot read its rows."""
     if head.kind != HEADER:
         raise StoreError(f"{where}: the journal does not say what its records hold", hint=_WHOLE)
     found = _decode(head.payload)
     if found["byteorder"] != sys.byteorder:
-        raise StoreError(f"{where}: written on a {found['byteorder']}-endian machine", hint="load it where it was written")
+        raise StoreError(f"{where}: written on a {found['byteorder']}-endian machine", hint="load it on the machine that wrote it")
     for kind, row in KINDS.items():
         names = found["fields"].get(kind, ())
         missing = set(NAMES[kind]) - set(names) - set(DEFAULTS[kind])
         if names and missing:
             raise StoreError(
-                f"{where}: its {row.__name__} records lack {', '.join(sorted(missing))}: it is of another version",
+                f"{where}: its {row.__name__} records lack {', '.join(sorted(missing))}: written by another version",
                 hint="load it with the version of agentload that wrote it",
             )
     fields_of: Layout = found["fields"]

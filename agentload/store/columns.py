@@ -1,4 +1,4 @@
-"""Rows of a journal as Arrow columns, so that a database takes them in batches."""
+"""Turn journal rows into Arrow columns, which a database loads in batches."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CHUNKS: Final = pa.schema(
     ]
 )
 DERIVED: Final = frozenset({"chunk_count", "first_chunk_tokens", "streamed_tokens", "gap_p99_us"})
-"""Columns of a call that its chunks determine; no journal holds them."""
+"""Columns of a call derived from its chunks; journals do not hold them."""
 FILLED: Final = {kind: {*names} | ({"call_id"} if kind == codec.CALL else set()) for kind, names in codec.NAMES.items()}
-"""Columns of a kind's table that its rows fill."""
-GROUP: Final = 2048  # DuckDB packs so many integers together, with as many bits each as the widest needs
-LATE_BITS: Final = 48  # what one late gap costs beside its place among the others
+"""The table columns that a kind of row fills."""
+GROUP: Final = 2048  # DuckDB packs this many integers together, each as wide as the widest
+LATE_BITS: Final = 48  # cost of storing one late gap separately
 WIDTHS: Final = range(9, 21)  # 0.5 ms to 1 s
 
 Gaps: TypeAlias = npt.NDArray[np.int32]
@@ -34,12 +34,12 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def by_name(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """Turn rows, whose values come in the order of *names*, into named columns."""
+    """Turn rows with values in the order of *names* into named columns."""
     return dict(zip(names, zip(*rows, strict=True), strict=True))
 
 
 def table(kind: int, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Turn the columns of one kind of row into a table of *schema*; a column that the file lacks takes the field's default."""
+    """Build a table of *schema* from the columns of one kind; a missing column takes the field's default."""
     length = len(next(iter(columns.values())))
     defaults = codec.DEFAULTS[kind]
     known = dict(columns) | {field.name: [defaults.get(field.name)] * length for field in schema if field.name not in columns}
@@ -47,7 +47,7 @@ def table(kind: int, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) ->
 
 
 def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) -> pa.Table:
-    """Turn the packed stamps of calls into rows of `chunks_row`; a call without stamps has none."""
+    """Unpack the stamps of calls into rows of `chunks_row`."""
     kept = [(call_id, each) for call_id, each in zip(call_ids, stamps, strict=True) if each and each["gap_us"]]
     lengths = np.fromiter((len(each["gap_us"]) // 4 for _, each in kept), dtype=np.int64, count=len(kept))
     offsets = np.concatenate(([0], np.cumsum(lengths)))
@@ -73,7 +73,7 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
 
 
 def is_late(gaps: Gaps, is_first: Mask) -> Mask:
-    """Say which gaps are better kept apart: those that would widen their group by more bits than they cost on their own."""
+    """Return which gaps to store separately: those that would widen their packed group by more bits than they cost alone."""
     if not len(gaps):
         return is_first
     starts = np.arange(0, len(gaps), GROUP)
@@ -91,18 +91,18 @@ def is_late(gaps: Gaps, is_first: Mask) -> Mask:
 
 
 def _token_lists(tokens: npt.NDArray[np.uint16], lengths: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> pa.Array:
-    """Keep a call's token counts unless every chunk carried one token, as nearly all do."""
+    """Return a call's token counts, or NULL if every chunk held one token, as nearly all do."""
     kept = np.where(_counts(tokens != 1, offsets), lengths, 0)
     return _lists(tokens[np.repeat(kept > 0, lengths)], kept)
 
 
 def _counts(mask: Mask, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Count what is set in each call."""
+    """Count the set values in each call."""
     at = np.flatnonzero(mask)
     return np.bincount(np.searchsorted(offsets, at, side="right") - 1, minlength=len(offsets) - 1)
 
 
 def _lists(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> pa.Array:
-    """Cut values into a list a call; NULL where its length is 0."""
+    """Split values into one list for each call; NULL for an empty one."""
     ends = np.concatenate(([0], np.cumsum(lengths)))
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values), mask=pa.array(lengths == 0))

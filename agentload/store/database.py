@@ -1,12 +1,12 @@
-"""Open the DuckDB file for as short as can be.
+"""Open the DuckDB file as briefly as possible.
 
-A process that writes shuts every other process out of the file, and one open reader shuts out the writer. So nobody keeps it open: a
-writer comes for one transaction, a reader for its queries, and both wait their turn. All of it blocks: call it from a thread where an
-event loop is running.
+A writing process locks every other process out of the file, and one open reader locks out the writer. So the file is never kept open: a
+writer opens it for one transaction, a reader for its queries, and both wait for their turn. These calls block; run them in a thread when
+there is an event loop.
 
-Databases outlive the schema. `schema.sql` and `views.sql` describe the newest one, and what a file lacks of it is found by comparison: a
-writer adds it in one transaction, a reader of a file that no newer program has written since sees temporary views in its place. What is
-missing is NULL, or the column's default. The version counts only what an older program could not understand.
+Databases outlive the schema. `schema.sql` and `views.sql` describe the newest one, and a file is compared with it: a writer adds what is
+missing in one transaction, a reader sees temporary views instead. Missing values are NULL or the column's default. The version number
+changes only when an older program could not understand the file.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ import duckdb
 from agentload.errors import StoreError
 
 VERSION: Final = 3
-"""Raised when a column changes its meaning, so that older programs refuse the file; a new column needs no new version."""
+"""Incremented when a column changes its meaning, so that older programs refuse the file; a new column needs no new version."""
 OLDEST: Final = 2
 
 WRITER_PATIENCE_S: Final = 600.0
-READER_PATIENCE_S: Final = 60.0  # a writer is done within seconds, except when it loads a long run for the first time
+READER_PATIENCE_S: Final = 60.0  # writers take seconds, except for the first load of a long run
 
-# Beside a measurement the store must stay small: the largest reports were made within these.
+# The store may run during a measurement, so it stays small: the largest reports fit into these.
 THREADS: Final = min(4, os.cpu_count() or 1)
 MEMORY: Final = "1GB"
 
 
-_UPGRADE: Final = "a newer agentload wrote it: install that one"
+_UPGRADE: Final = "it was written by a newer agentload: install that version"
 
 
 class BusyError(StoreError):
-    """Report a database that somebody else keeps open."""
+    """Report a database that is open elsewhere."""
 
 
 class AbsentError(StoreError):
@@ -53,7 +53,7 @@ class AbsentError(StoreError):
 
 @contextmanager
 def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database for queries, waiting for a writer to finish, and close it again; raise `StoreError` if it cannot be read."""
+    """Open a database for queries after any writer has finished, and close it; raise `StoreError` if it cannot be read."""
     if not path.is_file():
         kind = StoreError if path.exists() else AbsentError
         raise kind(f"{path}: no such database", hint="name another, or make one: agentload replay … --db FILE")
@@ -70,7 +70,7 @@ def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[du
 
 @contextmanager
 def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database for changes, waiting for everybody else to close it; create it with its tables if there is none."""
+    """Open a database for changes after all others have closed it; create it if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         _appear(path)
@@ -87,39 +87,39 @@ def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[du
 
 @contextmanager
 def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Commit what is done inside, or nothing of it."""
+    """Commit everything done inside, or nothing."""
     connection.begin()
     try:
         yield
         connection.commit()
     except BaseException:
-        # On a full disk the connection is dead by now; what went wrong first is what counts.
+        # On a full disk the connection is already dead; the first error is the one to report.
         with suppress(duckdb.Error):
             connection.rollback()
         raise
 
 
 def refusal(path: Path, error: duckdb.Error) -> StoreError:
-    """Say what DuckDB could not do with a file, and what to do about it."""
+    """Translate an error of DuckDB into what failed and what to do."""
     reason = str(error).partition("\n")[0]
     again = f"the journals hold every row: agentload runs load RUN --db {path}"
     if "No space left" in reason or "quota" in reason.lower():
         return StoreError(f"{path}: {reason}", hint=f"free some disk space; nothing is lost, {again}")
-    return StoreError(f"{path}: {reason}", hint=f"is it a DuckDB file, of a DuckDB no newer than the installed one? {again}")
+    return StoreError(f"{path}: {reason}", hint=f"check that it is a DuckDB file and not of a newer DuckDB than the installed one; {again}")
 
 
 def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBPyConnection:
     started_s, wait_s = time.monotonic(), 0.02
     while True:
         try:
-            # Without the prefix a file of data, by the end of its name, becomes a view in a database that is in memory alone.
+            # Without the prefix, DuckDB opens data files (by extension) as a view in an in-memory database.
             return duckdb.connect(f"duckdb:{path}", read_only=read_only, config={"threads": THREADS, "memory_limit": MEMORY})
         except (duckdb.IOException, duckdb.ConnectionException) as error:
             if not _is_busy(error):
                 raise refusal(path, error) from error
             if time.monotonic() - started_s > patience_s:
                 raise _gave_up(path, error, patience_s, read_only=read_only) from error
-        # Jitter keeps writers that began together from meeting again and again.
+        # Jitter keeps writers that started together from colliding again and again.
         time.sleep(wait_s * random.uniform(0.5, 1.0))
         wait_s = min(2 * wait_s, 1.0)
 
@@ -149,9 +149,9 @@ def _gave_up(path: Path, error: duckdb.Error, patience_s: float, *, read_only: b
     holder = re.search(r"PID (\d+)", str(error))
     who = f"process {holder[1]}" if holder else "another connection of this process"
     if read_only:
-        return BusyError(f"{path}: {who} has been writing it for {patience_s:.0f} s", hint="wait until it is done, then try again")
+        return BusyError(f"{path}: {who} has been writing it for {patience_s:.0f} s", hint="wait until it has finished, then try again")
     return BusyError(
-        f"{path}: {who} keeps it open",
+        f"{path}: {who} has it open",
         hint=f"close it there; the journals hold every row: agentload runs load RUN --db {path}",
     )
 
@@ -174,7 +174,7 @@ def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
     try:
         ((found,),) = connection.execute("SELECT max(version) FROM schema_version").fetchall()
     except duckdb.CatalogException as error:
-        raise StoreError(f"{path}: a DuckDB file, but not one of agentload", hint="name another") from error
+        raise StoreError(f"{path}: a DuckDB file, but not written by agentload", hint="use another path") from error
     if found is None or found < OLDEST:
         again = f"agentload runs load {path.with_suffix('.journal')} --db NEW"
         raise StoreError(
@@ -196,7 +196,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Schema:
-    """Tables and views by name, as DuckDB writes them down."""
+    """Tables and views by name, as DuckDB prints them."""
 
     tables: Mapping[str, str]
     views: Mapping[str, str]
@@ -204,7 +204,7 @@ class _Schema:
 
 @cache
 def _newest() -> tuple[_Schema, Mapping[str, tuple[_Column, ...]]]:
-    """Return the schema of this version, and the columns of its tables."""
+    """Return this version's schema and the columns of its tables."""
     with duckdb.connect(config={"threads": 1}) as connection:
         _create(connection)
         schema = _schema(connection)
@@ -228,7 +228,7 @@ def _columns(connection: duckdb.DuckDBPyConnection, table: str) -> tuple[_Column
 
 
 def _differences(connection: duckdb.DuckDBPyConnection, found: _Schema) -> Iterator[tuple[str, tuple[_Column, ...], tuple[_Column, ...]]]:
-    """Yield each table that is not as this version makes it, with the columns that it lacks and those that only it has."""
+    """Yield each table that differs from this version's, with its missing and its extra columns."""
     schema, columns = _newest()
     for table, newest in columns.items():
         if found.tables.get(table) == schema.tables[table]:
@@ -239,7 +239,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, found: _Schema) -> Itera
 
 
 def _supply(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let a reader see the newest tables and views, whatever the file has of them."""
+    """Give a reader the newest tables and views as temporary views, whatever the file has."""
     found = _schema(connection)
     ((file,),) = connection.execute("SELECT current_database()").fetchall()
     for table, missing, _ in _differences(connection, found):
@@ -253,12 +253,12 @@ def _supply(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, path: Path, version: int) -> None:
-    """Add to a file what it lacks of the newest tables and views, all of it or nothing; raise `StoreError` if it cannot be written."""
+    """Add the missing tables, columns and views to a file, all or none; raise `StoreError` if it cannot be written."""
     found = _schema(connection)
     differing = list(_differences(connection, found))
     for table, _, unknown in differing:
         if required := [column.name for column in unknown if column.is_required and column.default is None]:
-            raise StoreError(f"{path}: {table} needs {', '.join(required)}, which this agentload cannot fill in", hint=_UPGRADE)
+            raise StoreError(f"{path}: {table} needs {', '.join(required)}, which this agentload does not know", hint=_UPGRADE)
     if version == VERSION and not any(missing for _, missing, _ in differing) and _has_views(found):
         return
     with transaction(connection):

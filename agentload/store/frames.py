@@ -1,11 +1,10 @@
-"""The bytes of a journal: framed records with checksums, found again after damage.
+"""The bytes of a journal: framed records with checksums, so that reading can resume after damage.
 
 A file is a magic line, then frames of `length u32 | crc32 u32 | kind u8 | payload`, all little-endian; the checksum covers kind and
-payload. A frame of zeros is never valid, so space that was reserved behind the last frame reads as the end.
+payload. A frame of zeros is never valid, so reserved space after the last frame reads as the end.
 
-A file that is being written is read page by page by the kernel: a record may show its end, and the records behind it, while its first
-page is still empty. But it was written in order, so a second look at what seemed damaged shows all of it; only bytes that stay wrong
-are damage.
+While a file is being written, a reader may see the end of a record, and records after it, before the record's first page. Writes are in
+order, so what seemed damaged is read a second time; only bytes that stay wrong are damage.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from zlib import crc32
 
 MAGIC: Final = b"agentload-journal/1\n"
 HEAD: Final = struct.Struct("<IIB")
-MAX_PAYLOAD: Final = 16 * 1024 * 1024  # bounds the search for the next whole frame after damage
-BLOCK: Final = HEAD.size + MAX_PAYLOAD  # what is left of one block and one more hold any frame
-NEWS: Final = 256 * 1024  # what one who follows reads at once: some seconds of a busy run
+MAX_PAYLOAD: Final = 16 * 1024 * 1024  # bounds the search for the next valid frame after damage
+BLOCK: Final = HEAD.size + MAX_PAYLOAD  # the rest of one block plus one more hold any frame
+NEWS: Final = 256 * 1024  # a following reader's chunk: some seconds of a busy run
 
 KIND_CRC: Final = tuple(crc32(bytes((kind,))) for kind in range(256))
 
 
 class Frame(NamedTuple):
-    """One whole record and where it begins (a tuple: a load makes millions)."""
+    """One record and its offset (a tuple: a load makes millions)."""
 
     offset: int
     end: int
@@ -36,7 +35,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Say which bytes hold no whole record: damaged ones with whole records after them, or a torn tail."""
+    """Bytes without a valid record: damage with valid records after it, or a torn tail."""
 
     kind: Literal["damaged", "torn"]
     offset: int
@@ -51,9 +50,9 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 
 def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator[Frame | Fault]:
-    """Yield every whole record from *offset* on, and what lies between or behind them; *source* must keep no buffer of its own.
+    """Yield every record from *offset* on, and the faults between and after them; *source* must be unbuffered.
 
-    *followed* stops where reserved space begins, and reads none of it: for one who comes again every few seconds.
+    *followed* stops at reserved space without reading it, for readers that come back every few seconds.
     """
     source.seek(offset)
     block = NEWS if followed else BLOCK
@@ -64,7 +63,7 @@ def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator
             at = each.end - offset
         if followed and data[at : at + HEAD.size] == bytes(HEAD.size):
             return
-        # A frame may be cut by our own block; what no further block mends is damage, which is searched to the end of the file.
+        # A frame may be cut by the block boundary; what another block does not complete is damage, searched to the end.
         if more := source.read(max(block, len(data) - at) if len(data) - at < BLOCK else -1):
             data, offset, at = data[at:] + more, offset + at, 0
             continue
@@ -86,7 +85,7 @@ def frames(source: BinaryIO, *, offset: int, followed: bool = False) -> Iterator
 
 
 def _run(data: bytes, at: int, offset: int) -> Iterator[Frame]:
-    """Yield the whole records that follow each other from *at* on; the loop that a load spends its time in."""
+    """Yield consecutive valid records from *at* on; a load spends its time in this loop."""
     view, size, unpack = memoryview(data), len(data), HEAD.unpack_from
     while at + HEAD.size <= size:
         length, checksum, kind = unpack(data, at)

@@ -1,13 +1,13 @@
 """The journal: rows appended as they are measured, so that a crash costs at most the last second.
 
-How long a row is at risk, by what dies:
+A row is safe from
 
-- our process (`kill -9`): until `flush`, which hands the rows to the kernel; the caller flushes each second through `flush_if_due`;
-- the machine: until `sync`, which waits for the disk. That can take tens of milliseconds, so it has no place inside a block: call it
-  between blocks. `close` syncs.
+- the death of our process (`kill -9`) after `flush`, which hands it to the kernel; callers use `flush_if_due` once a second;
+- the death of the machine after `sync`, which waits for the disk. That can take tens of milliseconds, so call it between blocks, never
+  inside one. `close` syncs.
 
-Disk space is reserved ahead in large steps. A full disk is therefore noticed while the rows of many seconds still fit: `flush` writes
-them, then raises.
+Disk space is reserved ahead in large steps, so a full disk is noticed while many seconds of rows still fit: `flush` writes them, then
+raises.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Writer:
     """Append rows to one journal file, as its only writer on this machine."""
 
     def __init__(self, path: Path) -> None:
-        """Create the file, or go on behind its last whole record; raise `StoreError` if another process writes it."""
+        """Create the file, or continue after its last valid record; raise `StoreError` if another process writes it."""
         self.path = path
         self._buffer = bytearray()
         self._rows = 0
@@ -43,7 +43,7 @@ class Writer:
         self._fd = _locked(path)
         try:
             self._end = self._reserved = _end_of_whole(path)
-            # Behind a torn tail, whole rows would look like damage.
+            # Rows written after a torn tail would look like damage.
             os.ftruncate(self._fd, self._end)
             if self._end == 0:
                 self._buffer += codec.header()
@@ -53,33 +53,33 @@ class Writer:
             raise
 
     def append(self, row: Row) -> None:
-        """Take one row; it is safe from `kill -9` after the next flush."""
+        """Add one row; it is safe from `kill -9` after the next flush."""
         self._buffer += codec.record(row)
         self._rows += 1
 
     def flush_if_due(self, now_ns: int) -> None:
-        """Flush when a second has passed since this last did; the caller owns the clock."""
+        """Flush if a second has passed since the last flush; the caller owns the clock."""
         if self._flushed_ns is None or now_ns - self._flushed_ns >= SECOND:
             self._flushed_ns = now_ns
             self.flush()
 
     def flush(self) -> None:
-        """Hand all rows to the kernel; raise `StoreError` on a full disk, without losing any."""
+        """Hand all rows to the kernel; raise `StoreError` on a full disk, losing none."""
         refusal = self._reserve()
         self._write()
         if refusal is not None:
             raise StoreError(
-                f"{self.path}: {refusal.strerror}: the {self._rows:,} rows so far are kept",
+                f"{self.path}: {refusal.strerror}: the {self._rows:,} rows written so far are kept",
                 hint="free some disk space, then resume the run",
             ) from refusal
 
     def sync(self) -> None:
-        """Flush and wait until the disk has it: between blocks, never inside one."""
+        """Flush and wait for the disk; call it between blocks only."""
         self.flush()
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Flush, give back the reserved space, sync, and let go of the file."""
+        """Flush, release reserved space, sync and close the file."""
         if self._fd < 0:
             return
         try:
@@ -104,8 +104,8 @@ class Writer:
                 del self._buffer[:written]
         except OSError as error:
             raise StoreError(
-                f"{self.path}: {error.strerror}: {len(self._buffer):,} bytes of rows wait in memory",
-                hint="free some disk space before the process ends: the next flush writes them",
+                f"{self.path}: {error.strerror}: {len(self._buffer):,} bytes of rows are still in memory",
+                hint="free some disk space before this process ends; the next flush writes them",
             ) from error
 
     def _reserve(self) -> OSError | None:
@@ -115,24 +115,24 @@ class Writer:
         try:
             os.posix_fallocate(self._fd, self._end, len(self._buffer) + RESERVE)
         except OSError as error:
-            return error if error.errno in FULL else None  # some file systems cannot reserve; writing will tell
+            return error if error.errno in FULL else None  # some file systems cannot reserve; writing will fail instead
         self._reserved = wanted + RESERVE
         return None
 
 
 class Reader(Iterator[Row]):
-    """Give out the rows of one journal file, also while it is written."""
+    """Read the rows of one journal, also while it is being written."""
 
     def __init__(self, path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None, followed: bool = False) -> None:
-        """Start at *offset*, which an earlier reader had reached; report damage to *damaged*, without it raise `StoreError`.
+        """Start at *offset*, where an earlier reader stopped; report damage to *damaged*, or raise `StoreError` without it.
 
-        *followed* reads a file that is being written as far as it is, and nothing of the space that is reserved behind.
+        *followed* reads a file that is being written up to its last record, and no reserved space.
         """
         self.path = path
         self.offset = offset
-        """Behind the last record that was given out."""
+        """End of the last record read."""
         self.torn: Fault | None = None
-        """Bytes at the end that are no whole record: what a crash cut, or a record that is just being written."""
+        """Bytes of an incomplete record at the end: cut by a crash, or still being written."""
         self.layout: codec.Layout = {}
         self._damaged = damaged
         self._followed = followed
@@ -142,7 +142,7 @@ class Reader(Iterator[Row]):
         return next(self._rows)
 
     def frames(self) -> Iterator[Frame]:
-        """Yield undecoded records instead of rows; `layout` names their fields."""
+        """Yield undecoded records; `layout` names their fields."""
         with self.path.open("rb", buffering=0) as source:
             start = _start(source.read(len(MAGIC)), self.path)
             if start == 0:
@@ -168,7 +168,7 @@ class Reader(Iterator[Row]):
                 else:
                     raise StoreError(
                         f"{self.path}: damaged at byte {each.offset:,} ({each.length:,} bytes)",
-                        hint="agentload runs load RUN keeps every whole record around the damage",
+                        hint="agentload runs load RUN keeps every valid record around the damage",
                     )
 
     def _read(self) -> Iterator[Row]:
@@ -179,15 +179,14 @@ class Reader(Iterator[Row]):
 
 
 def read(path: Path, *, offset: int = 0, damaged: Callable[[Fault], None] | None = None, followed: bool = False) -> Reader:
-    """Iterate over the rows of a journal; afterwards `torn` tells what its end lacks, and `offset` where to go on."""
+    """Iterate over a journal's rows; afterwards `torn` counts the incomplete bytes at its end, and `offset` is where to continue."""
     return Reader(path, offset=offset, damaged=damaged, followed=followed)
 
 
 def is_held(path: Path) -> bool:
-    """Say whether a process writes this journal just now.
+    """Return whether a process is writing this journal.
 
-    It has to be looked at through the writer's own lock, for an instant; a file without a header is left alone: its writer may be
-    about to lock it.
+    This takes the writer's lock for an instant. A file without a header is left alone: its writer may be about to lock it.
     """
     try:
         with path.open("rb") as source:
@@ -208,23 +207,23 @@ def _locked(path: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(fd)
-        raise StoreError(f"{path}: another process is writing this journal", hint="wait for it, or stop it") from error
+        raise StoreError(f"{path}: another process is writing this journal", hint="wait for it to finish, or stop it") from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # a new file is only safe from a machine's death when its folder knows it
+        os.fsync(folder)  # a new file survives a machine crash only once its folder is synced
     finally:
         os.close(folder)
     return fd
 
 
 def _end_of_whole(path: Path) -> int:
-    """Return where the next record goes; raise `StoreError` if this version writes other records than the file holds."""
+    """Return where the next record goes; raise `StoreError` if the file holds another version's records."""
     with path.open("rb") as source:
         head = source.read(len(codec.header()))
     if len(head.rstrip(b"\0")) < len(codec.header()) and codec.header().startswith(head.rstrip(b"\0")):
         return 0  # new, or cut before its first row
     if head != codec.header():
-        raise StoreError(f"{path}: not a journal of this version", hint="write to a new file")
+        raise StoreError(f"{path}: a journal of another version", hint="write to a new file")
     reader = Reader(path)
     for _ in reader.frames():
         pass
@@ -236,4 +235,4 @@ def _start(head: bytes, path: Path) -> int:
         return len(MAGIC)
     if MAGIC.startswith(head.rstrip(b"\0")):
         return 0
-    raise StoreError(f"{path}: not a journal of agentload, or of another version", hint="the first line must read agentload-journal/1")
+    raise StoreError(f"{path}: not a journal of this version of agentload", hint="the first line must read agentload-journal/1")

@@ -1,7 +1,7 @@
-"""Load journals into a database: each row once, whatever is loaded twice and wherever a load was killed.
+"""Load journals into a database: each row once, even if a journal is loaded twice or a load was killed.
 
-Rows go in by batches, one transaction each, which also notes how far the journal has come; so a load goes on where the last one
-stopped. A journal that moved, or was rewritten, is read from its start: rows that are there are found again by their key.
+Each batch is one transaction, which also records how far the journal was read, so a load continues where the last one stopped. A
+journal that was moved or rewritten is read from its start; rows that are already there are recognised by their key.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from agentload.store.database import WRITER_PATIENCE_S, refusal, transaction, wr
 from agentload.store.frames import Fault
 from agentload.store.journal import Reader, read
 
-# One to two seconds a transaction, and near the 122,880 rows of a DuckDB row group, which is then written once: a quarter less time than
-# batches of 64 MB take.
+# One to two seconds a transaction, close to the 122,880 rows of a DuckDB row group, which is then written once: a quarter less time
+# than with batches of 64 MB.
 BATCH_BYTES: Final = 80 * 1024 * 1024
 MARK_BYTES: Final = 4096
-# DuckDB keeps other processes out of the file, but not other threads of this one.
+# DuckDB locks out other processes, but not other threads.
 _ONE_AT_A_TIME: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Say where rows of one kind go, what tells them apart, and which of two with the same key stays."""
+    """The table of one kind of row, its key, and which of two rows with equal keys stays."""
 
     table: str
     key: tuple[str, ...]
@@ -45,7 +45,7 @@ TARGETS: Final[dict[int, Target]] = {
     2: Target(table="legs", key=("run_id", "leg")),
     3: Target(table="arms", key=("run_id", "arm")),
     4: Target(table="fingerprints", key=("run_id", "leg", "arm", "round", "moment", "at_ns")),
-    # An arm plays one block a round; a pair that is void and played again gets another round.
+    # An arm plays one block a round; a repeated pair gets another round.
     5: Target(table="blocks", key=("run_id", "leg", "arm", "round")),
     codec.CALL: Target(table="calls_row", key=("request_id",), keeps="first"),
     7: Target(table="samples", key=("run_id", "leg", "arm", "at_ns", "name", "labels"), keeps="first"),
@@ -76,7 +76,7 @@ FROM batch LEFT JOIN (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Say what a load added, and which bytes of which journals held no whole record."""
+    """What a load added, and the faults it found in the journals."""
 
     calls: int
     stamps: int
@@ -91,7 +91,7 @@ class _Count:
 
 
 def load(journals: Iterable[Path], database: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Loaded:
-    """Bring a database up to date with these journals; raise `StoreError` if it stays busy or the disk is full: the journals stay."""
+    """Bring a database up to date with these journals; raise `StoreError` if it stays busy or the disk is full (journals are kept)."""
     count = _Count()
     try:
         with _ONE_AT_A_TIME, _without_cycle_search(), writing(database, patience_s=patience_s) as connection:
@@ -104,7 +104,7 @@ def load(journals: Iterable[Path], database: Path, *, patience_s: float = WRITER
 
 @contextmanager
 def _without_cycle_search() -> Iterator[None]:
-    """Spare the garbage collector the millions of rows that pass through here, none of which refers to another: a third of the time."""
+    """Pause the cycle collector: millions of rows without references pass through here, and this saves a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -178,7 +178,7 @@ def _store(connection: duckdb.DuckDBPyConnection, kind: int, rows: list[list[Any
 
 
 def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], names: Sequence[str]) -> tuple[int, int]:
-    """Store the calls that are not there yet, with their chunks; return how many calls and stamps that were."""
+    """Store new calls with their chunks; return how many calls and stamps were added."""
     place = names.index("request_id")
     known = _known([row[place] for row in rows], connection)
     fresh = {row[place]: row for row in reversed(rows) if row[place] not in known}
@@ -204,7 +204,7 @@ def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set
 
 
 def _schema(connection: duckdb.DuckDBPyConnection, kind: int) -> pa.Schema:
-    """Return the columns that rows of a kind fill; the table may have others, by a newer version."""
+    """Return the columns that a kind of row fills; a newer version's table may have more."""
     schema = connection.sql(f"FROM {TARGETS[kind].table} LIMIT 0").to_arrow_table().schema
     return pa.schema([field for field in schema if field.name in columns.FILLED[kind]])
 

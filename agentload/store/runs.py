@@ -1,4 +1,4 @@
-"""The runs of a database: which there are, how each went, and how to be rid of one."""
+"""The runs of a database: list them, summarise one, delete one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentload.model.rows import ArmRow, LegRow, RunRow
 from agentload.store import tables
 from agentload.store.database import reading, transaction
 
-# `verdicts` and `samples` of a run go with it; jobs and alarms belong to a schedule.
+# A run's `verdicts` and `samples` are deleted with it; jobs and alarms belong to a schedule.
 TABLES: Final = ("legs", "arms", "fingerprints", "blocks", "samples", "answers", "probes", "verdicts", "runs")
 
 
@@ -27,11 +27,11 @@ class RunLine:
     kind: str
     name: str
     created_ns: int | None
-    """Wall clock; None for a simulation, which has no date."""
+    """Wall clock; None for a simulation."""
     model: str | None
     arms: tuple[str, ...]
     status: str
-    """Of its latest leg."""
+    """Status of its latest part."""
     blocks: int
     void_blocks: int
     calls: int
@@ -40,7 +40,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegLine:
-    """One process of a run, with what it noticed of its own health."""
+    """One part of a run: a process with its health."""
 
     leg: int
     host: str
@@ -51,7 +51,7 @@ class LegLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmLine:
-    """One arm: where it was and how its calls ended."""
+    """One arm: its address and how its calls ended."""
 
     arm: str
     url: str | None
@@ -59,12 +59,12 @@ class ArmLine:
     model: str | None
     machine: str | None
     statuses: Mapping[str, int]
-    """How many attempts ended how, the most frequent first."""
+    """Attempts by how they ended, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockLine:
-    """One play of a block; rates leave out its drain tail."""
+    """One play of a block; rates exclude its drain tail."""
 
     leg: int
     round: int
@@ -73,7 +73,7 @@ class BlockLine:
     arm: str
     seconds: float | None
     drain_share: float | None
-    """Share of that time in which the load was draining."""
+    """Share of that time spent draining."""
     calls: int
     ok: int
     output_tokens_per_s: float | None
@@ -146,12 +146,12 @@ FROM played LEFT JOIN counted USING (leg, arm, round) ORDER BY leg, round, arm
 
 
 def lines(connection: duckdb.DuckDBPyConnection, *, begins: str = "") -> tuple[RunLine, ...]:
-    """List the runs whose names begin so, in the order in which they were stored."""
-    return told(connection, [name for name in _names(connection) if name.startswith(begins)])
+    """List the runs with this prefix, in the order they were stored."""
+    return run_lines(connection, [name for name in _names(connection) if name.startswith(begins)])
 
 
-def told(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tuple[RunLine, ...]:
-    """Tell of the runs of these names, in the order in which they were stored."""
+def run_lines(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tuple[RunLine, ...]:
+    """List the runs of these names, in the order they were stored."""
     return tuple(
         RunLine(
             run_id=run_id,
@@ -173,19 +173,12 @@ def told(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tuple[R
 
 
 def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
-    """Return the run of that name, or the only one whose name begins so; raise `StoreError` otherwise."""
-    begin = lines(connection, begins=name)
-    found = [each for each in begin if each.run_id == name] or begin
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise StoreError(f"'{name}' begins the names of {len(found)} runs", hint=", ".join(each.run_id for each in found[-8:]))
-    known = ", ".join(_names(connection)[-8:])
-    raise StoreError(f"no run '{name}' in the database", hint=f"its runs: {known}" if known else "agentload runs load brings journals in")
+    """Return the run of that name, or the only one with that prefix; raise `StoreError` otherwise."""
+    return run_lines(connection, [_match(_names(connection), name, "the database")])[0]
 
 
 def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
-    """Describe a run in full; raise `StoreError` if there is none of that name."""
+    """Describe a run in full; raise `StoreError` if there is none."""
     line = named(connection, name)
     (row,) = tables.rows(connection, RunRow, run_id=line.run_id)
     return RunSummary(
@@ -215,17 +208,17 @@ def starts(connection: duckdb.DuckDBPyConnection, *, model: str | None, but: str
 
 
 def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
-    """Remove every row of a run, in one transaction."""
+    """Delete every row of a run, in one transaction."""
     with transaction(connection):
         connection.execute("DELETE FROM chunks_row WHERE call_id IN (SELECT call_id FROM calls_row WHERE run_id = ?)", [run_id])
         for table in ("calls_row", *TABLES):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])  # noqa: S608  # our own names
-        # Whatever journal held the run is read from its start if it is ever loaded again; the others lose nothing but a bookmark.
+        # Forget all bookmarks: a journal of the run is read from its start if it is loaded again.
         connection.execute("DELETE FROM journals")
 
 
 def _names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """List all runs in the order in which they were stored."""
+    """List all runs in the order they were stored."""
     return [name for (name,) in connection.execute("SELECT run_id FROM runs").fetchall()]
 
 
@@ -282,15 +275,19 @@ def _blocks(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[BlockLi
 
 
 def run_named(database: Path, wanted: str | None) -> str:
-    """Return the run that *wanted* names, in full or as it begins, or with None the one stored last; raise `StoreError` otherwise."""
+    """Return the run that *wanted* names, in full or by prefix, or with None the latest; raise `StoreError` otherwise."""
     with reading(database) as connection:
         runs = _names(connection)
+    return runs[-1] if runs and wanted is None else _match(runs, wanted or "", str(database))
+
+
+def _match(runs: Sequence[str], wanted: str, where: str) -> str:
     if not runs:
-        raise StoreError(f"{database}: no run in it", hint="make one: agentload replay TRACE --endpoints ENDPOINTS --db " + str(database))
-    if wanted is None or wanted in runs:
-        return wanted or runs[-1]
-    found = [run for run in runs if wanted and run.startswith(wanted)]
-    if len(found) != 1:
-        said = f"{len(found)} runs begin with '{wanted}'" if found else f"no run '{wanted}'"
-        raise StoreError(f"{database}: {said}", hint=f"its runs are: {', '.join((found or runs)[-8:])}")
-    return found[0]
+        raise StoreError(
+            f"{where} has no runs", hint="agentload replay TRACE --endpoints ENDPOINTS makes one; agentload runs load reads journals"
+        )
+    found = [wanted] if wanted in runs else [run for run in runs if wanted and run.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    what = f"{len(found)} runs start with" if found else "no run"
+    raise StoreError(f"{where}: {what} '{wanted}'", hint=f"runs: {', '.join((found or runs)[-8:])}")

@@ -1,4 +1,4 @@
-"""The rows of small tables, as they went in: everything but calls, chunks and samples, which are read through the views."""
+"""Read the rows of small tables as they were stored; calls, chunks and samples are read through the views."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _TABLES: Final[Mapping[type[Any], tuple[str, str]]] = {
     ExecutionRow: ("executions", "started_ns, job"),
     AlarmRow: ("alarms", "raised_ns, kind, metric"),
 }
-"""Where rows of a kind lie, and the order in which they are read."""
+"""The table of each kind of row, and its order."""
 
 
 def rows(connection: duckdb.DuckDBPyConnection, kind: type[_R], **where: object) -> tuple[_R, ...]:
-    """Return the rows of a kind whose columns have these values."""
+    """Return the rows of a kind with these column values."""
     table, order = _TABLES[kind]
     names = [field.name for field in fields(kind)]
     columns = ", ".join(f'"{name}"' for name in names)

@@ -181,15 +181,15 @@ def test_the_run_that_was_stored_last_is_meant_when_none_is_named(tmp_path: Path
     assert (run_named(file, None), run_named(file, "r9")) == ("r1", "r9")
     with pytest.raises(StoreError, match="no run 'r2'") as caught:
         run_named(file, "r2")
-    assert caught.value.hint == "its runs are: r9, r1"
+    assert caught.value.hint == "runs: r9, r1"
 
 
 def test_a_run_may_be_named_by_how_it_begins(tmp_path: Path) -> None:
     file = database(tmp_path, run("20261120-0742"), run("20261120-0742-more"), run("20261121-1000"))
     assert (run_named(file, "20261121"), run_named(file, "20261120-0742")) == ("20261121-1000", "20261120-0742")
-    with pytest.raises(StoreError, match="2 runs begin with '20261120'") as caught:
+    with pytest.raises(StoreError, match="2 runs start with '20261120'") as caught:
         run_named(file, "20261120")
-    assert caught.value.hint == "its runs are: 20261120-0742, 20261120-0742-more"
+    assert caught.value.hint == "runs: 20261120-0742, 20261120-0742-more"
 
 
 WEKA = {"importer": "weka", "files": 1}

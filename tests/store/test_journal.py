@@ -261,7 +261,7 @@ def test_a_disk_that_cannot_take_a_row_keeps_it_for_the_next_flush(tmp_path: Pat
             resource.setrlimit(resource.RLIMIT_FSIZE, (len(codec.header()) + 100, hard))
             os.ftruncate(journal._fd, len(codec.header()))
             journal._reserved = 0
-            with pytest.raises(StoreError, match="bytes of rows wait in memory"):
+            with pytest.raises(StoreError, match="bytes of rows are still in memory"):
                 journal.flush()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
