@@ -32,7 +32,7 @@ from agentload.study.parts import Slo
 from agentload.tracefile.files import write
 from agentload.ui.pages.run import run as run_page
 from agentload.ui.progress import Fold
-from agentload.ui.source import Asked
+from agentload.ui.source import Query
 from tests.cli.verbs import agentload
 from tests.evidence import runs
 from tests.evidence.runs import ARMS, MS, block, call
@@ -74,7 +74,7 @@ def test_the_evidence_the_summary_and_the_page_say_what_a_token_took(group: int,
     plays = [block(arm, pair, 400 * pair + 200 * place) for pair in range(2) for place, arm in enumerate(ARMS)]
     with runs.stored(tmp_path, [*plays, *rows(group, tokens)]) as connection:
         evidence = gather(connection, "r1")
-        page = run_page(connection, Asked(page="run", name="r1"))
+        page = run_page(connection, Query(page="run", name="r1"))
     assert [each.calls.tpot_ms.tolist() for each in evidence.observations if each.calls] == [[TRUE] * 8] * 2
     assert [each.token_p50_ms for each in summarise(tmp_path / "x.duckdb", "r1").arms] == [TRUE] * 2
     assert [each.token_ms for each in page.timings] == [(TRUE, TRUE)] * 2

@@ -1,4 +1,4 @@
-"""Route requests to pages, and what goes wrong to a page that says what to do."""
+"""Route requests to pages, and errors to a page with the next step."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from agentload.ui.pages.listed import comparisons, decisions, overview, runs
 from agentload.ui.pages.run import run
 from agentload.ui.render import assets, context_of, render
 from agentload.ui.reports import Reports
-from agentload.ui.source import Answer, Asked, NotFoundError, Source
+from agentload.ui.source import Answer, NotFoundError, Query, Source
 
-Read = Callable[[duckdb.DuckDBPyConnection, Asked], object]
+Read = Callable[[duckdb.DuckDBPyConnection, Query], object]
 PAGES: Final[Mapping[str, Read]] = {page.__name__: page for page in (overview, runs, run, decisions, comparisons, jobs, job)}
 ALIVE: Final = frozenset({"overview", "run"})
 """Pages that also show what is running."""
@@ -41,7 +41,7 @@ class Site:
     sources: Mapping[str, Source]
     reports: Reports
     hosts: frozenset[str]
-    """Names that a browser may call this server by."""
+    """Host names that a browser may use."""
 
 
 def application(site: Site) -> web.Application:
@@ -87,7 +87,7 @@ class _Routes:
     def page(self, name: str) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             source = self._source(request)
-            text = await asyncio.to_thread(self._page, source, _asked(request, name))
+            text = await asyncio.to_thread(self._page, source, _query(request, name))
             return web.Response(text=text, content_type="text/html")
 
         return handle
@@ -99,15 +99,15 @@ class _Routes:
         return web.Response(text=render("live", context), content_type="text/html", headers={"X-Agentload-Stamp": stamp})
 
     async def report(self, request: web.Request) -> web.StreamResponse:
-        text = await self._site.reports.page(self._source(request), _asked(request, "report"))
+        text = await self._site.reports.page(self._source(request), _query(request, "report"))
         policy = f"{html.security_policy()}; frame-ancestors 'none'"
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": policy})
 
     async def chosen(self, request: web.Request) -> web.StreamResponse:
-        asked = _asked(request, "compare")
-        before, after, arm = (asked.word(each) for each in ("before", "after", "arm"))
+        query = _query(request, "compare")
+        before, after, arm = (query.word(each) for each in ("before", "after", "arm"))
         if not before or not after or before == after:
-            raise NotFoundError("a comparison needs two runs", hint="choose one before and one after")
+            raise NotFoundError("choose two runs to compare", hint="one before and one after the change")
         suffix = f"?arm={quote(arm, safe='')}" if arm else ""
         raise web.HTTPFound(f"{_base(self._source(request))}/compare/{quote(before, safe='')}/{quote(after, safe='')}{suffix}")
 
@@ -118,40 +118,40 @@ class _Routes:
             raise NotFoundError(f"no database '{name}' is shown here", hint="agentload ui --db FILE shows another")
         return found
 
-    def _page(self, source: Source, asked: Asked) -> str:
-        # Before anything is read: what changes meanwhile is news to the page.
-        frame = _frame(self._site, source, asked.page, _token(source))
-        is_alive = asked.page in ALIVE
-        seen = _seen(source, asked.name) if is_alive else ()
-        if asked.page == "overview":
-            asked = replace(asked, journalled=source.live.idle())
+    def _page(self, source: Source, query: Query) -> str:
+        # Taken before anything is read, so the page notices later changes.
+        frame = _frame(self._site, source, query.page, _token(source))
+        is_alive = query.page in ALIVE
+        seen = _seen(source, query.name) if is_alive else ()
+        if query.page == "overview":
+            query = replace(query, journalled=source.live.idle())
         answer: Answer[Any]
         try:
-            answer = source.ask(asked, lambda connection: PAGES[asked.page](connection, asked))
+            answer = source.ask(query, lambda connection: PAGES[query.page](connection, query))
         except (NotFoundError, StoreError):
-            # Before its first block pair is done, a run is in its journal only, and there may be no database.
-            if not (seen or (asked.page == "overview" and not source.path.is_file())):
+            # Until its first block pair is finished, a run is only in its journal, and there may be no database.
+            if not (seen or (query.page == "overview" and not source.path.is_file())):
                 raise
             answer = Answer(value=None)
-        live_url = f"{_base(source)}/runs/{quote(asked.name, safe='')}/live" if asked.name else f"{_base(source)}/live"
+        live_url = f"{_base(source)}/runs/{quote(query.name, safe='')}/live" if query.name else f"{_base(source)}/live"
         return render(
-            asked.page,
+            query.page,
             context_of(
                 **frame,
-                asked=asked,
+                query=query,
                 data=answer.value,
                 stale_ns=answer.stale_ns,
                 seen=seen,
-                is_whole=bool(asked.name),
+                is_whole=bool(query.name),
                 running=source.live.running(),
                 # A finished run does not change.
-                live_url=live_url if is_alive and (seen or not asked.name) else None,
+                live_url=live_url if is_alive and (seen or not query.name) else None,
             ),
         )
 
 
-def _asked(request: web.Request, page: str) -> Asked:
-    return Asked(
+def _query(request: web.Request, page: str) -> Query:
+    return Query(
         page=page,
         name=request.match_info.get("name", ""),
         other=request.match_info.get("other", ""),
@@ -168,7 +168,7 @@ def _base(source: Source) -> str:
 
 
 def _token(source: Source) -> str:
-    """Return what tells a page that the database has changed, or that other runs are running."""
+    """Return a token that changes with the database and with the set of active runs."""
     return f"{zlib.crc32(repr((source.stamp(), source.live.running())).encode()):08x}"
 
 
@@ -196,10 +196,10 @@ def _door(hosts: frozenset[str]) -> Middleware:
     @web.middleware
     async def door(request: web.Request, handler: Handler) -> web.StreamResponse:
         if guard.host_of(request.headers.get("Host")) not in hosts:
-            text = "This server answers to the names of its own machine only.\nagentload ui --allow-host NAME adds one.\n"
+            text = "This server only answers to names of its own machine.\nagentload ui --allow-host NAME adds one.\n"
             return web.Response(status=421, text=text)
         if guard.is_embedded(request.headers.get("Sec-Fetch-Site"), request.headers.get("Sec-Fetch-Dest")):
-            return web.Response(status=403, text="These pages are no part of another site's.\n")
+            return web.Response(status=403, text="These pages cannot be embedded in another site.\n")
         if request.method not in guard.METHODS:
             return web.Response(status=405, text="These pages are read-only.\n", headers={"Allow": "GET, HEAD"})
         return await handler(request)
@@ -210,7 +210,7 @@ def _door(hosts: frozenset[str]) -> Middleware:
 def _errors(site: Site) -> Middleware:
     def page(status: int, message: str, hint: str | None, *, again: bool = False) -> web.Response:
         first = next(iter(site.sources.values()))
-        # No token, and so no look at files: this is the event loop, and the page is not alive.
+        # No token, which would read files: this runs in the event loop, and the page is static.
         frame = {**_frame(site, first, "problem", ""), "message": message, "hint": hint, "status": status}
         text = render("problem", context_of(**frame, again_s=AGAIN_S if again else None))
         return web.Response(status=status, text=text, content_type="text/html")
@@ -226,13 +226,13 @@ def _errors(site: Site) -> Middleware:
         except AgentloadError as error:
             return page(422, error.message, error.hint)
         except web.HTTPNotFound:
-            return page(404, f"there is no page {request.path}", "the overview leads to all there are")
+            return page(404, f"there is no page {request.path}", "start from the overview")
         except web.HTTPException as error:
             if error.status < 400:
                 return web.Response(status=error.status, headers={"Location": error.headers["Location"]})
             return page(error.status, error.reason, None)
-        except Exception:  # noqa: BLE001  # one page that breaks must not take the others along
+        except Exception:  # noqa: BLE001  # one broken page must not take the others down
             traceback.print_exc(file=sys.stderr)
-            return page(500, "this page broke, which is a bug of agentload", "the terminal where `agentload ui` runs shows where")
+            return page(500, "this page failed: a bug in agentload", "see the terminal where `agentload ui` runs")
 
     return errors

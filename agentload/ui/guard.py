@@ -1,7 +1,7 @@
-"""Who may ask, and what a browser may do with the answer.
+"""Who may read the pages, and what a browser may do with them.
 
-Pages tell of servers and prompts' names, so they are for this machine alone. A browser on it also runs other people's pages, and their host
-names may be made to point here (DNS rebinding): only a request for a name of ours is answered.
+Pages show server addresses and prompt names, so they are for this machine only. A browser on it also runs other sites, whose host names
+may be made to point here (DNS rebinding): only requests for our own names are answered.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 def is_embedded(site: str | None, kind: str | None) -> bool:
-    """Say whether another site's page asks for a part of itself, by what browsers say of a request (Sec-Fetch-Site, Sec-Fetch-Dest).
+    """Return whether another site's page embeds ours, by the browser's Sec-Fetch-Site and Sec-Fetch-Dest.
 
-    It could not read the answer, but make us work for it; a link that a reader follows is welcome.
+    It could not read the answer, but it could make us work; following a link is fine.
     """
     return site in {"cross-site", "same-site"} and kind != "document"
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach what listens there."""
+    """Return whether only this machine can reach this host."""
     if host == "localhost":
         return True
     try:
@@ -46,7 +46,7 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str | None) -> str | None:
-    """Return the host of a Host header without its port; None where it is none. A forwarded port may be any."""
+    """Return the host of a Host header without its port (which may be a forwarded one); None if it is malformed."""
     if not header or any(sign in header for sign in "/@\\ \t,"):
         return None
     if header.startswith("["):

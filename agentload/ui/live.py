@@ -1,4 +1,4 @@
-"""Find the runs that are played just now, and follow their journals: the database knows of them after each block pair only."""
+"""Find active runs and follow their journals: the database only has them up to the last finished block pair."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from agentload.store.journal import is_held, read
 from agentload.ui.progress import Fold, Progress
 
 SWEEP_S: Final = 10.0
-"""How often the folders of old runs are looked at again: one may have been resumed."""
+"""How often folders of old runs are checked again: one may have been resumed."""
 PATIENCE_S: Final = 0.5
 CHUNK: Final = 2000
 LATEST: Final = 50
-# Of a leg that measures, its workers, and answers added to a run; others are written in an instant, and their lock is not to be disturbed.
+# Journals of parts that measure, of workers and of added answers; others are written in an instant and their lock is left alone.
 _LEG: Final = re.compile(r"(?:leg|answers)(\d+)(?:-(\d+))?\.journal")
 
 
@@ -36,7 +36,7 @@ class _Followed:
     times: dict[Path, int] = field(default_factory=dict)
 
     def catch_up(self, *, until_s: float) -> bool:
-        """Read what was written since; False when that takes longer than there is time."""
+        """Read what was written since; False if time runs out first."""
         for path in _journals(self.folder):
             written_ns = path.stat().st_mtime_ns
             if self.times.get(path) == written_ns:
@@ -54,17 +54,17 @@ class _Followed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What is to be told of a run that is played just now."""
+    """The state of an active run."""
 
     run_id: str
     progress: Progress | None
-    """None while it has not said what it is."""
+    """None until its journal describes the run."""
     is_current: bool
-    """False while a long journal is still being read for the first time."""
+    """False while a long journal is being read for the first time."""
 
 
 class Live:
-    """The runs whose journals lie beside one database. Calls may come from several threads."""
+    """The runs with journals next to one database; thread-safe."""
 
     def __init__(self, database: Path) -> None:
         self._root = database.with_suffix(".journal")
@@ -77,18 +77,18 @@ class Live:
         self._names: tuple[str, ...] = ()
 
     def running(self) -> tuple[str, ...]:
-        """List the runs that are played just now, the latest first."""
+        """List the active runs, latest first."""
         with self._lock:
             return self._found()
 
     def idle(self) -> tuple[str, ...]:
-        """List the latest of the others that have a journal, by their names."""
+        """List the latest inactive runs with a journal, by name."""
         with self._lock:
             running = self._found()
             return tuple(name for name in self._names[:LATEST] if name not in running and _journals(self._root / name))
 
     def seen(self) -> tuple[Seen, ...]:
-        """Tell how far each of them is."""
+        """Return the progress of each active run."""
         with self._lock:
             until_s = time.monotonic() + PATIENCE_S
             running = self._found()
@@ -99,7 +99,7 @@ class Live:
         followed = self._followed.setdefault(name, _Followed(self._root / name))
         try:
             is_current = followed.catch_up(until_s=until_s)
-        except (StoreError, OSError):  # of another version, or deleted this moment
+        except (StoreError, OSError):  # of another version, or just deleted
             return Seen(run_id=name, progress=None, is_current=False)
         return Seen(run_id=name, progress=followed.fold.progress(), is_current=is_current)
 
@@ -115,14 +115,14 @@ class Live:
         with os.scandir(self._root) as entries:
             folders = {each.name: each.stat().st_mtime_ns for each in entries if each.is_dir(follow_symlinks=False)}
         self._names = tuple(sorted(folders, reverse=True))
-        # A folder changes when a leg begins in it; one that was idle then, and has not changed, is idle still.
+        # Starting a part of a run changes its folder: an unchanged folder is still idle.
         running = []
         for name, changed_ns in folders.items():
             if self._idle.get(name) == changed_ns:
                 continue
             if _is_running(self._root / name):
                 running.append(name)
-            elif time.time_ns() - changed_ns > SWEEP_S * 1e9:  # young ones may be about to begin
+            elif time.time_ns() - changed_ns > SWEEP_S * 1e9:  # new ones may be about to start
                 self._idle[name] = changed_ns
         self._running = tuple(sorted(running, reverse=True))
         return self._running
@@ -133,7 +133,7 @@ def _is_running(folder: Path) -> bool:
 
 
 def _journals(folder: Path) -> list[Path]:
-    """List a run's journals leg by leg; each leg's own, which tells of its clock, before those of its workers."""
+    """List a run's journals part by part; each part's own, which sets the clock, before its workers'."""
     try:
         with os.scandir(folder) as entries:
             found = [match for each in entries if (match := _LEG.fullmatch(each.name))]

@@ -1,4 +1,4 @@
-"""How far a run is: its journal's rows folded as they come, and drawn."""
+"""The progress of a run, folded from its journal's rows as they come, and its chart."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from agentload.run.latest import Latest, Spread, is_shown
 from agentload.study.stored import clock_start_of, notes, study_of
 
 DRAWN: Final = 300
-"""Most marks of an arm in the chart; every second one goes when there are more."""
+"""Marks of an arm in the chart; above this every second one is dropped."""
 TOLD: Final = 5
 IN_SECONDS: Final = 300.0
-"""A run that is longer is drawn in minutes."""
+"""Longer runs are drawn in minutes."""
 SECOND: Final = 1_000_000_000
-ENOUGH_SHARE: Final = 0.02  # of the run, before the rest is guessed from it
+ENOUGH_SHARE: Final = 0.02  # share of the run that must be done before the rest is estimated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +29,16 @@ class ArmProgress:
 
     arm: str
     done: int
-    """Calls, and answers of an evaluation."""
+    """Finished calls, and answers of an eval."""
     expected: int | None
     failed: tuple[tuple[str, int], ...]
-    """How many ended how, without those that are ok; the most frequent first."""
+    """Failed calls by status, the most frequent first."""
     ttft_ms: Spread | None
     token_ms: Spread | None
     tokens_per_s: float | None
-    """In the block that it plays, or played last."""
+    """In its current or latest block."""
     marks: tuple[tuple[float, float], ...]
-    """Second since the leg's start, time to first token in ms."""
+    """Seconds since the process started, time to first token in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,26 +61,26 @@ class Progress:
     name: str
     model: str | None
     job: str | None
-    """The one that it is an execution of."""
+    """The job that it is an execution of."""
     leg: int
     started_ns: int | None
-    """Wall clock, of this leg."""
+    """Wall clock at which this process started."""
     heard_ns: int | None
-    """Wall clock of the latest call's end."""
+    """Wall clock at the end of the latest call."""
     rounds: int | None
     round: int | None
-    """The one that is played, from 1."""
+    """The current round, from 1."""
     void_blocks: int
     share: float | None
-    """Done, of one."""
+    """Share done."""
     arms: tuple[ArmProgress, ...]
     failures: tuple[Failure, ...]
-    """The latest."""
+    """The latest failures."""
     began_share: float = 0.0
-    """What earlier legs had done."""
+    """Share done before the run was resumed."""
 
     def left_s(self, now_ns: int) -> float | None:
-        """Guess the seconds that are left from those that went by; None while that would be a guess from nothing."""
+        """Estimate the remaining seconds from those that passed; None while there is too little to go by."""
         if self.share is None or self.started_ns is None or self.share - self.began_share < ENOUGH_SHARE:
             return None
         return (now_ns - self.started_ns) / SECOND * (1 - self.share) / (self.share - self.began_share)
@@ -98,13 +98,13 @@ class _Arm:
     until_ns: int = 0
 
     def begin(self) -> None:
-        """Forget what was told by the clock of another leg."""
+        """Forget what was measured on another process's clock."""
         self.marks, self.every, self.drawn = [], 1, 0
         self.play, self.tokens, self.from_ns, self.until_ns = None, 0, 0, 0
 
 
 class Fold:
-    """Take rows in their order; `progress` may be asked at any time."""
+    """Fold rows in order; `progress` may be called at any time."""
 
     def __init__(self) -> None:
         self._run: RunRow | None = None
@@ -140,7 +140,7 @@ class Fold:
                     pass
 
     def progress(self) -> Progress | None:
-        """Return the state; None before the run has said what it is."""
+        """Return the progress; None before the journal describes the run."""
         run, leg = self._run, self._leg
         if run is None:
             return None
@@ -184,7 +184,7 @@ class Fold:
 
     def _answer(self, row: AnswerRow) -> None:
         if row.request_id is not None and self._rounds is not None:
-            return  # a check inside a replay: its call is a row too
+            return  # a check inside a replay: its call also has a row
         arm = self._arms.setdefault(row.arm, _Arm())
         arm.latest.done += 1
         arm.latest.statuses["ok" if row.right is not None else "failed"] += 1
@@ -205,7 +205,7 @@ class Fold:
     def _count(self, arm: _Arm, row: CallRow, first_ns: int) -> None:
         if (row.leg, row.pair) != arm.play:
             if row.released_ns < arm.from_ns:
-                return  # of a block before: workers tell of it one behind the other
+                return  # of an earlier block: workers report one after the other
             arm.play, arm.tokens, arm.from_ns, arm.until_ns = (row.leg, row.pair), 0, row.released_ns, row.released_ns
         arm.tokens += row.output_tokens or 0
         arm.from_ns, arm.until_ns = min(arm.from_ns, row.released_ns), max(arm.until_ns, row.done_ns or first_ns)
@@ -246,7 +246,7 @@ class Fold:
 
 
 def chart(progress: Progress) -> Plot | None:
-    """Return time to first token over the run so far; None before there is something to draw."""
+    """Draw time to first token over the run so far; None before there is anything to draw."""
     latest_s = max((second for arm in progress.arms for second, _ in arm.marks), default=0.0)
     unit, size = ("seconds", 1.0) if latest_s < IN_SECONDS else ("minutes", 60.0)
     series = tuple(
@@ -265,8 +265,8 @@ def chart(progress: Progress) -> Plot | None:
     return Plot(
         name="so-far",
         title="Time to first token so far",
-        caption="Each mark is an answered call, at the instant of its first token; of a long run, evenly chosen ones.",
-        x=Axis(label=f"{unit} since the leg began", quantity="count"),
+        caption="One mark for each answered call at its first token; long runs are thinned evenly.",
+        x=Axis(label=f"{unit} since the run started or resumed", quantity="count"),
         y=Axis(label="ms", quantity="ms", low=0.0),
         series=series,
     )

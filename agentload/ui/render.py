@@ -1,4 +1,4 @@
-"""Place data in templates; every word is escaped, whoever wrote it."""
+"""Place data in templates; every value is escaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
 from agentload.report.charts.draw import FILTERS, element, path
 from agentload.report.formats import html
-from agentload.ui.pages.jobs import worded
+from agentload.ui.pages.jobs import metric_names
 from agentload.ui.progress import chart
 from agentload.watch.history import Change
 from agentload.watch.schedule import Schedule, firings
@@ -34,7 +34,7 @@ def render(template: str, context: Mapping[str, object]) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return the environment of all pages."""
+    """Return the template environment of all pages."""
     made = Environment(
         loader=PackageLoader("agentload.ui"),
         autoescape=True,
@@ -55,8 +55,8 @@ def environment() -> Environment:
         "duration": lambda ms: html.tied(say.duration(ms)),
         "tokens": say.tokens,
         "change": lambda share: f"{say.signed(100 * share, 1)} %",
-        "change_told": _change_told,
-        "worded": worded,
+        "change_text": _change_text,
+        "metric_names": metric_names,
         "typeset": say.typeset,
         "spark": _spark,
         "chart": chart,
@@ -69,7 +69,7 @@ def environment() -> Environment:
 
 @cache
 def assets() -> Mapping[str, tuple[str, str]]:
-    """Return each file that pages ask for: its text and its type."""
+    """Return the files that pages load, each with its text and type."""
     return {
         "style.css": (html.style() + _text("ui.css"), "text/css"),
         "charts.js": (html.script(), "text/javascript"),
@@ -78,12 +78,12 @@ def assets() -> Mapping[str, tuple[str, str]]:
 
 
 def when(at_ns: int | None) -> str:
-    """Write an instant of the wall clock."""
+    """Format an instant of the wall clock."""
     return say.ABSENT if at_ns is None else f"{datetime.fromtimestamp(at_ns / SECOND, UTC):%Y-%m-%d %H:%M}"
 
 
 def ago(at_ns: int | None, now_ns: int) -> str:
-    """Write how long ago an instant was, or how far ahead it is."""
+    """Format how long ago an instant was, or how far ahead it is."""
     if at_ns is None:
         return say.ABSENT
     seconds = (now_ns - at_ns) / SECOND
@@ -97,19 +97,19 @@ def _due(schedule: Schedule, now_ns: int) -> int:
 
 
 def _shown(value: object) -> object:
-    """Show no password that a URL may hold: a server's error may repeat one."""
+    """Mask passwords in URLs: a server's error may repeat one."""
     return without_user(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _change_told(change: Change) -> str:
-    """Say how a figure lies against the reference, with the interval that the run itself gives it."""
+def _change_text(change: Change) -> str:
+    """Format a change from the reference, with the interval of the run itself."""
     middle, low, high = (100 * share for share in change.relative())
     interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
-    return f"{worded(change.series)} {say.signed(middle, 1)} % {interval}, {say.plural(change.pairs, 'pair')}"
+    return f"{metric_names(change.series)} {say.signed(middle, 1)} % {interval}, {say.plural(change.pairs, 'pair')}"
 
 
 def _spark(values: Sequence[float]) -> Markup:
-    """Draw a series as a line the height of a word, around zero."""
+    """Draw a series as a sparkline around zero."""
     wide, high = _SPARK
     reach = max(0.03, *map(abs, values))
     points = [(3 + (wide - 6) * at / max(1, len(values) - 1), high / 2 - value / reach * (high / 2 - 3)) for at, value in enumerate(values)]
@@ -132,5 +132,5 @@ def _text(name: str) -> str:
 
 
 def context_of(**known: Any) -> dict[str, Any]:  # a template's values
-    """Return what every page is told, with what this one knows besides."""
+    """Return the values of every page and those of this one."""
     return {"title": "agentload", "live_url": None, "stale_ns": None, "again_s": None, **known}

@@ -1,4 +1,4 @@
-"""Serve the pages until told to stop."""
+"""Serve the pages until stopped."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from agentload.ui.source import sources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Say what is served, and where."""
+    """What to serve, and where."""
 
     databases: tuple[Path, ...]
     host: str = "127.0.0.1"
     port: int = 0
-    """0 takes a free one."""
+    """0 picks a free port."""
     names: tuple[str, ...] = ()
-    """Host names besides those of loopback that browsers may use."""
+    """Host names that browsers may use besides those of loopback."""
     setting: Setting = Setting()  # noqa: RUF009  # frozen
     profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """Say where the pages are."""
+    """Addresses of the pages."""
 
     url: str
     pages: dict[str, Path]
@@ -43,23 +43,23 @@ class Running:
 
 
 def check(options: Options) -> None:
-    """Raise `UsageError` where others could reach the pages and nobody said that they may, `StoreError` where there is nothing to show."""
+    """Raise `UsageError` if other machines could reach the pages without permission, `StoreError` if there is nothing to show."""
     wrong = next((name for name in options.names if host_of(name) != name.lower()), None)
     if wrong is not None:
-        raise UsageError(f"--allow-host: '{wrong}' is no host name", hint="--allow-host bench.example.org")
+        raise UsageError(f"--allow-host: '{wrong}' is not a host name", hint="--allow-host bench.example.org")
     if not is_loopback(options.host) and not options.names:
         raise UsageError(
-            f"--host {options.host}: others could reach the pages, which have no password",
-            hint="keep 127.0.0.1 and tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or name what browsers call this machine: --allow-host NAME",
+            f"--host {options.host}: other machines could reach the pages, which have no password",
+            hint="keep 127.0.0.1 and use a tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or give this machine's host name: --allow-host NAME",
         )
-    # Before its first block pair is done, a run is in its journal only.
+    # Until its first block pair is finished, a run is only in its journal.
     gone = next((path for path in options.databases if not path.is_file() and not path.with_suffix(".journal").is_dir()), None)
     if gone is not None:
-        raise StoreError(f"{gone}: no such database", hint="agentload demo makes one: agentload ui --db reports/demo/demo.duckdb")
+        raise StoreError(f"{gone}: no such database", hint="agentload demo creates one: agentload ui --db reports/demo/demo.duckdb")
 
 
 def run(options: Options, *, ready: Callable[[Running], None], seconds: float | None = None) -> None:
-    """Serve until SIGINT or SIGTERM, or until so many seconds are over; raises LaunchError when the port is taken."""
+    """Serve until SIGINT or SIGTERM, or for this many seconds; raises LaunchError if the port is taken."""
     asyncio.run(_run(options, ready=ready, seconds=seconds))
 
 
@@ -73,7 +73,7 @@ async def _run(options: Options, *, ready: Callable[[Running], None], seconds: f
 
 
 async def serve(options: Options, *, until: asyncio.Event, ready: Callable[[Running], None]) -> None:
-    """Serve until the event is set; `ready` hears once requests are taken."""
+    """Serve until the event is set; `ready` is called once requests are accepted."""
     check(options)
     found = sources(options.databases)
     own = {options.host} if is_loopback(options.host) else set()
@@ -84,7 +84,7 @@ async def serve(options: Options, *, until: asyncio.Event, ready: Callable[[Runn
     try:
         url = await Door(runner, host=options.host, port=options.port).open()
         async with asyncio.TaskGroup() as tasks:
-            # With thousands of runs the first look at their folders takes a second: not when somebody waits for it.
+            # With thousands of runs the first scan of their folders takes a second: do it before the first request.
             for each in found.values():
                 tasks.create_task(asyncio.to_thread(each.live.running))
             ready(Running(url=url, pages={f"{url}/db/{name}/": each.path for name, each in found.items()}))

@@ -1,4 +1,4 @@
-"""What a browser asked for, and one database: opened for as short as can be, answered from memory while the file has not changed."""
+"""The query of a request, and one database: opened as briefly as possible, answered from memory while the file is unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentload.store.database import reading, refusal
 from agentload.ui.live import Live
 
 PATIENCE_S: Final = 2.0
-"""A page waits for a writer no longer: it shows what it knew, or asks to come back."""
+"""A page waits this long for a writer, then shows its last answer or asks to come back."""
 KEPT: Final = 64
 
 K = TypeVar("K")
@@ -26,39 +26,39 @@ Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class NotFoundError(AgentloadError):
-    """Report a page, run or job that there is none of."""
+    """Report a page, run or job that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A page, whom it is about, and the words of its query."""
+class Query:
+    """A page, its subject, and its query parameters."""
 
     page: str
     name: str = ""
-    """The run or job in the path."""
+    """The run or job of the path."""
     other: str = ""
     """The second run of a comparison."""
     words: tuple[tuple[str, str], ...] = ()
     journalled: tuple[str, ...] = ()
-    """Runs that have a journal and are not on: the database may not have them yet."""
+    """Inactive runs with a journal, which the database may not have yet."""
 
     def word(self, key: str) -> str:
-        """Return a word of the query, empty where it is not there."""
+        """Return a query parameter, or an empty string."""
         return next((value for name, value in self.words if name == key), "").strip()
 
     def number(self, key: str) -> int:
-        """Return a number of the query from 1 on; 1 where it is none."""
+        """Return a query parameter as a number of at least 1, or 1."""
         text = self.word(key)
         return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 10 else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(Generic[T]):
-    """What the database said."""
+    """The answer of the database."""
 
     value: T
     stale_ns: int | None = None
-    """When it was read, if the database is being written now and could not be asked again."""
+    """When it was read, if the database is being written and could not be read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Known(Generic[T]):
 
 
 class Kept(Generic[K, T]):
-    """The latest few values by key, each with what the database was stamped with. Calls may come from several threads."""
+    """The latest few values by key, each with the database's stamp; thread-safe."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -77,14 +77,14 @@ class Kept(Generic[K, T]):
         self._known: OrderedDict[K, _Known[T]] = OrderedDict()
 
     def get(self, key: K) -> _Known[T] | None:
-        """Return what is known by a key, which is kept for longer now."""
+        """Return the value of a key and keep it longer."""
         with self._lock:
             if key in self._known:
                 self._known.move_to_end(key)
             return self._known.get(key)
 
     def put(self, key: K, stamp: Stamp, value: T) -> None:
-        """Keep a value, and let go of the one that was asked for longest ago."""
+        """Keep a value and drop the least recently used one."""
         with self._lock:
             self._known[key] = _Known(stamp, time.time_ns(), value)
             self._known.move_to_end(key)
@@ -93,7 +93,7 @@ class Kept(Generic[K, T]):
 
 
 class Source:
-    """Answer questions about one database. Calls may come from several threads."""
+    """Answer queries on one database; thread-safe."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
@@ -102,17 +102,17 @@ class Source:
         self._kept = Kept[Hashable, Any](KEPT)
 
     def stamp(self) -> Stamp:
-        """Return what differs when the file was changed."""
+        """Return a stamp that changes with the file."""
         return tuple(_stamp(path) for path in (self.path, Path(f"{self.path}.wal")))
 
     def ask(self, key: Hashable, question: Callable[[duckdb.DuckDBPyConnection], T]) -> Answer[T]:
-        """Answer a question, the same for equal keys; raise `StoreError` if the database cannot be read and never was."""
+        """Run a query, or return the cached answer for its key; raise `StoreError` if the database cannot be read and never was."""
         stamp, kept = self.stamp(), self._kept.get(key)
         if kept is not None and kept.stamp == stamp:
             return Answer(value=kept.value)
         try:
             with reading(self.path, patience_s=PATIENCE_S) as connection:
-                # Read anew behind the lock: no writer is at work now.
+                # Read again under the lock: no writer is active now.
                 stamp, value = self.stamp(), question(connection)
         except duckdb.Error as error:
             raise refusal(self.path, error) from error
@@ -125,7 +125,7 @@ class Source:
 
 
 def sources(databases: tuple[Path, ...]) -> dict[str, Source]:
-    """Name each database by its file, with a number where two are called the same."""
+    """Name each database by its file, numbered where two names are equal."""
     found: dict[str, Source] = {}
     for path in dict.fromkeys(each.resolve() for each in databases):
         stem, name, number = path.stem, path.stem, 1

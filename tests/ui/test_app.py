@@ -191,7 +191,7 @@ async def test_a_run_is_told_before_there_is_a_database(tmp_path: Path) -> None:
             assert "1 http_error" in await part.text()
             running = part.headers["X-Agentload-Stamp"]
         over = await client.get("/db/bench/runs/r1/live")
-        assert "It is over" in await over.text()
+        assert "It has ended" in await over.text()
         assert over.headers["X-Agentload-Stamp"] != running
         assert "agentload runs load r1 --db bench.duckdb" in await (await client.get("/db/bench/")).text()
     assert not database.exists()

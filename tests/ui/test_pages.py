@@ -11,7 +11,7 @@ from agentload.store.runs import RunLine
 from agentload.ui.pages.jobs import job, jobs
 from agentload.ui.pages.listed import ListedRun, comparisons, decisions, overview, runs
 from agentload.ui.pages.run import Failed, Timing, Verdict, run
-from agentload.ui.source import Asked, NotFoundError
+from agentload.ui.source import NotFoundError, Query
 from tests.store.rows import S
 from tests.ui.site import call, empty, leg_row, run_row, stored, watched, whole
 
@@ -49,8 +49,8 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
         yield opened
 
 
-def asked(page: str = "runs", name: str = "", **words: str) -> Asked:
-    return Asked(page=page, name=name, words=tuple(words.items()))
+def asked(page: str = "runs", name: str = "", **words: str) -> Query:
+    return Query(page=page, name=name, words=tuple(words.items()))
 
 
 def test_runs_are_listed_with_the_latest_first(connection: Connection) -> None:
@@ -98,7 +98,7 @@ def test_runs_are_searched_and_filtered(connection: Connection, words: dict[str,
     [("1", 1, 4, 1), ("3", 9, 1, 3), ("99", 9, 1, 3), ("0", 1, 4, 1), ("-2", 1, 4, 1), ("²", 1, 4, 1), ("x", 1, 4, 1)],
 )
 def test_runs_come_in_pages_and_one_behind_the_end_is_the_last(connection: Connection, page: str, first: int, shown: int, at: int) -> None:
-    found = runs(connection, Asked(page="runs", words=(("page", page),)), size=4)
+    found = runs(connection, Query(page="runs", words=(("page", page),)), size=4)
     assert (found.first, len(found.lines), found.page, found.pages, found.total) == (first, shown, at, 3, 9)
 
 
@@ -167,7 +167,7 @@ def test_a_job_is_told_with_its_trend_and_its_alarm(connection: Connection) -> N
 
 
 def test_the_overview_says_first_what_got_worse(connection: Connection) -> None:
-    found = overview(connection, Asked(page="overview", journalled=("r1", "r-lost", "dead")))
+    found = overview(connection, Query(page="overview", journalled=("r1", "r-lost", "dead")))
     assert found.unloaded == ("r-lost",)
     assert [(each.job, each.alarm.kind, each.chart is not None) for each in found.worse] == [("nightly", "regression", True)]
     assert (found.better, len(found.decisions.lines), len(found.runs.lines), found.runs.total) == ((), 2, 6, 9)
@@ -181,5 +181,5 @@ def test_comparisons_are_those_of_jobs_and_runs_of_one_plan(connection: Connecti
 
 
 @pytest.mark.parametrize("read", [overview, runs, decisions, comparisons, jobs])
-def test_an_empty_database_has_empty_pages(nothing: Connection, read: Callable[[Connection, Asked], Any]) -> None:
+def test_an_empty_database_has_empty_pages(nothing: Connection, read: Callable[[Connection, Query], Any]) -> None:
     assert not any(value for name, value in asdict(read(nothing, asked())).items() if isinstance(value, tuple)), read

@@ -1,4 +1,4 @@
-"""A page is a function `(connection, asked)` that returns what it shows as plain data; the template of the same name places it."""
+"""Pages: functions `(connection, query)` that return plain data, which the template of the same name places."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def records(connection: duckdb.DuckDBPyConnection, kind: type[T], query: str, **values: object) -> tuple[T, ...]:
-    """Return a query's rows as values of a kind that has its columns for fields; a list with nothing in it is none."""
+    """Return a query's rows as values of a kind whose fields are its columns; an empty list is None."""
     found = connection.execute(query, values)
     names = [column[0] for column in found.description or ()]
     return tuple(kind(**{name: _plain(each) for name, each in zip(names, row, strict=True)}) for row in found.fetchall())

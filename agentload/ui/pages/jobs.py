@@ -1,4 +1,4 @@
-"""The jobs: what each came to last, which alarms hold, when it is due again; of one, its trends with their changes of level."""
+"""The jobs: latest result, open alarms, next due time; for one job, its trends and level changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentload.report import format as say
 from agentload.report.charts.spec import Axis, Band, Plot, Rule, Series
 from agentload.report.labels import slug
 from agentload.store import tables
-from agentload.ui.source import Asked, NotFoundError
+from agentload.ui.source import NotFoundError, Query
 from agentload.watch import trends
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
@@ -29,22 +29,22 @@ from agentload.watch.rows import alarm, execution, history
 from agentload.watch.schedule import Schedule, check
 from agentload.watch.trends import Identity, Point
 
-METRICS: Final[Mapping[Metric, str]] = {"turn_ms": "turn time", "ttft_ms": "time to first token", "tpot_ms": "time per output token"}
-"""What people call the metrics of jobs."""
+METRICS: Final[Mapping[Metric, str]] = {"turn_ms": "turn latency", "ttft_ms": "time to first token", "tpot_ms": "time per output token"}
+"""Readable names of job metrics."""
 EXECUTIONS: Final = 60
 NEVER: Final = 1 << 63
 GLANCED: Final = 30
-"""Executions whose changes are drawn beside a job's name."""
+"""Executions in the sparkline next to a job's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """An alarm and whose it is."""
+    """An alarm and its job."""
 
     job: str
     alarm: Alarm
     chart: Plot | None = None
-    """Of the series that it is about."""
+    """Chart of its series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,25 +52,25 @@ class JobLine:
     """One job at a glance."""
 
     job: str
-    told: str
-    """Its schedule as it was written."""
+    schedule_text: str
+    """Its schedule as written."""
     schedule: Schedule | None
     executions: int
     latest: Execution | None
     series: str | None
-    """The one that is drawn."""
+    """The series in the sparkline."""
     changes: tuple[float, ...]
-    """Of that series against the reference, the latest last, as shares."""
+    """Relative changes of that series from the reference, latest last."""
     worse: int
-    """Open alarms of what got worse."""
+    """Open alarms for regressions."""
     changed: int
-    """Of servers that are not what they were: that alone is neither."""
+    """Open alarms for changed servers, which are neither better nor worse."""
     better: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """All jobs of a database, and all their alarms: the open ones first, then by when they were raised."""
+    """All jobs of a database and their alarms: open ones first, then by time."""
 
     lines: tuple[JobLine, ...]
     alarms: tuple[Raised, ...]
@@ -78,7 +78,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """One series: its picture, and each change of level in words."""
+    """One series: its chart, and its level changes in words."""
 
     name: str
     chart: Plot
@@ -87,25 +87,25 @@ class Trend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the page shows."""
+    """The data of the page."""
 
     line: JobLine
     trends: tuple[Trend, ...]
     alarms: tuple[Raised, ...]
     identities: tuple[Identity, ...]
-    """The latest first."""
+    """Latest first."""
     executions: tuple[Execution, ...]
-    """The latest first, so many as are shown."""
+    """The executions shown, latest first."""
 
 
-def jobs(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Jobs:
-    """Read all jobs, or with a name that one alone."""
-    wanted = {"job": asked.name} if asked.name else {}
+def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> Jobs:
+    """Read all jobs, or the one of that name."""
+    wanted = {"job": query.name} if query.name else {}
     past: dict[str, list[ExecutionRow]] = {}
     for row in tables.rows(connection, ExecutionRow, **wanted):
         past.setdefault(row.job, []).append(row)
-    found = alarms(connection, job=asked.name)
-    # A job whose row is not there yet, or no more, is known by its executions.
+    found = alarms(connection, job=query.name)
+    # A job without a row (not yet stored, or deleted) is known by its executions.
     rows = {row.job: row for row in tables.rows(connection, JobRow, **wanted)}
     return Jobs(lines=tuple(_line(job, rows.get(job), past.get(job, []), found) for job in sorted({*rows, *past})), alarms=found)
 
@@ -121,11 +121,11 @@ def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: t
     past = [execution(each) for each in executions[-GLANCED:]]
     open_ = [each.alarm for each in found if each.job == job and each.alarm.is_open]
     named = [change.series for each in past for change in each.detail.changes]
-    # The first that changed, else the first: what a reader looks for.
+    # The first that changed, else the first.
     series = next((each for each in named if any(alarm.metric == each for alarm in open_)), named[0] if named else None)
     return JobLine(
         job=job,
-        told=row.schedule if row else "",
+        schedule_text=row.schedule if row else "",
         schedule=_schedule(row.spec if row else "{}"),
         executions=len(executions),
         latest=past[-1] if past else None,
@@ -147,27 +147,27 @@ def _schedule(spec: str) -> Schedule | None:
     return found
 
 
-def job(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Job:
-    """Read a job; raise `NotFoundError` if the database has none of that name."""
-    found = jobs(connection, asked)
+def job(connection: duckdb.DuckDBPyConnection, query: Query) -> Job:
+    """Read a job; raise `NotFoundError` if there is none of that name."""
+    found = jobs(connection, query)
     if not found.lines:
-        raise NotFoundError(f"no job '{asked.name}' was executed", hint=f"agentload watch run {asked.name}")
-    told = trends_of(connection, asked.name, found.alarms)
+        raise NotFoundError(f"no job '{query.name}' in this database", hint=f"agentload watch run {query.name}")
+    history = trends_of(connection, query.name, found.alarms)
     return Job(
         line=found.lines[0],
-        trends=tuple(drawn(each, job=asked.name) for each in told.series),
+        trends=tuple(trend(each, job=query.name) for each in history.series),
         alarms=found.alarms,
-        identities=told.identities[::-1],
-        executions=told.executions[::-1][:EXECUTIONS],
+        identities=history.identities[::-1],
+        executions=history.executions[::-1][:EXECUTIONS],
     )
 
 
 def trends_of(connection: duckdb.DuckDBPyConnection, name: str, alarms: tuple[Raised, ...]) -> trends.Trends:
-    """Read a job's trends; *alarms* may be of other jobs too."""
+    """Read a job's trends; *alarms* may include other jobs'."""
     return trends.trends(name, history(connection, name), tuple(each.alarm for each in alarms if each.job == name))
 
 
-def drawn(series: trends.Series, *, job: str) -> Trend:
+def trend(series: trends.Series, *, job: str) -> Trend:
     """Draw a series."""
     points = series.points
     values = Series(
@@ -183,8 +183,8 @@ def drawn(series: trends.Series, *, job: str) -> Trend:
     chart = Plot(
         name=slug(f"{job}-{series.name}"),
         title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
-        caption="Change against the first reference run: higher is slower. Bars are each run's own 95 % interval; runs differ by more. "
-        "A dashed line is a change of level, the lines between are means, a band is an alarm while it holds.",
+        caption="Change from the first reference run; higher is slower. Bars are each run's own 95% interval; runs vary by more than that. "
+        "Dashed line: level change. Horizontal lines: means. Band: open alarm.",
         x=Axis(label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count"),
         y=Axis(label="change, %", quantity="percent"),
         series=(values, *_means(series)),
@@ -195,7 +195,7 @@ def drawn(series: trends.Series, *, job: str) -> Trend:
 
 
 def _means(series: trends.Series) -> Iterator[Series]:
-    """Draw each stretch's mean as a line of its own."""
+    """Draw the mean of each stretch as its own line."""
     edges = [0, *(level.point for level in series.change_points), len(series.points)]
     for low, high in pairwise(edges):
         mean = sum(point.value for point in series.points[low:high]) / (high - low)
@@ -228,8 +228,8 @@ def _percent(share: float) -> str:
     return f"{say.signed(100 * share, 1)} %"
 
 
-def worded(text: str) -> str:
-    """Return a text, such as the name of a series, whose metrics are called so."""
+def metric_names(text: str) -> str:
+    """Return a text, such as a series name, with readable metric names."""
     for metric, words in METRICS.items():
         text = text.replace(metric, words)
     return text

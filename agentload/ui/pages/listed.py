@@ -1,4 +1,4 @@
-"""What is listed, a page at a time: runs, decisions, comparisons; and the first page, with the latest of each."""
+"""Paged lists of runs, decisions and comparisons, and the overview with the latest of each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from agentload.store import runs as stored
 from agentload.store import tables
 from agentload.store.runs import RunLine
 from agentload.ui.pages import records
-from agentload.ui.pages.jobs import JobLine, Raised, drawn, jobs, trends_of
-from agentload.ui.source import Asked
+from agentload.ui.pages.jobs import JobLine, Raised, jobs, trend, trends_of
+from agentload.ui.source import Query
 from agentload.watch.history import Execution
 from agentload.watch.rows import execution
 
@@ -28,10 +28,10 @@ DECISIONS_A_PAGE: Final = 30
 EXECUTIONS: Final = 40
 GROUPS: Final = 15
 LATEST: Final = 6
-"""Of the first page."""
+"""Lines of each list on the overview."""
 DRAWN: Final = 4
 OF_GROUP: Final = 8
-"""Runs, the latest."""
+"""Latest runs considered."""
 TONES: Final[dict[str, Tone]] = {str(word): tone for word, tone in VERDICT_TONES.items()}
 
 _RUNS: Final = """
@@ -54,7 +54,7 @@ FROM decided
 QUALIFY (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1
 ORDER BY number
 """
-# What `agentload compare` wants to be equal, as far as it can be told without reading calls.
+# What `agentload compare` requires to be equal, as far as it is known without reading calls.
 _GROUPS: Final = f"""
 SELECT trace_name AS trace, model, kind, list(run_id ORDER BY place DESC)[:{OF_GROUP}] AS runs, count(*) AS count
 FROM listed WHERE trace_hash IS NOT NULL
@@ -66,29 +66,29 @@ HAVING count(*) > 1 ORDER BY max(place) DESC LIMIT {GROUPS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed(Generic[T]):
-    """One page of what was asked for, the latest first."""
+    """One page of a list, latest first."""
 
     lines: tuple[T, ...]
     total: int
     first: int
-    """The first one's place among all that were found, from 1; 0 where there is none."""
+    """Position of the first line among all matches, from 1; 0 if there are none."""
     size: int
-    """Most lines of a page."""
+    """Lines on a page."""
 
     @property
     def page(self) -> int:
-        """Which page this is, from 1."""
+        """Return the number of this page, from 1."""
         return max(0, self.first - 1) // self.size + 1
 
     @property
     def pages(self) -> int:
-        """How many there are."""
+        """Return how many pages there are."""
         return max(1, -(-self.total // self.size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
-    """One run at a glance, and what came of it."""
+    """One run and its decision."""
 
     run: RunLine
     job: str | None
@@ -103,23 +103,23 @@ class Decision:
     run_id: str
     at_ns: int
     policy: str
-    """The policy file, or the job."""
+    """The policy file or job."""
     headline: str
     verdict: str | None
     kind: str | None
-    """None where the run is gone."""
+    """None if the run was deleted."""
     name: str | None
     model: str | None
 
     @property
     def tone(self) -> Tone:
-        """How it is coloured."""
+        """Return its colour."""
         return TONES.get(self.verdict or "", "plain")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Runs that played the same plan, the latest first."""
+    """Runs of the same plan, latest first."""
 
     trace: str | None
     model: str | None
@@ -130,7 +130,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparisons:
-    """What can be compared, and what was."""
+    """Runs that can be compared, and comparisons made."""
 
     executions: tuple[Execution, ...]
     groups: tuple[Group, ...]
@@ -138,61 +138,61 @@ class Comparisons:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What the page shows."""
+    """The data of the overview."""
 
     worse: tuple[Raised, ...]
-    """Open alarms, of what changed too; the improvements left out."""
+    """Open alarms, without improvements."""
     better: tuple[Raised, ...]
     jobs: tuple[JobLine, ...]
     decisions: Listed[Decision]
     runs: Listed[ListedRun]
     unloaded: tuple[str, ...]
-    """Runs that are in their journals only."""
+    """Runs that are only in their journals."""
 
 
-def runs(connection: duckdb.DuckDBPyConnection, asked: Asked, *, size: int = RUNS_A_PAGE) -> Listed[ListedRun]:
-    """Search the runs, by one query; of those alone that are shown, calls and blocks are counted. A page behind the end is the last."""
+def runs(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUNS_A_PAGE) -> Listed[ListedRun]:
+    """Search the runs with one query; only the runs shown have their calls and blocks counted. Past the end is the last page."""
     wanted = {
-        "kind": asked.word("kind"),
-        "status": asked.word("status"),
-        "job": asked.word("job"),
-        "terms": asked.word("q").lower().split(),
-        "page": asked.number("page"),
+        "kind": query.word("kind"),
+        "status": query.word("status"),
+        "job": query.word("job"),
+        "terms": query.word("q").lower().split(),
+        "page": query.number("page"),
         "size": size,
     }
     rows = connection.execute(_RUNS, wanted).fetchall()
     shown = [row[0] for row in rows]
-    headlines, answers = (dict(connection.execute(query, {"runs": shown}).fetchall()) for query in (_HEADLINES, _ANSWERS))
-    told = {each.run_id: each for each in stored.told(connection, shown)}
-    lines = tuple(ListedRun(run=told[run], job=job, headline=headlines.get(run), answers=answers.get(run, 0)) for run, job, *_ in rows)
+    headlines, answers = (dict(connection.execute(sql, {"runs": shown}).fetchall()) for sql in (_HEADLINES, _ANSWERS))
+    summaries = {each.run_id: each for each in stored.run_lines(connection, shown)}
+    lines = tuple(ListedRun(run=summaries[run], job=job, headline=headlines.get(run), answers=answers.get(run, 0)) for run, job, *_ in rows)
     return _listed(lines, rows, size)
 
 
-def decisions(connection: duckdb.DuckDBPyConnection, asked: Asked, *, size: int = DECISIONS_A_PAGE) -> Listed[Decision]:
-    """Read what `advise` stored, and what a job's executions came to between their arms. A page behind the end is the last."""
-    rows = connection.execute(_DECISIONS, {"size": size, "page": asked.number("page")}).fetchall()
+def decisions(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = DECISIONS_A_PAGE) -> Listed[Decision]:
+    """Read stored decisions, and those of job executions. Past the end is the last page."""
+    rows = connection.execute(_DECISIONS, {"size": size, "page": query.number("page")}).fetchall()
     names = ("run_id", "at_ns", "policy", "headline", "verdict", "kind", "name", "model")
     return _listed(tuple(Decision(**dict(zip(names, row, strict=False))) for row in rows), rows, size)
 
 
-def comparisons(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Comparisons:  # noqa: ARG001  # a page's signature
-    """Read each execution against its reference, and the runs of one plan that can be held against each other."""
+def comparisons(connection: duckdb.DuckDBPyConnection, query: Query) -> Comparisons:  # noqa: ARG001  # a page's signature
+    """Read executions with their references, and the runs of one plan, which can be compared."""
     latest = reversed(tables.rows(connection, ExecutionRow))
     compared = (each for row in latest if (each := execution(row)).detail.reference is not None)
     return Comparisons(executions=tuple(islice(compared, EXECUTIONS)), groups=records(connection, Group, _GROUPS))
 
 
-def overview(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Overview:
-    """Read what got worse, what was decided, how the jobs are, what was run; what is running comes from the journals."""
-    found = jobs(connection, asked)
+def overview(connection: duckdb.DuckDBPyConnection, query: Query) -> Overview:
+    """Read regressions, decisions, jobs and runs; active runs come from the journals."""
+    found = jobs(connection, query)
     held = _charted(connection, [each for each in found.alarms if each.alarm.is_open])
     return Overview(
         worse=tuple(each for each in held if each.alarm.kind != "improvement"),
         better=tuple(each for each in held if each.alarm.kind == "improvement"),
         jobs=found.lines,
-        decisions=decisions(connection, asked, size=LATEST),
-        runs=runs(connection, asked, size=LATEST),
-        unloaded=_unloaded(connection, asked.journalled),
+        decisions=decisions(connection, query, size=LATEST),
+        runs=runs(connection, query, size=LATEST),
+        unloaded=_unloaded(connection, query.journalled),
     )
 
 
@@ -202,18 +202,18 @@ def _unloaded(connection: duckdb.DuckDBPyConnection, journalled: tuple[str, ...]
 
 
 def _charted(connection: duckdb.DuckDBPyConnection, held: list[Raised]) -> list[Raised]:
-    """Put the first few pictures beside their alarms."""
+    """Add charts to the first few alarms."""
     shown = [each for each in held if each.alarm.metric is not None][:DRAWN]
     series = {
         (name, each.name): each
         for name in dict.fromkeys(each.job for each in shown)
         for each in trends_of(connection, name, tuple(held)).series
     }
-    charts = {key: drawn(series[key], job=key[0]).chart for each in shown if (key := (each.job, each.alarm.metric or "")) in series}
+    charts = {key: trend(series[key], job=key[0]).chart for each in shown if (key := (each.job, each.alarm.metric or "")) in series}
     return [replace(each, chart=charts.get((each.job, each.alarm.metric or ""))) for each in held]
 
 
 def _listed(lines: tuple[T, ...], rows: Sequence[tuple[int, ...]], size: int) -> Listed[T]:
-    """Return a page of rows that end in their number and the total."""
+    """Return a page of rows that end in their position and the total."""
     first, total = rows[0][-2:] if rows else (0, 0)
     return Listed(lines=lines, total=total, first=first, size=size)

@@ -1,4 +1,4 @@
-"""One run: what was decided, how its calls went, its blocks, and how it was made."""
+"""One run: its decision, calls, blocks and conditions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentload.store import tables
 from agentload.store.runs import BlockLine, RunSummary, named, summary
 from agentload.ui.pages import records
 from agentload.ui.pages.listed import TONES
-from agentload.ui.source import Asked, NotFoundError
+from agentload.ui.source import NotFoundError, Query
 
 _TIMINGS: Final = """
 SELECT workload, arm, count(*) AS calls, count_if(status = 'ok') AS ok,
@@ -43,7 +43,7 @@ FROM graded WHERE run_id = $run GROUP BY task, arm ORDER BY task, arm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """One workload on one arm; p50 and p95 of its clean calls, in ms."""
+    """One workload on one arm; p50 and p95 of its successful calls, in ms."""
 
     workload: str
     arm: str
@@ -57,13 +57,13 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """Calls of one arm that ended in one way."""
+    """Failed calls of one arm with one status."""
 
     arm: str
     status: str
     count: int
     error: str | None
-    """What one of them said."""
+    """The message of one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The latest decision that was stored."""
+    """The latest stored decision."""
 
     at_ns: int
     policy: str
@@ -90,7 +90,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What the page shows."""
+    """The data of the page."""
 
     summary: RunSummary
     slots: dict[str, int]
@@ -111,7 +111,7 @@ class _Decision(msgspec.Struct):
 
 
 class _Stored(msgspec.Struct):
-    """What this page needs of a decision file; the rest may be of another version."""
+    """The fields of a decision file that this page needs; the others may be of another version."""
 
     headline: str
     answers: tuple[Answer, ...] = ()
@@ -119,18 +119,18 @@ class _Stored(msgspec.Struct):
 
 
 def run_named(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """Return the run of that name, or the only one whose name begins so; raise `NotFoundError` otherwise."""
+    """Return the run of that name, or the only one with that prefix; raise `NotFoundError` otherwise."""
     try:
         return named(connection, name).run_id
     except StoreError as error:
         job = _job(connection, name)
-        kept = f"job {job} keeps no calls of runs this old; what became of it is on the job's page" if job else None
+        kept = f"job {job} no longer keeps the calls of this run; see the job's page for its result" if job else None
         raise NotFoundError(error.message, hint=kept or error.hint) from error
 
 
-def run(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Run:
-    """Read a run by its name, or how that begins; raise `NotFoundError` if there is none."""
-    name = run_named(connection, asked.name)
+def run(connection: duckdb.DuckDBPyConnection, query: Query) -> Run:
+    """Read a run by its name or a prefix of it; raise `NotFoundError` if there is none."""
+    name = run_named(connection, query.name)
     told = summary(connection, name)
     arms = [each.arm for each in told.arms]
     return Run(
@@ -171,7 +171,7 @@ def _charts(found: RunSummary) -> Iterator[Chart]:
     yield Plot(
         name="throughput",
         title="Output tokens per second, block by block",
-        caption="Each mark is one block on one arm, in the order in which they were played, without drain tails and void blocks.",
+        caption="One mark for each block and arm, in the order they were played; drain tails and invalid blocks are excluded.",
         x=Axis(label="round", quantity="count"),
         y=Axis(label="tokens/s", quantity="tokens/s"),
         series=tuple(_rates(slot, arm.arm, blocks) for slot, arm in enumerate(found.arms)),
