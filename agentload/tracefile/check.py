@@ -1,6 +1,6 @@
-"""Check that a trace can be played: what it refers to exists, nothing waits for itself, lengths and keys make sense.
+"""Check that a trace can be played: references resolve, nothing waits for itself, lengths and keys make sense.
 
-Every session is read once. Keys and names are remembered as eight bytes each; only if some clash is the trace read again, to say which.
+Every session is read once. Keys and names are kept as eight bytes each; only after a clash is the trace read again to find it.
 """
 
 import re
@@ -19,7 +19,7 @@ from agentload.tracefile.references import Problem, References
 
 MOST_PROBLEMS: Final = 100
 CONTEXT_TOLERANCE: Final = 0.02
-"""How far a context may lie from the recorded one: what a calibrated tokenizer ratio is held to as well."""
+"""How far a context may be from the recorded one; the tolerance of a calibrated tokenizer ratio too."""
 
 _ROLES: Final = {role: number for number, role in enumerate(get_args(Role))}
 _ROLE_BITS: Final = 3
@@ -27,21 +27,21 @@ _ROLE_BITS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a check found."""
+    """The result of a check."""
 
     sessions: int
     turns: int
     off_context: int
-    """Turns whose context lies more than 2 % from the recorded one."""
+    """Turns whose context is more than 2 % off the recorded one."""
     off_order: int
-    """Turns whose tools do not directly follow the leading system text, where every server puts them."""
+    """Turns whose tools are not right after the leading system text, where every server puts them."""
     problem_count: int
     problems: tuple[Problem, ...]
     """At most the first hundred."""
 
 
 def check(trace: Trace) -> Report:
-    """Read a trace and report what is wrong with it; what cannot be read at all raises `TraceError`."""
+    """Read a trace and report its problems; raises `TraceError` if it cannot be read."""
     reading = _Reading(trace.header)
     kept: list[Problem] = []
     count = 0
@@ -82,7 +82,7 @@ class _Reading:
     def _session(self, session: Session) -> Iterator[Problem]:
         if session.prefix is not None and session.prefix not in self.header.prefixes:
             known = ", ".join(self.header.prefixes) or "none"
-            yield Problem(session=session.session, what=f"starts with prefix '{session.prefix}', which the header lacks (it has {known})")
+            yield Problem(session=session.session, what=f"starts with prefix '{session.prefix}', not in the header (it has {known})")
             return
         prefix = self.header.prefixes[session.prefix] if session.prefix is not None else ()
         lengths = [segment.tokens for segment in prefix]
@@ -106,9 +106,9 @@ class _Reading:
 
 
 def _stages(before: Sequence[int], segments: Sequence[Segment]) -> Iterator[int]:
-    """Yield how far a context has come behind each segment: 1 system text, 2 tools, 3 the conversation; negative if out of order so far.
+    """Yield the stage reached after each segment: 1 system text, 2 tools, 3 conversation; negative once out of order.
 
-    Servers put all tools behind the leading system text: the prefix that is shared there is not that of a trace in another order.
+    Servers put all tools after the leading system text, so a trace in another order shares other prefixes there.
     """
     stage = before[-1] if before else 1
     for segment in segments:
@@ -137,7 +137,7 @@ def _turn(turn: Turn, lengths: list[int]) -> Iterator[str]:
             try:
                 re.compile(check.pattern)
             except re.error as error:
-                yield f"checks for '{check.pattern}', which is no regular expression: {error}"
+                yield f"checks for '{check.pattern}', which is not a regular expression: {error}"
 
 
 def _segment(segment: Segment) -> Iterator[str]:
@@ -156,12 +156,12 @@ def _prefixes(header: Header) -> Iterator[Problem]:
 
 
 def _key(segment: Segment) -> int:
-    """Return the hash of a key with the role in its lowest bits."""
+    """Return the hash of a key, with the role in the lowest bits."""
     return hash(segment.key) >> _ROLE_BITS << _ROLE_BITS | _ROLES[segment.role]
 
 
 def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
-    """Read the trace again for names and keys that are used twice, if there are such."""
+    """Read the trace again to find names and keys that are used twice."""
     names = _repeated(np.asarray(reading.names))
     keys = _repeated(np.unique(np.asarray(reading.keys)) >> _ROLE_BITS)
     if not names and not keys:

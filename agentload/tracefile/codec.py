@@ -1,7 +1,7 @@
-"""Turn lines of a trace file into the model, and the model into lines; what cannot be read raises `LineError`.
+"""Decode lines of a trace file into the model and encode them; unreadable lines raise `LineError`.
 
-Unknown fields are kept as JSON text, so that a file of a newer minor version survives reading and writing. The bytes written depend on the
-values alone, and what is absent is left out.
+Unknown fields are kept as JSON text, so a file of a newer minor version survives reading and writing. Equal values give equal bytes;
+absent values are left out.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from agentload.tracefile import wire
 
 T = TypeVar("T")
 _FORMAT: Final = "docs/trace.schema.json describes every field"
-_IMPORT: Final = "if another program wrote it: agentload trace import FORMAT FILE"
+_IMPORT: Final = "if it is another program's log: agentload trace import FORMAT FILE"
 _HEADER: Final = frozenset(wire.Header.__struct_fields__)
 _SESSION: Final = frozenset(wire.Session.__struct_fields__)
 _TURN: Final = frozenset(wire.Turn.__struct_fields__)
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class LineError(ValueError):
-    """Say what is wrong with a line and how to mend it; the reader adds the place."""
+    """What is wrong with a line and how to fix it; the reader adds the place."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class LineError(ValueError):
 
 
 def header(line: bytes) -> Header:
-    """Read the first line of a file."""
+    """Decode the first line of a file."""
     found = _json(line, hint=_IMPORT)
     if found.get("kind") != wire.KIND:
         raise LineError(f'no trace header: the first line must be {{"kind":"{wire.KIND}",…}}', hint=_IMPORT)
@@ -56,7 +56,7 @@ def header(line: bytes) -> Header:
 
 
 def session(line: bytes) -> Session:
-    """Read any other line."""
+    """Decode any other line."""
     found = _json(line)
     read = _convert(found, wire.Session)
     return Session(
@@ -118,7 +118,7 @@ def _segment(read: wire.Segment, raw: list[Any]) -> Segment:
     if isinstance(tokens, tuple):
         size, tokens = tokens, image_tokens(tokens)
     if (size is None) == (read.role == "image"):
-        raise LineError(f"segment {read.key!r}: an image has [width, height] in the place of tokens, and nothing else has", hint=_FORMAT)
+        raise LineError(f"segment {read.key!r}: [width, height] replaces tokens for images only", hint=_FORMAT)
     if tokens < 0 or (size is not None and min(size) < 1):
         raise LineError(f"segment {read.key!r}: tokens must be >= 0 and an image's sides >= 1, got {read.tokens}", hint=_FORMAT)
     options = read.options
@@ -139,7 +139,7 @@ def _segment(read: wire.Segment, raw: list[Any]) -> Segment:
 
 
 def check(read: wire.Check) -> checks.Check:
-    """Return a check as the program knows it; raise `LineError` unless it is of exactly one kind."""
+    """Return a check of the model; raise `LineError` unless it has exactly one kind."""
     kinds = [kind for kind in ("has", "matches", "number", "json", "tool", "equals", "length") if getattr(read, kind) is not None]
     if len(kinds) != 1:
         raise LineError(f"a check has exactly one kind, this one has {', '.join(kinds) or 'none'}", hint=_FORMAT)
@@ -176,7 +176,7 @@ def _text(value: object) -> str:
 
 
 def header_line(said: Header) -> bytes:
-    """Write the first line of a file."""
+    """Encode the first line of a file."""
     line: dict[str, Any] = {"kind": wire.KIND, "version": wire.VERSION, "name": said.name, "seed": said.seed, "block": said.block}
     line["tokenizer"] = said.tokenizer
     if said.prefixes:
@@ -187,7 +187,7 @@ def header_line(said: Header) -> bytes:
 
 
 def session_line(said: Session) -> bytes:
-    """Write a session."""
+    """Encode a session."""
     line: dict[str, Any] = {"session": said.session, "workload": said.workload}
     if said.start_s is not None:
         line["start_s"] = said.start_s

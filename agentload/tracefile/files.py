@@ -1,4 +1,4 @@
-"""Read and write trace files: the header at once, a session when it is asked for; plain, compressed, or standard input and output."""
+"""Read and write trace files: the header at once, sessions as they are iterated; plain, compressed, or standard input and output."""
 
 import hashlib
 import sys
@@ -22,20 +22,20 @@ _LEVEL: Final = 9  # twice as slow as the default and a fifth smaller; writing i
 
 
 class Source:
-    """Lines that can be read again and again; standard input is kept in a temporary file for that."""
+    """Lines that can be read repeatedly; standard input is copied to a temporary file."""
 
     def __init__(self, path: Path | str) -> None:
         self.name = "standard input" if str(path) == STDIN else str(path)
         self._path = Path(path)
         if str(path) == STDIN:
-            # Lives as long as this object, whatever happens.
+            # Lives as long as this object.
             self._kept = NamedTemporaryFile(prefix="agentload-")  # noqa: SIM115
             copyfileobj(sys.stdin.buffer, self._kept)
             self._kept.flush()
             self._path = Path(self._kept.name)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield lines with their newline; only the last one may lack it."""
+        """Yield lines with their newline; the last one may lack it."""
         try:
             yield from documents.lines(documents.chunks(self._path), at=self.name)
         except documents.DAMAGED as error:
@@ -45,7 +45,7 @@ class Source:
 
 
 class _Sessions:
-    """The sessions of a file, read anew in each iteration."""
+    """The sessions of a file, read again in each iteration."""
 
     def __init__(self, source: Source, prefixes: Container[str], ending: Literal["strict", "lenient"]) -> None:
         self._source = source
@@ -65,14 +65,14 @@ class _Sessions:
                 if line.endswith(b"\n"):
                     raise _placed(self._source, number, error) from error
                 if self._ending == "strict":
-                    hint = "the file was cut short; --lenient leaves this line out"
+                    hint = "the file was cut short; --lenient skips this line"
                     raise TraceError(f"{self._source.name}:{number}: the last line is truncated: {error}", hint=hint) from error
 
 
 def read(path: Path | str, *, lenient: bool = False) -> Trace:
-    """Read a trace file, plain or zstd, or standard input for `-`; raise `TraceError` with `path:line` for what is wrong in it.
+    """Read a trace file, plain or zstd, or standard input for `-`; raise `TraceError` with `path:line` for errors.
 
-    `lenient` leaves out a last line that was cut short.
+    `lenient` skips a last line that was cut short.
     """
     source = Source(path)
     try:
@@ -83,7 +83,7 @@ def read(path: Path | str, *, lenient: bool = False) -> Trace:
 
 
 def digest(path: Path | str) -> str:
-    """Return the SHA-256 of a trace's lines: equal for a file and its compressed copy."""
+    """Return the SHA-256 of a trace's lines, equal for a file and its compressed copy."""
     seen = hashlib.sha256()
     for line in Source(path).lines():
         seen.update(line)
@@ -96,14 +96,14 @@ def _placed(source: Source, number: int, error: LineError) -> TraceError:
 
 def _look_at(name: str, number: int) -> str:
     if name.endswith(".zst"):
-        return f"zstdcat {name} | sed -n {number}p shows the line; mend it, or write the trace again"
-    return f"sed -n {number}p {name} shows the line; mend it, or take it out: sed -i {number}d {name}"
+        return f"zstdcat {name} | sed -n {number}p shows the line; fix it, or write the trace again"
+    return f"sed -n {number}p {name} shows the line; fix it, or delete it: sed -i {number}d {name}"
 
 
 def lines(trace: Trace) -> Iterator[bytes]:
     """Yield a trace's lines."""
     sessions = iter(trace.sessions)
-    first = [codec.session_line(session) for session in islice(sessions, 1)]  # a source that cannot be read leaves no header behind
+    first = [codec.session_line(session) for session in islice(sessions, 1)]  # an unreadable source leaves no header behind
     yield codec.header_line(trace.header)
     yield from first
     for session in sessions:
@@ -116,7 +116,7 @@ def write(path: Path | str, trace: Trace) -> None:
 
 
 def write_lines(path: Path | str, found: Iterable[bytes]) -> None:
-    """Write lines; `-` is standard output, a name that ends in `.zst` is compressed.
+    """Write lines to a file, compressed if its name ends in `.zst`, or to standard output for `-`.
 
     A file appears under its name only when it is complete.
     """
@@ -130,7 +130,7 @@ def write_lines(path: Path | str, found: Iterable[bytes]) -> None:
             file.writelines(found)
         return
     if not path.parent.is_dir():
-        raise TraceError(f"{path}: there is no folder '{path.parent}'", hint=f"mkdir -p {path.parent}")
+        raise TraceError(f"{path}: no folder '{path.parent}'", hint=f"mkdir -p {path.parent}")
     partial = path.with_name(path.name + ".part")
     try:
         with partial.open("wb") as file:

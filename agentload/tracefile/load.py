@@ -1,6 +1,6 @@
-"""See which calls of a trace overlap at a nominal speed, what they hold, and what a prefix cache of some size would know.
+"""Estimate the load of a trace at a nominal speed: overlapping calls, the tokens they hold, and the hits of a prefix cache of some size.
 
-No server, no queue: every call takes the time of its tokens.
+There is no server and no queue: every call takes the time of its tokens.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from agentload.tracefile.reuse import Chain, PoolCache
 
 PREFILL_TOKENS_PER_S: Final = 10_000.0
 DECODE_TOKENS_PER_S: Final = 40.0
-"""About the speed that coding agents see from their providers: 39 tokens/s (callanjfox/kv-cache-tester). Prefill: judgement."""
+"""Coding agents see about 39 tokens/s from their providers (callanjfox/kv-cache-tester). Prefill: judgement."""
 MOST_PLAYED: Final = 50_000
-"""Calls that are played; what comes later is left out."""
+"""Calls that are played; later ones are left out."""
 
 
 class Call(NamedTuple):
-    """A turn with the instants between which it runs, in seconds from the trace's start."""
+    """A turn with its start and end, in seconds from the trace's start."""
 
     start_s: float
     end_s: float
@@ -41,8 +41,8 @@ class Call(NamedTuple):
         return self.session.turns[self.number]
 
 
-def played(trace: Trace) -> Iterator[Call]:
-    """Yield the calls of a trace in the order in which they start; one that waits for what never comes is left out."""
+def calls_of(trace: Trace) -> Iterator[Call]:
+    """Yield the calls of a trace in the order they start; those that wait for something missing are left out."""
     return _Player().play(trace)
 
 
@@ -51,18 +51,18 @@ class _Player:
         self._events: list[tuple[float, int, Call, bool]] = []
         self._order = count()
         self._held: dict[str, Session] = {}
-        """Sessions that wait to be spawned."""
+        """Sessions not yet spawned."""
         self._parked: dict[str, list[tuple[Session, int]]] = {}
-        """Turns that wait for a turn of the named session."""
+        """Turns waiting for a turn of the named session."""
         self._done: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        """Turns complete and turns in all, of the sessions within reach."""
+        """Finished turns and all turns of the sessions within reach."""
 
     def play(self, trace: Trace) -> Iterator[Call]:
         for session in trace.sessions:
             if session.start_s is None:
                 self._held[session.session] = session
                 continue
-            # What lies before this start can be played: all that it spawns has been read.
+            # Everything before this start can be played: all that it spawns has been read.
             yield from self._until(session.start_s)
             self._due(session, 0, session.start_s)
         yield from self._until(float("inf"))
@@ -90,7 +90,7 @@ class _Player:
             self._due(call.session, call.number + 1, at_s)
 
     def _due(self, session: Session, index: int, at_s: float) -> None:
-        """Schedule a turn whose predecessor is complete, or park it until all others that it waits for are."""
+        """Schedule a turn whose predecessor is complete, or park it until everything it waits for is."""
         turn = session.turns[index]
         for ref in turn.after:
             done, length = self._done.get(ref.session, (0, 1))
@@ -105,30 +105,30 @@ class _Player:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What overlaps at a nominal speed, over time: the largest value in each of equal spans."""
+    """The load over time: the largest value in each of equal spans."""
 
     calls: int
     span_s: float
     running: tuple[int, ...]
-    """Calls at once."""
+    """Concurrent calls."""
     running_tokens: tuple[int, ...]
-    """Tokens of their contexts and answers: what a server must hold."""
+    """Tokens of their contexts and answers, which a server must hold."""
     live_tokens: tuple[int, ...]
-    """Tokens of all sessions under way: what it must hold to forget nothing."""
+    """Tokens of all active sessions, which it must hold to keep every prefix."""
     hits: Mapping[int, float]
-    """Hit ratio of a pool of so many tokens."""
+    """Hit rate by pool size in tokens."""
 
 
 def load(trace: Trace, *, pools: Sequence[int] = ()) -> Load:
-    """Play a trace; `pools` are sizes in tokens whose hit ratio is asked for."""
+    """Play a trace; `pools` are the sizes in tokens to compute hit rates for."""
     chains: dict[str, Chain] = {}
     caches = {tokens: PoolCache(tokens) for tokens in pools}
     known = dict.fromkeys(pools, 0)
     total = 0
     changes: list[tuple[float, int, int, int]] = []
-    """(instant, change of calls, of their tokens, of live tokens)"""
+    """(instant, change in calls, in their tokens, in live tokens)"""
     calls = 0
-    for call in islice(played(trace), MOST_PLAYED):
+    for call in islice(calls_of(trace), MOST_PLAYED):
         calls += 1
         name = call.session.session
         chain = chains.pop(name, None) or Chain(trace.header, call.session)
@@ -156,7 +156,7 @@ def load(trace: Trace, *, pools: Sequence[int] = ()) -> Load:
 
 
 def _peaks(changes: list[tuple[float, int, int, int]]) -> tuple[float, tuple[tuple[int, ...], ...]]:
-    """Return the length of a span and, for each figure, its largest value in each span."""
+    """Return the length of a span and the largest value of each figure in each span."""
     if not changes:
         return 0.0, ((), (), ())
     ordered = np.array(sorted(changes))
@@ -165,7 +165,7 @@ def _peaks(changes: list[tuple[float, int, int, int]]) -> tuple[float, tuple[tup
     bins = np.minimum((ordered[:, 0] / max(end_s, 1e-9) * BINS).astype(int), BINS - 1)
     peaks = np.zeros((BINS, 3))
     np.maximum.at(peaks, bins, levels)
-    # A level also lasts into the spans in which nothing changes.
+    # A level lasts through spans without changes.
     last = np.zeros(3)
     for span in range(BINS):
         peaks[span] = np.maximum(peaks[span], last)

@@ -1,8 +1,8 @@
-"""Sum up a trace: lengths and waits, growth, arrivals and reuse.
+"""Summarise a trace: lengths and waits, growth, arrivals and reuse.
 
-Fields name every length, count and wait of a session, so that showing, checking and benchmarking a trace speak of the same things. A field
-of a turn that has an event carries it: `output@compact`; fields of a whole session carry the event of its first turn. Lengths count what a
-turn brings for the first time, not what it says again after its history was rewritten.
+Fields name every length, count and wait of a session, so that showing, checking and benchmarking a trace agree. A turn's event is part of
+its field names (`output@compact`); fields of a whole session carry the event of its first turn. Lengths count what a turn adds for the
+first time, not what it repeats after its history was rewritten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BINS: Final = 60
 
 
 def fields(header: Header, session: Session) -> Iterator[Observation]:
-    """Yield each field of a session with its value: tokens, seconds, counts, and `thinking` as a share of the output."""
+    """Yield the fields of a session with their values: tokens, seconds, counts, and `thinking` as a share of the output."""
     prefix = header.prefixes[session.prefix] if session.prefix is not None else ()
     lengths = [segment.tokens for segment in prefix]
     seen: set[Key] = set()
@@ -52,7 +52,7 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
             yield f"request{whole}", request
             request = 0
         request += 1
-        # What a turn brings with a rewritten history is a summary, unless a user was waited for.
+        # A turn with a rewritten history adds a summary, unless it waited for a user.
         messages += "user" in brought and _labelled(turn.event) == whole and (turn.keep is None or turn.wait == "user")
         yield f"context{label}", total
         for role, tokens in brought.items():
@@ -78,7 +78,7 @@ def _answer(turn: Turn, label: str, *, goes_on: bool) -> Iterator[Observation]:
 
 
 def _goes_on(session: Session, index: int) -> bool:
-    """Say whether the answer of a turn calls a tool: the next turn waits for one, or brings a result without rewriting the history."""
+    """Return whether a turn's answer calls a tool: the next turn waits for one, or adds a result without rewriting the history."""
     if index + 1 == len(session.turns):
         return False
     after = session.turns[index + 1]
@@ -100,7 +100,7 @@ def _labelled(event: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """How the values of one field are spread."""
+    """The distribution of one field."""
 
     count: int
     mean: float
@@ -110,7 +110,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Contexts of the calls of one index over all sessions that reach it."""
+    """Contexts of the n-th calls of all sessions that have one."""
 
     call: int
     sessions: int
@@ -120,7 +120,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """Tokens of all contexts and how many of them a prefix cache without bounds knows."""
+    """Tokens of all contexts, and how many an unlimited prefix cache would serve."""
 
     tokens: int
     known: int
@@ -136,21 +136,21 @@ class Overview:
     turns: int
     last_start_s: float
     workloads: Mapping[str, int]
-    """Sessions of each."""
+    """Sessions of each workload."""
     fields: Mapping[str, Summary]
     growth: tuple[Growth, ...]
     arrivals: tuple[int, ...]
-    """Starts by the clock in each of equal spans until the last."""
+    """Session starts in each of equal spans."""
     arrivals_cv: float | None
-    """Coefficient of variation of the gaps between them."""
+    """Coefficient of variation of the gaps between starts."""
     reuse: Reuse
     reuse_by_event: Mapping[str, Reuse]
     events: Mapping[str, int]
-    """Sessions in which each occurs."""
+    """Sessions with each event."""
 
 
 def overview(trace: Trace) -> Overview:
-    """Read a trace and sum it up."""
+    """Read a trace and summarise it."""
     values: dict[str, array[float]] = defaultdict(lambda: array("d"))
     workloads: dict[str, int] = defaultdict(int)
     reuse: dict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -197,7 +197,7 @@ def _reuse(tokens: int, known: int) -> Reuse:
 
 
 def _is_shown(index: int) -> bool:
-    """Pick the calls 1, 2, 3, 5, 10, 20, 30, 50, 100 … of a session."""
+    """Return whether to show this call of a session: 1, 2, 3, 5, 10, 20, 30, 50, 100, …."""
     call = index + 1
     return call / 10 ** math.floor(math.log10(call)) in {1, 2, 3, 5}
 
@@ -208,7 +208,7 @@ def _summary(found: array[float]) -> Summary:
 
 
 def _quantiles(every: npt.NDArray[np.float64] | npt.NDArray[np.int64], shares: Sequence[float]) -> tuple[float, ...]:
-    # Values that occurred, not values between them.
+    # Observed values, not interpolated ones.
     return tuple(np.quantile(every, shares, method="inverted_cdf").tolist())
 
 

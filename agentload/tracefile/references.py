@@ -1,7 +1,7 @@
-"""Follow what sessions refer to: those they spawn, turns they wait for, answers they take.
+"""Check the references between sessions: those they spawn, turns they wait for, answers they take.
 
-Sessions come one by one. A reference reaches back at most 10,000 sessions, or forward if it is met within as many. A circle needs a
-forward reference, so whole sessions are kept only from the first open reference until all are met, and examined then.
+Sessions come one by one. A reference may reach 10,000 sessions back or forward. A cycle needs a forward reference, so whole sessions are
+kept only from the first open reference until all are resolved, and examined then.
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ REACH: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Say what is wrong and where; the turn is None where it is the session."""
+    """What is wrong and where; no turn means the whole session."""
 
     session: str
     turn: int | None = None
@@ -34,7 +34,7 @@ class _Place(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """A turn that waits for a turn of a session that has not come."""
+    """A turn that waits for a turn of a session not yet read."""
 
     by: _Place
     turn: int
@@ -42,7 +42,7 @@ class _Awaited(NamedTuple):
 
 
 class References:
-    """Remember the sessions within reach and what is open."""
+    """The sessions within reach and the open references."""
 
     def __init__(self) -> None:
         self._lengths: OrderedDict[str, int] = OrderedDict()
@@ -53,7 +53,7 @@ class References:
         self._last_start_s = 0.0
 
     def meet(self, session: Session) -> Iterator[Problem]:
-        """Take in the next session and yield what is wrong with it, or with what waited for it."""
+        """Add the next session; yield problems with it, or with turns that waited for it."""
         self._met += 1
         self._lengths[session.session] = len(session.turns)
         if len(self._lengths) > REACH:
@@ -72,7 +72,7 @@ class References:
         yield from self._lost(REACH)
 
     def finish(self) -> Iterator[Problem]:
-        """Yield what is still open when the last session has come."""
+        """Yield the references still open after the last session."""
         yield from self._orphaned()
         yield from self._lost(-1)
 
@@ -86,7 +86,7 @@ class References:
             yield Problem(session=session.session, what=what)
         yield from self._orphaned()
         if session.start_s < self._last_start_s:
-            what = f"starts at {session.start_s:g} s, before the session in front of it ({self._last_start_s:g} s)"
+            what = f"starts at {session.start_s:g} s, earlier than the session before it ({self._last_start_s:g} s)"
             yield Problem(session=session.session, what=what)
         self._last_start_s = max(self._last_start_s, session.start_s)
 
@@ -97,7 +97,7 @@ class References:
 
     def _spawns(self, parent: _Place, child: str) -> Iterator[Problem]:
         if child in self._spawned:
-            yield Problem(session=parent.session, turn=parent.turn, what=f"spawns session {child} once more")
+            yield Problem(session=parent.session, turn=parent.turn, what=f"spawns session {child} again")
         elif child in self._lengths:
             yield Problem(session=parent.session, turn=parent.turn, what=f"spawns session {child}, which came before it")
         else:
@@ -112,11 +112,11 @@ class References:
     def _exists(self, by: _Place, ref: TurnRef) -> Iterator[Problem]:
         length = self._lengths[ref.session]
         if ref.turn >= length:
-            what = f"waits for turn {ref.turn} of session {ref.session}, which has {length}"
+            what = f"waits for turn {ref.turn} of session {ref.session}, which has only {length}"
             yield Problem(session=by.session, turn=by.turn, what=what)
 
     def _takes(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
-        """Yield the answers that a turn takes without anything making it wait for them."""
+        """Yield the answers that a turn takes without waiting for them."""
         done = {} if parent is None else {parent.session: parent.turn}
         for index, turn in enumerate(session.turns):
             done[session.session] = index - 1
@@ -151,7 +151,7 @@ class References:
                 return
             del self._awaited[missing]
             for awaited in waiting:
-                what = f"waits for session {missing}, which does not come"
+                what = f"waits for session {missing}, which does not exist"
                 yield Problem(session=awaited.by.session, turn=awaited.by.turn, what=what)
 
 
@@ -161,7 +161,7 @@ def _dependencies(sessions: list[tuple[Session, _Place | None]]) -> dict[_Place,
     for session, parent in sessions:
         for index, turn in enumerate(session.turns):
             before = [_Place(session.session, index - 1)] if index else [parent] if parent is not None else []
-            # Sessions that came before the first open reference cannot wait for anything here.
+            # Sessions before the first open reference cannot wait for anything here.
             before += [_Place(ref.session, ref.turn % lengths[ref.session]) for ref in turn.after if ref.session in lengths]
             graph[_Place(session.session, index)] = before
     return graph

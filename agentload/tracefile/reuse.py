@@ -1,4 +1,4 @@
-"""Find how much of a call's context a prefix cache knows: an ideal one that forgets nothing, and one of a given size."""
+"""Compute how much of a call's context a prefix cache holds: an unlimited one, and one of a given size."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 from agentload.model.trace import Header, Session
 
 BLOCK: Final = 16
-"""Tokens of a cache block: a block that is known in part counts as new, as in vLLM."""
+"""Tokens of a cache block; a partly known block counts as new, as in vLLM."""
 
 
 class Place(NamedTuple):
-    """A segment in a context, told from the same segment behind other ones."""
+    """A segment together with everything before it."""
 
     identity: int
     text: int
@@ -20,7 +20,7 @@ class Place(NamedTuple):
 
 
 class Chain:
-    """The places of one session's context, from turn to turn."""
+    """The places of a session's context from turn to turn."""
 
     def __init__(self, header: Header, session: Session) -> None:
         self.places: list[Place] = []
@@ -28,7 +28,7 @@ class Chain:
         self._lead = header.prefixes[session.prefix] if session.prefix is not None else ()
 
     def turn(self, index: int) -> list[Place]:
-        """Go on to the next turn and return the places that it adds to those it keeps."""
+        """Advance to the next turn; return the places it adds."""
         turn = self._turns[index]
         added = turn.add
         if index == 0:
@@ -43,7 +43,7 @@ class Chain:
 
 
 class IdealCache:
-    """A prefix cache without bounds, told of the sessions one after the other; *block* are the tokens of one of its blocks."""
+    """An unlimited prefix cache fed session by session; *block* is its block size in tokens."""
 
     def __init__(self, *, block: int = BLOCK) -> None:
         self._block = block
@@ -51,7 +51,7 @@ class IdealCache:
         self._longest: dict[int, int] = {}
 
     def calls(self, header: Header, session: Session) -> Iterator[tuple[int, int]]:
-        """Yield the tokens of each call's context and how many of them were known."""
+        """Yield the tokens of each call's context and how many were cached."""
         chain = Chain(header, session)
         for index in range(len(session.turns)):
             added = chain.turn(index)
@@ -72,14 +72,14 @@ class IdealCache:
 
 
 class PoolCache:
-    """A prefix cache of so many tokens that forgets what was used longest ago, ends of contexts before their starts."""
+    """A prefix cache of a given size with LRU eviction, ends of contexts before their starts."""
 
     def __init__(self, tokens: int) -> None:
         self._room = tokens
         self._kept: OrderedDict[int, int] = OrderedDict()
 
     def call(self, places: Sequence[Place]) -> int:
-        """Return how many tokens of a call's context are known, and keep all of it."""
+        """Return how many tokens of a call's context are cached, and cache all of it."""
         known = 0
         for place in places:
             if place.identity not in self._kept:

@@ -37,7 +37,7 @@ def checked(*sessions: Session) -> Report:
 
 CASES: list[tuple[Sequence[Session], list[str]]] = [
     ((session("a"), session("b", start_s=1.0)), []),
-    ((session("a", start_s=2.0), session("b", start_s=1.0)), ["session b: starts at 1 s, before the session in front of it (2 s)"]),
+    ((session("a", start_s=2.0), session("b", start_s=1.0)), ["session b: starts at 1 s, earlier than the session before it (2 s)"]),
     ((session("a"), session("a")), ["session a: has the name of an earlier session"]),
     ((session("a", start_s=None),), ["session a: has no start_s, and no turn before it spawns it"]),
     # spawning
@@ -50,14 +50,14 @@ CASES: list[tuple[Sequence[Session], list[str]]] = [
     ),
     (
         (session("a", turn(spawn=("b",)), turn(spawn=("b",))), session("b", start_s=None)),
-        ["session a, turn 1: spawns session b once more"],
+        ["session a, turn 1: spawns session b again"],
     ),
     ((session("b"), session("a", turn(spawn=("b",)))), ["session a, turn 0: spawns session b, which came before it"]),
     # waiting
     ((session("a"), session("b", turn(after=(ref("a", -1),)))), []),
-    ((session("a"), session("b", turn(after=(ref("a", 1),)))), ["session b, turn 0: waits for turn 1 of session a, which has 1"]),
-    ((session("b", turn(after=(ref("a", 1),))), session("a")), ["session b, turn 0: waits for turn 1 of session a, which has 1"]),
-    ((session("b", turn(after=(ref("a", 0),))),), ["session b, turn 0: waits for session a, which does not come"]),
+    ((session("a"), session("b", turn(after=(ref("a", 1),)))), ["session b, turn 0: waits for turn 1 of session a, which has only 1"]),
+    ((session("b", turn(after=(ref("a", 1),))), session("a")), ["session b, turn 0: waits for turn 1 of session a, which has only 1"]),
+    ((session("b", turn(after=(ref("a", 0),))),), ["session b, turn 0: waits for session a, which does not exist"]),
     ((session("a", turn(spawn=("b",)), turn(after=(ref("b", -1),))), session("b", start_s=None)), []),
     # circles
     ((session("a", turn(), turn(after=(ref("a", 0),))),), []),
@@ -82,7 +82,7 @@ CASES: list[tuple[Sequence[Session], list[str]]] = [
     # contexts
     ((session("a", turn(keep=2), prefix="p"),), []),
     ((session("a", turn(), turn(keep=4), prefix="p"),), ["session a, turn 1: keeps 4 segments of a context of 3"]),
-    ((session("a", prefix="q"),), ["session a: starts with prefix 'q', which the header lacks (it has p)"]),
+    ((session("a", prefix="q"),), ["session a: starts with prefix 'q', not in the header (it has p)"]),
     ((session("a", Turn(add=(), output=1)),), ["session a, turn 0: sends nothing"]),
     ((session("a", turn(output=0)),), ["session a, turn 0: asks for 0 tokens"]),
     ((session("a", turn(said(-4))),), ["session a, turn 0: segment 'u' has -4 tokens"]),
@@ -94,7 +94,7 @@ CASES: list[tuple[Sequence[Session], list[str]]] = [
     ),
     (
         (session("a", turn(check=(Matches(pattern="("),))),),
-        ["session a, turn 0: checks for '(', which is no regular expression: missing ), unterminated subpattern at position 0"],
+        ["session a, turn 0: checks for '(', which is not a regular expression: missing ), unterminated subpattern at position 0"],
     ),
     # keys
     ((session("a", turn(said(key="sys"))),), ["session a, turn 0: key 'sys' is user here and system before"]),

@@ -18,8 +18,8 @@ IMPORT = "if another program wrote it: agentload trace import FORMAT FILE"
 LOOK = "sed -n 3p {file} shows the line; mend it, or take it out: sed -i 3d {file}"
 LOOK_2 = LOOK.replace("3", "2")
 BROKEN = [
-    ("", ":1: no JSON: Input data was truncated", IMPORT),
-    ("hello\n", ":1: no JSON: JSON is malformed: invalid character (byte 0)", IMPORT),
+    ("", ":1: not JSON: Input data was truncated", IMPORT),
+    ("hello\n", ":1: not JSON: JSON is malformed: invalid character (byte 0)", IMPORT),
     ("[1]\n", ":1: a line must be a JSON object", IMPORT),
     ('{"timestamp":0,"input_length":5}\n', ':1: no trace header: the first line must be {"kind":"agentload-trace",…}', IMPORT),
     (
@@ -36,7 +36,7 @@ BROKEN = [
     (HEADER + session('{"add":[["robot",4,"k"]],"output":3}'), ":2: turns[0].add[0][0]: Invalid enum value 'robot'", FORMAT),
     (
         HEADER + session('{"add":[["user",[4,4],"k"]],"output":3}'),
-        ":2: segment 'k': an image has [width, height] in the place of tokens, and nothing else has",
+        ":2: segment 'k': [width, height] replaces tokens for images only",
         FORMAT,
     ),
     (
@@ -53,8 +53,8 @@ BROKEN = [
     (HEADER + session("")[:-1] + "\n", ":2: turns: Expected `array` of length >= 1", FORMAT),
     (
         HEADER + session() + session()[:40],
-        ":3: the last line is truncated: no JSON: Input data was truncated",
-        "the file was cut short; --lenient leaves this line out",
+        ":3: the last line is truncated: not JSON: Input data was truncated",
+        "the file was cut short; --lenient skips this line",
     ),
 ]  # fmt: skip
 
@@ -73,7 +73,7 @@ def test_a_lenient_reader_leaves_out_a_truncated_last_line_and_nothing_else(tmp_
     file.write_text(HEADER + session() + session()[:40])
     assert len(list(read(file, lenient=True).sessions)) == 1
     file.write_text(HEADER + "{\n" + session())
-    with pytest.raises(TraceError, match=":2: no JSON"):
+    with pytest.raises(TraceError, match=":2: not JSON"):
         list(read(file, lenient=True).sessions)
 
 

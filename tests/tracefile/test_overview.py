@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentload.model.trace import Header, Role, Segment, Session, Trace, Turn, TurnRef
-from agentload.tracefile.load import load, played
+from agentload.tracefile.load import calls_of, load
 from agentload.tracefile.overview import Growth, Reuse, Summary, overview
 from agentload.tracefile.reuse import Chain, PoolCache
 
@@ -54,7 +54,7 @@ def test_an_empty_trace_is_summed_up_too() -> None:
 
 
 def calls(*sessions: Session) -> list[tuple[str, int, float]]:
-    return [(call.session.session, call.number, round(call.start_s, 3)) for call in played(trace(*sessions))]
+    return [(call.session.session, call.number, round(call.start_s, 3)) for call in calls_of(trace(*sessions))]
 
 
 def test_calls_start_when_what_they_wait_for_is_complete() -> None:
