@@ -1,7 +1,7 @@
-"""Make a trace less kind: pure functions from sessions to sessions, which depend on a seed and their arguments alone.
+"""Make a trace harder to serve: pure functions from sessions to sessions, determined by a seed and their arguments.
 
-Recorded traces are often better than what a server will meet: nearly every call hits the prefix cache, nobody pauses over lunch. These
-functions say by how much a result depends on that.
+Recorded traces are often kinder than production: nearly every call hits the prefix cache, users do not pause. These functions show how much
+a result depends on that.
 """
 
 import math
@@ -16,9 +16,9 @@ from agentload.plugins import seeded
 
 
 def sampled(sessions: Iterable[Session], *, share: float, seed: int) -> Iterator[Session]:
-    """Keep each session that starts by itself with this probability, and what it spawned with it.
+    """Keep each root session with this probability, together with the sessions it spawns.
 
-    A wait for a session that is left out is left out too.
+    Waits for sessions that are dropped are dropped too.
     """
     kept: set[str] = set()
     is_kept = False
@@ -31,7 +31,7 @@ def sampled(sessions: Iterable[Session], *, share: float, seed: int) -> Iterator
 
 
 def _without(session: Session, kept: set[str]) -> Session:
-    """Drop waits for sessions that are neither kept nor this one's own children, which follow."""
+    """Drop waits for sessions that are neither kept nor this one's children, which follow."""
     known = kept | {child for turn in session.turns for child in turn.spawn}
     if all(ref.session in known for turn in session.turns for ref in turn.after):
         return session
@@ -40,12 +40,11 @@ def _without(session: Session, kept: set[str]) -> Session:
 
 
 def split(header: Header, sessions: Iterable[Session], *, share: float, seed: int, first: int | None = None) -> Iterator[Session]:
-    """Split each session of three turns or more with this probability, at a turn drawn from all but its first and last.
+    """Start each session of three turns or more mid-way with this probability, at a turn drawn from all but its first and last.
 
-    A trace of long sessions takes hours before its contexts are long. A split session begins where it was after a part of its turns, with
-    one call that sends the whole context and is answered by one token: it fills the cache, and is marked `prime`.
-    A spawned session begins when it is spawned: it is never split. What the told turns had spawned is left out, and so are waits for it;
-    what others quoted of it stands as text. With *first*, only so many sessions that start by themselves are meant.
+    A trace of long sessions takes hours to reach long contexts. A session started mid-way first sends its whole context in one call with
+    an answer of one token, marked `prime`, which fills the cache. Spawned sessions start when they are spawned and never split. What the
+    skipped turns had spawned is dropped, and so are waits for it; quotes of it become text. *first* limits this to the first root sessions.
     """
     cuts = _Cuts()
     roots = 0
@@ -63,7 +62,7 @@ def split(header: Header, sessions: Iterable[Session], *, share: float, seed: in
 
 
 def _told(session: Session, *, share: float, seed: int) -> int:
-    """Draw how many turns are told; 0: the session stays whole."""
+    """Draw how many turns to skip; 0 leaves the session whole."""
     rng = _drawn(seed, "split", session)
     return 1 + int(rng.random() * (len(session.turns) - 2)) if rng.random() < share else 0
 
@@ -71,11 +70,11 @@ def _told(session: Session, *, share: float, seed: int) -> int:
 @dataclass(slots=True)
 class _Cuts:
     told: dict[str, int] = field(default_factory=dict)
-    """How many turns of a session are told instead of played; they are its turn 0 now."""
+    """How many turns of a session are skipped; they become its turn 0."""
     dropped: set[str] = field(default_factory=set)
 
     def heard(self, turn: Turn) -> Turn:
-        """Return a turn that refers to what is still there, under its new number."""
+        """Return a turn with its references renumbered and dropped ones removed."""
         if not turn.after and all(segment.source is None for segment in turn.add):
             return turn
         after = tuple(self._moved(ref) for ref in turn.after if ref.session not in self.dropped)
@@ -107,10 +106,10 @@ def _from(header: Header, session: Session, at: int, cuts: _Cuts) -> Session:
 
 
 def broken(header: Header, sessions: Iterable[Session], *, share: float, keep: int, seed: int) -> Iterator[Session]:
-    """Break the prefix of each call behind a session's first with this probability, behind its first `keep` segments.
+    """Break the prefix of each call after a session's first with this probability, after its first `keep` segments.
 
-    A broken call sends the rest of its context under new names, as if a tool's schema or a date in front of the history had changed: same
-    lengths, no hits behind the break. What follows in the session goes on from the new names.
+    A broken call sends the rest of its context under new keys, as if a tool's schema or a date before the history had changed: same
+    lengths, no hits after the break. Later calls of the session keep the new keys.
     """
     for session in sessions:
         if session.prefix is None or keep >= len(header.prefixes[session.prefix]):
@@ -120,7 +119,7 @@ def broken(header: Header, sessions: Iterable[Session], *, share: float, keep: i
 
 
 def _inlined(header: Header, session: Session) -> Session:
-    """Write a shared prefix into the first turn, so that it can be broken."""
+    """Move a shared prefix into the first turn, so that it can be broken."""
     assert session.prefix is not None
     first, *others = session.turns
     return replace(session, prefix=None, turns=(replace(first, add=header.prefixes[session.prefix] + first.add), *others))
@@ -181,12 +180,12 @@ def _hearing(turn: Turn, left: Mapping[str, int]) -> Turn:
 
 
 def capped(sessions: Iterable[Session], *, cap_s: float) -> Iterator[Session]:
-    """Let no wait be longer than this; starts of sessions stay, and recorded times, which are no longer those of the trace, go."""
+    """Cap every wait; session starts stay, recorded times no longer apply and are dropped."""
     return (_mapped(session, lambda turn: _capped(turn, cap_s)) for session in sessions)
 
 
 def scaled(sessions: Iterable[Session], *, scale: float) -> Iterator[Session]:
-    """Multiply starts, waits and recorded starts; how long servers took stays."""
+    """Multiply starts, waits and recorded starts; service times stay."""
     for session in sessions:
         start_s = None if session.start_s is None else round(session.start_s * scale, 6)
         yield replace(_mapped(session, lambda turn: _scaled(turn, scale)), start_s=start_s)
@@ -209,5 +208,5 @@ def _scaled(turn: Turn, scale: float) -> Turn:
 
 
 def _drawn(seed: int, purpose: str, session: Session) -> Random:
-    """Return a generator of its own for each session, so that they can be changed in any order."""
+    """Return a separate generator for each session, so that the order of changes does not matter."""
     return seeded(f"{seed}\0{purpose}\0{session.session}")

@@ -1,4 +1,4 @@
-"""Hold a trace, or a run, against a server in production: how alike lengths, reuse and load are, by what the server's metrics tell."""
+"""Compare a trace or a run with a production server, by the server's metrics: lengths, reuse and load."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Final, Literal
 from agentload.exposition.scrape import Histogram, Scrape
 
 _ALIKE: Final = 1.25
-"""Judgement: what lies within a quarter of production's is alike. Its quantiles are known to a bucket, often of a factor of 2."""
+"""Judgement: within a quarter is alike. Production's quantiles are known to a bucket, often a factor of 2 wide."""
 _POINTS: Final = 0.1
-"""Judgement: cached shares within ten points are alike; a trace's is of a cache without bounds."""
+"""Judgement: cached shares within ten points are alike; a trace's assumes an unlimited cache."""
 
 Verdict = Literal["alike", "more", "less"]
 Unit = Literal["tokens", "seconds", "requests", "share"]
@@ -17,7 +17,7 @@ Unit = Literal["tokens", "seconds", "requests", "share"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Values by their mean and some quantiles."""
+    """Mean and some quantiles."""
 
     mean: float
     quantiles: Mapping[float, float]
@@ -26,7 +26,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A gauge over a run: the values between which it mostly lay."""
+    """The usual range of a gauge over a run."""
 
     low: float
     middle: float
@@ -48,20 +48,20 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """One figure beside production's."""
+    """One figure and production's."""
 
     what: str
     unit: Unit
     ours: float
     low: float
-    """Production's value lies between these; they are equal where it is known exactly."""
+    """The bounds of production's value; equal if it is known exactly."""
     high: float
     verdict: Verdict
-    """Of ours: alike, or more or less than production has."""
+    """Whether ours is alike, more, or less."""
 
 
 def likeness(ours: Figures, told: Scrape) -> Iterator[Likeness]:
-    """Compare all that both sides know."""
+    """Compare every figure that both sides have."""
     yield from _spread("prompt", "tokens", ours.prompt, told.histogram("prompt_tokens"))
     yield from _spread("output", "tokens", ours.output, told.histogram("output_tokens"))
     cached = told.cached_share
@@ -69,8 +69,8 @@ def likeness(ours: Figures, told: Scrape) -> Iterator[Likeness]:
         verdict = _placed(ours.cached, cached - _POINTS, cached + _POINTS)
         yield Likeness(what="cached share of prompts", unit="share", ours=ours.cached, low=cached, high=cached, verdict=verdict)
     yield from _spread("time to first token", "seconds", ours.ttft_s, told.histogram("ttft_s"))
-    if running := told.values.get("running"):  # an idle moment tells nothing of the load
-        yield from _level("requests at once", "requests", ours.running, running)
+    if running := told.values.get("running"):  # an idle moment says nothing about the load
+        yield from _level("concurrent requests", "requests", ours.running, running)
         yield from _level("KV pool in use", "share", ours.kv_usage, told.values.get("kv_usage"))
 
 
@@ -86,7 +86,7 @@ def _spread(name: str, unit: Unit, ours: Spread | None, histogram: Histogram | N
 
 
 def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> Iterator[Likeness]:
-    # Production's is one moment, a run's a stretch of time: the moment has to be one of the run's usual ones.
+    # Production's is one moment, a run's a period: the moment must be within the run's usual range.
     if ours is not None and value is not None:
         verdict: Verdict = "alike" if ours.low <= value <= ours.high else "more" if ours.low > value else "less"
         yield Likeness(what=what, unit=unit, ours=ours.middle, low=value, high=value, verdict=verdict)

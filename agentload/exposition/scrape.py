@@ -54,11 +54,11 @@ SPLIT: Final[Mapping[str, tuple[str, str]]] = {
     "vllm:num_requests_waiting_by_reason": ("waiting", "reason"),
     "vllm:prompt_tokens_by_source_total": ("prompt_tokens", "source"),
 }
-"""Parts of a value by a label: `waiting_capacity`, `waiting_deferred`, `prompt_tokens_local_compute`, … beside their sum."""
+"""Values also split by a label: `waiting_capacity`, `waiting_deferred`, `prompt_tokens_local_compute`, …"""
 SHARES: Final = frozenset({"kv_usage"})
 """A server is as full as its fullest part."""
 LEVELS: Final = SHARES | {"running", "waiting", "pool_tokens", "process_start_s"}
-"""What goes up and down; all else is counted from the start."""
+"""Gauges; all other values are counters."""
 SAMPLED: Final = ("computed_tokens", "ttft_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "decode_s")
 """Histograms whose sums and counts are samples: means follow, and no quantiles, for vLLM's first bucket of a token ends at 10 ms."""
 LARGEST: Final = 1e300
@@ -69,18 +69,18 @@ EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
 """Labels that tell of one engine alone, …"""
 DIGITS: Final = 16  # more are no number of tokens
 TOGETHER: Final = ("num_gpu_blocks",)
-"""… and of all engines of a server: vLLM adds them up when it starts."""
+"""… and those of all engines together: vLLM adds them up at start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """Counts of values up to each bound, in order of the bounds; the last bound is infinite."""
+    """Counts of values by bucket, in order of the upper bounds; the last bound is infinite."""
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
-    """Of each bucket alone."""
+    """Count in each bucket."""
     total: float
-    """Of all values."""
+    """Sum of all values."""
 
     @property
     def count(self) -> float:
@@ -93,7 +93,7 @@ class Histogram:
         return self.total / self.count if self.count else None
 
     def bucket(self, share: float) -> tuple[float, float]:
-        """Return the bounds between which this quantile lies."""
+        """Return the bounds of the bucket with this quantile."""
         wanted, seen = share * self.count, 0.0
         for low, high, count in zip((0.0, *self.bounds), self.bounds, self.counts, strict=False):
             seen += count
@@ -102,14 +102,14 @@ class Histogram:
         return (self.bounds[-2] if len(self.bounds) > 1 else 0.0), math.inf
 
     def minus(self, earlier: Histogram) -> Histogram:
-        """Return what was added since an earlier reading of the same histogram."""
+        """Return what was added since an earlier reading."""
         if earlier.bounds != self.bounds:
             return self
         counts = tuple(max(0.0, now - before) for now, before in zip(self.counts, earlier.counts, strict=True))
         return Histogram(bounds=self.bounds, counts=counts, total=max(0.0, self.total - earlier.total))
 
     def plus(self, other: Histogram) -> Histogram:
-        """Return both as one; of buckets that differ only how many values there are, and their sum."""
+        """Return the sum of both; with different buckets only count and sum are kept."""
         total = self.total + other.total
         if other.bounds != self.bounds:
             return Histogram(bounds=(math.inf,), counts=(self.count + other.count,), total=total)
@@ -117,19 +117,19 @@ class Histogram:
 
 
 def of_cumulative(upto: Mapping[float, float], total: float) -> Histogram:
-    """Make a histogram of how many values lie at or below each bound."""
+    """Make a histogram from cumulative counts."""
     bounds = tuple(sorted(upto))
     counts = tuple(max(0.0, upto[high] - upto[low]) for low, high in pairwise(bounds))
     return Histogram(bounds=bounds, counts=(max(0.0, upto[bounds[0]]), *counts), total=total)
 
 
 def is_level(name: str) -> bool:
-    """Tell whether a value goes up and down; all others are counted from the server's start."""
+    """Return whether a value is a gauge; all others count from the server's start."""
     return name in LEVELS or name.startswith("waiting_")
 
 
 def samples(text: str) -> tuple[Sample, ...]:
-    """Return what a page says. Raises ValueError for a text that is none."""
+    """Return the samples of an exposition text. Raises ValueError if it is not one."""
     try:
         return tuple(sample for family in text_string_to_metric_families(text) for sample in family.samples)
     except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:  # its parser's ways to refuse a text
@@ -138,28 +138,28 @@ def samples(text: str) -> tuple[Sample, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
-    """One reading, or the difference of two: by our names, summed over engines and models (shares: the largest)."""
+    """One reading or the difference of two, by our names, summed over engines and models (shares: the largest)."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     cache_config: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the cache configuration; those that say how large the pool is are of all engines together."""
+    """Labels of the cache configuration; the pool size is that of all engines together."""
     engines: int = 1
-    """How many engines, each with a pool of its own, stand behind it."""
+    """Number of engines, each with its own pool."""
 
     def histogram(self, name: str) -> Histogram | None:
-        """Return a histogram that has values."""
+        """Return a histogram that is not empty."""
         found = self.histograms.get(name)
         return found if found is not None and found.count else None
 
     @property
     def cached_share(self) -> float | None:
-        """Return the share of prompt tokens that the prefix cache held."""
+        """Return the share of prompt tokens served from the prefix cache."""
         queries, hits = self.values.get("prefix_queries"), self.values.get("prefix_hits")
         return min(1.0, hits / queries) if queries and hits is not None else None
 
     def samples(self) -> Iterator[tuple[str, float]]:
-        """Yield what is worth keeping over time: values, and of histograms the sum and the count."""
+        """Yield the samples to keep over time: values, and sum and count of histograms."""
         yield from self.values.items()
         for name in SAMPLED:
             if (found := self.histograms.get(name)) is not None:
@@ -167,7 +167,7 @@ class Scrape:
                 yield f"{name}_count", found.count
 
     def minus(self, earlier: Scrape) -> Scrape:
-        """Return what happened since an earlier reading; after a restart of the server, all of it."""
+        """Return the difference from an earlier reading, or all of it if the server has restarted."""
         if self.values.get("process_start_s") != earlier.values.get("process_start_s"):
             return self
         none = Histogram(bounds=(), counts=(), total=0.0)
@@ -180,7 +180,7 @@ class Scrape:
 
 
 def parse(text: str) -> Scrape:
-    """Read an exposition text. Raises ValueError when it is none."""
+    """Parse an exposition text. Raises ValueError if it is not one."""
     values: dict[str, float] = {}
     parts: dict[str, float] = {}
     upto: dict[str, dict[float, float]] = {}
@@ -209,7 +209,7 @@ def parse(text: str) -> Scrape:
 
 
 def joined(scrapes: Sequence[Scrape]) -> Scrape:
-    """Return several replicas as one server: shares by the fullest, starts by the latest, all else summed."""
+    """Combine replicas into one server: the largest shares, the latest start, sums of everything else."""
     if len(scrapes) == 1:
         return scrapes[0]
     values = {}
@@ -249,7 +249,7 @@ def _histograms(upto: Mapping[str, Mapping[float, float]], values: Mapping[str, 
 
 
 def _together(configs: Sequence[Mapping[str, str]], added: Sequence[str]) -> Mapping[str, str]:
-    """Return the configuration of the first, with a pool that is all of theirs, or not known where one does not tell its own."""
+    """Return the first configuration with the pool of all, or without a pool if any is unknown."""
     if len(configs) < 2:
         return dict(configs[0]) if configs else {}
     first = {name: value for name, value in next(filter(None, configs), {}).items() if name not in added}

@@ -47,7 +47,7 @@ def test_a_runs_first_tokens_batch_and_pool_are_compared_too() -> None:
     assert list(likeness(run, parse(BUSY))) == [
         Likeness(what="time to first token mean", unit="seconds", ours=0.45, low=0.4, high=0.4, verdict="alike"),
         Likeness(what="time to first token q50", unit="seconds", ours=0.7, low=0.0, high=0.5, verdict="more"),
-        Likeness(what="requests at once", unit="requests", ours=8.0, low=9.0, high=9.0, verdict="alike"),
+        Likeness(what="concurrent requests", unit="requests", ours=8.0, low=9.0, high=9.0, verdict="alike"),
         Likeness(what="KV pool in use", unit="share", ours=0.5, low=0.9, high=0.9, verdict="less"),
     ]
 
