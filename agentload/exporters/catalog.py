@@ -11,14 +11,14 @@ PLUGINS: Final = Plugins(room="agentload.exporters", kind="format", needs=("line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exporter:
-    """A format, its options and what it says of itself."""
+    """A format, its options and its help."""
 
     name: str
     help: str
     options: tuple[Option, ...]
     lines: Callable[..., Iterator[bytes]]
     speaks: bool
-    """Whether it writes words, and can write those that were kept beside the trace."""
+    """Whether it writes words, and can use those kept with the trace."""
 
 
 def names() -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""Mooncake traces: one call a line with its time, lengths and the ids of its blocks, sorted by time.
+"""Mooncake traces: one call a line with its time, lengths and block ids, sorted by time.
 
-Times are the recorded ones, or come out of starts, waits and edges, a call taking s_per_token for each token of its output. Blocks are of
-`block` tokens, the trace's own by default, so that a trace imported from Mooncake goes back as it came (lines do not say which: read
-others back with block=64). Roles, edges, kinds of wait and checks are lost. sessions=aiperf adds AIPerf's session_id, and the delay in
-the place of later times; each line still holds the whole context, and says so.
+Times are the recorded ones, or follow from starts, waits and edges, with s_per_token for each output token of a call. Blocks have `block`
+tokens, by default the trace's own, so that an import from Mooncake is exported unchanged (lines do not state the size: import others
+with block=64). Roles, edges, kinds of wait and checks are lost. sessions=aiperf adds AIPerf's session_id, and delays instead of later
+times; each line still holds the whole context, and says so.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from agentload.tracefile.references import REACH
 
 _WHOLE = "message_array_with_responses"  # AIPerf's name for lines that hold the whole context
 _OWN: Final = 1 << 33
-"""Where numbers made here begin, above those of imported blocks that keep theirs."""
+"""The first new block number; imported blocks keep theirs below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """One call and when it is sent."""
+    """One call and its send time."""
 
     at_s: float
     session: Session
@@ -65,13 +65,13 @@ def _named(call: Sent, origin_s: float) -> dict[str, Any]:
 
 
 def _millis(seconds: float) -> int | float:
-    """Return whole milliseconds as a whole number, as the public traces have them."""
+    """Return whole milliseconds as an integer, as in the public traces."""
     millis = round(seconds * 1000, 3)
     return int(millis) if millis.is_integer() else millis
 
 
 class Blocks:
-    """Number the blocks of one export: equal numbers for equal content behind equal content."""
+    """Number the blocks of one export: equal numbers for equal content after equal content."""
 
     def __init__(self, *, block: int, source: int) -> None:
         self._block = block
@@ -79,12 +79,12 @@ class Blocks:
         self._numbers: dict[bytes, int] = {}
 
     def ids(self, context: Sequence[Segment]) -> list[int]:
-        """Return the ids of a context's blocks, the last and partial one included."""
+        """Return the ids of a context's blocks, including a partial last one."""
         own = self._imported(context)
         return list(self._chained(context)) if own is None else own
 
     def _imported(self, context: Sequence[Segment]) -> list[int] | None:
-        """Return the ids that a context was imported with, where it is made of such blocks alone."""
+        """Return the imported ids of a context made only of imported blocks."""
         if self._block != self._source:
             return None
         found: list[int] = []
@@ -112,7 +112,7 @@ class Blocks:
             yield self._number(chain.digest())
 
     def _pieces(self, segment: Segment) -> Iterator[tuple[str, int]]:
-        """Yield a segment's content as (name, tokens); a run of imported blocks block by block, since runs may share some."""
+        """Yield a segment's content as (name, tokens); imported blocks one by one, since runs may share some."""
         match segment.key:
             case str() as key:
                 yield f"{key!r} {segment.size}", segment.tokens
@@ -125,11 +125,10 @@ class Blocks:
 
 
 def sent(trace: Trace, *, s_per_token: float) -> Iterator[Sent]:
-    """Yield all calls in order of time; equal times keep the order of the trace.
+    """Yield all calls in time order; equal times keep the trace's order.
 
-    A call that has no recorded time is due when all it depends on is complete, plus its wait. How long calls take is recorded, or
-    `s_per_token` for each token of their output. Sessions are read one by one; what is held are the calls that are later than a
-    session yet to come.
+    A call without a recorded time is due when everything it depends on is complete, plus its wait. Calls take their recorded time, or
+    `s_per_token` for each output token. Sessions are read one by one; only calls later than the next session's start are held.
     """
     done: OrderedDict[str, list[float]] = OrderedDict()
     held: list[tuple[float, int, Sent]] = []
@@ -152,7 +151,7 @@ def sent(trace: Trace, *, s_per_token: float) -> Iterator[Sent]:
 
 
 def _starts(family: list[Session], done: "OrderedDict[str, list[float]]", s_per_token: float) -> dict[str, list[float]]:
-    """Return when each call is sent, resolving sessions in turn until none is left; remember when each is complete."""
+    """Return the send time of each call, resolving sessions in turn; record when each call is complete."""
     spawned = {child: (session.session, number) for session in family for number, turn in enumerate(session.turns) for child in turn.spawn}
     starts: dict[str, list[float]] = {session.session: [] for session in family}
     done.update((session.session, []) for session in family)
@@ -165,7 +164,7 @@ def _starts(family: list[Session], done: "OrderedDict[str, list[float]]", s_per_
         waiting = [session for session in waiting if len(starts[session.session]) < len(session.turns)]
         if sum(map(len, starts.values())) == before:
             names = ", ".join(session.session for session in waiting)
-            raise TraceError(f"calls of {names} wait for each other or for a session that is not there", hint="agentload trace check FILE")
+            raise TraceError(f"calls of {names} wait for each other or for a missing session", hint="agentload trace check FILE")
     return starts
 
 
@@ -178,7 +177,7 @@ def _advance(
     sizes: dict[str, int],
     s_per_token: float,
 ) -> None:
-    """Find the starts of a session's further calls, as far as what they wait for is known."""
+    """Resolve the next calls of a session, as far as what they wait for is known."""
     own = done[session.session]
     while len(starts) < len(session.turns):
         turn = session.turns[len(starts)]

@@ -1,8 +1,8 @@
-"""Conversations for vLLM's benchmark_serving_multi_turn.py: one JSON array of {"id", "messages"}, the user's and the assistant's in turn.
+"""Conversations for vLLM's benchmark_serving_multi_turn.py: one JSON array of {"id", "messages"}, alternating user and assistant.
 
-What a turn adds, system prompt, tools and results included, becomes the user's words, and its answer the assistant's, in drawn words of the
-same length, or those that were kept beside the trace. The format has no times, edges or kinds of wait, and a conversation only ever
-grows: where a turn drops a part of its context, another conversation begins with all that the turn sends.
+Everything a turn adds (system prompt, tools and results included) becomes user text, and its answer assistant text, in drawn words of the
+same length or those kept with the trace. The format has no times, edges or kinds of wait, and a conversation only grows: when a turn
+drops part of its context, a new conversation starts with all that the turn sends.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def lines(trace: Trace, *, texts: Texts = {}) -> Iterator[bytes]:  # noqa: B006 
 
 @dataclass(slots=True)
 class _Conversation:
-    """What the benchmark plays as one."""
+    """One conversation of the benchmark."""
 
     id: str
     messages: list[dict[str, str]] = field(default_factory=list)
@@ -53,7 +53,7 @@ def _conversations(trace: Trace, session: Session, speech: Speech) -> Iterator[_
 
 
 def _answer(session: Session, number: int, output: int) -> Segment:
-    """Return what the next turn remembers of an answer, or else words of its length."""
+    """Return the answer as the next turn keeps it, or words of its length."""
     following = session.turns[number + 1].add if number + 1 < len(session.turns) else ()
     remembered = next((segment for segment in following if segment.role == "assistant"), None)
     return remembered or Segment(role="assistant", tokens=max(1, output), key=f"{session.session}.answer{number}")

@@ -1,4 +1,4 @@
-"""Put the contexts of a trace into words: its own where they were kept beside it, drawn ones elsewhere."""
+"""Write the contexts of a trace as words: its own if they were kept, drawn ones otherwise."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,11 +11,11 @@ from agentload.prompts.renderer import Renderer
 
 Texts = Mapping[str, str]
 """Literal text by key."""
-_PAD: Final = 8  # tokens that a renderer's salt takes; they go into a message of their own, which is left out
+_PAD: Final = 8  # tokens of a renderer's salt; they go into a separate message, which is left out
 
 
 class Speech:
-    """Render for one export."""
+    """The renderer of one export."""
 
     def __init__(self, header: Header, texts: Texts) -> None:
         self._renderer = Renderer(seed=header.seed, block=header.block)
