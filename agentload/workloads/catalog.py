@@ -18,16 +18,16 @@ _ARRIVALS: Final = frozenset({"sessions", "rate_per_s", "cv", "peak"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A generator, its options and what it says of itself."""
+    """A generator, its options and its help."""
 
     name: str
     help: str
     options: tuple[Option, ...]
     prefixes: Mapping[str, tuple[Segment, ...]]
     targets: Mapping[str, Target | Range]
-    """What its lengths and waits were measured to be, by the names of `tracefile.overview`."""
+    """Measured lengths and waits, by the field names of `tracefile.overview`."""
     variants: tuple[Mapping[str, object], ...]
-    """Options under which all of the targets show."""
+    """Options under which all targets can be compared."""
     generate: Callable[..., Iterator[Session]]
 
 
@@ -47,7 +47,7 @@ def workload(name: str) -> Workload:
 
 
 def ours(*, without: str) -> Mapping[str, Workload]:
-    """Return the workloads that come with the package but one, by name."""
+    """Return the workloads of the package except one, by name."""
     return {name: _made(name, PLUGINS.load_own(name)) for name in PLUGINS.own() if name != without}
 
 
@@ -64,16 +64,16 @@ def _made(name: str, found: Any) -> Workload:  # noqa: ANN401  # a module, or wh
 
 
 def trace(name: str, *, seed: int, options: Mapping[str, object] | None = None, ctx_scale: float = 1.0) -> Trace:
-    """Return the trace of a workload; its sessions are made anew, and equal, in each iteration.
+    """Return the trace of a workload; each iteration generates the same sessions again.
 
-    Options may be text, as typed by a user; `ctx_scale` multiplies every length, for models with small windows.
+    Options may be text, as a user types them; `ctx_scale` multiplies every length, for models with small windows.
     """
     made = workload(name)
     given = checked(made.name, made.options, options or {}, kind="workload")
     if not 0 < ctx_scale <= 100:
-        raise UsageError(f"ctx_scale must lie in (0, 100], got {ctx_scale:g}")
+        raise UsageError(f"ctx_scale must be in (0, 100], got {ctx_scale:g}")
     sessions = _Sessions(made, seed, given, ctx_scale)
-    sessions.drawn()  # says at once what the options do together
+    sessions.drawn()  # checks the combination of options now
     said = {"workload": made.name, "options": given} | ({"ctx_scale": ctx_scale} if ctx_scale != 1 else {})
     return Trace(
         header=Header(
@@ -87,7 +87,7 @@ def trace(name: str, *, seed: int, options: Mapping[str, object] | None = None, 
 
 
 def is_measured(made: Workload, options: Mapping[str, object]) -> bool:
-    """Say whether a trace of these options should show the workload's targets: only how many sessions start, and when, may differ."""
+    """Return whether a trace with these options should meet the targets: only the number and times of sessions may differ."""
     shaping = {name: value for name, value in options.items() if name not in _ARRIVALS}
     return shaping in made.variants
 
@@ -108,7 +108,7 @@ class _Sessions:
 
 
 def _session(session: Session, factor: float) -> Session:
-    """Multiply all lengths, so that a workload fits a smaller (or fills a larger) window and keeps its shape; waits stay as they are."""
+    """Multiply all lengths, so that a workload fits a smaller (or fills a larger) window with the same shape; waits stay."""
     return replace(session, turns=tuple(_turn(turn, factor) for turn in session.turns))
 
 
@@ -122,7 +122,7 @@ def _turn(turn: Turn, factor: float) -> Turn:
 
 
 def _segment(segment: Segment, factor: float) -> Segment:
-    """Multiply a length; an image's sides shrink so that its patches do."""
+    """Multiply a length; an image is scaled so that its number of patches is."""
     if segment.size is None:
         return replace(segment, tokens=_length(segment.tokens, factor))
     width, height = (max(1, round(side * math.sqrt(factor))) for side in segment.size)

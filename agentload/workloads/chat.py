@@ -2,8 +2,8 @@
 
 Every session starts with the large system prompt and tool schemas of its agent profile, shared by all sessions of that profile. A
 user's message is answered in a few tool steps and a reply. When the history nears the window, the agent first writes its memory
-file, then has the history summarised and goes on with the summary and the most recent messages. A suffix inside the system message
-changes now and then, which makes everything behind it new to the prefix cache.
+file, then has the history summarised and continues with the summary and the most recent messages. A suffix inside the system message
+changes now and then, which makes everything after it new to the prefix cache.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from agentload.workloads.parts.times import OPENCLAW_TOOL, PI_USER, starts
 # docs/concepts/context.md, 18.4k in openclaw#81056, 28k in LobsterAI#1978; 45 % of it system prompt, 55 % tool schemas (context.md).
 _PREFIX: Final = Lognormal(16_000, 0.35, 9_000, 30_000)
 _SYSTEM_SHARE: Final = 0.45
-_SUFFIX: Final = 300  # judgement: what stands behind OpenClaw's cache boundary (messaging, group, reactions, date, runtime)
+_SUFFIX: Final = 300  # judgement: the text after OpenClaw's cache boundary (messaging, group, reactions, date, runtime)
 _PROFILES: Final = 16  # judgement: enough for the quantiles of the prefix to show
 
 # Messages of two pi sessions: q50 19, q90 51-92, q99 364-455 (badlogic/pi-mono test fixtures), and OpenClaw's envelope around each.
 _USER: Final = Lognormal(20, 1.1, 3, 2_000)
 _ENVELOPE: Final = 60
 _REPLY: Final = Lognormal(350, 0.45)  # Mooncake conversation: q50 350, q90 597 (kvcache-ai/Mooncake FAST25 traces)
-_STEP: Final = Lognormal(130, 0.93)  # what a call that goes on to a tool writes; pi sessions: q50 103-133, q90 389-711
+_STEP: Final = Lognormal(130, 0.93)  # output of a call that leads to a tool; pi sessions: q50 103-133, q90 389-711
 _STEPS: Final = Geometric(2, low=1)  # a mean of 3 where there are any: judgement, as is the share without
 _WITHOUT_TOOLS: Final = 0.4
 _RESULT: Final = Lognormal(150, 1.6, 1, 4_000)  # pi q50 29-50, agentcgroup q50 156-165, q90 990-2,366; OpenClaw caps 16k characters

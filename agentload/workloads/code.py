@@ -1,8 +1,8 @@
 """Coding agents: a tool loop with log dumps, parallel tools, sub-agents and compaction.
 
 All sessions share the system prompt and tool schemas, those of one repository also its notes. A user's request leads to a few or many
-calls, each of which adds a tool's result; now and then that is a long log, cut in the middle. Some sessions send out sub-agents, whose
-reports they wait for. A history that nears the window is summarised.
+calls, each adding a tool result; now and then that is a long log, cut in the middle. Some sessions spawn sub-agents and wait for their
+reports. A history that nears the window is summarised.
 """
 
 from collections.abc import Iterator
@@ -116,7 +116,7 @@ def generate(
 ) -> Iterator[Session]:
     """Yield `sessions` sessions and, after each, its sub-agents.
 
-    `subagents` is the share of sessions that send some out, `breaks` the share of calls before which something in the history changed,
+    `subagents` is the share of sessions that spawn some, `breaks` the share of calls before which something in the history changes,
     `resets` the share of requests that start with an empty history.
     """
     drawn = _PRESETS[preset]
@@ -132,7 +132,7 @@ def generate(
 
 
 def _requests(rng: Random, calls: int, *, messages: int) -> tuple[list[int], float]:
-    """Return how many calls each request leads to, and the share of the other calls that bring a message: the user cuts in."""
+    """Return the number of calls of each request, and the share of other calls with a message (the user interrupts)."""
     requests: list[int] = []
     left = calls
     while left:
@@ -142,7 +142,7 @@ def _requests(rng: Random, calls: int, *, messages: int) -> tuple[list[int], flo
 
 
 class _Agent:
-    """One agent at work, and the sub-agents it sent out."""
+    """One agent and its sub-agents."""
 
     def __init__(
         self, rng: Random, drawn: _Preset, name: str, *, prefix: str, window: int, breaks: float = 0.0, resets: float = 0.0
@@ -157,7 +157,7 @@ class _Agent:
         self._resets = resets
 
     def work(self, requests: list[int], cuts_in: float, *, delegates: int | None) -> None:
-        """Answer each request in its calls; the call of index `delegates` sends out sub-agents, if its request goes on after it."""
+        """Answer each request in its calls; the call of index `delegates` spawns sub-agents if its request continues after it."""
         rng, talk = self._rng, self.talk
         self._read_task()
         call = 0
@@ -186,7 +186,7 @@ class _Agent:
     def _read_task(self) -> None:
         total = tokens(self._rng, self._drawn.task)
         notes = round(total * _NOTES_SHARE)
-        # A shorter segment of a key is a prefix of a longer one: sessions of a repository share what both have read of its notes.
+        # A shorter segment of a key is a prefix of a longer one: sessions of a repository share the notes both have read.
         self.talk.add("user", notes, f"code.repository{_REPOSITORY.pick(self._rng)}")
         self.talk.add("user", total - notes)
 
@@ -220,7 +220,7 @@ class _Agent:
         return child.talk.session(None)
 
     def _break(self) -> None:
-        """Change one segment of the history: a pruned result, a reminder that came or went; all behind it is new to a prefix cache."""
+        """Change one segment of the history (a pruned result, a changed reminder); all after it is new to a prefix cache."""
         prefix = len(PREFIXES[self._prefix])
         place = prefix + int(self._rng.random() * (len(self.talk.context) - prefix))
         changed, *rest = self.talk.rest(place)

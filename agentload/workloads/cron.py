@@ -1,8 +1,8 @@
 """Work on a schedule: heartbeats, isolated jobs that start at one instant, batches, summaries.
 
-The mode `agents` mixes heartbeats, which carry the whole history of an agent's main session and mostly end with a few tokens, and
-isolated jobs on a grid of instants (every five minutes, every hour), which share their prefix and nothing else. `batch` is a batch
-API: single calls in heavy bursts. `summaries` are bursts of long documents. Every call has a deadline.
+The mode `agents` mixes heartbeats, which carry the whole history of an agent's main session and mostly end with a few tokens, with
+isolated jobs on a time grid (every five minutes, every hour), which share only their prefix. `batch` is a batch API: single calls in
+heavy bursts. `summaries` are bursts of long documents. Every call has a deadline.
 """
 
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def generate(
 
 def _agents(rng: Random, rate_per_s: float, stagger_s: float) -> Iterator[Session]:
     owners = max(1, round(rate_per_s * _HEARTBEAT_SHARE * _HEARTBEAT_S))
-    # A few agents run again and again: evenly placed quantiles, so that few draws do not decide the lengths of a whole trace.
+    # The same few agents run repeatedly: evenly spaced quantiles, so that few draws do not decide the lengths of a whole trace.
     contexts = shuffled(rng, [round(_CONTEXT.at((owner + 0.5) / owners)) for owner in range(owners)])
     grids = [_grid("heartbeat", sorted(seconds(rng, Uniform(0, _HEARTBEAT_S)) for _ in range(owners)), _HEARTBEAT_S)]
     for period_s, share in _PERIODS:

@@ -1,6 +1,6 @@
 """Several workloads at once on one server, by weight.
 
-Each workload keeps its own arrivals, at its share of the rate; sessions of all of them overlap as they come.
+Each workload keeps its own arrival process at its share of the rate; their sessions overlap.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ TARGETS: Final[dict[str, Target | Range]] = {}  # those of its parts
 def generate(
     rng: Random, *, sessions: Positive = 400, rate_per_s: Rate = 1.0, weights: Mapping[str, Weight] = WEIGHTS
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions that start by the clock, and those they spawn; `weights` are shares of sessions."""
+    """Yield `sessions` root sessions and those they spawn; `weights` are shares of sessions."""
     unknown = sorted(weights.keys() - _OTHERS.keys())
     if unknown:
         raise UsageError(f"mix: weights: no workload '{unknown[0]}'", hint=f"there are {', '.join(_OTHERS)}")

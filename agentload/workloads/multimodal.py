@@ -1,8 +1,8 @@
-"""Messages with images: a vision model describes them, the agent goes on with the description.
+"""Messages with images: a vision model describes them, and the agent continues with the description.
 
-A perception call to the model `vision` sees the images and a short prompt; what it answers is handed as text to the call of the main
-agent that waits for it (a live edge). With `handoff=inline` the main model sees the images itself; three messages later each is
-replaced by a marker, which makes everything behind it new to the prefix cache.
+A perception call to the model `vision` gets the images and a short prompt; its answer is passed as text to the waiting call of the main
+agent (a live edge). With `handoff=inline` the main model gets the images itself; three messages later each is replaced by a marker,
+which makes everything after it new to the prefix cache.
 """
 
 import math
@@ -66,7 +66,7 @@ def generate(
     image_share: Share = 0.6,
     handoff: Literal["text", "inline"] = "text",
 ) -> Iterator[Session]:
-    """Yield `sessions` conversations and their perception calls; after the first message a share of the others has images."""
+    """Yield `sessions` conversations and their perception calls; the first message and a share of the others have images."""
     # Clients of the same ServeGen trace: CV q50 1.0, q75 4.0.
     converse = _handed if handoff == "text" else _inline
     for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
@@ -84,7 +84,7 @@ def _handed(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterato
         if has_images:
             perception = _perception(rng, _perceives(name, message), start_s=None if message else start_s, pause=pause)
             perceptions.append(perception)
-            # The user's pause lies before the perception; the agent goes on when that is done.
+            # The user's pause comes before the perception; the agent continues when that is done.
             after, pause = (TurnRef(session=perception.session, turn=-1),), NO_PAUSE
             talk.put(Segment(role="user", tokens=perception.turns[-1].output, key=f"{perception.session}.text", source=after[0]))
         next_sees = message + 1 < len(seen) and seen[message + 1]
@@ -122,7 +122,7 @@ def _images(rng: Random, talk: Talk) -> tuple[Segment, ...]:
 
 
 def _size(patches: int, aspect: float) -> tuple[int, int]:
-    """Return a width and height of whole patches that come near to this many."""
+    """Return a width and height in whole patches, close to this many in all."""
     columns = max(1, round(math.sqrt(patches * aspect)))
     return columns * _PATCH, max(1, round(patches / columns)) * _PATCH
 
@@ -141,6 +141,6 @@ def _inline(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterato
 
 
 def _forget(talk: Talk, images: tuple[Segment, ...]) -> None:
-    """Put one marker in the place of images of an earlier message."""
+    """Replace the images of an earlier message with one marker."""
     first = talk.context.index(images[0])
     talk.reset(first, Segment(role="user", tokens=_MARKER, key="multimodal.marker"), *talk.rest(first + len(images)))

@@ -1,8 +1,8 @@
 """Questions over retrieved passages or one long document: long prefill, short answer.
 
-A question comes with six passages out of a few thousand, the popular ones far more often than others and in any order, behind a
-system prompt that is shared but for its last part. A share of the sessions asks about one long document instead. In a follow-up
-question new passages take the place of the old ones, so that only the system prompt is reused.
+A question comes with six of a few thousand passages, in any order and popular ones far more often, after a system prompt that is shared
+except for its last part. A share of the sessions asks about one long document instead. A follow-up question replaces the passages, so
+that only the system prompt is reused.
 """
 
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ def generate(
     passages: Passages = 6,
     documents: Share = 0.2,
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions; each question comes with so many `passages`, and a share asks about `documents`."""
+    """Yield `sessions` sessions; each question comes with this many `passages`, and a share asks about `documents`."""
     # CV 1.1 is a week's typical hour, the busiest hour 3.45 times the mean (RAGPulse); the share of documents is judgement.
     library = [Segment(role="user", tokens=tokens(rng, _PASSAGE), key=f"rag.passage{rank}") for rank in range(_PASSAGES)]
     for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):

@@ -1,4 +1,4 @@
-"""Reasoning models: short questions, long answers, thinking that is dropped from the history."""
+"""Reasoning models: short questions, long answers, thinking dropped from the history."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

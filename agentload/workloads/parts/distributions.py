@@ -1,7 +1,7 @@
-"""Distributions as inverse CDFs over `Random.random()`, which is all of `random` that Python keeps equal from version to version.
+"""Distributions as inverse CDFs over `Random.random()`, the only part of `random` that is stable across Python versions.
 
-Values are rounded by their users (tokens to whole numbers, seconds to milliseconds), so that the last bit in which mathematical
-libraries differ never reaches a trace.
+Users round values (tokens to integers, seconds to milliseconds), so that differences in the last bit between math libraries never
+reach a trace.
 """
 
 import math
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Distribution(Protocol):
-    """Something that can be drawn from by one uniform number."""
+    """A distribution that can be drawn from with one uniform number."""
 
     def at(self, share: float) -> float:
-        """Return the value below which this share of draws falls; the share lies in [0, 1)."""
+        """Return the quantile of a share in [0, 1)."""
 
 
 def tokens(rng: Random, distribution: Distribution) -> int:
@@ -33,7 +33,7 @@ def seconds(rng: Random, distribution: Distribution) -> float:
 
 
 def happens(rng: Random, share: float) -> bool:
-    """Draw whether something of this probability happens."""
+    """Draw whether an event of this probability happens."""
     return rng.random() < share
 
 
@@ -93,31 +93,31 @@ class Normal:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Any value between two bounds, all alike."""
+    """Uniform between two bounds."""
 
     low: float
     high: float
 
     def at(self, share: float) -> float:
-        """Return the value this share of the way up."""
+        """Return the quantile."""
         return self.low + (self.high - self.low) * share
 
 
 @dataclass(frozen=True, slots=True)
 class LogUniform:
-    """Any value between two bounds, all orders of magnitude alike."""
+    """Log-uniform between two bounds."""
 
     low: float
     high: float
 
     def at(self, share: float) -> float:
-        """Return the value this share of the way up, in logarithms."""
+        """Return the quantile."""
         return self.low * math.pow(self.high / self.low, share)
 
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Waiting times without memory."""
+    """An exponential distribution, clipped."""
 
     mean: float
     low: float = 0.0
@@ -135,7 +135,7 @@ def inverse_gaussian(mean: float, shape: float, low: float, high: float) -> Quan
         root = math.sqrt(shape / x)
         return _phi(root * (x / mean - 1)) + math.exp(2 * shape / mean) * _phi(-root * (x / mean + 1))
 
-    steps = 200  # half a per cent apart in value for two orders of magnitude: finer than a rounded token
+    steps = 200  # steps of half a percent over two orders of magnitude: finer than a rounded token
     values = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
     inner = [(below(value), value) for value in values[1:-1]]
     return Quantiles(((0.0, low), *inner, (1.0, high)))
@@ -143,24 +143,24 @@ def inverse_gaussian(mean: float, shape: float, low: float, high: float) -> Quan
 
 @dataclass(frozen=True, slots=True)
 class Geometric:
-    """How many tries until the first success, at least `low`; `mean` counts from `low`."""
+    """Tries until the first success, at least `low`; `mean` counts from `low`."""
 
     mean: float
     low: int = 0
 
     def at(self, share: float) -> float:
-        """Return the quantile, a whole number."""
+        """Return the quantile, an integer."""
         return self.low + math.floor(math.log1p(-share) / math.log(self.mean / (1 + self.mean)))
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Several distributions with weights; one uniform number picks the part and the place in it."""
+    """Weighted distributions; one uniform number picks the component and the place in it."""
 
     parts: tuple[tuple[float, Distribution], ...]
 
     def at(self, share: float) -> float:
-        """Return the value of the part in which the share falls: no quantile of the whole, but as good a draw."""
+        """Return the value of the component that the share falls into: not a quantile of the mixture, but a valid draw."""
         left = share * sum(weight for weight, _ in self.parts)
         for weight, part in self.parts:
             if left < weight:
@@ -185,7 +185,7 @@ class Choice:
 
 
 def shuffled(rng: Random, values: Sequence[T]) -> list[T]:
-    """Return the values in a drawn order."""
+    """Return the values in random order."""
     left = list(values)
     for end in range(len(left) - 1, 0, -1):
         other = int(rng.random() * (end + 1))

@@ -1,4 +1,4 @@
-"""Make the traces that travel with the package: `python -m agentload.workloads.parts.shipped FOLDER` writes them anew, to the byte."""
+"""Make the traces shipped with the package: `python -m agentload.workloads.parts.shipped FOLDER` reproduces them byte for byte."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ _APART_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """What to take: sessions of a few calls, their first contexts evenly (in logarithms) between two lengths."""
+    """Which sessions to take: a few calls each, their first contexts log-evenly between two lengths."""
 
     sessions: int
     calls: int
     context: tuple[int, int]
     output: tuple[int, int]
-    """Bounds of every answer, those in the history included."""
+    """Bounds of every answer, also in the history."""
     wait_s: float
     """The longest wait."""
 
@@ -89,7 +89,7 @@ def made(recipe: Recipe) -> Trace:
 def excerpt(sources: Sequence[Trace], wanted: Excerpt) -> Iterator[Session]:
     """Yield the sessions; the shorter contexts come from the first sources.
 
-    Only for sessions that neither spawn others nor wait for them.
+    Works only for sessions that neither spawn others nor wait for them.
     """
     streams = [(source.header, iter(source.sessions)) for source in sources]
     low, high = wanted.context
@@ -97,7 +97,7 @@ def excerpt(sources: Sequence[Trace], wanted: Excerpt) -> Iterator[Session]:
     for number in range(wanted.sessions):
         aim = low * (high / low) ** ((number + 0.5) / wanted.sessions)
         header, sessions = streams[number * len(streams) // wanted.sessions]
-        # Sources of one workload name their sessions alike; a name is taken once, since keys go by it.
+        # Sources of one workload use the same session names; each is taken once, since keys contain it.
         unused = (session for session in sessions if session.session not in taken)
         found = next(cut for session in unused if (cut := _cut(header, session, aim, wanted.calls)) is not None)
         taken.add(found.session)
@@ -105,7 +105,7 @@ def excerpt(sources: Sequence[Trace], wanted: Excerpt) -> Iterator[Session]:
 
 
 def _cut(header: Header, session: Session, aim: float, calls: int) -> Session | None:
-    """Return the turns from the first on whose context is near the aim; that turn adds all of it but the prefix."""
+    """Return the turns from the first whose context is near the target; that turn adds all of it except the prefix."""
     for index, context in enumerate(contexts(header, session)):
         if abs(sum(segment.tokens for segment in context) - aim) <= _NEAR * aim:
             prefix = len(header.prefixes[session.prefix]) if session.prefix is not None else 0

@@ -1,4 +1,4 @@
-"""Compose a session turn by turn: each answer becomes history of the next turn, and the length of the context is known."""
+"""Compose a session turn by turn: each answer becomes history of the next turn, and the context length is tracked."""
 
 from typing import Final, NamedTuple
 
@@ -7,7 +7,7 @@ from agentload.model.trace import Role, Segment, Session, Turn, TurnRef, Wait
 
 
 class Pause(NamedTuple):
-    """What a call waits for after those it depends on, and how long."""
+    """The kind and length of a wait before a call."""
 
     kind: Wait | None
     seconds: float
@@ -17,15 +17,15 @@ NO_PAUSE: Final = Pause(None, 0.0)
 
 
 class Talk:
-    """One session in the making. Keys are the session's name and a running number."""
+    """A session being composed. Keys are the session's name and a running number."""
 
     def __init__(self, name: str, *, workload: str, prefix: str | None = None, leads: tuple[Segment, ...] = ()) -> None:
         self.name = name
         self.turns: list[Turn] = []
         self.context = list(leads)
-        """What the last call was sent."""
+        """The context of the last call."""
         self.tokens = sum(segment.tokens for segment in leads)
-        """Length of the context that the next call will be sent."""
+        """The context length of the next call."""
         self._workload = workload
         self._prefix = prefix
         self._pending: list[Segment] = []
@@ -33,16 +33,16 @@ class Talk:
         self._keys = 0
 
     def key(self) -> str:
-        """Return a key that no other segment has."""
+        """Return a new, unique key."""
         self._keys += 1
         return f"{self.name}.{self._keys}"
 
     def add(self, role: Role, tokens: int, key: str | None = None) -> None:
-        """Add to what the next call will be sent."""
+        """Add to the context of the next call."""
         self.put(Segment(role=role, tokens=tokens, key=key or self.key()))
 
     def put(self, *segments: Segment) -> None:
-        """Add segments that exist already."""
+        """Add existing segments."""
         self._pending.extend(segments)
         self.tokens += sum(segment.tokens for segment in segments)
 
@@ -60,7 +60,7 @@ class Talk:
         after: tuple[TurnRef, ...] = (),
         check: tuple[Check, ...] = (),
     ) -> None:
-        """Call the model; its answer is history from now on, or as many tokens of it as are `remembered`."""
+        """Call the model; its answer, or `remembered` tokens of it, becomes history."""
         self.turns.append(
             Turn(
                 add=tuple(self._pending),
@@ -84,7 +84,7 @@ class Talk:
             self.add("assistant", history)
 
     def reset(self, keep: int, *segments: Segment) -> None:
-        """Go on with the first segments of the context and these, in the place of all else."""
+        """Replace all but the first segments of the context with these."""
         if len(self.context) > keep:
             self._keep = keep
         self.context = self.context[:keep]
@@ -92,20 +92,20 @@ class Talk:
         self.tokens = sum(segment.tokens for segment in (*self.context, *segments))
 
     def rest(self, keep: int) -> list[Segment]:
-        """Return what `reset` would drop: all after the first segments, the last answer included."""
+        """Return what `reset` would drop: everything after the first segments, including the last answer."""
         return self.context[keep:] + self._pending
 
     def session(self, start_s: float | None) -> Session:
-        """Return the session as it stands."""
+        """Return the session so far."""
         return Session(session=self.name, workload=self._workload, turns=tuple(self.turns), start_s=start_s, prefix=self._prefix)
 
 
 def recent(segments: list[Segment], tokens: int) -> list[Segment]:
-    """Return the last segments that fit into these tokens, from a user's or assistant's message on."""
+    """Return the last segments that fit into these tokens, starting with a user or assistant message."""
     start, left = len(segments), tokens
     while start > 0 and segments[start - 1].tokens <= left:
         start -= 1
         left -= segments[start].tokens
-    while start < len(segments) and segments[start].role == "tool":  # a result without its call says nothing
+    while start < len(segments) and segments[start].role == "tool":  # a result makes no sense without its call
         start += 1
     return segments[start:]

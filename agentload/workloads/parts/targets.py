@@ -1,4 +1,4 @@
-"""What a generated trace is held against: measured quantiles and shares, by the names of `tracefile.overview`'s fields."""
+"""Compare a generated trace with measured quantiles and shares, by the field names of `tracefile.overview`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # generators declare targets and run without numpy
 Q50_TOLERANCE: Final = 0.10
 Q90_TOLERANCE: Final = 0.20
 FEWEST: Final = 1_500
-"""Fewer values say nothing of the generator: with 1,500, the median of a lognormal of sigma 1.5 scatters by 5 %."""
+"""Fewer values cannot judge a generator: with 1,500, the median of a lognormal with sigma 1.5 scatters by 5 %."""
 Figure: TypeAlias = Literal["q50", "q90", "share"]
 
 
@@ -24,7 +24,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a share of the whole trace must lie."""
+    """The allowed range of a share of the whole trace."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """One figure beside its target."""
+    """One figure and its target."""
 
     field: str
     figure: Figure
@@ -45,7 +45,7 @@ class Held:
 
 
 def held(targets: Mapping[str, Target | Range], found: "Overview") -> Iterator[Held]:
-    """Compare the fields that a trace has enough values of."""
+    """Compare the fields with enough values in a trace."""
     from agentload.tracefile.overview import SHARES
 
     for field, target in targets.items():
@@ -71,7 +71,7 @@ def _held(field: str, figure: Figure, seen: float, bounds: tuple[float, float], 
 
 
 def _share(field: str, found: "Overview") -> tuple[float, int]:
-    """Return a share of the whole trace, and how many calls or sessions it is of."""
+    """Return a share of the whole trace and its number of calls or sessions."""
     if field == "compacted":
         sessions = found.sessions - found.spawned
         return found.events.get("compact", 0) / max(1, sessions), sessions

@@ -1,4 +1,4 @@
-"""When sessions start (gamma-distributed gaps, and a day whose load swings), and how long agents wait, as measured."""
+"""Session starts (gamma-distributed gaps, a daily load curve) and measured waits of agents."""
 
 import math
 from bisect import bisect_right
@@ -32,8 +32,8 @@ CODE_USER: Final = Lognormal(84, 2.1, 0.5, 86_400)
 def starts(rng: Random, *, rate_per_s: float, cv: float = 1.0, peak: float = 1.0) -> Iterator[float]:
     """Yield start times in seconds, to the millisecond, without end.
 
-    `cv` is the coefficient of variation of the gaps (1 is Poisson, 0 a steady beat), `peak` the busiest moment of the day over its
-    mean; the trace starts at the quietest.
+    `cv` is the coefficient of variation of the gaps (1 is Poisson, 0 constant), `peak` the ratio of the day's highest to its mean load;
+    the trace starts at the lowest.
     """
     warp = _Day(peak) if peak > 1 else None
     at = 0.0
@@ -43,11 +43,11 @@ def starts(rng: Random, *, rate_per_s: float, cv: float = 1.0, peak: float = 1.0
 
 
 class _Day:
-    """Turns time that runs evenly in load into the time of a clock: a von Mises curve over the day."""
+    """Map load-uniform time to clock time by a von Mises curve over the day."""
 
     def __init__(self, peak: float) -> None:
         low, high = 0.0, 100.0
-        for _ in range(60):  # the concentration whose busiest slot is `peak` times the mean
+        for _ in range(60):  # the concentration at which the highest slot is `peak` times the mean
             middle = (low + high) / 2
             low, high = (middle, high) if max(_loads(middle)) < peak else (low, middle)
         self._bounds = (0.0, *accumulate(load * _SLOT_S for load in _loads(low)))
