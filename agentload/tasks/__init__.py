@@ -1,8 +1,11 @@
-"""Ask what has one right answer, at any length of context: a task a file, found by its name.
+"""Accuracy tasks: questions with one right answer, at any context length; one task a file, found by its name.
 
 A task is a module with a docstring (its help), `generate(rng, *, context, depth, tokenizer, …) -> Item` and
-`grade(answer, item) -> Grade`. It may have `HAS_DEPTH = False`, where what is asked for stands at no place of its own, and `VARIANTS`:
-options by the names (NAME or NAME-…) to list it under. What tasks have in common is in `parts`.
+`grade(answer, item) -> Grade`. It may set `HAS_DEPTH = False` if its answer has no single place in the context, and `VARIANTS`: options by
+the names (NAME or NAME-…) to list it under. `parts` has what tasks share: drawing, filling a context to a length, grading.
+
+An item is drawn from its seed alone and sent to every arm byte for byte, so answers can be compared in pairs. It never exceeds its context
+together with its answer cap, and the cap is too short for an echo of the context to contain the answer.
 """
 
 from __future__ import annotations
@@ -12,33 +15,33 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Json: TypeAlias = Mapping[str, object]
-"""A message or a tool's schema, as the OpenAI API spells it."""
+"""A message or a tool schema of the OpenAI API."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A question as it is sent to every arm, byte for byte."""
+    """A question, sent to every arm byte for byte."""
 
     messages: tuple[Json, ...]
     wanted: tuple[str, ...]
-    """What a right answer holds; its task's grader knows how."""
+    """What a right answer contains, for the task's grader."""
     output_tokens: int
-    """Cap of the answer: too short for an echo of the context to come by what is asked."""
+    """Cap of the answer: too short for an echo of the context to contain it."""
     tools: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """How good an answer is."""
+    """The grade of an answer."""
 
     score: float
-    """In 0..1, by the task's published rule where it has one."""
+    """In 0..1, by the task's published rule if it has one."""
     right: bool
-    """All that was asked and nothing else: stricter than the score."""
+    """Whether it is exactly the right answer: stricter than the score."""
 
 
 NOTHING = Grade(score=0.0, right=False)
-"""The grade of an answer that says nothing, or repeats the context instead of answering."""
+"""The grade of an empty answer or an echo of the context."""
 
 
 def prompt(text: str) -> tuple[Json, ...]:

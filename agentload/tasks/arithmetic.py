@@ -1,4 +1,4 @@
-"""Work out a little story among many: several steps, an exact number, and other people's stories to be left aside."""
+"""Solve one short story problem among many: several steps to an exact number, with unrelated stories as distractors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score the last number, as GSM8K's flexible rule does; right if it stands behind ####, or alone."""
+    """Score the last number, as in GSM8K's flexible rule; right if it follows #### or stands alone."""
     numbers = _FLEXIBLE.findall(answer)
     if not numbers or is_echo(answer, item):
         return NOTHING

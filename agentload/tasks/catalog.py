@@ -1,4 +1,4 @@
-"""Find tasks, each with its variants, and make items of them."""
+"""Find tasks and their variants, and make items."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _ATTEMPTS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A generator of items under one set of options, and the grader of their answers."""
+    """A generator of items with one set of options, and its grader."""
 
     name: str
     help: str
     options: Mapping[str, object]
     has_depth: bool
-    """What is asked for stands at one place of the context, which can be chosen."""
+    """Whether the answer is at one place in the context, which can be chosen."""
     generate: Callable[..., Item]
     grade: Callable[[str, Item], Grade]
 
     def item(self, *, seed: int, context: int, depth: float | None, number: int, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
-        """Return an item that depends on the arguments alone, and with its answer's cap is never longer than *context*."""
+        """Return the item of these arguments; with its answer cap it is never longer than *context*."""
         room = context
         for attempt in range(_ATTEMPTS):
             rng = seeded(f"{seed}\0t{self.name}\0{context}\0{depth}\0{number}")
             item = self.generate(rng, context=room, depth=depth, tokenizer=tokenizer, **self.options)
-            # Pieces of a haystack are counted by a sample; all of them together may cost a little more.
+            # A haystack's pieces are estimated from a sample; together they may cost a little more.
             over = used(item, tokenizer) - context
             if over <= 0:
                 return item
-            room -= over << attempt + 1  # a piece may be far larger than what is over
+            room -= over << attempt + 1  # a piece may be far larger than the excess
         raise UsageError(f"task '{self.name}' does not fit into {context} tokens", hint="--contexts 4k..128k")
 
 
 def used(item: Item, tokenizer: Tokenizer) -> int:
-    """Count the tokens of a request with its answer's cap."""
+    """Count the tokens of a request and its answer cap."""
     parts: list[Part] = ["prompt", "systemless"]
     parts.extend("assistant" if each["role"] == "assistant" else "user" for each in item.messages)
     if item.tools:
@@ -66,7 +66,7 @@ def task(name: str) -> Task:
     if name in known:
         return known[name]
     if name in PLUGINS.names():
-        _variants(name)  # says why it is not among them
+        _variants(name)  # explains why it is not listed
     raise UsageError(f"no task '{name}'", hint=nearest(name, tuple(sorted(known))))
 
 
@@ -82,7 +82,7 @@ def _variants(name: str) -> tuple[Task, ...]:
     made = PLUGINS.load(name)
     variants = getattr(made, "VARIANTS", {name: {}})
     if strange := next((each for each in variants if each != name and not each.startswith(f"{name}-")), None):
-        raise AgentloadError(f"task '{name}': its variant '{strange}' must be called '{name}-…', so that no name stands for two")
+        raise AgentloadError(f"task '{name}': its variant '{strange}' must be called '{name}-…', so that names stay unique")
     return tuple(
         Task(
             name=variant,

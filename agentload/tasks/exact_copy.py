@@ -1,4 +1,4 @@
-"""Copy a passage of 200 tokens word by word from a depth: a broken cache shows as repetition, or as words that were never there."""
+"""Copy a passage of 200 tokens word for word: a broken cache shows as repetition or as invented words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score how much of the passage is there, in order; right is the passage to the word. Quotes around it are forgiven."""
+    """Score how much of the passage is there, in order; right is the exact passage, with or without quotes."""
     plain = answer.strip().strip("\"'`")
     said, wanted = plain.split(), item.wanted[0].split()
     if not said or is_echo(plain, item):

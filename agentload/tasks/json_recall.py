@@ -1,4 +1,4 @@
-"""Recall settings from a long list of them, as a JSON object that holds a schema."""
+"""Recall settings from a long list, as a JSON object that follows a schema."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score the share of the values; right is the object with these keys and values alone, all of them strings."""
+    """Score the share of the values; right is the object with exactly these keys and values, all strings."""
     found = json_in(answer)
     if not isinstance(found, dict) or is_echo(answer, item):
         return NOTHING

@@ -1,4 +1,4 @@
-"""Tell equal requests apart, after OpenAI's MRCR: several identical asks in one conversation, and the answer to the k-th is wanted."""
+"""Tell equal requests apart, after OpenAI's MRCR: one conversation asks for the same thing several times; return the k-th answer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def generate(rng: Random, *, context: int, depth: float | None, asks: int = 2, t
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score as MRCR does: nothing without the mark in front, else the likeness of the rest; right is the rest to the word."""
+    """Score as MRCR does: zero without the mark in front, else the similarity of the rest; right is an exact rest."""
     mark, wanted = item.wanted
     if not answer.startswith(mark):
         return NOTHING

@@ -1,4 +1,4 @@
-"""Recall the exact line that one hunk of a long patch adds."""
+"""Recall the exact line added by one hunk of a long patch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score the line to the sign, indentation and a diff's plus apart; right is it alone."""
+    """Score the exact line, ignoring indentation and a leading plus; right is the line alone."""
     lines = [line.strip().strip("`").removeprefix("+").strip() for line in answer.strip().splitlines() if line.strip("` \t")]
     if not lines or is_echo(answer, item):
         return NOTHING

@@ -1,4 +1,4 @@
-"""Follow pointers through a growing conversation: turns note where boxes point, the question goes three steps."""
+"""Follow pointers through a long conversation: turns note where boxes point, and the question takes three steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHAPE: Final = re.compile(r"\bbox-\d{6}\b", re.IGNORECASE)
 
 
 def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:  # noqa: ARG001  # no depth
-    """Write a conversation whose turns note pointers; those of the chain stand anywhere, in any order."""
+    """Write a conversation whose turns note pointers; the chain's are anywhere, in any order."""
     chain = list(dict.fromkeys(draw.numbers(rng, 2 * STEPS + 2, digits=6)))[: STEPS + 1]
     asked = _ASK.format(start=f"box-{chain[0]}", steps=STEPS)
     own = [_line(*each) for each in pairwise(chain)]
@@ -44,7 +44,7 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score the last box; right is it alone, without the boxes on the way."""
+    """Score the last box; right is that box alone, without those on the way."""
     return matched(answer, item, _SHAPE)
 
 

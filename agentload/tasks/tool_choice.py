@@ -1,4 +1,4 @@
-"""Call the right one of many tools, with arguments that the notes give somewhere in the context."""
+"""Call the right one of many tools, with arguments given somewhere in the context."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
     arguments = dict(zip(_keys(services[0]), draw.numbers(rng, 2, digits=6), strict=True))
     tools = tuple(_tool(name, service) for name, service in draw.shuffled(rng, list(zip(names, services, strict=True))))
     noted, after = _notes(arguments), _AFTER.format(name=names[0])
-    described = json.dumps(tools)  # servers write schemas into the prompt in their own ways, none much longer than this
+    described = json.dumps(tools)  # servers format schemas in their own ways, none much longer than this
     frame = tokenizer.frame("tools") + TOOLS * tokenizer.frame("schema")
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, noted, described)) - frame
     sample = Random(0)
@@ -38,7 +38,7 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score half for the tool and half for its arguments; right is the call to the letter. Text that calls nothing scores nothing."""
+    """Score half for the tool and half for its arguments; right is the exact call. Text without a call scores zero."""
     said, wanted = json_in(answer), json.loads(item.wanted[0])
     if not isinstance(said, dict) or said.get("name") != wanted["name"]:
         return NOTHING

@@ -1,4 +1,4 @@
-"""Look up the exact id that one call of a tool returned, in a long log of calls that look alike."""
+"""Look up the id that one tool call returned, in a long log of similar calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score the id; right is it alone of all ids."""
+    """Score the id; right is that id and no other."""
     return matched(answer, item, _SHAPE)
 
 

@@ -1,4 +1,4 @@
-"""Variable tracking after RULER: name all variables that hold a value, handed on from one to the next across the context."""
+"""Variable tracking after RULER: name all variables that hold a value, which is assigned from one to the next across the context."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Token
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score the share of the names, as RULER does; right are these names and no other."""
+    """Score the share of the names, as RULER does; right means these names and no others."""
     return matched(answer, item, _NAME)
 
 

@@ -35,10 +35,10 @@ def test_names_tasks_and_lengths_may_be_given_or_follow_from_the_line() -> None:
         (['{"messages": [], "grader": {"has": "x"}}'], "f:1: an item needs messages"),
         (['{"messages": [{}], "grader": []}'], "f:1: an item needs a grader"),
         (['{"messages": [{}], "grader": {}}'], "f:1: a check has exactly one kind, this one has none"),
-        (['{"messages": [{}], "grader": {"matches": "("}}'], "f:1: '\\(' is no regular expression"),
+        (['{"messages": [{}], "grader": {"matches": "("}}'], "f:1: '\\(' is not a regular expression"),
         (['{"messages": [{}], "grader": {"has": "x"}, "answer": 1}'], "f:1: Object contains unknown field `answer`"),
         ([EXAMPLE, EXAMPLE], "f: two items of 'own' are called 'q1'"),
-        ([], "f: no item in it"),
+        ([], "f: it has no items"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(lines: list[str], what: str) -> None:

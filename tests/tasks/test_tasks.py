@@ -127,7 +127,7 @@ def test_what_is_asked_for_stands_at_its_depth(name: str) -> None:
 
 
 def test_a_context_that_is_too_short_is_refused() -> None:
-    with pytest.raises(UsageError, match="too short"):
+    with pytest.raises(UsageError, match="too few"):
         made("exact_copy", context=400)
 
 

@@ -1,1 +1,1 @@
-"""Share what tasks are made of: drawing, filling up to a length, matching answers."""
+"""What tasks share: drawing, filling a context to a length, grading."""

@@ -1,4 +1,4 @@
-"""Read the user's own items: JSON lines of messages and a grader, which is a check as in a trace or a list of them."""
+"""Read a user's own items: JSON lines of messages and a grader, which is a trace's check or a list of checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORTEST: Final = 1024
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
-    """One item as it stands in the file."""
+    """One item of the file."""
 
     messages: tuple[dict[str, Any], ...]
     grader: wire.Check | tuple[wire.Check, ...]
@@ -35,7 +35,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
-    """An item of the user's, and what it is graded by."""
+    """A user's item and its grader."""
 
     name: str
     task: str
@@ -45,7 +45,7 @@ class Own:
 
 
 def parse(lines: Iterable[str], *, name: str) -> tuple[Own, ...]:
-    """Read the lines of the file *name*; raise `UsageError` naming the line that is wrong."""
+    """Parse the file *name*; raise `UsageError` that names the wrong line."""
     out: list[Own] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -55,7 +55,7 @@ def parse(lines: Iterable[str], *, name: str) -> tuple[Own, ...]:
         except (msgspec.DecodeError, ValueError) as error:
             raise UsageError(f"{name}:{number}: {error}", hint=EXAMPLE) from error
     if not out:
-        raise UsageError(f"{name}: no item in it", hint=EXAMPLE)
+        raise UsageError(f"{name}: it has no items", hint=EXAMPLE)
     names = [(each.task, each.name) for each in out]
     if repeated := next((each for each in names if names.count(each) > 1), None):
         raise UsageError(f"{name}: two items of '{repeated[0]}' are called '{repeated[1]}'", hint=EXAMPLE)

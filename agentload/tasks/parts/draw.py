@@ -1,4 +1,4 @@
-"""Draw what tasks ask for, equal for equal seeds on every Python, and fill a context up to its length with it."""
+"""Draw the content of tasks, equal for equal seeds on every Python, and fill a context to its length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentload.prompts.words import WORDS
 T = TypeVar("T")
 
 SENTENCES: Final = ("The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.", "There and back again.")
-"""RULER's noise, over and over, in which whatever is hidden stands out."""
+"""RULER's repeated noise sentences."""
 _WORD: Final = np.array(WORDS, dtype=object)
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -33,7 +33,7 @@ def chosen(rng: Random, options: Sequence[T]) -> T:
 
 
 def shuffled(rng: Random, options: Sequence[T]) -> list[T]:
-    """Return the options in a drawn order."""
+    """Return the options in random order."""
     return [each for _, each in sorted(((rng.random(), place), each) for place, each in enumerate(options))]
 
 
@@ -55,7 +55,7 @@ def numbers(rng: Random, count: int, *, digits: int = 7) -> list[str]:
 
 
 def uuids(rng: Random, count: int) -> list[str]:
-    """Draw identifiers of the shape of a random UUID."""
+    """Draw identifiers shaped like random UUIDs."""
     text = _bytes(rng, 16 * count).hex()
     return [f"{u[:8]}-{u[8:12]}-4{u[13:16]}-a{u[17:20]}-{u[20:]}" for u in (text[at : at + 32] for at in range(0, len(text), 32))]
 
@@ -77,7 +77,7 @@ def _bytes(rng: Random, count: int) -> bytes:
 
 
 def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[str]) -> int:
-    """Return the tokens that are left for a haystack in one user message: *context* holds prompt and answer."""
+    """Return the tokens left for a haystack in one user message; *context* includes prompt and answer."""
     frame = tokenizer.frame("prompt") + tokenizer.frame("systemless") + tokenizer.frame("user")
     return context - output - frame - sum(tokenizer.count(text) for text in around)
 
@@ -87,15 +87,15 @@ def fitting(tokenizer: Tokenizer, tokens: int, sample: Sequence[str], *, joint: 
     each = tokenizer.count(joint.join(sample)) / len(sample) + frame
     count = int(tokens / each)
     if count < 1:
-        raise UsageError(f"{max(0, tokens)} tokens beside question and answer are too short for this task", hint="--contexts 4k..128k")
+        raise UsageError(f"{max(0, tokens)} tokens besides question and answer are too few for this task", hint="--contexts 4k..128k")
     return count
 
 
 def place(depth: float | None, count: int) -> int:
-    """Return before which of *count* pieces something at this relative depth stands."""
+    """Return before which of *count* pieces this relative depth is."""
     return round((0.5 if depth is None else depth) * count)
 
 
 def noise(tokenizer: Tokenizer, tokens: int) -> list[str]:
-    """Return as many sentences of RULER's haystack as fit into this many tokens."""
+    """Return as many noise sentences as fit into this many tokens."""
     return list(islice(cycle(SENTENCES), fitting(tokenizer, tokens, SENTENCES * 8, joint=" ")))

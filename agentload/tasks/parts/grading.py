@@ -1,4 +1,4 @@
-"""Grade answers by RULER's rule, with what keeps an echo of the context from scoring, or by the checks of a turn or of a user's item."""
+"""Grade answers by RULER's rule, with a guard against echoes of the context, or by the checks of a turn or a user's item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentload.tasks import NOTHING, Grade, Item, texts
 from agentload.tasks.parts import schema
 
 ECHO_WORDS: Final = 24
-"""A run of so many words of the context in an answer is an echo. A whole needle with its question has some 20."""
+"""An answer that repeats this many words of the context in a row is an echo. A needle with its question has about 20."""
 _FENCED: Final = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
@@ -24,17 +24,17 @@ def string_match_all(answer: str, wanted: Sequence[str]) -> float:
 
 
 def holds(answer: str, wanted: str) -> bool:
-    """Tell whether the answer contains the text on its own: 12 is not in 123."""
+    """Return whether the answer contains the text as a word of its own: 12 is not in 123."""
     return re.search(rf"(?<![\w-]){re.escape(wanted)}(?![\w-])", answer, re.IGNORECASE) is not None
 
 
 def is_set(answer: str, wanted: Iterable[str], shape: re.Pattern[str]) -> bool:
-    """Tell whether what has this shape in the answer is exactly what is wanted, in any order and case."""
+    """Return whether the answer's matches of this shape are exactly the wanted ones, in any order and case."""
     return {found.lower() for found in shape.findall(answer)} == {each.lower() for each in wanted}
 
 
 def is_echo(answer: str, item: Item) -> bool:
-    """Tell whether the answer repeats a long run of its prompt other than what it was asked to say."""
+    """Return whether the answer repeats a long run of its prompt other than the requested text."""
     said = answer.split()
     if len(said) < ECHO_WORDS:
         return False
@@ -45,7 +45,7 @@ def is_echo(answer: str, item: Item) -> bool:
 
 
 def matched(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
-    """Grade by RULER's rule; right are all wanted texts on their own and no other of their shape."""
+    """Grade by RULER's rule; right means all wanted texts and no other of their shape."""
     if not answer.strip() or is_echo(answer, item):
         return NOTHING
     whole = all(holds(answer, each) for each in item.wanted)
@@ -53,7 +53,7 @@ def matched(answer: str, item: Item, shape: re.Pattern[str]) -> Grade:
 
 
 def json_in(answer: str) -> object | None:
-    """Return the value that the whole answer spells, with or without a fence around it; None where it is no JSON."""
+    """Return the JSON value of a whole answer, with or without a code fence; None if it is not JSON."""
     fenced = _FENCED.match(answer)
     try:
         return json.loads(fenced[1] if fenced else answer)  # type: ignore[no-any-return]  # any JSON value is an object
@@ -62,9 +62,9 @@ def json_in(answer: str) -> object | None:
 
 
 def grade(check: Check, answer: str, *, tokens: int | None = None) -> Grade:
-    """Grade by one check; a call of a tool is spelled as JSON of name and arguments. Without *tokens* a length counts words.
+    """Grade by one check; a tool call is written as JSON of name and arguments. Without *tokens* a length counts words.
 
-    Raises UsageError for a check that `problem` complains about.
+    Raises UsageError for a check that `problem` reports.
     """
     if (what := problem(check)) is not None:
         raise UsageError(what)
@@ -73,22 +73,22 @@ def grade(check: Check, answer: str, *, tokens: int | None = None) -> Grade:
 
 
 def grade_all(checks: Sequence[Check], answer: str, *, tokens: int | None = None) -> Grade:
-    """Grade by several checks: the score is the share that pass, right are all."""
+    """Grade by several checks: the score is the share passed, right means all."""
     passed = [grade(check, answer, tokens=tokens).right for check in checks]
     return Grade(score=sum(passed) / len(passed), right=all(passed))
 
 
 def problem(check: Check) -> str | None:
-    """Say why a check cannot be graded; None where it can."""
+    """Return why a check cannot be graded; None if it can."""
     match check:
         case Matches(pattern=pattern):
             try:
                 re.compile(pattern)
             except re.error as error:
-                return f"'{pattern}' is no regular expression: {error}"
+                return f"'{pattern}' is not a regular expression: {error}"
         case JsonSchema(schema=text):
             keyword = schema.unknown(json.loads(text))
-            return None if keyword is None else f"the keyword '{keyword}' of a JSON Schema is not checked"
+            return None if keyword is None else f"the JSON Schema keyword '{keyword}' is not supported"
         case _:
             pass
     return None

@@ -1,4 +1,4 @@
-"""Accept or refuse a JSON value by a JSON Schema: the keywords that answers of agents are described with; others are named, not ignored."""
+"""Validate a JSON value by a JSON Schema, with the keywords common in agents' answers; others are reported, not ignored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHECKED: Final = _FORMS | _BOUNDS | _COMBINED
 
 
 def unknown(schema: Schema) -> str | None:
-    """Return a keyword that would be left unchecked, None where there is none."""
+    """Return an unsupported keyword, or None."""
     if isinstance(schema, bool):
         return None
     own = next((keyword for keyword in schema if keyword not in _CHECKED | _SAYINGS), None)
@@ -33,7 +33,7 @@ def unknown(schema: Schema) -> str | None:
 
 
 def accepts(schema: Schema, value: object) -> bool:
-    """Tell whether the schema accepts the value."""
+    """Return whether the schema accepts the value."""
     if isinstance(schema, bool):
         return schema
     return (
