@@ -1,4 +1,4 @@
-"""Write the words of one segment, drawn from its key, cut to its tokens, salted, with its plant inside; and keep what was written."""
+"""Write and cache the words of a segment: drawn from its key, cut to its tokens, salted, with its plant."""
 
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
@@ -14,16 +14,16 @@ SALT_TOKENS: Final = 8
 
 
 class Piece(NamedTuple):
-    """A part of a request: its JSON text and its tokens."""
+    """A piece of a request: JSON text and token count."""
 
     json: bytes
     tokens: int
     over: int = 0
-    """How many more tokens than were asked for."""
+    """Tokens above the requested number."""
 
 
 class Cache:
-    """Remember pieces by what they are made from."""
+    """An LRU cache of pieces."""
 
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
@@ -31,8 +31,8 @@ class Cache:
         self._kept: dict[Hashable, Piece] = {}
 
     def piece(self, key: Hashable, make: Callable[[], Piece]) -> Piece:
-        """Return the piece of this key, made now if it is not kept."""
-        # A dict keeps the order of insertion: taking out and putting back makes a key the youngest.
+        """Return the piece of this key, making it if needed."""
+        # A dict keeps insertion order: removing and inserting a key makes it the youngest.
         piece = self._kept.pop(key, None)
         if piece is None:
             piece = make()
@@ -45,15 +45,15 @@ class Cache:
 
 
 class Slot(NamedTuple):
-    """A segment and the place it takes in a prompt."""
+    """A segment and its place in a prompt."""
 
     segment: Segment
     frame: int = 0
-    """Tokens of the template that count as this segment's."""
+    """Template tokens charged to this segment."""
     newline: int = 0
-    """Tokens of the newline after it; the one at the end of a message belongs to the message's frame."""
+    """Tokens of the newline after it; the one at a message's end belongs to the message's frame."""
     owed: int = 0
-    """Tokens by which earlier segments were longer than asked: a frame may be larger than what it holds."""
+    """Tokens by which earlier segments exceeded their length: a frame may be larger than its content."""
     salt: str | None = None
     """Replaces the first 8 tokens; None for all but the context's first segment."""
 
@@ -68,7 +68,7 @@ class Bodies:
         self._table = np.array([f"{word} ".encode() for word in tokenizer.words], dtype=f"S{WIDTH}")
 
     def text(self, slot: Slot) -> Piece:
-        """Write a text that ends in a newline, escaped for JSON."""
+        """Draw text that ends in a newline, escaped for JSON."""
         segment = slot.segment
         if segment.text is not None:
             return self._literal(segment.text, slot) if segment.source is None else self._fitted(segment.text, slot)
@@ -78,9 +78,9 @@ class Bodies:
         return self.piece(words[:-1] + rb"\n" if words else b"", self.cost(words), slot)
 
     def words(self, slot: Slot, *, taken: int = 0, least: int = 1) -> bytes:
-        """Draw bare words, a space after each, for the tokens that nothing else takes.
+        """Draw words, each followed by a space, for the remaining tokens.
 
-        Where the template has frames there are at least so many: a frame was measured around text, and none may be framed otherwise.
+        With template frames there are at least `least` words: frames were measured around text, so none may be empty.
         """
         drawn = self._drawn(slot, taken, least)
         if slot.salt is None:
@@ -93,7 +93,7 @@ class Bodies:
         return self._tokenizer.cost(len(words) // WIDTH)
 
     def piece(self, json: bytes, tokens: int, slot: Slot) -> Piece:
-        """Return a segment's piece, its frame included and compared with what was asked."""
+        """Return a segment's piece with its frame, and its excess over the requested length."""
         tokens += slot.frame + (slot.newline if json else 0)
         return Piece(json, tokens, tokens - slot.segment.tokens)
 
@@ -108,12 +108,12 @@ class Bodies:
     def _literal(self, text: str, slot: Slot) -> Piece:
         if slot.salt is not None:
             text = self._salt(slot.salt).decode() + "".join(text.split(None, SALT_TOKENS)[SALT_TOKENS:])
-        # A word must not grow together with the next segment's first.
+        # A word must not merge with the first word of the next segment.
         text = text if not text or text[-1].isspace() else text + "\n"
         return Piece(_escaped(text), self._tokenizer.count(text) + slot.frame)
 
     def _fitted(self, text: str, slot: Slot) -> Piece:
-        # A live answer in the place of `tokens` tokens: cut where it is longer, filled with the key's words where it is shorter.
+        # A live answer in place of `tokens` tokens: cut if longer, padded with the key's words if shorter.
         room = max(0, slot.segment.tokens - slot.frame - slot.newline - slot.owed)
         words = text.split()
         low, high = 0, len(words)

@@ -1,9 +1,9 @@
 """Measure a target's tokenizer and chat template by having it count a few requests.
 
-Whoever can count will do: a server's /tokenize, `usage.prompt_tokens` of real requests, or a tokenizer file with a template. A request
-is made of words of the table; what a count exceeds its words by is the template's. The frames are solved from eight requests, words
-that cost more than one token are sought by halves, and the result is tried on three whole contexts: if each is counted as rendered,
-lengths are exact; if not, the mean cost of a word stands in and lengths are a ratio.
+Any counter works: a server's /tokenize, `usage.prompt_tokens` of real requests, or a tokenizer file with a template. Requests are made
+of the word table; tokens beyond the words belong to the template. The frames are solved from eight requests, words that cost more than
+one token are found by bisection, and the result is verified on three whole contexts: if each count matches, lengths are exact;
+otherwise the mean cost of a word is used and lengths are a ratio.
 """
 
 import json
@@ -18,15 +18,15 @@ from agentload.prompts.words import WORDS
 
 Message: TypeAlias = Mapping[str, object]
 Counter: TypeAlias = Callable[[Sequence[Message], Sequence[Message] | None], int | None]
-"""Counts the prompt tokens of a request; None where the target refuses it, as templates without tools do."""
+"""Counts the prompt tokens of a request; None if the target refuses it, as templates without tools do."""
 
-_FEWEST_WORDS: Final = 64  # fewer would make texts too much alike
+_FEWEST_WORDS: Final = 64  # fewer would make texts too similar
 _PROBE: Final = ("also", "area", "arts", "auto")
 _TEXT: Final = " ".join(_PROBE) + "\n"
 
 
 def calibrate(count: Counter, *, count_text: Callable[[str], int] | None = None) -> MeasuredTokens:
-    """Measure the target; a counter that refuses even a plain question is a bug of the caller."""
+    """Measure the target; the counter must accept at least a plain question."""
     frames = _frames(count)
     words = _single(count, WORDS)
     measured = MeasuredTokens(exact="exact", words=words if len(words) >= _FEWEST_WORDS else WORDS, frames=frames, count_text=count_text)
@@ -38,13 +38,13 @@ def calibrate(count: Counter, *, count_text: Callable[[str], int] | None = None)
 def _frames(count: Counter) -> dict[Part, int]:
     system, user, assistant = _said("system"), _said("user"), _said("assistant")
     base = _counted(count, [system, user])
-    # Messages take turns, so only the sum of a user's and an assistant's frame can be told, and only it matters.
+    # Messages alternate, so only the sum of a user's and an assistant's frame can be measured, and only it matters.
     pair = _counted(count, [system, user, assistant, user]) - base - 2 * len(_PROBE)
     frames: dict[Part, int] = {"assistant": pair // 2, "user": pair - pair // 2, "system": 0}
     frames["prompt"] = base - 2 * len(_PROBE) - frames["user"]
     frames["systemless"] = _counted(count, [user]) - len(_PROBE) - frames["user"] - frames["prompt"]
     frames["newline"] = _counted(count, [system, {"role": "user", "content": _TEXT + _TEXT}]) - base - len(_PROBE)
-    # A call and its result come together as well; templates may join the results of one message.
+    # A call and its result also come together; templates may join the results of one message.
     called = [count([system, user, *_called(results)], None) for results in (1, 2)]
     if called[0] is not None and called[1] is not None:
         frames["tool"] = called[0] - base - 3 * len(_PROBE) - frames["assistant"]

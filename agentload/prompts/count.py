@@ -1,12 +1,12 @@
 """The emulated tokenizer: which texts of a request count, in which order, and how many tokens they are.
 
-One white-space separated word is one token and the chat template adds none. What counts, in the order in which a server sees it:
+One white-space separated word is one token and the chat template adds none. These texts count, in the order in which a server sees them:
 
 1. `content` of the leading system (or developer) messages,
 2. every `description` of the tool schemas, in the order of the JSON,
 3. for each further message its `content`, then every string value in the arguments of its tool calls.
 
-An image costs what `model.trace.image_tokens` says of its size. Names, ids, keys, types and numbers cost nothing.
+An image costs `model.trace.image_tokens` of its size. Names, ids, keys, types and numbers cost nothing.
 """
 
 import base64
@@ -27,7 +27,7 @@ _UNKNOWN_IMAGE: Final = (1024, 1024)
 
 
 class Image(msgspec.Struct, frozen=True):
-    """An image of a message, as the emulator sees it: its address is its identity."""
+    """An image of a message; its URL is its identity."""
 
     url: str
     size: tuple[int, int]
@@ -39,7 +39,7 @@ def count(messages: Sequence[Json], tools: Sequence[Json] | None) -> int:
 
 
 def pieces(messages: Sequence[Json], tools: Sequence[Json] | None) -> Iterator[str | Image]:
-    """Yield what counts, in the order in which a server sees it."""
+    """Yield the texts and images that count, in server order."""
     lead = 0
     while lead < len(messages) and messages[lead].get("role") in {"system", "developer"}:
         yield from _content(messages[lead].get("content"))
@@ -62,7 +62,7 @@ def _content(content: object) -> Iterator[str | Image]:
                 yield text
             case {"image_url": {"url": str(url)}} | {"image_url": str(url)}:
                 yield Image(url=url, size=_size(url))
-            case _:  # audio and files: the emulator does not hear them
+            case _:  # the emulator ignores audio and files
                 pass
 
 
@@ -83,7 +83,7 @@ def _arguments(text: object) -> Iterator[str]:
         return
     try:
         yield from _strings(json.loads(text))
-    except ValueError:  # a model may write arguments that are no JSON; servers pass them on
+    except ValueError:  # a model may write arguments that are not JSON; servers pass them on
         yield text
 
 
@@ -100,7 +100,7 @@ def _sequence(node: object) -> Iterable[object]:
 
 
 def _size(url: str) -> tuple[int, int]:
-    # Only PNG says its size in a fixed place; other images are taken for a common camera crop.
+    # Only PNG has its size in a fixed place; other images are assumed to be a common camera crop.
     if not url.startswith(_PNG_START) or len(url) < len(_PNG_START) + _PNG_HEADER:
         return _UNKNOWN_IMAGE
     try:

@@ -1,4 +1,4 @@
-"""Draw images whose content is known: coloured digits on a tinted ground, as PNG."""
+"""Draw PNG images with known content: coloured digits on a pale background."""
 
 import base64
 import hashlib
@@ -29,28 +29,28 @@ _INKS: Final = ((32, 32, 32), (160, 24, 24), (24, 96, 32), (24, 48, 160))
 
 
 def digits(key: Key) -> str:
-    """Return the number that the image of this key shows; it depends on no seed, so that a trace can carry the check of the answer."""
+    """Return the number shown in the image of this key; it does not depend on a seed, so a trace can contain the answer's check."""
     return "".join(str(byte % 10) for byte in _stream(key)[:DIGITS])
 
 
 def data_url(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> str:
-    """Return the image of this key as a PNG data URL; a salt changes its background and nothing else."""
+    """Return the image of this key as a PNG data URL; a salt changes only its background."""
     return "data:image/png;base64," + base64.b64encode(png(seed, key, size, salt=salt)).decode("ascii")
 
 
 def png(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> bytes:
-    """Draw the image: a row of digits, as large as fits, in the middle of a pale ground."""
+    """Draw a row of digits, as large as fits, in the middle of a pale background."""
     width, height = size
     dot = max(1, min(width // _COLUMNS, height // (_ROWS + 2)))
     left, top = (width - dot * _COLUMNS) // 2, (height - dot * _ROWS) // 2
     rows = [_row("0" * width)] * height
-    if left >= 0 and top >= 0:  # else there is no room for digits: an empty ground
+    if left >= 0 and top >= 0:  # otherwise no room for digits: an empty background
         for row in range(_ROWS):
             dots = "0" + "0".join(_FONT[int(digit)][row] for digit in digits(key)) + "0"
             drawn = "0" * left + "".join(lit * dot for lit in dots)
             rows[top + row * dot : top + (row + 1) * dot] = [_row(drawn.ljust(width, "0"))] * dot
     ink = bytes(_INKS[_stream(key)[DIGITS] % len(_INKS)])
-    # Pale enough that every ink stands out.
+    # Pale enough for every ink.
     ground = bytes(208 + byte % 48 for byte in hashlib.shake_256(f"{seed}\0g{key}\0{salt}".encode()).digest(3))
     return _file(size, palette=ground + ink, rows=b"".join(rows))
 
@@ -60,7 +60,7 @@ def _stream(key: Key) -> bytes:
 
 
 def _row(bits: str) -> bytes:
-    # One bit a pixel, padded to whole bytes, behind the row's filter: none.
+    # One bit a pixel, padded to whole bytes, after the row's filter byte (none).
     padded = bits.ljust(-(-len(bits) // 8) * 8, "0")
     return b"\0" + int(padded, 2).to_bytes(len(padded) // 8)
 

@@ -1,4 +1,4 @@
-"""Count with a tokenizer from files: `tokenizer.json` and the chat template beside it, as model repositories keep them."""
+"""Count with a local tokenizer: `tokenizer.json` and the chat template next to it, as in model repositories."""
 
 import json
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class _Texts:
 
 
 def from_file(path: Path) -> MeasuredTokens:
-    """Measure the tokenizer of a `tokenizer.json`, with the chat template beside it; needs the extra `tokenizers`."""
+    """Measure a `tokenizer.json` with the chat template next to it; needs the extra `tokenizers`."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
@@ -38,7 +38,7 @@ def from_file(path: Path) -> MeasuredTokens:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
-        raise UsageError(f"{path}: no tokenizer: {error}", hint="name the tokenizer.json of the served model") from error
+        raise UsageError(f"{path}: not a tokenizer: {error}", hint="give the tokenizer.json of the served model") from error
     config = json.loads((path.parent / _CONFIG).read_text()) if (path.parent / _CONFIG).is_file() else {}
     render = _environment().from_string(_template(path.parent, config)).render
     specials = {name: _special(config.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
@@ -48,7 +48,7 @@ def from_file(path: Path) -> MeasuredTokens:
     def count(messages: Sequence[Message], tools: Sequence[Message] | None) -> int | None:
         try:
             text = render(messages=[_called(message) for message in messages], tools=tools, add_generation_prompt=True, **specials)
-        except TemplateError:  # `raise_exception`: this template takes no such messages
+        except TemplateError:  # `raise_exception`: the template refuses such messages
             return None
         return count_text(text)
 
@@ -65,11 +65,11 @@ def _template(folder: Path, config: dict[str, Any]) -> str:
             return str(next(each["template"] for each in named if each["name"] == "default"))
         case _:
             hint = f"put {_TEMPLATE} or {_CONFIG} of the served model there"
-            raise UsageError(f"{folder}: no chat template beside the tokenizer", hint=hint)
+            raise UsageError(f"{folder}: no chat template next to the tokenizer", hint=hint)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    # What templates may rely on, as in `transformers`: these names, and JSON without escaped characters.
+    # Templates may rely on these names and on unescaped JSON, as in `transformers`.
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse

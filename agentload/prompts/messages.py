@@ -1,8 +1,8 @@
 """Group the segments of a context into chat messages.
 
-Segments of one role that follow each other share a message, because several chat templates refuse two messages of a role in a row.
-Tool results answer the assistant message right before them: that message gets one tool call for each. A result without such a
-message (its call was compacted away) becomes user text, since servers refuse a result that answers no call.
+Consecutive segments of one role share a message, because several chat templates refuse two messages of a role in a row. Tool results
+answer the assistant message right before them, which gets one tool call for each. A result without such a message (its call was
+compacted away) becomes user text, since servers refuse results without a call.
 """
 
 import hashlib
@@ -20,22 +20,22 @@ _USER: Final[frozenset[Role]] = frozenset({"user", "image", "tool"})
 _SCHEMA_WORDS: Final = 600
 """About the mean of OpenClaw's schemas: 8.0k tokens for some 14 tools (its docs/concepts/context.md)."""
 _SEGMENT_TOOLS: Final = 64
-"""Most tools that one segment describes; four such segments in a context have names of their own."""
+"""Maximum tools in one segment; up to four such segments in a context have distinct names."""
 
 
 class Message(NamedTuple):
-    """A chat message and the segments that fill it."""
+    """A chat message and its segments."""
 
     role: Speaker
     segments: tuple[Segment, ...]
     results: tuple[Segment, ...] = ()
-    """Of an assistant's message: the tool results that follow it."""
+    """The tool results after an assistant's message."""
     position: int = 0
-    """Of a tool's message: which of the calls it answers."""
+    """Which of the calls a tool's message answers."""
 
 
 def messages(context: Sequence[Segment]) -> Iterator[Message]:
-    """Yield the messages of a context in order; tool schemas are no message."""
+    """Yield the messages of a context in order, without tool schemas."""
     spoken = [segment for segment in context if segment.role != "tools"]
     at = 0
     while at < len(spoken):
@@ -51,7 +51,7 @@ def messages(context: Sequence[Segment]) -> Iterator[Message]:
                 end = _run(spoken, at, _SYSTEM)
                 yield Message("system", tuple(spoken[at:end]))
                 at = end
-            case _:  # a tool's result here has no call before it
+            case _:  # a tool result here has no call before it
                 end = _run(spoken, at, _USER)
                 yield Message("user", tuple(spoken[at:end]))
                 at = end
@@ -65,19 +65,19 @@ def _run(spoken: Sequence[Segment], start: int, roles: frozenset[Role]) -> int:
 
 
 def schema_count(tokens: int) -> int:
-    """Return how many tools a segment of schemas of this length describes."""
+    """Return how many tools a schema segment of this length describes."""
     return min(_SEGMENT_TOOLS, max(1, round(tokens / _SCHEMA_WORDS)))
 
 
 def schemas(words: bytes, tools: int, *, position: int) -> bytes:
-    """Write the schemas of `tools` tools whose descriptions hold these words; `position` keeps the names of several segments apart."""
+    """Write the schemas of `tools` tools with these words as descriptions; `position` makes names of several segments distinct."""
     count = len(words) // WIDTH
     cuts = [WIDTH * (count * tool // tools) for tool in range(tools + 1)]
     return b",".join(_schema(words[cuts[tool] : cuts[tool + 1]], _schema_name(position, tool)) for tool in range(tools))
 
 
 def tool_call(key: Key, words: bytes, *, seed: int, position: int) -> bytes:
-    """Write the call that the tool result of this key answers; the words are its argument."""
+    """Write the tool call that belongs to the result of this key; the words are its argument."""
     arguments = rb"{\"input\":\"" + words.rstrip() + rb"\"}" if words else b"{}"
     name = WORDS[_digest(seed, key)[0] % _SEGMENT_TOOLS].encode()
     identity = call_id(key, seed=seed, position=position)
@@ -85,9 +85,9 @@ def tool_call(key: Key, words: bytes, *, seed: int, position: int) -> bytes:
 
 
 def call_id(key: Key, *, seed: int, position: int) -> bytes:
-    """Return the id that ties a call to its result, by what the result says and which of the message's calls it answers.
+    """Return the id of a call and its result, from the result's key and the position of the call.
 
-    Nine characters, which is what Mistral's template insists on, and all digits, so that every id costs the same.
+    Nine characters, as Mistral's template requires, and all digits, so that every id costs the same.
     """
     number = int.from_bytes(_digest(seed, key)[1:]) % 10**7
     return b"%07d%02d" % (number, position % 100)

@@ -1,7 +1,7 @@
 """Render a context into the messages and tools of a request, with its exact length.
 
-A context grows by a few segments a turn, so every segment's JSON text is kept and a request is joined from what is there: only new
-segments are drawn. What is kept is bounded in bytes; the segments used longest ago go first.
+A context grows by a few segments a turn, so every segment's JSON text is cached and a request is joined from the cache: only new segments
+are drawn. The cache is bounded in bytes; the least recently used segments are dropped first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,14 +18,14 @@ from agentload.prompts.words import WIDTH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A rendered context: JSON texts, ready to be put into a request's body."""
+    """A rendered context as JSON texts for a request's body."""
 
     messages: bytes
     """A JSON array."""
     tools: bytes | None
-    """A JSON array, or None where the context has no tools."""
+    """A JSON array, or None without tools."""
     tokens: int
-    """Tokens of the whole context as rendered, the template's included."""
+    """Tokens of the rendered context, including the template's."""
     exact: Exactness
 
 
@@ -45,7 +45,7 @@ class Renderer:
         around = self._tokenizer.frame("prompt")
         if not (grouped and grouped[0].role == "system"):
             around += self._tokenizer.frame("systemless")
-        # The first segment bears the salt and what the template puts around all messages.
+        # The first segment carries the salt and the template's tokens around all messages.
         tools_lead = bool(described) and context[0] is described[0]
         written, owed = [], 0
         for number, segment in enumerate(described):
@@ -68,7 +68,7 @@ class Renderer:
     def _exactness(self, context: tuple[Segment, ...]) -> Exactness:
         if isinstance(self._tokenizer, WordTokens):
             return "exact"
-        if any(segment.role == "image" for segment in context):  # what an image costs is the emulator's rule, and some models'
+        if any(segment.role == "image" for segment in context):  # the cost of an image by the emulator's rule, which some models share
             return "ratio"
         is_drawn = all(segment.text is None and segment.plant is None for segment in context)
         return self._tokenizer.exact if is_drawn else self._tokenizer.counts
@@ -95,7 +95,7 @@ class Renderer:
                 return _joined(b'{"role":"%b","content":"' % role.encode(), map(self._text, slots), b'"}', b"")
 
     def _slots(self, message: Message, first: Slot) -> list[Slot]:
-        """Give each segment its place; the first pays for the message's frame and for what is owed."""
+        """Place each segment; the first of a message pays for its frame and for earlier excess."""
         framed = first._replace(frame=first.frame + self._tokenizer.frame("next_tool" if message.position else message.role))
         newline = self._tokenizer.frame("newline")
         slots = [framed, *(Slot(segment) for segment in message.segments[1:])]
@@ -121,15 +121,15 @@ class Renderer:
         return self._cache.piece(("image", slot.segment.key, size, slot[1:]), drawn)
 
     def _calling(self, slot: Slot, results: Sequence[Segment]) -> tuple[Piece, bytes]:
-        """Return what an assistant says and the calls it makes."""
+        """Return an assistant's text and tool calls."""
         segment = slot.segment
         if segment.text is not None or segment.plant is not None:  # real words stay together
             return self._text(slot), self._calls(b"", results)
-        least = 1 + len(results)  # a word to say and one for each call
+        least = 1 + len(results)  # a word of text and one for each call
         key = ("words", segment.key, segment.tokens, slot[1:], least)
         words = self._cache.piece(key, lambda: Piece(self._bodies.words(slot, least=least), 0)).json
         count = len(words) // WIDTH
-        # Half of an assistant's tokens are what it passes to its tools: judgement, any split counts the same.
+        # Half of an assistant's tokens go to its tools: judgement, any split counts the same.
         passed = max(len(results), count // 2) if count >= least else count // 2
         said = words[: WIDTH * (count - passed)]
         body = self._bodies.piece(said[:-1] + rb"\n" if said else b"", self._bodies.cost(words), slot)
@@ -145,7 +145,7 @@ class Renderer:
         return b",".join(calls)
 
     def _schemas(self, slot: Slot, position: int) -> Piece:
-        """Write the schemas of a segment; their descriptions hold its words."""
+        """Write the schemas of a segment with its words as descriptions."""
 
         def written() -> Piece:
             count = schema_count(slot.segment.tokens)

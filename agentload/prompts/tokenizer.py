@@ -1,4 +1,4 @@
-"""What a renderer must know of the target's tokens: the emulator's words, or what was measured."""
+"""The target's token counts for a renderer: the emulator's rule, or measured costs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,42 +8,42 @@ from agentload.prompts.words import WORDS
 
 Exactness: TypeAlias = Literal["exact", "ratio"]
 Part: TypeAlias = Literal[
-    "prompt",  # whatever stands around all messages
-    "systemless",  # more of it where no system message leads: a system prompt of the template's own
+    "prompt",  # around all messages
+    "systemless",  # additional tokens without a leading system message: the template's default system prompt
     "tools",  # what introduces the tool schemas
     "schema",  # around each of them
     "system",  # around each message, the newline at its end included
     "user",
     "assistant",
     "tool",  # around a tool's result and the call it answers
-    "next_tool",  # the same, where another result is in front of it
+    "next_tool",  # the same, after another result
     "newline",  # between two texts of one message
 ]
-"""What a chat template wraps around content, in tokens that do not depend on the content."""
+"""Tokens that a chat template adds around content, whatever the content."""
 CHARACTERS_A_TOKEN: Final = 4.0
-"""Where nothing can count a text: what BPE vocabularies of 100k tokens and more need for English prose, rounded down."""
+"""Estimate without a counter: characters a token of English prose in BPE vocabularies of 100k tokens and more, rounded down."""
 
 
 class Tokenizer(Protocol):
-    """Convert between words of the table and tokens of the target."""
+    """Converts between words of the table and tokens of the target."""
 
     @property
     def exact(self) -> Exactness:
-        """Say whether lengths are the target's own tokens or come from a measured ratio."""
+        """Return whether lengths are exact tokens of the target rather than a measured ratio."""
 
     @property
     def counts(self) -> Exactness:
-        """Say the same of texts that are not drawn: literal ones, live answers and plants."""
+        """Return the same for texts that are not drawn: literal ones, live answers and plants."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that may be drawn."""
+        """Return the words that may be drawn."""
 
     def frame(self, part: Part) -> int:
         """Count the tokens that the template puts around a part, whatever it holds."""
 
     def fit(self, tokens: int) -> int:
-        """Return how many drawn words come nearest to this many tokens."""
+        """Return the number of drawn words closest to this many tokens."""
 
     def cost(self, words: int) -> int:
         """Count the tokens of this many drawn words."""
@@ -82,18 +82,18 @@ WORD_TOKENS: Final = WordTokens()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTokens:
-    """The target's tokens as far as counting requests could tell."""
+    """The target's tokens, as measured by counting requests."""
 
     exact: Exactness
     words: tuple[str, ...]
     frames: Mapping[Part, int]
     tokens_a_word: float = 1.0
     count_text: Callable[[str], int] | None = None
-    """Counts any text; without it texts are measured by their characters."""
+    """Counts any text; without it texts are estimated by their characters."""
 
     @property
     def counts(self) -> Exactness:
-        """Say whether texts that are not drawn are counted or estimated."""
+        """Return whether texts that are not drawn are counted rather than estimated."""
         return "ratio" if self.count_text is None else self.exact
 
     def frame(self, part: Part) -> int:
@@ -101,7 +101,7 @@ class MeasuredTokens:
         return self.frames.get(part, 0)
 
     def fit(self, tokens: int) -> int:
-        """Return how many drawn words come nearest to this many tokens."""
+        """Return the number of drawn words closest to this many tokens."""
         return round(tokens / self.tokens_a_word)
 
     def cost(self, words: int) -> int:

@@ -14,7 +14,7 @@ from agentload.model.trace import Key
 
 # Checked word by word against the vocabularies themselves: each word is one token both after a space and at the start of a text in
 # cl100k_base (whose merges Llama 3 extends) and o200k_base (gpt-oss) of js-tiktoken 1.0.21, in Qwen's of dashscope 2.0.2, in Tekken
-# 240911 (Mistral), and after a space in the SentencePiece models v1 and v3 of mistral-common. No other tokenizer is taken on trust:
+# 240911 (Mistral), and after a space in the SentencePiece models v1 and v3 of mistral-common. No other tokenizer is assumed to match:
 # `tokenizer.from_file` and a server's /tokenize check the table again and drop what costs more.
 _TABLE: Final = """
 also area arts auto away axis back ball bank base been best bill bird blue boat body bold book both call came camp card care cars
@@ -30,13 +30,13 @@ wave ways week well went were west what when wide will wind wire with wood word 
 """
 WORDS: Final = tuple(_TABLE.split())
 WIDTH: Final = 5
-"""Bytes a word takes, with the white space after it."""
+"""Bytes of a word with the white space after it."""
 
 _BYTES: Final = np.array([f"{word} ".encode() for word in WORDS], dtype=f"S{WIDTH}")
 
 
 def text(seed: int, key: Key, tokens: int, *, block: int = 64) -> str:
-    """Return `tokens` words and a final newline; a shorter text of the same key is a prefix, but for the newline."""
+    """Return `tokens` words and a final newline; a shorter text of the same key is a prefix, except for the newline."""
     drawn = draw(seed, key, tokens, block=block)
     return drawn[:-1].decode("ascii") + "\n" if drawn else ""
 
@@ -44,7 +44,7 @@ def text(seed: int, key: Key, tokens: int, *, block: int = 64) -> str:
 def draw(seed: int, key: Key, count: int, *, block: int = 64, table: npt.NDArray[np.bytes_] = _BYTES) -> bytes:
     """Return `count` words with a space after each, as ASCII.
 
-    A key `(first, blocks)` stands for that many blocks of `block` words each, so that overlapping runs share the blocks they share.
+    A key `(first, blocks)` means that many blocks of `block` words each, so that overlapping runs share blocks.
     """
     match key:
         case str():

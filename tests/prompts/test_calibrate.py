@@ -154,7 +154,7 @@ def test_a_tokenizer_file_is_measured_with_the_template_beside_it(tmp_path: Path
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=4_000, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
     made.train_from_iterator([text for word in WORDS for text in (word, f" {word}")] * 9, trainer)
     made.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UsageError, match="no chat template beside the tokenizer"):
+    with pytest.raises(UsageError, match="no chat template next to the tokenizer"):
         from_file(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": TRIMS_ENDS, "bos_token": {"content": "<b>"}}))
     measured = from_file(tmp_path / "tokenizer.json")
@@ -166,5 +166,5 @@ def test_a_tokenizer_file_is_measured_with_the_template_beside_it(tmp_path: Path
 def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="the extra `tokenizers` is not installed")
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(UsageError, match="no tokenizer"):
+    with pytest.raises(UsageError, match="not a tokenizer"):
         from_file(tmp_path / "tokenizer.json")
