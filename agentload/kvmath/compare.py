@@ -1,4 +1,4 @@
-"""Set the KV-cache configurations of one model side by side: bytes, pool, concurrency, and what to beware of."""
+"""Compare the KV-cache configurations of one model: bytes, pool, concurrency and cautions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from agentload.model.kv import USUAL, KvDtype
 from agentload.model.profile import LayerGroup, ModelShape
 
 WIDE_HEAD: Final = 256
-"""FlashAttention 3 computes FP8 attention up to this head size; larger heads take another kernel (vLLM 0.33 backend table)."""
+"""FlashAttention 3 supports FP8 up to this head size; larger heads use another kernel (vLLM 0.33 backend table)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What one configuration takes and holds."""
+    """The size of one configuration."""
 
     arm: str
     bytes_per_token: int
-    """In all layers that keep every token: what a decode step reads for each."""
+    """In all layers that keep every token: what a decode step reads for each token."""
     page_bytes: int
     pages: int | None
-    """None where the memory does not hold one request of the full length."""
+    """None if the memory does not hold one request of full length."""
     pool_tokens: int | None
     concurrency: float | None
     against_first: float | None
@@ -33,13 +33,13 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSize:
-    """What one layer of a kind takes, at two bytes and at one."""
+    """The size of one layer of a kind, at two bytes and at one."""
 
     kind: str
     layers: int
     token_bytes: tuple[int, int]
     page_bytes: tuple[int, int]
-    """Of its own block, or its state, before pages of all kinds are made equal."""
+    """Of its own block or state, before pages of all kinds are made equal."""
 
 
 def sizes(
@@ -72,7 +72,7 @@ def sizes(
 
 
 def sharded(model: ModelShape, ranks: int) -> ModelShape:
-    """Return what one of *ranks* tensor-parallel GPUs keeps: a share of heads, at least one, and of states; MLA latents are kept whole."""
+    """Return the share of one of *ranks* tensor-parallel GPUs: of heads (at least one) and of states; MLA latents are replicated."""
     if ranks == 1:
         return model
     groups = tuple(group if group.kind == "mla" else _share(group, ranks) for group in model.groups)
@@ -80,7 +80,7 @@ def sharded(model: ModelShape, ranks: int) -> ModelShape:
 
 
 def layer_sizes(model: ModelShape, *, block_tokens: int = 16) -> tuple[LayerSize, ...]:
-    """Return what one layer of each kind takes."""
+    """Return the size of one layer of each kind."""
     return tuple(
         LayerSize(
             kind=f"{group.kind} {group.window}" if group.window else group.kind,
@@ -93,19 +93,19 @@ def layer_sizes(model: ModelShape, *, block_tokens: int = 16) -> tuple[LayerSize
 
 
 def cautions(model: ModelShape) -> tuple[str, ...]:
-    """Say what about the model's geometry bears on an FP8 KV cache."""
+    """Return what to beware of in the model's geometry with an FP8 KV cache."""
     out: list[str] = []
     widest = max((group.head_dim for group in model.groups if group.kind in {"full", "sliding"}), default=0)
     if widest > WIDE_HEAD:
-        out.append(f"heads of {widest}: above {WIDE_HEAD} FP8 attention takes another kernel on Hopper; measure BF16 on that kernel too")
+        out.append(f"heads of {widest}: above {WIDE_HEAD}, FP8 attention uses another kernel on Hopper; measure BF16 on that kernel too")
     elif widest == WIDE_HEAD:
-        out.append(f"heads of {widest}: FP8 prefill is slow where accumulation is two-level; look at TTFT of long prompts first")
+        out.append(f"heads of {widest}: FP8 prefill is slow with two-level accumulation; check TTFT of long prompts first")
     windows = [group for group in model.groups if group.kind == "sliding"]
     if windows and len(windows) < len(model.groups):
         narrow = min(group.window or 0 for group in windows)
         out.append(f"windows of {narrow} tokens: their cache does not grow, so skipping them costs little speed and some of the pool")
     if any(group.kind == "mamba" for group in model.groups):
-        out.append("state layers are not quantised and share the page size: at short contexts FP8 gains little (vLLM issue 55196)")
+        out.append("state layers are not quantised and share the page size, so FP8 gains little at short contexts (vLLM issue 55196)")
     return tuple(out)
 
 

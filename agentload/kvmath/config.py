@@ -1,6 +1,6 @@
-"""Read a model's geometry: from the `config.json` that comes with its weights, or from a few figures where that is not at hand.
+"""Read a model's geometry from its `config.json`, or from a few figures.
 
-What a prompt token is multiplied with follows from it: the weights of attention and of the experts that are active.
+It also gives the weights that each prompt token is multiplied with: those of attention and of the active experts.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ STATE_BYTES = 4
 """vLLM keeps the recurrent state in float32 by default; the short convolution in the dtype of the weights."""
 WEIGHT_BYTES = 2
 INTERVAL = 4
-"""Of full attention in gated-delta-net models whose config says none (Qwen3-Next)."""
-# What lays out recurrent layers that are not known here: Kimi Linear, Nemotron-H, Jamba, Bamba, RecurrentGemma, MiniMax, Mamba and its kin.
+"""Interval of full-attention layers in gated-delta-net models whose config has none (Qwen3-Next)."""
+# Fields of recurrent layers that are not supported: Kimi Linear, Nemotron-H, Jamba, Bamba, RecurrentGemma, MiniMax, Mamba and its kin.
 _UNREAD = (
     *("linear_attn_config", "hybrid_override_pattern", "attn_layer_period", "attn_layer_indices", "block_types", "attn_type_list"),
     *("full_attn_idxs", "ssm_cfg", "mamba_d_ssm", "mamba_d_state", "mamba_num_heads", "ssm_state_size"),
 )
 GATED, PLAIN = 3, 2
-"""Matrices of a feed-forward layer with a gate (every family of today) and of one without."""
+"""Matrices of a feed-forward layer with a gate (all current families) and without."""
 FIGURES: Final = ("layers", "kv_heads", "head_dim", "window", "windowed", "latent")
 EXAMPLE: Final = "layers=32,kv_heads=8,head_dim=128; with windows window=4096,windowed=16; latent attention is layers=61,latent=576"
 
 
 def model_shape(config: Config, *, name: str, weight_gib: float | None = None) -> ModelShape:
-    """Read the geometry of a text model, or of the text part of a multimodal one. Raises ProfileError for what it does not know."""
+    """Read the geometry of a text model, or of the text part of a multimodal one. Raises ProfileError for unknown layers."""
     nested = config.get("text_config")
     text = {**config, **nested} if isinstance(nested, Mapping) else config
     groups, heads = _groups(text, name), _whole(text, name, "num_attention_heads")
@@ -90,8 +90,8 @@ def _layer_kinds(text: Config, name: str, layers: int) -> list[LayerKind]:
 def _refuse_unread(text: Config, name: str) -> None:
     if strange := next((key for key in _UNREAD if text.get(key)), None):
         raise ProfileError(
-            f"{name}: recurrent layers of its kind are not known ('{strange}')",
-            hint="agentload kv --shape sizes its attention layers alone; states take their share of the pool beside them",
+            f"{name}: unknown kind of recurrent layers ('{strange}')",
+            hint="agentload kv --shape sizes the attention layers only; states take an additional share of the pool",
         )
 
 
@@ -139,13 +139,13 @@ def _whole(text: Config, name: str, key: str) -> int:
     value = text.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ProfileError(
-            f"{name}: config.json has no whole number '{key}', got {value!r}", hint="is this the config.json of a language model?"
+            f"{name}: config.json needs an integer '{key}', got {value!r}", hint="is this the config.json of a language model?"
         )
     return value
 
 
 def weight_bits(text: Config) -> int | None:
-    """Return the width of the stored weights: 16 unless the config names a quantisation; None for one that it does not explain."""
+    """Return the width of stored weights: 16 unless the config names a quantisation; None if that does not give a width."""
     scheme = text.get("quantization_config")
     if not isinstance(scheme, Mapping):
         return 16
@@ -164,12 +164,12 @@ def weight_bits(text: Config) -> int | None:
 
 
 def active_parameters(text: Config, groups: tuple[LayerGroup, ...], heads: int) -> float | None:
-    """Return the weights that one prompt token is multiplied with, neither embeddings nor output head; None for layers not known."""
+    """Return the weights that a prompt token is multiplied with, without embeddings and output head; None for unknown layers."""
     hidden = text.get("hidden_size")
     if not isinstance(hidden, int) or any(group.kind not in {"full", "sliding", "chunked"} for group in groups):
         return None
     if "nvfp4" in str(text.get("quantization_config")).lower():
-        return None  # multiplied in FP4 where the GPU can: no peak of BF16 or FP8 bounds them
+        return None  # multiplied in FP4 on some GPUs, which the peaks of BF16 and FP8 do not bound
     if (fed := _fed(text, hidden)) is None:
         return None
     attention = sum(group.layers * group.head_dim * hidden * 2 * (heads + group.kv_heads) for group in groups)
@@ -185,7 +185,7 @@ def _fed(text: Config, hidden: int) -> int | None:
     active = next((text[key] for key in ("num_experts_per_tok", "experts_per_token") if isinstance(text.get(key), int)), None)
     if not isinstance(total, int) or not isinstance(active, int):
         return matrices * hidden * wide if isinstance(wide, int) else None
-    # The least that it can be: dense first layers and shared experts only add to it, and a floor must not be too high.
+    # A lower bound: dense first layers and shared experts would add to it, and a floor must not be too high.
     size = narrow if isinstance(narrow, int) else wide
     return matrices * hidden * size * active if isinstance(size, int) else None
 
@@ -195,12 +195,12 @@ def _is_gemma(text: Config) -> bool:
 
 
 def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> ModelShape:
-    """Return the shape that *text* describes: *windowed* of its layers keep a window, the others every token."""
+    """Return the shape that *text* describes: *windowed* layers keep a window, the others every token."""
     figures = dict(_figure(part.strip()) for part in text.split(","))
     latent = figures.get("latent")
     wanted = ("layers",) if latent else ("layers", "kv_heads", "head_dim")
     if missing := next((name for name in wanted if name not in figures), None):
-        raise ProfileError(f"'{text}' has no '{missing}'", hint=EXAMPLE)
+        raise ProfileError(f"'{text}' lacks '{missing}'", hint=EXAMPLE)
     return ModelShape(name=text, groups=_latent(figures) if latent else _windowed(text, figures), max_len=max_len, weight_gib=weight_gib)
 
 
@@ -222,7 +222,7 @@ def _windowed(text: str, figures: dict[str, int]) -> tuple[LayerGroup, ...]:
 def _figure(part: str) -> tuple[str, int]:
     name, _, value = part.partition("=")
     if name not in FIGURES:
-        raise ProfileError(f"'{name}' is no figure of a model", hint=f"known: {', '.join(FIGURES)}")
+        raise ProfileError(f"'{name}' is not a figure of a model", hint=f"known: {', '.join(FIGURES)}")
     if not value.isascii() or not value.isdigit() or int(value) < 1:
-        raise ProfileError(f"'{name}' must be a whole number of at least 1, got '{value}'", hint=EXAMPLE)
+        raise ProfileError(f"'{name}' must be an integer of at least 1, got '{value}'", hint=EXAMPLE)
     return name, int(value)

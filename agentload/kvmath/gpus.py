@@ -1,4 +1,4 @@
-"""Peak figures of the GPUs that serve models, found by the names that people, drivers and cluster labels use."""
+"""Peak figures of server GPUs, found by the names that people, drivers and cluster labels use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from agentload.model.profile import Gpu
 
-# Vendors' data sheets: name, pattern of what else it is called, GiB as drivers report them, TB/s, dense TFLOP/s of BF16 and FP8, sm.
+# Vendors' data sheets: name, pattern of other names, GiB as drivers report them, TB/s, dense TFLOP/s of BF16 and FP8, sm.
 _TABLE: Final[tuple[tuple[str, str, float, float, float, float | None, int], ...]] = (
     ("H100-NVL", r"h100.*nvl", 93.6, 3.9, 835, 1671, 90),
     ("H100-PCIe", r"h100.*pcie", 79.6, 2.0, 756, 1513, 90),
@@ -29,7 +29,7 @@ NAMES: Final = tuple(row[0] for row in _TABLE)
 
 
 def gpu_named(name: str) -> Gpu | None:
-    """Return the GPU that *name* means, such as `H100` or `NVIDIA-H100-80GB-HBM3`; None for one that is not in the table."""
+    """Return the GPU of a name such as `H100` or `NVIDIA-H100-80GB-HBM3`; None if it is not in the table."""
     for ours, pattern, memory_gib, bandwidth_tb_s, bf16, fp8, capability in _TABLE:
         if re.search(rf"(?<![a-z0-9])(?:{pattern})(?![a-z0-9])", name.lower()):
             return Gpu(

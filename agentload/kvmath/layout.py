@@ -1,9 +1,9 @@
 """Cut a KV cache into pages as vLLM does, so that one pool serves layers of every kind.
 
-All pages are equally large. Layers of a kind form groups of equally many layers with one block table each; a page holds one block of
-one group. Where layers differ in bytes per token, the block of the smaller ones grows until their page is as large; where that does
-not divide, their page is padded. This is why skipping the windows of a 5:1 model gains little: the FP8 block doubles, while five of
-six tables still hold windows at two bytes.
+All pages have the same size. Layers of a kind form equal groups with one block table each; a page holds one block of one group. If layers
+differ in bytes per token, the smaller ones get larger blocks until their pages are as large; if that does not divide evenly, their pages
+are padded. This is why skipping the windows of a 5:1 model gains little: the FP8 block doubles, while five of six tables still hold
+windows at two bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GROWING: frozenset[LayerKind] = frozenset({"full", "mla"})
 
 
 def token_bytes(group: LayerGroup, dtype: KvDtype) -> int:
-    """Return what one token costs in one layer; 0 where the state does not grow with tokens."""
+    """Return the bytes of one token in one layer; 0 if the state does not grow."""
     if group.kind == "mamba":
         return 0
     kept = FORMATS[dtype]
@@ -36,7 +36,7 @@ def token_bytes(group: LayerGroup, dtype: KvDtype) -> int:
 
 
 def stored(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...]) -> tuple[tuple[LayerGroup, KvDtype], ...]:
-    """Pair each group of layers with the dtype it is stored in: skipped layers stay at that of the weights."""
+    """Pair each layer group with its storage dtype: skipped layers keep that of the weights."""
     numbers = {int(name) for name in skip_layers if name.isdigit()}
     unknown = [name for name in skip_layers if not name.isdigit() and name != "sliding_window"]
     if unknown:
@@ -52,7 +52,7 @@ def stored(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...]) -> t
 
 
 def bytes_per_token(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...] = ()) -> int:
-    """Return what a token costs in all layers that keep every token: what decode attention reads."""
+    """Return the bytes of a token in all layers that keep every token: what decode attention reads."""
     return sum(
         group.layers * token_bytes(group, kept) for group, kept in stored(model, dtype, skip_layers) if group.kind in {"full", "mla"}
     )
@@ -85,7 +85,7 @@ def _resized(group: LayerGroup, layers: int) -> LayerGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Equal block tables: each request keeps one page a block in each of them."""
+    """Equal block tables: a request has one page for each block in each table."""
 
     kind: LayerKind
     count: int
@@ -108,7 +108,7 @@ class Table:
                 return 2 if prefix_caching else 1
 
     def decode_pages(self, *, prefix_caching: bool) -> int:
-        """Return the pages that a decoding request holds in one table whatever its length; 0 where they grow."""
+        """Return the pages of a decoding request in one table that do not depend on its length; 0 if they grow."""
         return 0 if self.kind in _GROWING else self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
 
 
@@ -117,23 +117,23 @@ class Layout:
     """How a model's KV cache is cut into pages."""
 
     page_bytes: int
-    """Of one page of the pool: a block of all layers of a group."""
+    """Bytes of one page: a block of all layers of a group."""
     tables: tuple[Table, ...]
     prefix_caching: bool = True
 
     @property
     def block_tokens(self) -> int:
-        """Return the tokens of a block over all tables that keep every token: the grain of growth and of prefix hits."""
+        """Return the tokens of a block over all growing tables: the granularity of growth and of prefix hits."""
         return lcm(*(table.block_tokens for table in self.tables if table.kind in _GROWING))
 
     @property
     def pages_per_block(self) -> int:
-        """Return what such a block costs."""
+        """Return the pages of such a block."""
         return sum(table.count * (self.block_tokens // table.block_tokens) for table in self.tables if table.kind in _GROWING)
 
     @property
     def fixed_pages(self) -> int:
-        """Return what a running request holds besides its growing blocks: windows and states."""
+        """Return the pages of a running request besides its growing blocks: windows and states."""
         return sum(table.count * table.decode_pages(prefix_caching=self.prefix_caching) for table in self.tables)
 
     def peak_pages(self, tokens: int, in_flight: int) -> int:

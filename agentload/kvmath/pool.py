@@ -1,4 +1,4 @@
-"""How many tokens fit: the pool of pages that a server allocates at start."""
+"""The pool of pages that a server allocates at start, and how many tokens it holds."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Pool:
 
     layout: Layout
     pages: int
-    """vLLM's num_gpu_blocks; one of them is its null block."""
+    """vLLM's num_gpu_blocks, including the null block."""
     concurrency: float
-    """How many requests of the full model length fit, as vLLM logs it."""
+    """How many requests of full model length fit, as vLLM logs it."""
     tokens: int
-    """That many times the model length: vLLM's `kv_cache_size_tokens`. It depends on the model length where windows are kept."""
+    """That times the model length: vLLM's `kv_cache_size_tokens`. With windows it depends on the model length."""
 
 
 def kv_bytes(gpu: Gpu, model: ModelShape, server: Server) -> int:
-    """Return the memory that a server gives to its KV pool: set by hand, or what weights and overhead leave of its share."""
+    """Return the memory of a server's KV pool: configured, or what weights and overhead leave of its share."""
     if server.kv_cache_memory_bytes is not None:
         return server.kv_cache_memory_bytes
     if model.weight_gib is None:
-        raise ProfileError(f"model {model.name}: its loaded weights are unknown", hint="give server.kv_cache_memory_bytes")
+        raise ProfileError(f"model {model.name}: the size of its loaded weights is unknown", hint="give server.kv_cache_memory_bytes")
     left = gpu.memory_gib * server.gpu_memory_utilization - model.weight_gib - server.overhead_gib
     if left <= 0:
         raise ProfileError(
@@ -40,7 +40,7 @@ def kv_bytes(gpu: Gpu, model: ModelShape, server: Server) -> int:
 
 
 def pool(cut: Layout, memory_bytes: int, *, max_model_len: int, in_flight: int) -> Pool:
-    """Size a pool; *in_flight* is max_num_batched_tokens. Raises ProfileError when not even one full request fits."""
+    """Size a pool; *in_flight* is max_num_batched_tokens. Raises ProfileError if not even one full request fits."""
     pages = memory_bytes // cut.page_bytes
     needed = cut.peak_pages(max_model_len, in_flight)
     if pages < needed:

@@ -1,6 +1,6 @@
-"""Published rules for KV caches: what each says for one model in figures, and whether it still holds for the vLLM of today.
+"""Published rules for KV caches: what each means for one model in figures, and whether it still holds for current vLLM.
 
-The rules are the entries of `practice.yaml`; each names the function here that says it in a model's figures.
+The rules are the entries of `practice.yaml`; each names the function here that computes its figures.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ LONG_PREFIX: Final = 10_000
 IMAGE_TOKENS: Final = 1369
 """Of an image of 1024 x 1024 pixels by the 28-pixel patches of the Qwen-VL family."""
 Validity: TypeAlias = Literal["holds", "default", "outdated", "wrong"]
-"""Holds; holds and is what a server does unasked; names or flags have changed; never was so, or no longer is."""
+"""Holds; holds and is the default; names or flags have changed; never true, or no longer."""
 GUIDE: Final = "Rafay Token Factory, KV cache best practices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The model and the servers that rules are applied to."""
+    """A model and its servers."""
 
     shape: ModelShape
     sizes: tuple[Size, ...]
     memory_bytes: int
-    """Of the pool on one GPU."""
+    """Memory of the pool on one GPU."""
     max_model_len: int
     batched_tokens: int
     block_tokens: int
@@ -46,24 +46,24 @@ class Subject:
 
     @property
     def first(self) -> Size:
-        """Return the configuration that the others are held against."""
+        """Return the reference configuration."""
         return self.sizes[0]
 
     def size(self, arm: str) -> Size | None:
-        """Return what one configuration takes; None where it makes no sense for the model."""
+        """Return the size of one configuration; None if the model does not support it."""
         return next((each for each in self.sizes if each.arm == arm), None)
 
 
 def memory(subject: Subject) -> str | None:
-    """Say what a GiB more holds."""
+    """Say what one more GiB holds."""
     per_gib = ", ".join(
         f"{each.arm} {each.pool_tokens * GIB // subject.memory_bytes:,}" for each in subject.sizes if each.pool_tokens is not None
     )
     if not per_gib:
         return None
     if subject.gpu is None:
-        return f"a GiB more holds so many tokens: {per_gib}"
-    return f"0.01 more of a {subject.gpu.name} is {subject.gpu.memory_gib / 100:.2f} GiB; a GiB holds so many tokens: {per_gib}"
+        return f"one more GiB holds this many tokens: {per_gib}"
+    return f"0.01 more of a {subject.gpu.name} is {subject.gpu.memory_gib / 100:.2f} GiB; one GiB holds this many tokens: {per_gib}"
 
 
 def sequences(subject: Subject) -> str | None:
@@ -71,36 +71,36 @@ def sequences(subject: Subject) -> str | None:
     held = ", ".join(f"{each.arm} {each.concurrency:.1f}" for each in subject.sizes if each.concurrency is not None)
     if not held:
         return None
-    return f"requests of {subject.max_model_len:,} tokens that fit at once: {held}; beyond that, longer contexts preempt each other"
+    return f"concurrent requests of {subject.max_model_len:,} tokens that fit: {held}; beyond that they preempt each other"
 
 
 def dtype(subject: Subject) -> str | None:
-    """Say how much more the FP8 pools hold."""
+    """Say how much more FP8 pools hold."""
     gains = ", ".join(f"{each.arm} {each.against_first:.2f}x" for each in subject.sizes[1:] if each.against_first is not None)
-    return f"the pool holds, against {subject.first.arm}: {gains}" if gains else None
+    return f"pool compared with {subject.first.arm}: {gains}" if gains else None
 
 
 def steps(subject: Subject) -> str:
-    """Say in how many steps the longest prompt is read."""
+    """Say how many prefill steps the longest prompt takes."""
     taken = ceil(subject.max_model_len / subject.batched_tokens)
-    return f"a prompt of {subject.max_model_len:,} tokens takes {taken} steps of {subject.batched_tokens:,}, with decodes between them"
+    return f"a prompt of {subject.max_model_len:,} tokens takes {taken} steps of {subject.batched_tokens:,}, interleaved with decodes"
 
 
 def prefixes(subject: Subject) -> str:
-    """Say in which steps prefixes are reused."""
+    """Say at which granularity prefixes are reused."""
     blocks = {}
     for each in (recipe for recipe in USUAL if subject.size(recipe.arm) is not None):
         cut = layout(subject.shape, each.dtype, skip_layers=each.skip_layers, block_tokens=subject.block_tokens)
         blocks[each.arm] = cut.block_tokens
     told = f"{min(blocks.values())}" if len(set(blocks.values())) == 1 else ", ".join(f"{arm} {block}" for arm, block in blocks.items())
-    return f"reuse comes in whole blocks ({told} tokens): one token that changes early costs all after it"
+    return f"reuse is in whole blocks ({told} tokens): a change in an early token costs everything after it"
 
 
 def windows(subject: Subject) -> str | None:
-    """Say how much of the cache windows are."""
+    """Say how much of the cache is windows."""
     windows = [group for group in subject.shape.groups if group.kind == "sliding"]
     if not windows:
-        return "this model has no window layers"
+        return "this model has no sliding-window layers"
     layers, total = sum(group.layers for group in windows), sum(group.layers for group in subject.shape.groups)
     skip = subject.size("fp8-skip-sw")
     gain = "" if skip is None or skip.against_first is None else f"; windows left at two bytes make the FP8 pool {skip.against_first:.2f}x"
@@ -108,19 +108,19 @@ def windows(subject: Subject) -> str | None:
 
 
 def context(subject: Subject) -> str:
-    """Say what the longest request takes."""
+    """Say how much memory the longest request takes."""
     megabytes = subject.first.bytes_per_token * subject.max_model_len / 1e6
-    return f"a request of {subject.max_model_len:,} tokens takes {megabytes:,.0f} MB at {subject.first.arm}, scaled positions or not"
+    return f"a request of {subject.max_model_len:,} tokens takes {megabytes:,.0f} MB at {subject.first.arm}, even with RoPE scaling"
 
 
 def persisted(subject: Subject) -> str:
-    """Say what a long prefix takes."""
+    """Say how much memory a long prefix takes."""
     megabytes = subject.first.bytes_per_token * LONG_PREFIX / 1e6
-    return f"a prefix of {LONG_PREFIX:,} tokens is {megabytes:,.0f} MB at {subject.first.arm}: computed again, or sent by a store"
+    return f"a prefix of {LONG_PREFIX:,} tokens is {megabytes:,.0f} MB at {subject.first.arm}to recompute, or to fetch from a store"
 
 
 def images(subject: Subject) -> str | None:
-    """Say what an image takes."""
+    """Say how much memory an image takes."""
     if not subject.is_multimodal:
         return "the config has no vision or audio part"
     megabytes = subject.first.bytes_per_token * IMAGE_TOKENS / 1e6
@@ -128,31 +128,31 @@ def images(subject: Subject) -> str | None:
 
 
 def backend(subject: Subject) -> str:
-    """Say which kernel serves FP8 on the GPU."""
+    """Say which attention kernel FP8 uses on the GPU."""
     widest = max((group.head_dim for group in subject.shape.groups if group.kind in {"full", "sliding"}), default=0)
     is_mla = any(group.kind == "mla" for group in subject.shape.groups)
     sm = subject.gpu.compute_capability if subject.gpu is not None else None
     match sm:
         case None:
-            return "name the GPU (--gpu) to see which kernel FP8 takes"
+            return "name the GPU (--gpu) to see which kernel FP8 uses"
         case 90 if is_mla:
-            return "FP8 leaves FLASH_ATTN_MLA for FLASHMLA: measure BF16 on FLASHMLA too"
+            return "FP8 switches from FLASH_ATTN_MLA to FLASHMLA: measure BF16 on FLASHMLA too"
         case 90 if widest <= 256:
             wide = "; heads of 256 decode no faster in FP8 there" if widest == 256 else ""
-            return f"fp8_e4m3 stays on FLASH_ATTN (FA3); fp8_e5m2 leaves it for FLASHINFER{wide}"
+            return f"fp8_e4m3 stays on FLASH_ATTN (FA3); fp8_e5m2 switches to FLASHINFER{wide}"
         case 90:
-            return f"heads of {widest} leave FA3: read the kernel from the log, and measure BF16 on it too"
+            return f"heads of {widest} are not supported by FA3: read the kernel from the log, and measure BF16 on it too"
         case 100:
             return "FLASHINFER (TRT-LLM) serves both dtypes"
         case 80 | 86 | 89 | 120:
-            return "FLASH_ATTN (FA2) refuses FP8 and FLASHINFER takes over: measure BF16 with --attention-backend FLASHINFER too"
+            return "FLASH_ATTN (FA2) refuses FP8, so FLASHINFER is used: measure BF16 with --attention-backend FLASHINFER too"
         case _:
-            return "read the kernel of both dtypes from the log before you credit the dtype"
+            return "read the kernels of both dtypes from the log before you credit the dtype"
 
 
 def waste(subject: Subject) -> str:
-    """Say what a request wastes."""
-    return f"a request wastes less than one block of {subject.block_tokens} tokens a table; pages cannot fragment"
+    """Say how much memory a request wastes."""
+    return f"a request wastes less than one block of {subject.block_tokens} tokens per table; pages cannot fragment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +164,9 @@ class Rule:
     source: str
     today: Validity
     because: str
-    """What holds now, and by which source."""
+    """What holds now, with its source."""
     here: str | None = None
-    """The function that says what it comes to for a model; None: the rule has no figure of its own."""
+    """The function that computes its figures for a model; None if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,7 +120,7 @@ def test_a_hybrid_that_lists_no_layers_has_full_attention_at_an_interval(more: d
     ],
 )
 def test_recurrent_layers_that_are_not_known_are_refused_instead_of_taken_for_attention(layout: dict[str, object]) -> None:
-    with pytest.raises(ProfileError, match="recurrent layers of its kind are not known"):
+    with pytest.raises(ProfileError, match="unknown kind of recurrent layers"):
         model_shape({**PLAIN, **layout}, name="m")
 
 
@@ -130,7 +130,7 @@ def test_a_family_with_states_may_have_a_member_without() -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [({}, "no whole number 'num_hidden_layers'"), ({**PLAIN, "layer_types": ["hyena"]}, "unknown layer types hyena")],
+    [({}, "needs an integer 'num_hidden_layers'"), ({**PLAIN, "layer_types": ["hyena"]}, "unknown layer types hyena")],
 )
 def test_a_config_that_cannot_be_read_is_refused(config: dict[str, object], message: str) -> None:
     with pytest.raises(ProfileError, match=message):
@@ -192,9 +192,9 @@ def test_figures_become_groups_of_layers(text: str, groups: tuple[LayerGroup, ..
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("layers=32,kv_heads=8", "has no 'head_dim'"),
-        ("layers=32,heads=8", "'heads' is no figure of a model"),
-        ("layers=x", "'layers' must be a whole number"),
+        ("layers=32,kv_heads=8", "lacks 'head_dim'"),
+        ("layers=32,heads=8", "'heads' is not a figure of a model"),
+        ("layers=x", "'layers' must be an integer"),
         ("layers=4,kv_heads=1,head_dim=64,windowed=2", "of 'window' tokens"),
         ("layers=4,kv_heads=1,head_dim=64,window=128,windowed=4", "fewer than all"),
     ],

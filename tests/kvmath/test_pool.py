@@ -32,7 +32,7 @@ def test_a_pool_set_by_hand_overrides_the_utilisation() -> None:
     ("arm", "message"),
     [
         (replace(ARM, model=replace(LLAMA, weight_gib=72)), "leaves no memory"),
-        (replace(ARM, model=replace(LLAMA, weight_gib=None)), "loaded weights are unknown"),
+        (replace(ARM, model=replace(LLAMA, weight_gib=None)), "size of its loaded weights is unknown"),
         (replace(ARM, server=replace(SERVER, kv_cache_memory_bytes=GIB)), "does not hold one request of 131072 tokens"),
     ],
 )

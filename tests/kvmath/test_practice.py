@@ -45,20 +45,20 @@ def test_every_rule_has_a_source_what_holds_now_and_a_name_of_its_own() -> None:
 def test_rules_come_to_the_models_own_figures() -> None:
     found = told(gpu="H100")
     # 128 KiB a token: 8,192 in a GiB; 10 requests of 32k in 40 GiB.
-    assert found["memory utilisation"].here == "0.01 more of a H100-SXM is 0.80 GiB; a GiB holds so many tokens: bf16 8,192, fp8 16,384"
+    assert found["memory utilisation"].here == "0.01 more of a H100-SXM is 0.80 GiB; one GiB holds this many tokens: bf16 8,192, fp8 16,384"
     assert found["sequences at once"].here == (
-        "requests of 32,768 tokens that fit at once: bf16 10.0, fp8 20.0; beyond that, longer contexts preempt each other"
+        "concurrent requests of 32,768 tokens that fit: bf16 10.0, fp8 20.0; beyond that they preempt each other"
     )
-    assert found["FP8 dtypes"].here == "the pool holds, against bf16: fp8 2.00x"
-    assert found["chunked prefill"].here == "a prompt of 32,768 tokens takes 4 steps of 8,192, with decodes between them"
-    assert found["RoPE scaling"].here == "a request of 32,768 tokens takes 4,295 MB at bf16, scaled positions or not"
-    assert found["window attention"].here == "this model has no window layers"
+    assert found["FP8 dtypes"].here == "pool compared with bf16: fp8 2.00x"
+    assert found["chunked prefill"].here == "a prompt of 32,768 tokens takes 4 steps of 8,192, interleaved with decodes"
+    assert found["RoPE scaling"].here == "a request of 32,768 tokens takes 4,295 MB at bf16, even with RoPE scaling"
+    assert found["window attention"].here == "this model has no sliding-window layers"
     assert found["speculative decoding"].here is None
 
 
 def test_a_model_with_windows_reuses_larger_blocks_where_they_are_skipped() -> None:
     found = told(WINDOWED)
-    assert (found["prefix-friendly prompts"].here or "").startswith("reuse comes in whole blocks (bf16 16, fp8 16, fp8-skip-sw 32 tokens)")
+    assert (found["prefix-friendly prompts"].here or "").startswith("reuse is in whole blocks (bf16 16, fp8 16, fp8-skip-sw 32 tokens)")
     assert (found["window attention"].here or "").startswith(
         "16 of 32 layers keep 128 tokens; windows left at two bytes make the FP8 pool 1."
     )
@@ -70,7 +70,7 @@ def test_a_model_with_windows_reuses_larger_blocks_where_they_are_skipped() -> N
         (None, PLAIN, "name the GPU"),
         ("H100", PLAIN, "stays on FLASH_ATTN (FA3)"),
         ("H100", PLAIN | {"head_dim": 256}, "heads of 256 decode no faster"),
-        ("H100", PLAIN | {"head_dim": 512}, "leave FA3"),
+        ("H100", PLAIN | {"head_dim": 512}, "are not supported by FA3"),
         ("H100", PLAIN | {"kv_lora_rank": 512, "qk_rope_head_dim": 64}, "FLASHMLA"),
         ("L40S", PLAIN, "--attention-backend FLASHINFER"),
         ("B200", PLAIN, "serves both dtypes"),
