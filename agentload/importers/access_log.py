@@ -1,10 +1,10 @@
 """Access logs of a gateway in front of the servers: JSON lines (Envoy, nginx, Traefik, Kong, Caddy), or the common log format.
 
 Fields are found by the names that gateways use: a time, a duration, bytes or tokens of the request and the answer, the status, the path.
-Common log lines need request_length=BYTES, and may have request_time=SECONDS, behind the usual fields. Where tokens are not logged,
-prompt_bytes bytes of a request are a token, and output_bytes of an answer: 220 is what vLLM's chunks have in a stream, 4 fits whole
-answers. session=FIELD names the field that tells conversations apart; a later request of one is taken to hold the one before
-where it is long enough. Contents have no identity; system=N says that the first N tokens of every prompt are one system prompt.
+Common log lines need request_length=BYTES, and may have request_time=SECONDS, after the usual fields. If tokens are not logged, they are
+estimated: prompt_bytes bytes a token for requests, output_bytes for answers (220 for vLLM's streamed chunks, 4 for whole answers).
+session=FIELD names the field that identifies conversations; a later request of one is assumed to contain the one before if it is long
+enough. Contents have no identity; system=N says that the first N tokens of every prompt are the same system prompt.
 """
 
 import re
@@ -62,10 +62,10 @@ def _requests(intake: Intake, *, prompt_bytes: float, output_bytes: float, sessi
     for place, fields in _fields(intake):
         path, status = str(_first(fields, _PATH) or ""), _number(_first(fields, _STATUS))
         if not any(chat in path for chat in _CHATS):
-            intake.notes.drop("a request that is no chat, by its path")
+            intake.notes.drop("not a chat request, by its path")
             continue
         if status is None or not 200 <= status < 300:
-            intake.notes.drop("a request that failed, by its status")
+            intake.notes.drop("a failed request, by its status")
             continue
         at_s = _time(_first(fields, _TIME))
         prompt = _tokens(intake, fields, _PROMPT, _SENT, prompt_bytes)
@@ -98,9 +98,9 @@ def _fields(intake: Intake) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 if isinstance(found, dict):
                     yield place, found
                 elif line.endswith(b"\n"):
-                    intake.notes.skip(place, "no JSON")
+                    intake.notes.skip(place, "not JSON")
                 else:
-                    intake.notes.meet(place, "half-written last line")
+                    intake.notes.meet(place, "incomplete last line")
                 continue
             common = _COMMON.match(text)
             if common is None:
@@ -116,7 +116,7 @@ def _tokens(intake: Intake, fields: Mapping[str, Any], counted: tuple[str, ...],
     size = _number(_first(fields, sized))
     if size is None:
         return None
-    intake.notes.estimate(f"tokens by bytes: {per_token:g} each for {'prompts' if counted is _PROMPT else 'answers'}")
+    intake.notes.estimate(f"tokens estimated at {per_token:g} bytes each for {'prompts' if counted is _PROMPT else 'answers'}")
     return max(1, round(size / per_token))
 
 

@@ -1,7 +1,7 @@
-"""Azure LLM inference traces: one request a row, with its time and lengths (2023, 2024, and LMM 2025 with numbers of images).
+"""Azure LLM inference traces: one request a row, with its time and lengths (2023, 2024, and LMM 2025 with image counts).
 
 TIMESTAMP,ContextTokens,GeneratedTokens, or TIMESTAMP,NumImages,ContextTokens,GeneratedTokens. Contents have no identity in these
-traces, so nothing is shared between requests; system=N says that the first N tokens of every prompt are one system prompt.
+traces, so nothing is shared between requests; system=N says that the first N tokens of every prompt are the same system prompt.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from agentload.model.trace import Segment, Session, Turn, image_tokens
 from agentload.plugins import Count
 
 FILES: Final = ("*.csv",)
-LICENCE: Final = "Azure's public traces are CC-BY 4.0 (Azure/AzurePublicDataset): name them, and the papers their pages ask for"
-_IMAGE: Final = (448, 448)  # judgement: the trace counts images and does not measure them
+LICENCE: Final = "Azure's public traces are CC-BY 4.0 (Azure/AzurePublicDataset): attribute them and cite the papers named on their pages"
+_IMAGE: Final = (448, 448)  # judgement: the trace has counts but no sizes of images
 
 
 class _Row(msgspec.Struct):
@@ -57,7 +57,7 @@ def _requests(intake: Intake) -> Iterator[_Request]:
         for place, row in rows(path, _Row, intake.notes):
             at_s = fields.iso(row.stamp)
             if at_s is None:
-                intake.notes.skip(place, "TIMESTAMP is no date and time")
+                intake.notes.skip(place, "TIMESTAMP is not a date and time")
                 continue
             if row.images:
                 intake.notes.estimate("size of an image: 448 x 448", row.images)

@@ -1,8 +1,8 @@
 """Bailian traces (alibaba-edu/qwen-bailian-usagetraces-anon): one request a line, linked to its parent, with ids of 16-token blocks.
 
 {"chat_id", "parent_chat_id": -1 or a chat, "timestamp": s, "input_length", "output_length", "type", "turn", "hash_ids"}. A chat and
-all that descend from it are one session; every line holds its whole context, so that sharing is exact within and between sessions.
-Waits between turns hold the time of the answer before, which is not in the source.
+its descendants are one session; every line holds its whole context, so that sharing is exact within and between sessions.
+Waits between turns include the service time of the previous answer, which is not in the source.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def _requests(intake: Intake, block: int) -> Iterator[Request]:
                 intake.notes.meet(place, "the parent is not in the source, or follows later")
         roots[line.chat_id] = root
         if len(line.hash_ids) > -(-line.input_length // block):
-            intake.notes.meet(place, f"more block ids than a prompt of this length has (block={block})")
+            intake.notes.meet(place, f"more block ids than fit a prompt of this length (block={block})")
         yield Request(
             session=str(root),
             at_s=line.timestamp,

@@ -1,8 +1,8 @@
 """BurstGPT traces: one request a row, with its time, lengths and, from version 1.2 on, its session and how long it took.
 
 Timestamp,[Session ID,Elapsed time,]Model,Request tokens,Response tokens,Total tokens,Log Type. Contents have no identity: a later
-request of a session is taken to hold the one before and its answer where it is long enough for that, else to begin anew. Rows
-with an empty answer are failed requests and are left out. system=N: the first N tokens of every prompt are one system prompt.
+request of a session is assumed to contain the one before and its answer if it is long enough, otherwise to start a new context. Rows
+with an empty answer are failed requests and are skipped. system=N: the first N tokens of every prompt are the same system prompt.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from agentload.model.trace import Session
 from agentload.plugins import Count
 
 FILES: Final = ("*.csv",)
-LICENCE: Final = "the public BurstGPT traces are CC-BY 4.0 (HPMLL/BurstGPT): name them and their paper"
+LICENCE: Final = "the public BurstGPT traces are CC-BY 4.0 (HPMLL/BurstGPT): attribute them and cite their paper"
 
 
 class _Row(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Find importers, guess the format of a file, and turn files into a trace that is measured while it is read."""
+"""Find importers, guess the format of files, and turn files into a trace that is summarised while it is read."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,14 +16,14 @@ from agentload.plugins import Broken, Option, Plugins, checked, help_of, options
 
 PLUGINS: Final = Plugins(room="agentload.importers", kind="format", needs=("sessions", "FILES"))
 _LOOKS: Final = 20
-"""Files of a folder that are looked at to guess its format."""
+"""Files of a folder that are read to guess its format."""
 _BLOCK: Final = 16
-"""Tokens of a block of vLLM's cache by default: what hits are counted in where the source has no blocks of its own."""
+"""vLLM's default cache block in tokens: the unit of hits if the source has no blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
-    """A format, its options and what it says of itself."""
+    """A format, its options and its help."""
 
     name: str
     help: str
@@ -34,8 +34,8 @@ class Importer:
     sessions: Callable[..., Iterator[Session]]
 
     @property
-    def block(self) -> Any:  # noqa: ANN401  # an option's default is what its signature says
-        """Return the default size of a block, or None if the format has no such option."""
+    def block(self) -> Any:  # noqa: ANN401  # the default in its signature
+        """Return the default block size, or None if the format has no such option."""
         return next((option.default for option in self.options if option.name == "block"), None)
 
 
@@ -64,38 +64,36 @@ def importer(name: str) -> Importer:
 
 
 def sniffed(paths: Sequence[Path]) -> str:
-    """Return the format that is surest of these files; raise `UsageError` if none knows them."""
+    """Return the format with the highest confidence; raise `UsageError` if none recognises the files."""
     known = [found for found in every() if isinstance(found, Importer)]
     surest = (0.0, "")
     for path in _some(paths):
         head = Head(path)
         if _is_archive(head):
-            raise UsageError(f"{path}: an archive", hint=f"unpack it, and import the folder: tar -xf {path}")
+            raise UsageError(f"{path}: an archive", hint=f"unpack it and import the folder: tar -xf {path}")
         surest = max(surest, *((found.sniff(head), found.name) for found in known))
         if surest[0] >= 0.9:
             break
     if not surest[0]:
-        raise UsageError(
-            f"{paths[0]}: of no format that is known", hint=f"name it: agentload trace import FORMAT PATH; {', '.join(names())}"
-        )
+        raise UsageError(f"{paths[0]}: unknown format", hint=f"name it: agentload trace import FORMAT PATH; {', '.join(names())}")
     return surest[1]
 
 
 def expanded(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, ...]:
-    """Return the files that these paths stand for: a folder's by pattern, sorted; raise `TraceError` where there is none."""
+    """Expand paths to files: those of a folder by pattern, sorted; raise `TraceError` if there are none."""
     found: list[Path] = []
     for path in paths:
         if not path.exists():
             raise TraceError(f"{path}: no such file or folder", hint="agentload trace import FORMAT PATH...")
         inside = _matching(path, patterns) if path.is_dir() else [path]
         if not inside:
-            raise TraceError(f"{path}: no file {' or '.join(patterns)} in this folder", hint="agentload trace import FORMAT FILE...")
+            raise TraceError(f"{path}: no {' or '.join(patterns)} in this folder", hint="agentload trace import FORMAT FILE...")
         found += inside
     return tuple(dict.fromkeys(found))
 
 
 def _never(_: Head) -> float:
-    """Leave a format that does not know its files to be named."""
+    """Never guess a format without a `sniff`."""
     return 0.0
 
 
@@ -116,14 +114,14 @@ def _some(paths: Sequence[Path]) -> Iterator[Path]:
 
 @dataclass(slots=True, kw_only=True)
 class Conversion:
-    """One import; iterating it reads the source, after which `summary` tells how it went."""
+    """One import; iterating it reads the source and then sets `summary`."""
 
     importer: Importer
     files: tuple[Path, ...]
     options: Mapping[str, Any]
     tolerance: Tolerance
     key: bytes
-    """Secret of this import's content names; to be drawn at random."""
+    """Secret of this import's content keys, drawn at random."""
     texts: Texts | None = None
     _notes: Notes = field(default_factory=Notes)
     _source: Reuse = field(default_factory=lambda: Reuse(_BLOCK))
@@ -131,19 +129,19 @@ class Conversion:
 
     @property
     def block(self) -> int:
-        """Return the tokens of a block of the trace."""
+        """Return the trace's block size in tokens."""
         return int(self.options.get("block", self.importer.block) or _BLOCK)
 
     @property
     def trace(self) -> Trace:
-        """Return the trace, which is read while it is iterated."""
+        """Return the trace; iterating it reads the source."""
         said = {"importer": self.importer.name, "options": self.options, "files": len(self.files)}
         source = tuple((name, msgspec.json.encode(value).decode()) for name, value in said.items() if value)
         return Trace(header=Header(name=self.importer.name, block=self.block, source=source), sessions=self)
 
     @property
     def summary(self) -> Summary:
-        """Sum up the last time it was read."""
+        """Summarise the latest reading."""
         return self._tally.summary(
             format=self.importer.name,
             files=len(self.files),
@@ -165,11 +163,11 @@ class Conversion:
 
 
 def _playable(session: Session, notes: Notes) -> Session:
-    """Let every call ask for a token, since no server can be asked for none; what was recorded stands beside."""
+    """Request at least one token for every call, as servers require; the recorded length is kept."""
     empty = [number for number, turn in enumerate(session.turns) if turn.output < 1]
     if not empty:
         return session
-    notes.estimate("an answer without a token: one is asked for", len(empty))
+    notes.estimate("an answer without tokens: one is requested", len(empty))
     turns = list(session.turns)
     for number in empty:
         turns[number] = replace(turns[number], output=1, recorded=replace(turns[number].recorded or Recorded(), output=0))
@@ -185,7 +183,7 @@ def conversion(
     tolerance: Tolerance = "normal",
     texts: Texts | None = None,
 ) -> Conversion:
-    """Prepare an import; without a format it is guessed from the files."""
+    """Prepare an import; without a format, guess it from the files."""
     wanted = importer(format or sniffed(paths))
     return Conversion(
         importer=wanted,

@@ -1,11 +1,11 @@
-"""Claude Code's sessions: ~/.claude/projects/*/*.jsonl, with the sub-agents in SESSION/subagents/, beside them, or inside (isSidechain).
+"""Claude Code's sessions: ~/.claude/projects/*/*.jsonl, with sub-agents in SESSION/subagents/, next to them, or inside (isSidechain).
 
-A call is written as several lines with one message.id and requestId: they are one call, with the largest usage of them; sessions that
-were resumed repeat earlier calls in a new file: these are counted once. Its prompt is input + cache_read + cache_creation. Often
-the log has only the output tokens of the stream's start (2, say): then the length of the answer stands in. A call was sent when
-the last thing that it answers was written, for the log does not say. Results of parallel tools are siblings in the log's tree and
-follow each other here. The system prompt and tools are what the first prompt has more than its messages, taken to be one for a
-project and version, or a kind of sub-agent.
+Several lines with one message.id and requestId are one call, with the largest usage among them; a resumed session repeats earlier calls
+in a new file, and these are counted once. A prompt is input + cache_read + cache_creation. Often the log has only the output tokens of
+the stream's start (2, say): then they are estimated from the answer's length. The log has no send times: a call is taken as sent when
+the last entry it answers was written. Results of parallel tools are siblings in the log's tree and sequential here. The system
+prompt and tools are the tokens of the first prompt beyond its messages, assumed to be the same for a project and version, or a
+kind of sub-agent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ _PROMPT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_inp
 
 
 def sniff(head: Head) -> float:
-    """Look for lines of the log: linked by parentUuid, or the titles that may stand first."""
+    """Look for log lines, linked by parentUuid, or for leading titles."""
     if any("sessionId" in record and ("parentUuid" in record or "uuid" in record) for record in head.records):
         return 0.95
     return 0.6 if head.has("summary", "leafUuid") or head.record.get("type") == "file-history-snapshot" else 0.0
@@ -55,7 +55,7 @@ def sessions(intake: Intake) -> Iterator[Session]:
 
 
 def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[Transcript]:
-    """Return what a file holds: a session or a sub-agent, and the sub-agents inside it, found by a first look at its links alone."""
+    """Return the transcripts of a file: a session or a sub-agent, and the sub-agents inside it, found by a first pass over its links."""
     agents: dict[str, tuple[float, str]] = {}
     for agent, _, record in _by_agent(_known(intake, records(path, Record, intake.notes))):
         at_s = fields.seconds(record.get("timestamp"))
@@ -74,7 +74,7 @@ def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[Transcr
 
 
 def _parent(path: Path) -> str | None:
-    """Return the session of a sub-agent's own file."""
+    """Return the session that a sub-agent's file belongs to."""
     if "subagents" in path.parts:
         return path.parts[path.parts.index("subagents") - 1]
     return Head(path).record.get("sessionId")
@@ -94,18 +94,18 @@ class _Node:
     parent: "_Node | None"
     place: str
     last_s: float | None
-    """When the latest of its lines was written."""
+    """When its latest line was written."""
     sent_s: float | None = None
     done_s: float | None = None
     said: list[Piece] = field(default_factory=list)
     """The message, or the answer."""
     more: list[tuple[tuple[Piece, ...], str | None]] = field(default_factory=list)
-    """What follows an answer, each with the sub-agent that it tells of."""
+    """What follows an answer, each with the sub-agent it reports on."""
     usage: dict[str, int] | None = None
-    """Of an answer; the largest count of each kind in its lines."""
+    """Usage of an answer: the largest count of each kind in its lines."""
     model: str | None = None
     name: int = 0
-    """Stands for the message and the request of an answer, which a resumed session repeats."""
+    """Identifies message and request of an answer, which a resumed session repeats."""
 
     @property
     def tip(self) -> str:
@@ -114,7 +114,7 @@ class _Node:
 
 
 def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, Record]]:
-    """Yield (sub-agent or nothing, place, line) of lines that are linked; old logs name no agent, so its first line stands for it."""
+    """Yield (sub-agent or nothing, place, line) of linked lines; in old logs, which name no agents, the first line identifies one."""
     agents: dict[str, str] = {}
     for place, record in found:
         uuid = record.get("uuid")
@@ -125,7 +125,7 @@ def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, R
 
 
 def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, Record]]:
-    """Pass lines on, and count those of an unknown type."""
+    """Pass lines through and count those of an unknown type."""
     for place, record in found:
         if str(record.get("type")) not in _SILENT | _SPOKEN:
             intake.notes.meet(place, "a line of an unknown type")
@@ -135,10 +135,10 @@ def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[tupl
 def _read(intake: Intake, path: Path, agent: str, seen: set[int]) -> list[Entry]:
     """Return the entries of one agent in a file; `seen` are the calls of earlier files."""
     nodes: list[_Node] = []
-    owners: dict[str, _Node] = {}  # the node that a line belongs to
+    owners: dict[str, _Node] = {}  # the node of each line
     by_call: dict[str, _Node] = {}  # by the id of a tool call
     by_name: dict[int, _Node] = {}  # by message and request
-    for whose, place, record in _by_agent(records(path, Record, Notes("lenient"))):  # what is wrong was said at the first look
+    for whose, place, record in _by_agent(records(path, Record, Notes("lenient"))):  # errors were reported in the first pass
         if whose != agent:
             continue
         uuid, kind = record["uuid"], record.get("type")
@@ -212,10 +212,10 @@ def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[Entry]:
     if node.usage is None:
         yield Entry(**common, pieces=said)
     elif node.model == "<synthetic>":
-        intake.notes.drop("an answer that no model made (an error shown to the user)")
+        intake.notes.drop("an answer not from a model (an error shown to the user)")
         yield Entry(**common)
     elif node.name in seen:
-        intake.notes.drop("a call that an earlier file has too (a session that was resumed)")
+        intake.notes.drop("a call repeated from an earlier file (a resumed session)")
         yield Entry(**common, pieces=said)
     else:
         seen.add(node.name)
@@ -232,6 +232,6 @@ def _usage(intake: Intake, node: _Node, said: Sequence[Piece]) -> Usage:
         intake.notes.meet(node.place, "an answer without usage")
     output, length = usage.get("output_tokens"), sum(piece.tokens for piece in said)
     if output is not None and output < length // 2:
-        intake.notes.estimate("output tokens of a call: by the length of its answer, for the log has the stream's start only")
+        intake.notes.estimate("output tokens of a call: estimated from its answer, since the log has only the start of the stream")
         output = length
     return Usage(prompt=sum(usage.get(kind, 0) for kind in _PROMPT) or None, output=output, cached=usage.get("cache_read_input_tokens"))

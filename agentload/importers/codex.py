@@ -1,11 +1,10 @@
 """Codex CLI's sessions: ~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl and archived_sessions.
 
-{"timestamp", "type": "session_meta" | "turn_context" | "response_item" | "event_msg" | "compacted", "payload"}. A call begins with the
-first item that the model made behind a message or a result, and its usage is the next token_count: last_token_usage, or what the
-running total has grown by; repeated counts are no calls. input_tokens holds the cached ones. Results stand in the log twice, as
-exec_command_end and function_call_output, and so do messages: items count, events do not. The tools, and in old logs the
-instructions, are what the first prompt has more than its messages. A compaction's context is its replacement_history, or else
-its message.
+{"timestamp", "type": "session_meta" | "turn_context" | "response_item" | "event_msg" | "compacted", "payload"}. A call starts with the
+model's first item after a message or a result, and its usage is the next token_count: last_token_usage, or the growth of the running
+total; repeated counts are not calls. input_tokens includes cached ones. Results are in the log twice, as exec_command_end and
+function_call_output, and so are messages: items count, events do not. The tools, and in old logs the instructions, are the tokens
+of the first prompt beyond its messages. A compaction's context is its replacement_history, or else its message.
 """
 
 from collections.abc import Iterator
@@ -65,7 +64,7 @@ def _transcript(intake: Intake, path: Path) -> Transcript:
 
 @dataclass(slots=True, kw_only=True)
 class _Rollout:
-    """A file on its way to becoming entries."""
+    """A file being converted to entries."""
 
     intake: Intake
     model: str | None = None
@@ -78,13 +77,13 @@ class _Rollout:
     total: dict[str, int] = field(default_factory=dict)
     """Running total of the tokens."""
     answer: list[Piece] = field(default_factory=list)
-    """What the model has made since the last input."""
+    """The model's items since the last input."""
     is_open: bool = False
     sent_s: float | None = None
     done_s: float | None = None
     place: str = ""
     queue: list[Piece] = field(default_factory=list)
-    """Results that came before the count of the call that asked for them."""
+    """Results that arrived before the usage of their call."""
 
     def entries(self, path: Path) -> Iterator[Entry]:
         """Read a file."""

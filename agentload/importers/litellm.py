@@ -1,9 +1,9 @@
 """LiteLLM's logs: standard logging payloads and spend logs, as JSON lines, one JSON array, or a table of LiteLLM_SpendLogs.
 
 {"request_id" or "id", "call_type", "status", "prompt_tokens", "completion_tokens", "startTime", "endTime", "completionStartTime", "model",
-"session_id" or "trace_id", "messages", "response", "cache_hit"}. With messages (store_prompts_in_spend_logs) contexts and what they
-share are exact; without, a request of a session is taken to hold the one before where it is long enough. Failures, other calls than
-chats, and hits of LiteLLM's own cache never were a chat on a server, and are left out.
+"session_id" or "trace_id", "messages", "response", "cache_hit"}. With messages (store_prompts_in_spend_logs) contexts and
+sharing are exact; without, a request of a session is assumed to contain the one before if it is long enough. Failures, calls other
+than chats, and hits of LiteLLM's own cache never reached a server as a chat, and are skipped.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def _logged(intake: Intake) -> Iterator[Logged]:
             continue
         own = record.get("request_id") or record.get("id")
         if own is not None and hash(own) in seen:
-            intake.notes.meet(place, "a request that was there before: left out")
+            intake.notes.meet(place, "a duplicate request")
             continue
         seen.add(hash(own))
         sent_s = fields.seconds(record.get("startTime"))
@@ -78,7 +78,7 @@ def _records(intake: Intake) -> Iterator[tuple[str, Record]]:
 def _is_left_out(intake: Intake, record: Record) -> bool:
     kind = record.get("call_type")
     if isinstance(kind, str) and kind and not any(chat in kind for chat in _CHATS):
-        intake.notes.drop("a call that is no chat")
+        intake.notes.drop("a call that is not a chat")
         return True
     if record.get("status") == "failure":
         intake.notes.drop("a failed request")
@@ -97,6 +97,6 @@ def _usage(record: Record) -> Usage:
 
 
 def _first(record: Record) -> float | None:
-    """Return when the first token came; calls that did not stream repeat their end there."""
+    """Return the time of the first token; calls that did not stream repeat their end there."""
     first_s, done_s = fields.seconds(record.get("completionStartTime")), fields.seconds(record.get("endTime"))
     return None if first_s == done_s else first_s

@@ -1,8 +1,8 @@
 """LMCache agent traces (LMCache/lmcache-agent-trace): one request a line, its prompt as one text.
 
-{"timestamp": µs, "session_id", "input", "output"}. A prompt is cut into blocks of `block` tokens, four bytes each, which are numbered as
-they are first met, equal numbers for equal text up to their end: so prompts share what their texts have in common, within and
-between sessions. Roles are not in the source, nor how long an answer took, and lines of a session may stand out of order.
+{"timestamp": µs, "session_id", "input", "output"}. A prompt is cut into blocks of `block` tokens of four bytes, numbered in order of
+appearance with equal numbers for equal text up to their end, so prompts share exactly what their texts share, within and between
+sessions. Roles and service times are not in the source, and lines of a session may be out of order.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def _requests(intake: Intake, block: int) -> Iterator[Request]:
             continue
         if intake.texts is not None:
             intake.name("user", line.input)
-        intake.notes.estimate("tokens of a prompt and an answer: a quarter of their bytes")
+        intake.notes.estimate("tokens of a prompt and an answer: estimated at four bytes each")
         yield Request(
             session=line.session_id,
             at_s=at_s,

@@ -1,12 +1,12 @@
 """Mooncake traces (kvcache-ai/Mooncake) and AIPerf's extensions of them: one request a line, with the ids of its blocks.
 
 {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [...]}. With AIPerf's "session_id" the lines of a session are
-its turns, "delay" (ms) is the wait before one, and "text_input", "messages" or "payload" may stand in the place of lengths and ids.
-Block ids are kept as they are, so sharing between requests is exact; roles are not in the source: all is the user's.
+its turns, "delay" (ms) is the wait before one, and "text_input", "messages" or "payload" may replace lengths and ids.
+Block ids are kept, so sharing between requests is exact; roles are not in the source, so all text is the user's.
 
 history=delta: a later line of a session holds only what is new, as AIPerf reads it; full: the whole context (a line's own
-"context_mode" or "message_mode" wins). grid=spread: starts that share a stamp are spread over the time to the next stamp; the public
-conversation trace has its stamps on a grid of 3 s, whose bursts are an artefact.
+"context_mode" or "message_mode" wins). grid=spread: starts with the same timestamp are spread over the time to the next one; the
+public conversation trace has timestamps on a grid of 3 s, whose bursts are an artefact.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from agentload.plugins import Positive
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = "the public Mooncake traces are Apache-2.0 (kvcache-ai/Mooncake)"
 ORIGIN: Final = "origin_s"
-"""Field of a trace's first session: the source's time at which the trace begins."""
+"""Field of a trace's first session: the source time at which the trace starts."""
 History = Literal["delta", "full"]
 
 
@@ -77,7 +77,7 @@ def sessions(intake: Intake, *, block: Positive = 512, history: History = "delta
                 block=block,
                 holds="news" if len(group) > 1 and group[0].history == "delta" else "context",
             )
-        # A trace begins at 0; where its source did is kept beside the first session, so that an export gives times back.
+        # A trace starts at 0; its source's start is kept in the first session, so that an export restores the times.
         yield session if number or not origin_s else replace(session, extra=((ORIGIN, str(origin_s)),))
 
 
@@ -123,11 +123,11 @@ def _is_whole(intake: Intake, request: _Request, line: _Line, block: int) -> boo
         return False
     if request.ids is not None and request.pieces is None:
         if len(request.ids) > -(-request.prompt // block):
-            intake.notes.meet(request.place, f"more block ids than a prompt of this length has (block={block})")
+            intake.notes.meet(request.place, f"more block ids than fit a prompt of this length (block={block})")
         elif request.prompt - len(request.ids) * block >= block:
-            intake.notes.meet(request.place, f"block ids cover only a part of the prompt (block={block})")
+            intake.notes.meet(request.place, f"block ids cover only part of the prompt (block={block})")
     if line.output_length is None:
-        intake.notes.estimate("output_length is missing: 1 token")
+        intake.notes.estimate("output_length is missing: 1 token assumed")
     return True
 
 
@@ -141,7 +141,7 @@ def _pieces(intake: Intake, line: _Line) -> Iterator[Piece]:
 
 
 def _spoken(intake: Intake, group: Sequence[_Request], name: str, origin_s: float) -> Session:
-    """Make a session of requests whose text is in the source."""
+    """Make a session of requests with text in the source."""
     dialogue = Dialogue(intake=intake, origin_s=origin_s)
     for number, request in enumerate(group):
         if number and request.history == "delta":

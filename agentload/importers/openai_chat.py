@@ -1,11 +1,11 @@
-"""Chats as OpenAI's API has them: whole conversations, or a request a line, with or without the answers.
+"""Chats in OpenAI's format: whole conversations, or a request a line, with or without answers.
 
-{"messages": [...], "tools": [...]} whose last message is the assistant's is a conversation, in which every answer is a call; so are
-{"conversations": [{"from", "value"}]} and lists of {"id", "messages"}. Otherwise it is a request, which may stand under "request" or
-"body" (a batch file), with its answer under "response": {"choices", "usage"} or "usage" beside it. Requests belong together by
-session_id, conversation_id or trace_id, or where one's messages begin with all of another's. Times are "timestamp", "created_at",
-"created" or "startTime", and "endTime"; without them all sessions start at 0, or every_s apart. Lengths are usage's, or else
-those of the bytes, bytes_per_token each.
+{"messages": [...], "tools": [...]} that ends with an assistant message is a conversation, in which every answer is a call; so are
+{"conversations": [{"from", "value"}]} and lists of {"id", "messages"}. Otherwise it is a request, which may be under "request" or
+"body" (a batch file), with its answer under "response": {"choices", "usage"}, or a separate "usage". Requests are grouped by
+session_id, conversation_id or trace_id, or because one's messages start with all of another's. Times are "timestamp", "created_at",
+"created" or "startTime", and "endTime"; without them all sessions start at 0, or every_s apart. Lengths come from usage, or are
+estimated at bytes_per_token bytes a token.
 """
 
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def _logged(intake: Intake) -> Iterator[Logged]:
 
 
 def conversation(intake: Intake, found: list[Any], *, opening: list[Piece], place: str, name: str) -> Iterator[Logged]:
-    """Yield a call for each answer of a conversation, with what is new since the one before."""
+    """Yield a call for each answer of a conversation, with what is new since the previous one."""
     tools, new, before_s = opening, list[Piece](), None
     for message in found:
         at_s = first_time(message, *_SENT) if isinstance(message, dict) else None
@@ -86,11 +86,11 @@ def _one(intake: Intake, record: Record, context: list[Piece], *, place: str, co
     answer = [piece for message in chat.answers(response) for piece in chat.pieces(intake, "assistant", message)]
     limit = request.get("max_completion_tokens") or request.get("max_tokens")
     if counted.output is None and not answer and isinstance(limit, int):
-        intake.notes.estimate("output tokens of a call: its limit, for its answer is not in the source")
+        intake.notes.estimate("output tokens of a call: its limit, since the answer is not in the source")
         counted = Usage(prompt=counted.prompt, output=limit, cached=counted.cached)
     sent_s = first_time(record, *_SENT)
     if sent_s is None:
-        intake.notes.estimate("time of a request: it has none")
+        intake.notes.estimate("time of a request: not in the source")
     named = next((str(record[name]) for name in _SESSIONS if record.get(name)), None)
     model = request.get("model")
     return Logged(

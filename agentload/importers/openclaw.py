@@ -1,12 +1,12 @@
 """OpenClaw's sessions: JSONL of all versions below 2026.7.2 and of exports, and the SQLite store from 2026.7.2 on, opened read-only.
 
-~/.openclaw/agents/AGENT/sessions/*.jsonl (also .reset.* and .deleted.*) with the index sessions.json beside it,
-~/.openclaw/agents/AGENT/agent/openclaw-agent.sqlite, or a bundle of /export-trajectory (session-branch.json, with manifest and events
-beside it). Calls, compactions and branches as in pi's sessions; sub-agents are started by the call whose sessions_spawn names them, or
-by the index, and joined by the parent's first call behind their end. The system prompt and the tools come from a trajectory beside the
-session (SESSION.trajectory.jsonl, or a bundle's events) if there is one, else from what the first prompt has more than its messages,
-taken to be one for an agent's sessions of a kind. Heartbeats and cron runs wait for the schedule.
-Session keys hold names and numbers of people and groups: only their kind is kept, as the workload (openclaw-main, -group, -cron, …).
+~/.openclaw/agents/AGENT/sessions/*.jsonl (also .reset.* and .deleted.*) with the index sessions.json next to it,
+~/.openclaw/agents/AGENT/agent/openclaw-agent.sqlite, or a bundle of /export-trajectory (session-branch.json, with manifest and
+events). Calls, compactions and branches are as in pi's sessions; sub-agents are spawned by the call whose sessions_spawn names them, or
+by the index, and joined by the parent's first call after their end. The system prompt and the tools come from the session's trajectory
+(SESSION.trajectory.jsonl, or a bundle's events) if there is one, otherwise from the tokens of the first prompt beyond its messages,
+assumed to be the same for an agent's sessions of a kind. Heartbeats and cron runs wait for the schedule.
+Session keys contain names and numbers of people and groups: only their kind is kept, as the workload (openclaw-main, -group, -cron, …).
 """
 
 import sqlite3
@@ -42,12 +42,12 @@ _KINDS: Final = (
     ("group", "group"),
     ("channel", "group"),
 )
-_DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # a damaged schema is reported in bytes that are no text
+_DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # a damaged schema is reported in bytes that are not text
 _MAGIC: Final = b"SQLite format 3\0"
 
 
 class _Branch(msgspec.Struct):
-    """What a bundle holds of its session."""
+    """The session in a bundle."""
 
     entries: list[dict[str, Any]]
     header: dict[str, Any] | None = None
@@ -65,7 +65,7 @@ def sniff(head: Head) -> float:
 
 
 def sessions(intake: Intake) -> Iterator[Session]:
-    """Yield a session for each transcript with a call, each sub-agent behind the one that started it."""
+    """Yield a session for each transcript with a call, each sub-agent after its parent."""
     return transcripts.sessions(intake, _transcripts(intake))
 
 
@@ -158,7 +158,7 @@ def _transcript(
 
 
 def _opening(intake: Intake, trajectory: Path) -> Iterator[Piece]:
-    """Read the system prompt and the tools of the first request that the trajectory holds."""
+    """Read the system prompt and the tools of the trajectory's first request."""
     for _, event in records(trajectory, dict[str, Any], Notes("lenient")):
         compiled = event.get("data")
         if event.get("type") == "context.compiled" and isinstance(compiled, dict):
@@ -169,7 +169,7 @@ def _opening(intake: Intake, trajectory: Path) -> Iterator[Piece]:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open read-only; a database whose folder cannot be written to is read as it lies there."""
+    """Open read-only; in a folder without write access, as immutable."""
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:
             database = sqlite3.connect(f"file:{quote(str(path.resolve()))}?{mode}", uri=True)
@@ -178,13 +178,13 @@ def _opened(path: Path) -> sqlite3.Connection:
         except sqlite3.OperationalError:
             continue
         except _DAMAGED as error:
-            raise TraceError(f"{path}: no readable SQLite database: {error}", hint="copy it with `sqlite3 FILE .backup`") from error
+            raise TraceError(f"{path}: not a readable SQLite database: {error}", hint="copy it with `sqlite3 FILE .backup`") from error
         return database
-    raise TraceError(f"{path}: the database cannot be opened", hint="copy it with `sqlite3 FILE .backup`, and import the copy")
+    raise TraceError(f"{path}: the database cannot be opened", hint="copy it with `sqlite3 FILE .backup` and import the copy")
 
 
 def _has_table(path: Path, name: str) -> bool:
-    """Tell whether a file is a database with this table."""
+    """Return whether a file is a database with this table."""
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             return False
@@ -196,7 +196,7 @@ def _has_table(path: Path, name: str) -> bool:
 
 
 def _rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
-    """Yield a table's rows by column, whatever columns this version has; none if there is no such table."""
+    """Yield a table's rows by column, whatever the version's columns; none without the table."""
     try:
         if _exists(database, table):
             cursor = database.execute(f"SELECT * FROM {table}")  # noqa: S608  # the names are ours
@@ -207,7 +207,7 @@ def _rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _began(database: sqlite3.Connection) -> list[tuple[str, int]]:
-    """Return each session of a transcript and when its first event was written, in milliseconds since 1970."""
+    """Return the sessions with transcripts and when each one's first event was written, in milliseconds since 1970."""
     try:
         query = "SELECT session_id, min(created_at) FROM transcript_events GROUP BY session_id ORDER BY 2, 1"
         return database.execute(query).fetchall()
@@ -225,7 +225,7 @@ def _recorded(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dic
                 if isinstance(event, dict):
                     yield f"{path}: event {seq}", event
                 else:
-                    notes.skip(f"{path}: event {seq}", "no JSON object")
+                    notes.skip(f"{path}: event {seq}", "not a JSON object")
         except _DAMAGED as error:
             notes.skip(str(path), f"the database is damaged ({type(error).__name__})")
 

@@ -1,9 +1,8 @@
 """OpenClaw's cache trace (OPENCLAW_CACHE_TRACE=1): logs/cache-trace.jsonl, the exact requests with system prompt and messages.
 
 {"ts", "stage": "stream:context", "sessionId", "system", "messages", "modelId"}. Every stream:context is a call; its answer and usage are
-the first message that a later event of the session has more. The tools' schemas are not in the file: prompts are scaled to what was
-counted. When a call ended is not in it either, so waits hold that; the sessions' own files tell more, where they were kept (format
-openclaw).
+the first message added by a later event of the session. Tool schemas are not in the file: prompts are scaled to the counted tokens. Nor
+are the ends of calls, so waits include service times; the sessions' own files have more (format openclaw).
 """
 
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ class _Event(msgspec.Struct):
 
 
 class _Open(msgspec.Struct):
-    """A call whose answer is yet to come, and how many messages it sent."""
+    """A call without its answer yet, and the number of messages it sent."""
 
     call: Logged
     sent: int
@@ -75,7 +74,7 @@ def _calls(intake: Intake) -> Iterator[Logged]:
 
 
 def _answered(intake: Intake, call: Logged, message: object) -> Logged:
-    """Add the answer, where the next message is one."""
+    """Add the answer if the next message is one."""
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return call
     call.answer = list(chat.pieces(intake, "assistant", message))

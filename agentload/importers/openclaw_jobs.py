@@ -1,10 +1,10 @@
 """OpenClaw's job list (cron/jobs.json): when its scheduled jobs fire, as sessions of one call each.
 
 {"version": 1, "jobs": [{"id", "enabled", "schedule": {"kind": "at" | "every" | "cron", ...}, "sessionTarget", "payload": {"message"}}]}.
-For a day, or `hours`, behind the list's latest change every firing is a session: the agent's prefix of `prefix` tokens, equal for all, and
-the job's message, answered by `output` tokens; both are judgement, for the list does not say (transcripts of the runs do: format
-openclaw). Jobs at the full hour start within 5 minutes of it, as OpenClaw staggers them, unless they are exact. The next firing is
-the deadline. Jobs that run in the main session have its history, which is not in the list either.
+For a day (or `hours`) after the list's latest change, every firing is a session: the agent's prefix of `prefix` tokens, equal for all, and
+the job's message, answered by `output` tokens; both are judgement, since the list does not have them (transcripts of the runs do: format
+openclaw). Jobs on the hour start within 5 minutes of it, as OpenClaw staggers them, unless they are exact. The next firing is the
+deadline. The history of jobs in the main session is not in the list either.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _STAGGER_S: Final = 300.0  # OpenClaw docs/automation/cron-jobs.md: full hours a
 _NO_AGENT: Final = frozenset({"command", "script"})
 """Kinds of payload that make no call."""
 _MOST: Final = 100_000
-"""Firings of one job: a job every second for a day is no plan but a mistake."""
+"""Limit on firings of one job: a job every second for a day is a mistake."""
 
 
 class _Schedule(msgspec.Struct):
@@ -71,10 +71,10 @@ def sessions(
     fired: list[tuple[float, float | None, _Job]] = []
     for place, job in jobs:
         if job.payload.get("kind") in _NO_AGENT:
-            intake.notes.drop("a job that runs a program and no agent")
+            intake.notes.drop("a job that runs a program, not an agent")
             continue
         if job.target == "main":
-            intake.notes.drop("the history of the main session, in which a job runs")
+            intake.notes.drop("the history of the main session that a job runs in")
         times = list(_firings(intake, job, place, (from_s, from_s + hours * 3600), Random(f"{seed} {job.id}")))
         fired += [(at_s, later - at_s, job) for at_s, later in pairwise(times)] + [(at_s, None, job) for at_s in times[-1:]]
     for number, (at_s, deadline_s, job) in enumerate(sorted(fired, key=lambda one: one[0])):
@@ -95,7 +95,7 @@ def _firings(intake: Intake, job: _Job, place: str, span_s: tuple[float, float],
         case "cron":
             times = _cron(intake, plan, place, from_s)
         case "on-exit" | "stream":
-            intake.notes.drop("a job that an event fires and not the clock")
+            intake.notes.drop("a job fired by an event, not by the clock")
             return
         case _:
             intake.notes.meet(place, "a schedule of an unknown kind")
@@ -120,8 +120,8 @@ def _every(step_s: float, anchor_s: float, from_s: float) -> Iterator[float]:
 def _cron(intake: Intake, plan: _Schedule, place: str, from_s: float) -> Iterator[float]:
     try:
         zone: tzinfo = ZoneInfo(plan.tz) if plan.tz else UTC
-        # cronsim gives the times behind the one it is told.
+        # cronsim yields times after the one it is given.
         for at in CronSim(plan.expr, datetime.fromtimestamp(from_s, zone) - timedelta(minutes=1)):
             yield at.timestamp()
     except (CronSimError, ZoneInfoNotFoundError, ValueError, OverflowError, OSError):
-        intake.notes.meet(place, "a schedule that cannot be read")
+        intake.notes.meet(place, "an unreadable schedule")

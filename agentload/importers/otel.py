@@ -1,10 +1,9 @@
 """OpenTelemetry spans of model calls (GenAI semantic conventions): OTLP's JSON, inference-perf's files, or a span a line.
 
 {"resourceSpans": [...]}, {"trace_id", "spans": [...]}, or {"trace_id", "span_id", "attributes", ...}. Calls are spans whose
-gen_ai.operation.name is chat, text_completion or generate_content. They belong together by gen_ai.conversation.id or else by trace, and
-apart by the agents (invoke_agent) around them: an agent inside another is its sub-agent. Lengths are gen_ai.usage's; with
-gen_ai.input.messages contexts and what they share are exact, without them a call is taken to hold the one before where it is long
-enough for that.
+gen_ai.operation.name is chat, text_completion or generate_content. They are grouped by gen_ai.conversation.id or else by trace, and
+split by the agents (invoke_agent) around them: an agent inside another is its sub-agent. Lengths are those of gen_ai.usage; with
+gen_ai.input.messages contexts and sharing are exact, without them a call is assumed to contain the one before if it is long enough.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +81,7 @@ def sessions(intake: Intake) -> Iterator[Session]:
 
 
 def _conversations(intake: Intake) -> dict[str, str]:
-    """Find the conversation of each trace that names one, in a first look at all files."""
+    """Find the conversations of traces in a first pass over all files."""
     found: dict[str, str] = {}
     for path in intake.files:
         for _, record in records(path, dict[str, Any], Notes("lenient")):
@@ -182,7 +181,7 @@ def _agents(row: _Row, by_id: Mapping[str, _Row]) -> list[str]:
 
 
 def _entries(rows: Sequence[_Row]) -> list[Entry]:
-    """Return calls, each behind what it sends, if that is known."""
+    """Return calls, each after what it sends, if known."""
     found: list[Entry] = []
     tip: str | None = None
     tools = [row.end_s for row in rows if row.kind == "tool"]
@@ -215,7 +214,7 @@ def _entries(rows: Sequence[_Row]) -> list[Entry]:
 
 
 def _numbered(said: Attributes, name: str) -> list[dict[str, Any]]:
-    """Read messages that older instrumentations spread over attributes, such as gen_ai.prompt.0.role and gen_ai.prompt.0.content."""
+    """Read messages that older instrumentations split into attributes, such as gen_ai.prompt.0.role and gen_ai.prompt.0.content."""
     found: list[dict[str, Any]] = []
     while f"{name}.{len(found)}.role" in said or f"{name}.{len(found)}.content" in said:
         at = f"{name}.{len(found)}"
@@ -228,7 +227,7 @@ def _text(found: object) -> str | None:
 
 
 def spans(record: dict[str, Any]) -> Iterator[Span | None]:
-    """Yield a record's spans; None for one that has no name of its own or no time."""
+    """Yield a record's spans; None for one without an id or a time."""
     for resource in _list(record.get("resourceSpans", record.get("resource_spans"))):
         for scope in _list(resource.get("scopeSpans", resource.get("scope_spans", resource.get("instrumentationLibrarySpans")))):
             yield from (_span(span, None) for span in _list(scope.get("spans")))

@@ -1,10 +1,10 @@
-"""A server's metrics (vLLM, SGLang): a trace with the lengths, rate and cached share that they tell, for those who log nothing else.
+"""A server's metrics (vLLM, SGLang): a synthetic trace with their lengths, rate and cache hit rate, if nothing else is logged.
 
-One /metrics text, which tells all since the server's start, or two, of which the later tells what came since the earlier. Prompt and output
-lengths are drawn from their histograms, each apart, and within a bucket so that the mean is the recorded one. The prefix cache's share of
-hits is made by sharing=sessions: calls follow each other in sessions whose contexts grow, as agents' do, which fill a KV pool; or by
-sharing=prefix: all prompts begin with the same words, which take next to no room; or sharing=none. `requests` is how many are drawn.
-The rate is counted, a text on its own being as old as its file, or given by rate_per_s. wait_s lies between the calls of a session.
+Give one /metrics text, which covers the time since the server's start, or two, whose difference is used. Prompt and output lengths are
+drawn independently from their histograms, within each bucket so that the mean is the recorded one. The cache hit rate is reproduced by
+sharing=sessions: calls form sessions with growing contexts, as agents' do, which fill a KV pool; or by sharing=prefix: all prompts start
+with the same words, which take almost no room; or not at all (sharing=none). `requests` is how many calls are drawn. The rate is
+measured, with a single text's file time as its end, or given by rate_per_s. wait_s is the time between the calls of a session.
 """
 
 import math
@@ -51,21 +51,21 @@ def sessions(
     wait_s: Seconds = 10.0,
     seed: Count = 0,
 ) -> Iterator[Session]:
-    """Yield sessions with `requests` calls together."""
+    """Yield sessions with `requests` calls in all."""
     found, seconds = _told(intake)
     prompts, outputs = found.histogram("prompt_tokens"), found.histogram("output_tokens")
     if prompts is None or outputs is None:
         when = "has ended yet" if len(intake.files) == 1 else "ended between the texts"
         raise TraceError(
-            f"{intake.files[-1]}: no request {when}, or it is no vLLM or SGLang", hint="give the text of SERVER/metrics after some load"
+            f"{intake.files[-1]}: no request {when}, or not a vLLM or SGLang server", hint="save SERVER/metrics after some load"
         )
     rate = rate_per_s or _rate(prompts.count, seconds)
     if not rate:
-        raise TraceError(f"{intake.files[0]}: no time from which to count a rate", hint="rate_per_s=REQUESTS_PER_SECOND, or two texts")
+        raise TraceError(f"{intake.files[0]}: no start time to measure a rate from", hint="rate_per_s=REQUESTS_PER_SECOND, or two texts")
     share = (found.cached_share or 0.0) if sharing != "none" else 0.0
     if not rate_per_s and len(intake.files) == 1:
-        intake.notes.estimate("the rate is counted from the server's start to the time of the file")
-    told = f"{share:.1%} of prompt tokens were cached, {rate:.3g} requests a second"
+        intake.notes.estimate("the rate is measured from the server's start to the file's time")
+    told = f"{share:.1%} of prompt tokens were cached, {rate:.3g} requests per second"
     intake.notes.estimate(f"calls are drawn from {prompts.count:,.0f} requests' histograms: {told}")
     rng = Random(seed)
     lengths = _drawn(prompts, requests, rng)
@@ -88,17 +88,17 @@ def sessions(
 
 
 def _told(intake: Intake) -> tuple[Scrape, float | None]:
-    """Return what the texts tell, and over how many seconds."""
+    """Return the scrape, or the difference of two, and its seconds."""
     read = []
     for path in intake.files:
         text = head(path, _LONGEST).decode("utf-8", "replace")
         try:
             read.append((path.stat().st_mtime, parse(text)))
         except ValueError as error:
-            intake.notes.skip(str(path), "no metrics text")
+            intake.notes.skip(str(path), "not a metrics text")
             del error
     if not read:
-        raise TraceError(f"{intake.files[0]}: no metrics text", hint="curl SERVER/metrics > FILE")
+        raise TraceError(f"{intake.files[0]}: not a metrics text", hint="curl SERVER/metrics > FILE")
     read.sort(key=lambda one: one[0])
     (first_s, first), (last_s, last) = read[0], read[-1]
     if len(read) > 1:
@@ -112,11 +112,11 @@ def _rate(count: float, seconds: float | None) -> float:
 
 
 def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:
-    """Draw lengths whose buckets are the histogram's and whose mean is its mean, as near as its buckets allow."""
+    """Draw lengths with the histogram's buckets and, as far as they allow, its mean."""
     edges = [(0.0, *histogram.bounds)[number] for number in range(len(histogram.bounds))]
     highs = [high if math.isfinite(high) else max(1.0, 2 * low) for low, high in zip(edges, histogram.bounds, strict=True)]
     ends = list(accumulate(histogram.counts))
-    # Stratified: each of equal shares of the values is drawn once, so that the buckets are met to the request.
+    # Stratified: one draw from each of equal shares, so that every bucket has exactly its count.
     places = [(number + rng.random()) / count * ends[-1] for number in range(count)]
     rng.shuffle(places)
     chosen = []
@@ -126,14 +126,14 @@ def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:
         chosen.append((edges[bucket], highs[bucket], min(1.0, max(0.0, within))))
 
     def at(bend: float) -> list[int]:
-        # A length lies above its bucket's lower bound, at its upper one at most.
+        # A length is above its bucket's lower bound and at most its upper one.
         return [max(math.floor(low) + 1, round(low + (high - low) * within**bend)) for low, high, within in chosen]
 
     return at(_bend(lambda bend: sum(at(bend)) / count, histogram.mean or 1.0))
 
 
 def _bend(mean: Callable[[float], float], wanted: float) -> float:
-    """Find how far values lie below the middle of their buckets, by halving."""
+    """Find by bisection how far values are below the middle of their buckets."""
     low, high = 0.02, 50.0
     for _ in range(40):
         middle = math.sqrt(low * high)
@@ -143,7 +143,7 @@ def _bend(mean: Callable[[float], float], wanted: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Play:
-    """How calls follow each other."""
+    """The timing of calls."""
 
     rate: float
     wait_s: float
@@ -151,9 +151,9 @@ class _Play:
 
 
 def _grown(intake: Intake, lengths: list[int], answers: Iterator[int], share: float, play: _Play) -> Iterator[Session]:
-    """Put calls into sessions of growing contexts, of as many calls as give the share: what a call has of the one before is a hit."""
+    """Group calls into sessions with growing contexts, as long as the hit rate requires: what a call repeats is a hit."""
     turns = _turns(lengths, share)
-    intake.notes.estimate(f"sessions of about {turns:.1f} calls, {play.wait_s:g} s apart: what makes that share of hits")
+    intake.notes.estimate(f"sessions of about {turns:.1f} calls, {play.wait_s:g} s apart, to reproduce the hit rate")
     start_s = 0.0
     for number, part in enumerate(_parts(lengths, turns)):
         yield _session(f"s{number}", round(start_s, 3), sorted(part), answers, play.wait_s)
@@ -161,7 +161,7 @@ def _grown(intake: Intake, lengths: list[int], answers: Iterator[int], share: fl
 
 
 def _turns(lengths: Sequence[int], share: float) -> float:
-    """Find how many calls a session needs, by halving: hits are all tokens but those of each session's longest call."""
+    """Find the calls of a session by bisection: hits are all tokens except those of each session's longest call."""
     total = sum(lengths)
     low, high = 1.0, float(min(_TURNS, len(lengths)))
     for _ in range(20):

@@ -1,8 +1,8 @@
 """RAGPulse traces (flashserve/RAGPulse): requests of a retrieval service, with ids of system prompts, passages and history.
 
 {"timestamp": s, "input_length", "output_length", "hash_ids": {"sys_prompt": [...], "passages_ids": [...], "history": [...],
-"web_search": [...], "user_input": [...]}, "session_id"}; the lengths of the ids are in tables beside it ("token_length"), which are
-found in the same folder. Contexts are put together in this order: system prompt, passages, web search, history, user's words.
+"web_search": [...], "user_input": [...]}, "session_id"}; the lengths of the ids are in tables ("token_length") in
+the same folder. Contexts are assembled in this order: system prompt, passages, web search, history, user text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,11 +48,11 @@ def sniff(head: Head) -> float:
 
 
 def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:
-    """Yield a session for each `session_id`; grid=spread spreads starts that share a second over it."""
+    """Yield a session for each `session_id`; grid=spread spreads the starts within a second over it."""
     tables = [path for path in _beside(intake.files) if _is_table(path)]
     lengths = dict(chain.from_iterable(_lengths(intake, path) for path in tables))
     if not lengths:
-        raise TraceError(f"{intake.files[0]}: no table of lengths beside it", hint="give the folder that holds the trace and its tables")
+        raise TraceError(f"{intake.files[0]}: no table of lengths next to it", hint="give the folder with the trace and its tables")
     found = _requests(intake, [path for path in intake.files if path not in tables], lengths)
     return requests.sessions(intake, found, workload="ragpulse", grid=grid)
 
@@ -72,7 +72,7 @@ def _lengths(intake: Intake, path: Path) -> Iterator[tuple[int, int]]:
         if len(ids) == 1 and isinstance(ids[0], int) and isinstance(length, int) and length >= 0:
             yield ids[0], length
         else:
-            intake.notes.skip(place, "no id and token_length")
+            intake.notes.skip(place, "no id or token_length")
 
 
 def _requests(intake: Intake, paths: list[Path], lengths: Mapping[int, int]) -> Iterator[requests.Request]:

@@ -1,10 +1,10 @@
-"""ServeGen's client tables (alibaba/ServeGen): traffic drawn from per-client rates and distributions, for they are no requests.
+"""ServeGen's client tables (alibaba/ServeGen): requests drawn from per-client rates and distributions.
 
-A folder with chunk-N-trace.csv (begin of a window in s, requests/s, CV, family, two parameters) and chunk-N-dataset.json (distributions of
-lengths by window) for each client. Every client draws the times between its requests from its window's Gamma or Weibull, and
-lengths from its tables; all clients of the folder are merged. from_s and duration_s choose the time that is drawn, rate_scale
-multiplies all rates, seed fixes the draw. Contents have no identity; system=N says that the first N tokens of every prompt are one
-system prompt. A share of thinking ("reason_ratio") becomes thinking tokens, images become images of about that many tokens.
+A folder with chunk-N-trace.csv (start of a window in s, requests/s, CV, family, two parameters) and chunk-N-dataset.json (length
+distributions by window) for each client. Every client draws its gaps from its window's Gamma or Weibull distribution, and lengths
+from its tables; all clients of the folder are merged. from_s and duration_s select the period, rate_scale multiplies all rates,
+seed fixes the draw. Contents have no identity; system=N says that the first N tokens of every prompt are the same system prompt. A
+share of thinking ("reason_ratio") becomes thinking tokens, images become images of about that many tokens.
 """
 
 import ast
@@ -45,7 +45,7 @@ _PATCH: Final = 28  # pixels a side of an image's token, as in model.trace.image
 
 
 def sniff(head: Head) -> float:
-    """Look for a client's table by its name."""
+    """Look for a client's table by name."""
     return 1.0 if re.fullmatch(r"chunk-\d+-(trace\.csv|dataset\.json)(\.gz|\.zst)?", head.path.name) else 0.0
 
 
@@ -72,7 +72,7 @@ def sessions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
-    """A client's traffic for a while."""
+    """A client's traffic in one window."""
 
     begin_s: float
     rate_per_s: float
@@ -82,7 +82,7 @@ class _Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Client:
-    """One client's windows, and its distributions by when they begin to hold."""
+    """One client's windows, and its distributions by start time."""
 
     name: str
     windows: tuple[_Window, ...]
@@ -97,13 +97,13 @@ def _spans(client: _Client) -> Iterator[tuple[_Window, float]]:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Values and how often each is drawn, added up."""
+    """Values with cumulative weights."""
 
     values: Sequence[float]
     shares: Sequence[float]
 
     def at(self, share: float) -> float:
-        """Return the value below which this share of draws falls."""
+        """Return the quantile."""
         return self.values[min(bisect_right(self.shares, share * self.shares[-1]), len(self.values) - 1)]
 
 
@@ -116,19 +116,19 @@ def _client(intake: Intake, path: Path) -> _Client:
             if not (math.isfinite(begin_s + rate) and (shape <= 0 or _SHAPES[0] <= shape <= _SHAPES[1])):
                 raise ValueError(line)
         except (ValueError, IndexError):
-            intake.notes.skip(f"{path}:{number}", "no window: begin, rate, CV, family, shape, scale")
+            intake.notes.skip(f"{path}:{number}", "not a window: start, rate, CV, family, shape, scale")
             continue
         windows.append(_Window(begin_s=begin_s, rate_per_s=max(0.0, rate), family=family if shape > 0 else "", shape=shape))
     beside = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
     if not beside.exists():
-        raise TraceError(f"{beside}: the client's distributions are missing", hint="give the folder that holds both files of each client")
+        raise TraceError(f"{beside}: the client's distributions are missing", hint="give the folder with both files of each client")
     return _Client(name=path.name, windows=tuple(windows), tables=_tables(intake, beside))
 
 
 def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:
     found = parsed(head(path, LONGEST_LINE))
     if not isinstance(found, dict):
-        intake.notes.skip(str(path), "no JSON object of windows")
+        intake.notes.skip(str(path), "not a JSON object of windows")
         return {}
     tables: dict[float, dict[str, _Table]] = {}
     for begin, said in found.items():
@@ -138,7 +138,7 @@ def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:
 
 
 def _table(found: object) -> _Table | None:
-    """Read "{50: 0.3, 60: 0.7}", which is Python's notation and not JSON's."""
+    """Read "{50: 0.3, 60: 0.7}", which is Python notation, not JSON."""
     try:
         pairs: Any = ast.literal_eval(found) if isinstance(found, str) else found
         sorted_pairs = sorted((float(value), float(share)) for value, share in pairs.items())
@@ -155,8 +155,8 @@ def _requests(
 ) -> Iterator[tuple[float, Mapping[str, float]]]:
     """Draw one client's requests.
 
-    Gaps are drawn in requests and spent at the window's rate, so that a gap may reach over windows and the mean rate is the
-    table's, however bursty: with a gap cut at each window's end, a CV of 7 would make half as many requests again.
+    Gaps are drawn in requests and scaled by the window's rate, so that a gap may span windows and the mean rate is the table's however
+    bursty: if gaps were cut at each window's end, a CV of 7 would give 50 % too many requests.
     """
     begins = list(client.tables)
     left: float | None = None  # of the gap, in requests
@@ -185,7 +185,7 @@ def _gap(rng: Random, window: _Window) -> float:
 
 
 def _residual(rng: Random, window: _Window) -> float:
-    """Draw what is left of the gap that a moment chosen at random falls into: a uniform part of one drawn in proportion to its length."""
+    """Draw the rest of the gap at a random moment: a uniform part of a gap drawn in proportion to its length."""
     match window.family:
         case "Gamma":
             hit = rng.gammavariate(window.shape + 1, 1 / window.shape)
@@ -212,7 +212,7 @@ def _session(name: str, start_s: float, lengths: Mapping[str, float], system: in
 
 
 def _size(tokens: float) -> tuple[int, int]:
-    """Return the nearly square image that costs this many tokens."""
+    """Return a nearly square image of this many tokens."""
     wide = max(1, round(tokens**0.5))
     high = max(1, round(tokens / wide))
     return wide * _PATCH, high * _PATCH

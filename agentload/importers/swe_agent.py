@@ -1,8 +1,8 @@
 """SWE-agent's trajectories (SWE-agent/SWE-agent): *.traj files with "trajectory" and "history".
 
-Every answer in the history is a call, but those of a demonstration, which are words like others; where a step holds the messages that
-were sent ("query" or "messages"), they are its context. A step's execution_time is the wait for its tool. Lengths are a quarter of the
-bytes, scaled to the tokens that info.model_stats counted, if it did. There are no times: sessions start at 0, or every_s apart.
+Every answer in the history is a call, except in a demonstration, which is plain text; if a step has the messages that were sent ("query"
+or "messages"), they are its context. A step's execution_time is the wait for its tool. Lengths are estimated at four bytes a token and
+scaled to the counts of info.model_stats, if any. There are no times: sessions start at 0, or every_s apart.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class _Trajectory(msgspec.Struct):
 
 
 def sniff(head: Head) -> float:
-    """Look for the file's ending, or for a history."""
+    """Look for the file extension, or for a history."""
     if head.path.name.removesuffix(".zst").removesuffix(".gz").endswith(".traj"):
         return 0.9
     return 0.8 if head.has("trajectory", "history") else 0.0
@@ -73,7 +73,7 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
 
 
 def _calls(intake: Intake, found: _Trajectory) -> Iterator[tuple[list[Piece], list[Piece], float | None]]:
-    """Yield what each call sent, what it was answered, and how long the tool before it took."""
+    """Yield each call's context and answer, and how long the tool before it took."""
     steps = found.trajectory
     context: list[Piece] = []
     number = 0
@@ -89,7 +89,7 @@ def _calls(intake: Intake, found: _Trajectory) -> Iterator[tuple[list[Piece], li
 
 
 def _ratios(stats: _Stats, calls: Sequence[tuple[list[Piece], list[Piece], float | None]]) -> tuple[float, float]:
-    """Return what lengths of prompts and answers are to be multiplied with, so that they add up to what was counted."""
+    """Return the factors that scale the lengths of prompts and answers to the counted totals."""
     sent = sum(piece.tokens for context, _, _ in calls for piece in context)
     received = sum(piece.tokens for _, answer, _ in calls for piece in answer)
     if stats.api_calls != len(calls):

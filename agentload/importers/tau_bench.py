@@ -1,7 +1,7 @@
 """tau-bench's historical trajectories (sierra-research/tau-bench): [{"task_id", "reward", "info", "traj": [messages], "trial"}].
 
-Every answer of the assistant is a call; every trajectory a session. The messages hold no times and no counts: sessions start at 0, or
-every_s apart, and lengths are a quarter of the bytes. The tools' schemas are not in the source.
+Every answer of the assistant is a call; every trajectory a session. There are no times and no counts: sessions start at 0, or
+every_s apart, and lengths are estimated at four bytes a token. Tool schemas are not in the source.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class _Trajectory(msgspec.Struct):
 
 
 def sniff(head: Head) -> float:
-    """Look for a trajectory and what it was rewarded with."""
+    """Look for a trajectory and its reward."""
     return 0.95 if head.has("traj", "task_id") or (b'"traj"' in head.bytes and b'"reward"' in head.bytes) else 0.0
 
 

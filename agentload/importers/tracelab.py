@@ -1,10 +1,10 @@
-"""TraceLab rounds (uw-syfi/TraceLab): one model call of Claude Code or Codex a line, with lengths, times and tools, without content.
+"""TraceLab rounds (uw-syfi/TraceLab): one call of Claude Code or Codex a line, with lengths, times and tools but no content.
 
 {"provider", "session_id", "round_index", "input_tokens_total", "prefix_tokens", "output_tokens", "timing_events": [...], "tools":
-[...]}. A context grows by what its total says; prefix_tokens is what the provider had cached, so less of it is a miss and no change
-of content. What is new is shared out by the characters of the results and messages. The system prompt of a session is what
-its first total has more than its messages, and is taken to be one for all sessions of a provider. Sub-agents are sessions of
-their own: the source does not link them.
+[...]}. A context grows with its total; prefix_tokens is what the provider had cached, so fewer of them mean a miss, not other
+content. New tokens are divided among results and messages by their characters. The system prompt of a session has the tokens of its
+first total beyond its messages, and is assumed to be the same for all sessions of a provider. Sub-agents are separate sessions: the
+source does not link them.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from agentload.importers.parts.order import grouped
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
-LICENCE: Final = "the public TraceLab traces are CC-BY 4.0 (uw-syfi/TraceLab): name them"
+LICENCE: Final = "the public TraceLab traces are CC-BY 4.0 (uw-syfi/TraceLab): attribute them"
 
 Count = Annotated[int, Meta(ge=0)]
 
@@ -64,7 +64,7 @@ class _Call(msgspec.Struct, array_like=True):
 
 
 def sniff(head: Head) -> float:
-    """Look for the split of the input into prefix and news."""
+    """Look for the split of the input into prefix and rest."""
     return 1.0 if head.has("input_tokens_total", "session_id", "timing_events") else 0.0
 
 
@@ -93,7 +93,7 @@ def _calls(intake: Intake) -> Iterator[_Call]:
     for place, round_ in intake.records(_Round):
         known = hash((round_.session_id, round_.round_id))
         if round_.round_id is not None and known in seen:
-            intake.notes.meet(place, "a round that was there before: left out")
+            intake.notes.meet(place, "a duplicate round")
             continue
         seen.add(known)
         asked = [event for event in round_.timing_events if event.event_type in {"user_message", "tool_result"}]
@@ -102,7 +102,7 @@ def _calls(intake: Intake) -> Iterator[_Call]:
         if sent is None:
             intake.notes.skip(place, "no timing event with a time")
             continue
-        # Calls may only be answered in a later round, so names are looked up in all of a session's tools so far.
+        # Results may come in a later round, so names are looked up in all of a session's tools so far.
         yield _Call(
             round_.session_id,
             sent,

@@ -1,9 +1,9 @@
 """vLLM's own log with --enable-log-requests: "Received request ID: prompt: ..., params: SamplingParams(...)", and its answers.
 
-The prompt stands there as text or token ids in older versions, and in newer ones at debug level ("Request ID details: ..."); with
---enable-log-outputs "Generated response ID" ends a request and tells its output. Prompts are cut into blocks of `block` tokens, of the ids
-or of four bytes each, so that they share what their contents share. Without an answer in the log, max_tokens stands in. Stamps are
-whole seconds without a year; requests are sessions of one turn. A log cut by --max-log-len makes prompts shorter than they were.
+The prompt is logged as text or token ids in older versions, and in newer ones at debug level ("Request ID details: ..."); with
+--enable-log-outputs "Generated response ID" ends a request and has its output. Prompts are cut into blocks of `block` tokens (ids, or
+four bytes each), so that they share what their contents share. Without an answer in the log, max_tokens is used. Timestamps are whole
+seconds without a year; requests are sessions of one turn. A log cut by --max-log-len makes prompts shorter than they were.
 """
 
 import ast
@@ -40,7 +40,7 @@ def sniff(head: Head) -> float:
 
 
 def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[Session]:
-    """Yield a session for each request whose prompt the log holds."""
+    """Yield a session for each request with a logged prompt."""
     return requests.sessions(intake, _requests(intake, block), workload="vllm", block=block)
 
 
@@ -65,7 +65,7 @@ def _requests(intake: Intake, block: int) -> Iterator[Request]:
             _read(intake, request, line[received.end() :], numbering)
     for request in open_.values():
         if request.prompt:
-            intake.notes.estimate("output tokens of a call: its limit, for its answer is not in the source")
+            intake.notes.estimate("output tokens of a call: its limit, since the answer is not in the source")
             request.output = request.output or 1
             yield request
         else:
@@ -82,11 +82,11 @@ def _read(intake: Intake, request: Request, text: bytes, numbering: Numbering) -
     elif prompt is not None:
         said = _unquoted(prompt[1])
         if said is None:
-            intake.notes.meet(request.place, "a prompt that cannot be read")
+            intake.notes.meet(request.place, "an unreadable prompt")
             return
         if intake.texts is not None:
             intake.name("user", said)
-        intake.notes.estimate("prompt tokens of a call: a quarter of its bytes")
+        intake.notes.estimate("prompt tokens of a call: estimated at four bytes each")
         request.prompt, request.ids = intake.length(said), numbering.text(said)
 
 
@@ -95,7 +95,7 @@ def _ended(intake: Intake, request: Request, text: bytes, at_s: float) -> Reques
     if ids is not None and ids[1].strip():
         request.output = ids[1].count(b",") + 1
     elif output is not None:
-        intake.notes.estimate("output tokens of a call: by the length of its answer")
+        intake.notes.estimate("output tokens of a call: estimated from its answer")
         request.output = max(1, intake.length(_unquoted(output[1]) or ""))
     request.api_s = max(0.0, at_s - request.at_s)
     return request
@@ -118,5 +118,5 @@ def _seconds(line: bytes, before: float) -> float:
         found = datetime(_YEAR, month, day, hour, minute, second, tzinfo=UTC).timestamp()
     except ValueError:
         return before
-    # A log that goes on over New Year.
+    # A log that continues over New Year.
     return found if found >= before - 180 * 86_400 else found + 366 * 86_400

@@ -1,11 +1,11 @@
 """kv-cache-tester traces (WEKA): one recorded Claude Code session each, with block ids, sub-agents, service and think times.
 
 {"id", "block_size", "hash_id_scope", "requests": [{"t", "type": "n"|"s", "in", "out", "hash_ids", "input_types", "api_time",
-"think_time"}, {"type": "subagent", "requests": [...]}]}, one a line or one a file. Lengths are kept to the token and sharing to the
-block, within a session and with its sub-agents; ids are local, so that nothing is shared between sessions.
+"think_time"}, {"type": "subagent", "requests": [...]}]}, one a line or one a file. Lengths are exact to the token and sharing to the
+block, within a session and with its sub-agents; ids are local, so nothing is shared between sessions.
 
-A sub-agent's "t" is when its result was recorded: in the public traces it lies its duration after the call that started it. All
-sessions begin at 0 in the source: every_s sets them apart, or play them with --sessions or --rate.
+A sub-agent's "t" is when its result was recorded: in the public traces, its duration after the call that spawned it. All sessions start
+at 0 in the source: use every_s to space them, or play them with --sessions or --rate.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,14 +52,14 @@ class _Trace(msgspec.Struct):
 
 
 class _Ids:
-    """Reads lists of ids of which most go on where the one before ended: what two have in common is read once."""
+    """Reads lists of ids, most of which continue the previous one: the common part is read once."""
 
     def __init__(self) -> None:
         self._stem = b""
         self._ids: list[int] = []
 
     def of(self, written: msgspec.Raw) -> list[int]:
-        """Return the ids; raise `msgspec.ValidationError` when they are none."""
+        """Return the ids; raise `msgspec.ValidationError` if they are malformed."""
         text, stem = bytes(written), self._stem
         goes_on = text.startswith(stem) and text[len(stem) : len(stem) + 1] == b","
         self._ids = [*self._ids, *_ids(b"[" + text[len(stem) + 1 :])] if goes_on else _ids(text)
@@ -72,7 +72,7 @@ _ids: Final = msgspec.json.Decoder(list[int]).decode
 
 @dataclass(slots=True, kw_only=True)
 class _Thread:
-    """The calls of an agent or sub-agent, as far as they are read."""
+    """The calls of an agent or sub-agent read so far."""
 
     name: str
     scope: int
@@ -86,16 +86,16 @@ class _Thread:
 
 
 def sniff(head: Head) -> float:
-    """Look for the scope of the ids, or the fields beside it."""
+    """Look for the scope of the ids, or its accompanying fields."""
     if head.has("hash_id_scope", "requests") or head.has("block_size", "requests", "id"):
         return 1.0
     return 0.95 if b'"hash_id_scope"' in head.bytes[:4096] and b'"requests"' in head.bytes else 0.0
 
 
 def sessions(intake: Intake, *, block: Positive = 64, every_s: Seconds = 0.0) -> Iterator[Session]:
-    """Yield a session for each trace and one for each of its sub-agents; `every_s` seconds lie between the starts of two traces."""
+    """Yield a session for each trace and one for each of its sub-agents; traces start `every_s` seconds apart."""
     if not every_s:
-        intake.notes.estimate("start times are not in the source: all sessions start at 0 s")
+        intake.notes.estimate("start times are not in the source; all sessions start at 0 s")
     yield from in_order(_families(intake, block, every_s))
 
 
@@ -104,7 +104,7 @@ def _families(intake: Intake, block: int, every_s: float) -> Iterator[tuple[floa
     for place, trace in intake.records(_Trace):
         if trace.hash_id_scope != "local" or trace.block_size != block:
             found = f"block_size {trace.block_size}, hash_id_scope '{trace.hash_id_scope[:10]}'"
-            intake.notes.skip(place, f"{found}: block={block} and 'local' are read")
+            intake.notes.skip(place, f"{found}: only block={block} and 'local' are supported")
             continue
         threads = _threads(intake, trace, place, f"s{number}", number)
         if not threads[0].calls:
@@ -143,10 +143,10 @@ def _sub_agent(intake: Intake, request: _Request, parent: _Thread, name: str, pl
     last = request.requests[-1] if request.requests else request
     length = request.duration_ms / 1000 if request.duration_ms is not None else _end(last)
     begins_s = max(0.0, request.t - length)
-    if begins_s < spawned_s - _SLACK_S:  # it says when it began, or its clock is another's
+    if begins_s < spawned_s - _SLACK_S:  # it has a start time, or another clock
         begins_s = max(request.t, spawned_s)
     if not parent.calls:
-        intake.notes.meet(place, "a sub-agent that no call started: a session of its own")
+        intake.notes.meet(place, "a sub-agent without a spawning call: a separate session")
     return _Thread(
         name=name,
         scope=parent.scope,
@@ -158,7 +158,7 @@ def _sub_agent(intake: Intake, request: _Request, parent: _Thread, name: str, pl
 
 
 def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]:
-    """Count times from the first request where they are the trace's and not the sub-agent's own."""
+    """Make times relative to the first request if they are the trace's rather than the sub-agent's."""
     start = requests[0].t if requests and requests[0].t > length + _SLACK_S else 0.0
     return (msgspec.structs.replace(request, t=request.t - start) for request in requests)
 
@@ -170,11 +170,11 @@ def _add(intake: Intake, thread: _Thread, request: _Request, growth: Growth, pla
     if thread.calls and request.t < thread.calls[-1][0].t:
         intake.notes.meet(place, "the clock jumps backwards")
     if request.api_time is None:
-        intake.notes.estimate("api_time is missing: the wait behind such a call holds it")
+        intake.notes.estimate("api_time is missing: included in the following wait")
     try:
         ids = thread.ids.of(request.hash_ids)
     except msgspec.DecodeError:
-        intake.notes.skip(place, "hash_ids of a request are no integers")
+        intake.notes.skip(place, "hash_ids of a request are not integers")
         return False
     before = thread.calls[-1] if thread.calls else None
     prompt = growth.add(ids, request.input, after=before and before[1])

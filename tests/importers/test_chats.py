@@ -84,8 +84,8 @@ def test_a_batch_file_has_limits_and_no_times(tmp_path: Path) -> None:
     ]
     sessions, summary = imported(tmp_path, {"c.jsonl": jsonl(*lines)}, every_s=5)
     assert [(only.start_s, only.turns[0].output) for only in sessions] == [(0.0, 500), (5.0, 500)]
-    assert ("output tokens of a call: its limit, for its answer is not in the source", 2, None) in summary.estimated
-    assert ("time of a request: it has none", 2, None) in summary.estimated
+    assert ("output tokens of a call: its limit, since the answer is not in the source", 2, None) in summary.estimated
+    assert ("time of a request: not in the source", 2, None) in summary.estimated
 
 
 def test_anthropics_blocks_and_counts_are_read(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_images_have_the_size_that_their_bytes_tell(tmp_path: Path) -> None:
         ("image", (112, 56)),
         ("image", (448, 448)),
     ]
-    assert ("size of an image that is only a link", 1, None) in summary.estimated
+    assert ("size of a linked image", 1, None) in summary.estimated
 
 
 def test_lmcaches_prompts_share_what_their_texts_share(tmp_path: Path) -> None:

@@ -79,7 +79,11 @@ def test_output_tokens_of_the_streams_start_give_way_to_the_length_of_the_answer
     lines = [user("u1", None, 0, "hello"), part("a1", "u1", 4, "m1", text("w" * 400), [10, 0, 0, 2])]
     (session,), summary = imported(tmp_path, {"main.jsonl": jsonl(*lines)})
     assert session.turns[0].output == 100
-    assert ("output tokens of a call: by the length of its answer, for the log has the stream's start only", 1, None) in summary.estimated
+    assert (
+        "output tokens of a call: estimated from its answer, since the log has only the start of the stream",
+        1,
+        None,
+    ) in summary.estimated
 
 
 def sidechain(at: float, agent: str | None) -> list[dict[str, Any]]:
@@ -125,7 +129,7 @@ def test_a_resumed_session_repeats_calls_that_are_counted_once(tmp_path: Path) -
     more = [user("u9", "b1", 100, "go on"), part("c1", "u9", 110, "m9", text("ok"), [0, 1_200, 60, 5], stop="end_turn")]
     sessions, summary = imported(tmp_path, {"a.jsonl": jsonl(*MAIN), "b.jsonl": jsonl(*again, *more)})
     assert [lengths(session) for session in sessions] == [[1_020, 1_200], [1_260]]
-    assert ("a call that an earlier file has too (a session that was resumed)", 2, None) in summary.dropped
+    assert ("a call repeated from an earlier file (a resumed session)", 2, None) in summary.dropped
     # The new call sends what the old ones sent, under the same names.
     assert [segment.key for segment in sessions[1].turns[0].add][1:4] == [
         segment.key for turn in sessions[0].turns for segment in turn.add
@@ -166,5 +170,5 @@ def test_errors_shown_to_the_user_are_no_calls_and_unknown_lines_are_counted(tmp
         tmp_path, {"main.jsonl": jsonl(*MAIN, synthetic, {"type": "brand-new"}, line("x", "b1", 21, "brand-new"))}
     )
     assert len(session.turns) == 2
-    assert summary.dropped == (("an answer that no model made (an error shown to the user)", 1, None),)
+    assert summary.dropped == (("an answer not from a model (an error shown to the user)", 1, None),)
     assert [(what, count) for what, count, _ in summary.odd] == [("a line of an unknown type", 2)]

@@ -65,8 +65,8 @@ def test_without_counts_lengths_are_estimates_and_the_notes_say_so() -> None:
         Turn(add=(segment("assistant", 7, "a"), segment("user", 3, "v")), output=2, wait="user"),
     ]
     assert dialogue.intake.notes.estimated == {
-        "output tokens of a call: by the length of its answer": 2,
-        "prompt tokens of a call: by the length of its messages": 2,
+        "output tokens of a call: estimated from its answer": 2,
+        "prompt tokens of a call: estimated from its messages": 2,
     }
 
 
@@ -122,7 +122,7 @@ def test_a_call_that_overlaps_the_one_before_is_counted_and_played_after_it() ->
     dialogue.call(timing=Timing(sent_s=1005.0, done_s=1012.0), usage=Usage(prompt=0, output=1), place="f:2")
     assert dialogue.turns[1].wait_s == 0.0
     assert dialogue.intake.notes.placed(dialogue.intake.notes.odd) == (
-        ("a call begins before the one it follows has ended: played after it", 1, "f:2"),
+        ("a call starts before its predecessor has ended: played after it", 1, "f:2"),
     )
 
 

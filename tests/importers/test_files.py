@@ -59,10 +59,10 @@ def test_a_malformed_record_is_an_error_that_names_its_place_or_is_counted(tmp_p
     with pytest.raises(TraceError) as caught:
         numbers(path)
     assert caught.value.message == f"{path}:2: number: Expected `int`"
-    assert caught.value.hint == "--lenient leaves such records out and counts them"
+    assert caught.value.hint == "--lenient skips such records and counts them"
     notes = Notes("lenient")
     assert numbers(path, notes) == [1, 3]
-    assert notes.placed(notes.malformed) == (("no JSON", 1, f"{path}:3"), ("number: Expected `int`", 1, f"{path}:2"))
+    assert notes.placed(notes.malformed) == (("not JSON", 1, f"{path}:3"), ("number: Expected `int`", 1, f"{path}:2"))
 
 
 @pytest.mark.parametrize("text", ['{"number":1}\n{"numb', '[{"number":1},{"numb'], ids=["lines", "an array"])

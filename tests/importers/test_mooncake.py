@@ -73,7 +73,7 @@ def test_lines_that_hold_the_whole_context_keep_what_they_share(tmp_path: Path, 
     ]
     assert lengths(session) == [9, 16, 5]
     assert summary.ideal_source == summary.ideal_import == (8 + 4) / 30
-    assert summary.estimated == (("waits hold the time of the answer before: the source does not say how long that took", 2, None),)
+    assert summary.estimated == (("waits include the service time of the previous answer, which is not in the source", 2, None),)
 
 
 def test_ids_that_cover_only_a_part_leave_a_rest_that_nobody_shares(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_ids_that_cover_only_a_part_leave_a_rest_that_nobody_shares(tmp_path: Pa
         (segment(4, (0, 1)), segment(7, "s1.0")),
     ]
     assert summary.ideal_source == summary.ideal_import == 4 / 22
-    assert [what for what, _, _ in summary.odd] == ["block ids cover only a part of the prompt (block=4)"]
+    assert [what for what, _, _ in summary.odd] == ["block ids cover only part of the prompt (block=4)"]
 
 
 def test_large_ids_may_be_hashes_of_content_and_are_hashed_again(tmp_path: Path) -> None:

@@ -184,10 +184,10 @@ def test_an_event_of_the_store_that_is_none_is_named(tmp_path: Path, store: Path
     with closing(sqlite3.connect(store)) as database:
         database.execute("INSERT INTO transcript_events VALUES ('parent', 99, '{\"type\":', 1780000000999)")
         database.commit()
-    with pytest.raises(TraceError, match=r"openclaw-agent\.sqlite: event 99: no JSON object"):
+    with pytest.raises(TraceError, match=r"openclaw-agent\.sqlite: event 99: not a JSON object"):
         imported(tmp_path / "agents", {})
     sessions, summary = imported(tmp_path / "agents", {}, None, "lenient")
-    assert (len(sessions), summary.malformed[0][0]) == (2, "no JSON object")
+    assert (len(sessions), summary.malformed[0][0]) == (2, "not a JSON object")
 
 
 def test_a_damaged_store_is_the_users_to_mend(tmp_path: Path, store: Path) -> None:

@@ -99,12 +99,12 @@ def test_runs_share_the_prefix_and_disabled_jobs_do_not_fire(tmp_path: Path) -> 
     assert len({session.turns[0].add[0].key for session in sessions}) == 1
     assert [what for what, _, _ in summary.odd] == ["a schedule of an unknown kind"]
     assert {what for what, _, _ in summary.dropped} == {
-        "a job that an event fires and not the clock",
-        "a job that runs a program and no agent",
+        "a job fired by an event, not by the clock",
+        "a job that runs a program, not an agent",
     }
 
 
 def test_a_schedule_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
     jobs = [job("a", {"kind": "cron", "expr": "99 * * * *"}), job("b", {"kind": "cron", "expr": "* * * * *", "tz": "Mars/Olympus"})]
     sessions, summary = imported(tmp_path, {"jobs.json": msgspec.json.encode({"jobs": jobs}).decode()}, hours=1)
-    assert (sessions, [(what, count) for what, count, _ in summary.odd]) == ([], [("a schedule that cannot be read", 2)])
+    assert (sessions, [(what, count) for what, count, _ in summary.odd]) == ([], [("an unreadable schedule", 2)])

@@ -82,7 +82,7 @@ def test_parents_in_a_circle_or_missing_are_counted(tmp_path: Path) -> None:
     circle = [user("p", "q", 200.0, "p"), user("q", "p", 201.0, "q"), answer("z", "nowhere", 202.0, 203.0, (500, 0, 0, 1))]
     (only,), summary = imported(tmp_path, {"s.jsonl": jsonl(*LINE, *circle)})
     assert lengths(only)[-1] == 500
-    assert {what for what, _, _ in summary.odd} >= {"a parent that is not there"}
+    assert {what for what, _, _ in summary.odd} >= {"a missing parent"}
 
 
 def test_calls_without_a_token_are_no_calls(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_calls_without_a_token_are_no_calls(tmp_path: Path) -> None:
     assert lengths(only) == [1_020, 1_170, 1_200, 1_260]
     assert {what for what, _, _ in summary.dropped} == {
         "a call that failed or was stopped before its first token",
-        "an answer that no model made (a mirror of what was delivered)",
+        "an answer not from a model (a copy of what was delivered)",
     }
 
 

@@ -85,8 +85,8 @@ def test_the_rate_is_the_requests_since_the_start_or_between_two_texts(tmp_path:
     ("content", "what"),
     [
         ("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n", "no request has ended yet"),
-        ("vllm: {{{\n", "no metrics text"),
-        (CHAT.replace("process_start_time_seconds 1000.0\n", ""), "no time from which to count a rate"),
+        ("vllm: {{{\n", "not a metrics text"),
+        (CHAT.replace("process_start_time_seconds 1000.0\n", ""), "no start time to measure a rate from"),
     ],
 )
 def test_what_tells_nothing_is_refused(tmp_path: Path, content: str, what: str) -> None:

@@ -53,5 +53,5 @@ def test_the_tables_are_found_beside_the_trace(tmp_path: Path) -> None:
 
 
 def test_without_tables_there_is_nothing_to_put_together(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="no table of lengths beside it"):
+    with pytest.raises(TraceError, match="no table of lengths next to it"):
         imported(tmp_path, {"0_trace.jsonl": TRACE})

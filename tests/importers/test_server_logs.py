@@ -42,8 +42,8 @@ def test_litellms_requests_without_words_grow_where_their_lengths_allow_it(tmp_p
     ]
     assert first.turns[0].recorded == Recorded(ttft_s=1.0, api_s=3.0, cached=64)
     assert [turn.wait_s for turn in first.turns] == [0.0, 7.0, 7.0]
-    assert {what for what, _, _ in summary.dropped} == {"a failed request", "a call that is no chat", "a hit of LiteLLM's own cache"}
-    assert summary.odd[0][0] == "a request that was there before: left out"
+    assert {what for what, _, _ in summary.dropped} == {"a failed request", "a call that is not a chat", "a hit of LiteLLM's own cache"}
+    assert summary.odd[0][0] == "a duplicate request"
 
 
 def test_litellms_requests_with_words_share_exactly(tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_a_gateways_bytes_become_tokens(tmp_path: Path) -> None:
         [("assistant", 100), ("user", 400)],
     ]
     assert only.turns[1].wait_s == 7.0
-    assert {what for what, _, _ in summary.dropped} == {"a request that is no chat, by its path", "a request that failed, by its status"}
-    assert ("tokens by bytes: 220 each for answers", 1, None) in summary.estimated
+    assert {what for what, _, _ in summary.dropped} == {"not a chat request, by its path", "a failed request, by its status"}
+    assert ("tokens estimated at 220 bytes each for answers", 1, None) in summary.estimated
     assert sent(only)[0][0].key == "system"
 
 

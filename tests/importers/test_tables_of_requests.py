@@ -76,7 +76,7 @@ def test_burstgpts_first_version_has_no_sessions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("x,1,1\n", "TIMESTAMP is no date and time"),
+        ("x,1,1\n", "TIMESTAMP is not a date and time"),
         ("2023-11-16 18:15:46,-1,1\n", "ContextTokens: Expected `int` >= 0"),
         ("2023-11-16 18:15:46,1\n", "2 cells, the header has 3"),
     ],

@@ -90,15 +90,13 @@ def test_a_context_that_shrank_is_cut_where_the_cache_says(tmp_path: Path) -> No
         ("tool", 33),
     ]
     assert (session.turns[1].keep, lengths(session)) == (0, [1000, 700])
-    assert [what for what, _, _ in summary.odd] == [
-        "the context shrank without a record of it: cut where the cache, or else its length, says"
-    ]
+    assert [what for what, _, _ in summary.odd] == ["the context shrank without a record: cut at the cached prefix, or by length"]
     assert summary.ideal_import == 37 * 16 / 1700
 
 
 def test_a_round_that_is_there_twice_is_one_call(tmp_path: Path) -> None:
     (session,), summary = imported(tmp_path, {"t.jsonl": jsonl(FIRST, FIRST, SECOND)})
-    assert (len(session.turns), summary.odd[0][0]) == (2, "a round that was there before: left out")
+    assert (len(session.turns), summary.odd[0][0]) == (2, "a duplicate round")
 
 
 def test_a_round_without_a_time_is_named(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_sessions_can_be_set_apart(tmp_path: Path) -> None:
     text = jsonl(TRACE, TRACE, TRACE)
     at_zero, summary = imported(tmp_path, {"w.jsonl": text}, block=B)
     assert [session.start_s for session in at_zero] == 3 * [0.0, None]
-    assert ("start times are not in the source: all sessions start at 0 s", 1, None) in summary.estimated
+    assert ("start times are not in the source; all sessions start at 0 s", 1, None) in summary.estimated
     apart, summary = imported(tmp_path, {"w.jsonl": text}, block=B, every_s=60)
     assert [session.start_s for session in apart] == [0.0, None, 60.0, None, 120.0, None]
     assert apart[2].turns[1].recorded == Recorded(api_s=2.0, start_s=85.0)
@@ -155,7 +155,7 @@ def test_a_sub_agent_that_no_call_started_or_that_never_ended_is_kept(tmp_path: 
         tmp_path, {"w.jsonl": jsonl(TRACE | lone | {"requests": [*lone["requests"], call(60, [7], 4, 1)]})}, block=B
     )
     assert (only.session, only.start_s, lone_one.session, lone_one.start_s) == ("s0", 60.0, "s0.1", 0.0)
-    assert [what for what, _, _ in summary.odd] == ["a sub-agent that no call started: a session of its own"]
+    assert [what for what, _, _ in summary.odd] == ["a sub-agent without a spawning call: a separate session"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_sub_agent_that_no_call_started_or_that_never_ended_is_kept(tmp_path: 
         ({"block_size": 16}, f"block_size 16, hash_id_scope 'local': block={B} and 'local' are read"),
         ({"requests": []}, "no request of a known type with a length"),
         ({"requests": [{"type": "n", "in": "x"}]}, "requests[0].in: Expected `int`"),
-        ({"requests": [{"type": "n", "in": 4, "out": 1, "hash_ids": ["x"]}]}, "hash_ids of a request are no integers"),
+        ({"requests": [{"type": "n", "in": 4, "out": 1, "hash_ids": ["x"]}]}, "hash_ids of a request are not integers"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, change: dict[str, Any], what: str) -> None:
@@ -197,4 +197,4 @@ def test_odd_requests_are_counted(tmp_path: Path) -> None:
         "a request of an unknown type",
         "a request without a length",
     }
-    assert ("api_time is missing: the wait behind such a call holds it", 1, None) in summary.estimated
+    assert ("api_time is missing: included in the following wait", 1, None) in summary.estimated

@@ -1,1 +1,1 @@
-"""Ideas that importers share: reading, identity, anomalies, sizes, time, structure."""
+"""What importers share: reading, identity, anomalies, sizes, time, structure."""

@@ -1,9 +1,8 @@
-"""Contexts that are known as ids of blocks: as segments, as numbers of what they hold, and as turns that keep what they share.
+"""Contexts known as block ids: as segments, as numbers of their content, and as turns that keep what they share.
 
-Where ids mean something within one conversation only (`Growth`), each prompt owns what no earlier prompt had: everything behind the longest
-prefix that it shares with one of them. Its context is that earlier prompt up to there, and its own part. Own parts are cut where a later
-prompt leaves them and where a role ends, so that every context is a whole number of segments, right to the token, and shares exactly
-what the ids share.
+If ids only have meaning within one conversation (`Growth`), each prompt owns everything after the longest prefix that it shares with an
+earlier prompt. Its context is that prompt up to there, and its own part. Own parts are cut where a later prompt branches off and where
+a role ends, so that every context is a whole number of segments, exact to the token, and shares exactly what the ids share.
 """
 
 import hashlib
@@ -31,7 +30,7 @@ def shared(before: Sequence[int], now: Sequence[int]) -> int:
 
 
 def segments(ids: Sequence[int], tokens: int, *, block: int, cuts: Iterable[int] = ()) -> tuple[Segment, ...]:
-    """Return runs of consecutive ids as segments, split at these positions too; the last block may be partial."""
+    """Return runs of consecutive ids as segments, also split at these positions; the last block may be partial."""
     found: list[Segment] = []
     borders = set(cuts)
     start = 0
@@ -45,25 +44,25 @@ def segments(ids: Sequence[int], tokens: int, *, block: int, cuts: Iterable[int]
 
 
 def kept(before: Sequence[object], now: Sequence[object]) -> int:
-    """Count the leading pieces, or segments, that two contexts have in common, lengths included."""
+    """Count the leading pieces or segments that two contexts share, including their lengths."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
 
 
 def fitted(ids: Sequence[int], tokens: int, block: int) -> tuple[Sequence[int], int]:
-    """Return the ids that a prompt of this length can have, and how many of its tokens they cover."""
+    """Return the ids that fit a prompt of this length, and how many of its tokens they cover."""
     fitting = ids[: -(-tokens // block)]
     return fitting, min(tokens, len(fitting) * block)
 
 
 class Numbering:
-    """Blocks of one import."""
+    """The block numbers of one import."""
 
     def __init__(self, block: int) -> None:
         self._block = block
         self._numbers: dict[bytes, int] = {}
 
     def text(self, text: str) -> list[int]:
-        """Return the numbers of a text's blocks, a token being four bytes."""
+        """Return the numbers of a text's blocks, at four bytes a token."""
         return self._numbered(text.encode("utf-8", "surrogatepass"), self._block * _BYTES_PER_TOKEN)
 
     def tokens(self, ids: Sequence[int]) -> list[int]:
@@ -91,12 +90,12 @@ class Prompt:
     """Its full blocks."""
     key: str = ""
     roles: tuple[tuple[Role, int], ...] = ()
-    """Roles of the own part, each with the place where it ends; the last one ends with the prompt."""
+    """Roles of the own part, each with its end; the last one ends with the prompt."""
     cuts: list[int] = field(default_factory=list)
     _made: list[tuple[int, Segment]] = field(default_factory=list)
 
     def cut(self, at: int) -> None:
-        """Let a segment end here."""
+        """End a segment here."""
         owner = self
         while at <= owner.start and owner.parent is not None:
             owner = owner.parent
@@ -104,13 +103,13 @@ class Prompt:
             insort(owner.cuts, at)
 
     def own(self, until: int) -> list[Segment]:
-        """Return the segments of the own part up to a place where one ends, when all prompts are known."""
+        """Return the segments of the own part up to the end of one, once all prompts are known."""
         if not self._made:
             self._made = list(self._segments())
         return [segment for end, segment in self._made if end <= until]
 
     def context(self, until: int) -> list[Segment]:
-        """Return all segments up to a place."""
+        """Return all segments up to this position."""
         owners = [(self, until)]
         while (owner := owners[-1][0]).parent is not None and owner.start:
             owners.append((owner.parent, min(owner.start, owners[-1][1])))
@@ -127,25 +126,25 @@ class Prompt:
 
 
 class Growth:
-    """All prompts of one conversation, in order of time."""
+    """All prompts of one conversation, in time order."""
 
     def __init__(self, block: int) -> None:
         self._block = block
         self._first: dict[int, Prompt] = {}  # the prompt that had a block first
 
     def add(self, ids: Sequence[int], tokens: int, *, after: Prompt | None) -> Prompt:
-        """Add a prompt; `after` is the one that it most likely continues. Its key and roles are set by the caller."""
+        """Add a prompt; `after` is the one it most likely continues. The caller sets its key and roles."""
         full = ids[: tokens // self._block]
         parent, common = self._nearest(full, after)
         start = 0
         if parent is not None:
-            # What goes on where another prompt ended has all of that, its last and partial block included.
+            # A prompt that continues at another's end has all of it, including its partial last block.
             goes_on = common == len(parent.ids) and tokens >= parent.end
             start = parent.end if goes_on else common * self._block
             parent.cut(start)
         prompt = Prompt(parent=parent, start=start, end=tokens, ids=full)
         first, new = self._first, full[common:]
-        if first.keys().isdisjoint(new):  # but for branches that meet again, each block is somebody's first
+        if first.keys().isdisjoint(new):  # except where branches meet again, one prompt has each block first
             first.update(dict.fromkeys(new, prompt))
         else:
             for found in new:
@@ -154,7 +153,7 @@ class Growth:
 
     def _nearest(self, full: Sequence[int], after: Prompt | None) -> tuple[Prompt | None, int]:
         nearest, common = after, 0 if after is None else shared(after.ids, full)
-        # A block that somebody had first leads to a prompt that may share more; each step goes further, or ends.
+        # The first owner of a block may share more; each step extends the prefix or ends.
         while common < len(full) and (other := self._first.get(full[common])) is not None:
             longer = shared(other.ids, full)
             if longer <= common:
@@ -164,7 +163,7 @@ class Growth:
 
 
 def change(before: Prompt | None, now: Prompt) -> tuple[int | None, tuple[Segment, ...]]:
-    """Return what a turn keeps of the context before (None: all) and adds, when all prompts are known."""
+    """Return what a turn keeps of the previous context (None: all) and what it adds, once all prompts are known."""
     if before is not None and now.parent is before:
         keep = None if now.start == before.end else len(before.context(now.start))
         return keep, tuple(now.own(now.end))

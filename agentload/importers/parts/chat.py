@@ -30,33 +30,33 @@ _ROLES: Final[dict[str, Role]] = {
     "tool_result": "tool",
     "observation": "tool",
 }
-_UNKNOWN_IMAGE: Final = (448, 448)  # judgement: where an image is only a link
+_UNKNOWN_IMAGE: Final = (448, 448)  # judgement, for an image that is only a link
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """A message, or an image in it; `tokens` is an estimate until a server's count corrects it."""
+    """A message or an image in it; `tokens` is an estimate until a server's count corrects it."""
 
     role: Role
     tokens: int
     key: str
     size: tuple[int, int] | None = None
     tool: str | None = None
-    """Name of the tool whose result it is."""
+    """The tool of a result."""
 
     def segment(self) -> Segment:
-        """Return it as a segment."""
+        """Return the piece as a segment."""
         extra = () if self.tool is None else (("name", msgspec.json.encode(self.tool).decode()),)
         return Segment(role=self.role, tokens=self.tokens, key=self.key, size=self.size, extra=extra)
 
 
 def shared(before: Sequence[Piece], now: Sequence[Piece]) -> int:
-    """Count the leading pieces that two contexts have in common, by identity."""
+    """Count the leading pieces that two contexts share, by identity."""
     pairs = zip(before, now, strict=False)
     return sum(1 for _ in takewhile(lambda pair: (pair[0].key, pair[0].role) == (pair[1].key, pair[1].role), pairs))
 
 
 def apportioned(weights: Sequence[int], total: int) -> list[int]:
-    """Share a total out by weight; each gets at least 1 where that is possible, and the sum is the total."""
+    """Divide a total by weights; each share is at least 1 if possible, and they add up to the total."""
     if not weights:
         return []
     if not sum(weights):
@@ -76,7 +76,7 @@ def apportioned(weights: Sequence[int], total: int) -> list[int]:
 
 
 def size_of(head: bytes) -> tuple[int, int] | None:
-    """Return (width, height) of a PNG, GIF, JPEG or WebP image; None for all else."""
+    """Return (width, height) of a PNG, GIF, JPEG or WebP image, otherwise None."""
     found = _size(head)
     return found if found is not None and min(found) >= 1 else None
 
@@ -120,7 +120,7 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 
 def role_of(said: object) -> Role:
-    """Return the role of that name; what is unknown speaks for the user."""
+    """Return the role of that name; unknown ones are the user's."""
     return _ROLES.get(said, "user") if isinstance(said, str) else "user"
 
 
@@ -132,7 +132,7 @@ def messages(intake: Intake, found: Iterable[Any]) -> Iterator[Piece]:
 
 
 def pieces(intake: Intake, role: Role, message: dict[str, Any], *, tool: str | None = None) -> Iterator[Piece]:
-    """Read one message: its text in one piece, each image in its own; results that an Anthropic user message holds are tools'."""
+    """Read one message: its text as one piece, each image as another; results in an Anthropic user message are tools'."""
     content = message.get("content", message.get("parts", message.get("value")))
     blocks = content if isinstance(content, list) else [content]
     said: list[str] = []
@@ -161,7 +161,7 @@ def pieces(intake: Intake, role: Role, message: dict[str, Any], *, tool: str | N
 
 
 def answers(response: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the message of a completion's first choice, if it has one."""
+    """Return the message of a completion's first choice, if any."""
     choices = list_in(response.get("choices"))
     return [choice["message"] for choice in choices[:1] if isinstance(choice, dict) and isinstance(choice.get("message"), dict)]
 
@@ -174,7 +174,7 @@ def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[Piece]:
 
 
 def behind_system(tools: Iterable[Piece], said: Iterable[Piece]) -> list[Piece]:
-    """Put tools where servers put them: behind the leading system text, in front of the conversation."""
+    """Put tools where servers put them: after the leading system text, before the conversation."""
     found = list(said)
     lead = list(takewhile(lambda piece: piece.role == "system", found))
     return [*lead, *tools, *found[len(lead) :]]
@@ -226,6 +226,6 @@ def _image(intake: Intake, block: dict[str, Any]) -> Piece:
     except (binascii.Error, ValueError):
         size = None
     if size is None:
-        intake.notes.estimate("size of an image that is only a link")
+        intake.notes.estimate("size of a linked image")
     size = size or _UNKNOWN_IMAGE
     return Piece(role="image", tokens=image_tokens(size), key=intake.identity.of("image", encoded), size=size)

@@ -1,8 +1,8 @@
-"""Follow a recorded conversation call by call: what each keeps and adds, how long it waited, and how long its pieces really are.
+"""Follow a recorded conversation call by call: what each keeps and adds, how long it waited, and the true lengths of its pieces.
 
-Lengths of messages are estimates until a call tells how many tokens its prompt had. Then what is new in that call is scaled so that
-the sum is right: the answer of the call before counts as the server counted it, the rest shares what is left. What the
-transcript does not show at all, the system prompt and the tools' schemas, is what the first prompt has more than its messages.
+Message lengths are estimates until a call's usage gives the tokens of its prompt. Then its new pieces are scaled to the right sum: the
+previous answer has the server's count, the others share the rest. A system prompt and tool schemas that the transcript does not
+show have the tokens of the first prompt beyond its messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,11 +19,11 @@ from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Session, Turn, TurnRef, Wait
 
 _JITTER_S: Final = 1.0
-"""Judgement: clocks inside one log disagree by this much without one of them having jumped."""
+"""Judgement: clocks in one log may disagree by this much without a jump."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """When a call was sent, gave its first token and ended, in seconds on one axis; None where it was not recorded."""
+    """When a call was sent, gave its first token and ended, in seconds on one axis; None if not recorded."""
 
     sent_s: float | None = None
     first_s: float | None = None
@@ -31,7 +31,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Tokens as the server counted them; None where it did not."""
+    """Token counts of the server; None if not counted."""
 
     prompt: int | None = None
     output: int | None = None
@@ -41,20 +41,20 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 @dataclass(slots=True, kw_only=True)
 class Dialogue:
-    """One conversation on its way to becoming a session."""
+    """A conversation being converted to a session."""
 
     intake: Intake
     origin_s: float
-    """Zero of the trace's axis, on the source's."""
+    """Start of the trace, on the source's time axis."""
     lead: str | None = None
-    """Identity of the system prompt and tools that the source does not show; None: it shows all."""
+    """Identity of a system prompt and tools that the source does not show; None if it shows all."""
     opening: tuple[Piece, ...] = ()
-    """What every context of the conversation begins with, where the source shows it beside the messages."""
+    """The start of every context, if the source has it apart from the messages."""
     spawned_s: float | None = None
-    """When the call that spawned this conversation was complete; None: it is not a spawned one."""
+    """When the spawning call was complete; None for a root conversation."""
     turns: list[Turn] = field(default_factory=list)
     ready_s: float | None = None
-    """When the last call was complete, as far as that is known."""
+    """When the last call was complete, if known."""
     done_s: list[float | None] = field(default_factory=list)
     """When each call was complete."""
     _context: list[Piece] = field(default_factory=list)
@@ -62,23 +62,23 @@ class Dialogue:
     _lengths: dict[str, int] = field(default_factory=dict)
     _trail: Trail | None = None
     began_s: float | None = None
-    """When it began, on the trace's axis: the time of its first call, where the source says that."""
+    """Start on the trace's axis: the time of the first call, if known."""
     _has_led: bool = False
 
     def __post_init__(self) -> None:
         self._context = list(self.opening)
 
     def add(self, pieces: Iterable[Piece]) -> None:
-        """Let the next call send these too."""
+        """Add these to the next call's context."""
         self._context.extend(pieces)
 
     def restart(self, pieces: Iterable[Piece]) -> None:
-        """Let the next call send these instead, after a compaction or a branch; what the conversation began with stays."""
+        """Replace the next call's context, after a compaction or a branch; the conversation's opening stays."""
         lead = self._context[:1] if self._context and self._context[0].key == self.lead else []
         self._context = [*lead, *self.opening, *pieces]
 
     def grow(self, prompt: int, key: str) -> None:
-        """Let the next call send this many tokens: all up to here and what is left, or if they are too few for that, others."""
+        """Give the next call this many tokens: the context so far and new ones, or only new ones if they are too few."""
         spare = prompt - sum(piece.tokens for piece in self._context)
         if spare > 0:
             self._context.append(Piece(role="user", tokens=spare, key=key))
@@ -98,18 +98,18 @@ class Dialogue:
         after: Sequence[TurnRef] = (),
         joined_s: float | None = None,
     ) -> None:
-        """Send the context, and let the answer follow it.
+        """Send the context and append the answer.
 
-        `asked` is what the call waited for, where the roles of what is new do not tell; `joined_s` when all of `after` was complete.
+        `asked` is what the call waited for, if the roles of its new pieces do not show it; `joined_s` is when all of `after` was complete.
         """
         sized = self._sized(usage, place)
         keep = kept(self._sent, sized)
         output = usage.output
         if output is None:
-            self.intake.notes.estimate("output tokens of a call: by the length of its answer")
+            self.intake.notes.estimate("output tokens of a call: estimated from its answer")
             output = sum(piece.tokens for piece in answer)
         if usage.prompt is None:
-            self.intake.notes.estimate("prompt tokens of a call: by the length of its messages")
+            self.intake.notes.estimate("prompt tokens of a call: estimated from its messages")
         wait, wait_s = self._pause(asked or _asked(sized[keep:]), timing, joined_s, place)
         tokens = sum(piece.tokens for piece in sized)
         added = tuple(piece.segment() for piece in sized[keep:])
@@ -135,13 +135,13 @@ class Dialogue:
         self.done_s.append(self.ready_s)
 
     def spawn(self, child: str, at_s: float) -> int:
-        """Let the last call that was complete by then start a session, and return its number."""
+        """Make the last call complete by then spawn a session; return the call's number."""
         number = max((number for number, done_s in enumerate(self.done_s) if done_s is not None and done_s <= at_s), default=0)
         self.turns[number] = replace(self.turns[number], spawn=(*self.turns[number].spawn, child))
         return number
 
     def session(self, name: str, *, workload: str) -> Session:
-        """Return the conversation; only one that was not spawned has a start of its own."""
+        """Return the session; only a root session has a start time."""
         return Session(
             session=name, workload=workload, turns=tuple(self.turns), start_s=None if self.spawned_s is not None else self.began_s or 0.0
         )
@@ -157,12 +157,12 @@ class Dialogue:
             new = self._context
             spare = prompt - sum(piece.tokens for piece in new)
             if spare > 0:
-                self.intake.notes.estimate("system prompt and tools of a session: what its first prompt has more than its messages")
+                self.intake.notes.estimate("system prompt and tools of a session: the tokens of its first prompt beyond its messages")
                 return [Piece(role="system", tokens=spare, key=self.lead), *new]
             base = []
         least = sum(piece.tokens if piece.size else 1 for piece in new)
         if prompt - sum(piece.tokens for piece in base) < least:
-            self.intake.notes.meet(place, "the context shrank without a record of it: cut where the cache, or else its length, says")
+            self.intake.notes.meet(place, "the context shrank without a record: cut at the cached prefix, or by length")
             base = _cut(base, min(prompt - least, usage.cached or prompt - sum(piece.tokens for piece in new)))
         room = prompt - sum(piece.tokens for piece in base)
         sized = base + self._fitted(new, room)
@@ -170,7 +170,7 @@ class Dialogue:
         return sized
 
     def _fitted(self, new: Sequence[Piece], room: int) -> list[Piece]:
-        """Scale the pieces that no server counted, or all where that is not enough; images have their size."""
+        """Scale the uncounted pieces, or all if that is not enough; images keep their size."""
         known = [piece.tokens if piece.size else self._lengths.get(piece.key) for piece in new]
         free = [index for index, length in enumerate(known) if length is None]
         spare = room - sum(length for length in known if length is not None)
@@ -197,7 +197,7 @@ class Dialogue:
             return wait, 0.0
         gap = timing.sent_s - max(ready)
         if gap < -_JITTER_S:
-            self.intake.notes.meet(place, "a call begins before the one it follows has ended: played after it")
+            self.intake.notes.meet(place, "a call starts before its predecessor has ended: played after it")
         return wait, round(max(0.0, gap), 3)
 
     def _recorded(self, timing: Timing, usage: Usage) -> Recorded | None:
@@ -215,7 +215,7 @@ class Dialogue:
 
 
 def _asked(added: Sequence[Piece]) -> Wait | None:
-    """Return what a call waited for: results, even where notes stand behind them, else the user."""
+    """Return what a call waited for: results, even with notes after them, otherwise the user."""
     roles = [piece.role for piece in takewhile(lambda piece: piece.role != "assistant", reversed(added))]
     if "tool" in roles:
         return "tool"
@@ -223,7 +223,7 @@ def _asked(added: Sequence[Piece]) -> Wait | None:
 
 
 def _cut(base: Sequence[Piece], tokens: int) -> list[Piece]:
-    """Return the leading pieces that have this many tokens together, the last of them perhaps cut."""
+    """Return the leading pieces with this many tokens in all, cutting the last if needed."""
     kept: list[Piece] = []
     for piece in base:
         part = min(piece.tokens, tokens)

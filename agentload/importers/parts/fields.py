@@ -1,4 +1,4 @@
-"""Read what stands in the fields of logs: time stamps of all kinds, counts of tokens, and tables of comma-separated values."""
+"""Parse the fields of logs: timestamps of all kinds, token counts, and comma-separated tables."""
 
 import csv
 import math
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def seconds(found: object) -> float | None:
-    """Read ISO 8601 (without a zone: UTC) or a number of s, ms, µs or ns since 1970; None for all else."""
+    """Parse ISO 8601 (UTC without a zone) or a number of s, ms, µs or ns since 1970; otherwise None."""
     if isinstance(found, bool) or found is None:
         return None
     if isinstance(found, int | float):
@@ -37,7 +37,7 @@ def seconds(found: object) -> float | None:
 
 
 def iso(text: str) -> float | None:
-    """Read a date and time; None if it is none."""
+    """Parse a date and time, otherwise None."""
     try:
         stamp = datetime.fromisoformat(text)
     except ValueError:
@@ -58,7 +58,7 @@ def _scaled(number: float) -> float | None:
 
 
 def first(found: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401  # a field is of any JSON type
-    """Return the first of these fields that is there; None if none is."""
+    """Return the first of these fields that is present, otherwise None."""
     return next((found[name] for name in names if found.get(name) is not None), None)
 
 
@@ -68,19 +68,19 @@ def first_time(found: Mapping[str, Any], *names: str) -> float | None:
 
 
 def agents_usage(found: object) -> Usage:
-    """Read the counts of pi and what is built on it, which are apart for what was cached."""
+    """Read the token counts of pi and its derivatives, which count cached tokens separately."""
     counts = {name: value for name, value in object_in(found).items() if isinstance(value, int)}
     prompt = sum(counts.get(name, 0) for name in ("input", "cacheRead", "cacheWrite"))
     return Usage(prompt=prompt or None, output=counts.get("output") or None, cached=counts.get("cacheRead"))
 
 
 def usage(found: object) -> Usage:
-    """Return prompt, output, cached and thinking tokens, as far as they are told."""
+    """Return prompt, output, cached and thinking tokens, if known."""
     said = found if isinstance(found, dict) else {}
     prompt, output = _count(said, "prompt_tokens", "input_tokens"), _count(said, "completion_tokens", "output_tokens")
     cached = _count(said, "cache_read_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
     if "cache_read_input_tokens" in said or "cache_creation_input_tokens" in said:
-        # Anthropic counts what was cached apart from the input, OpenAI within it.
+        # Anthropic counts cached tokens apart from the input, OpenAI as part of it.
         prompt = (prompt or 0) + (cached or 0) + (_count(said, "cache_creation_input_tokens") or 0)
     told = _inner(said, "prompt_tokens_details", "input_tokens_details", "input_token_details")
     cached = _count(told, "cached_tokens", "cache_read") if cached is None else cached
@@ -104,9 +104,9 @@ def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
-    """Yield (place, row) for each line behind the header; columns are matched without regard to case and blanks around them.
+    """Yield (place, row) for each line after the header; column names are matched ignoring case and surrounding blanks.
 
-    A row that cannot be read as `kind` is skipped (`Notes.skip`); a last line that was cut short is only counted.
+    A row that cannot be read as `kind` is skipped (`Notes.skip`); an incomplete last line is only counted.
     """
     for place, found, cut in _table(path, notes, lambda cells: _columns(path, cells, kind)):
         try:
@@ -116,12 +116,12 @@ def rows(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
 
 
 def every_row(path: Path, notes: Notes) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (place, row) with all columns as they are named, as text."""
+    """Yield (place, row) with all columns by name, as text."""
     return ((place, found) for place, found, _ in _table(path, notes, list))
 
 
 def _table(path: Path, notes: Notes, columns: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, dict[str, str], bool]]:
-    """Yield (place, row by column, whether it may be cut short)."""
+    """Yield (place, row by column, whether it may be incomplete)."""
     header: list[str] | None = None
     for number, line in lines(path, notes):
         cells = _cells(line)

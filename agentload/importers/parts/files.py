@@ -1,4 +1,4 @@
-"""Read source files as they come: plain, gzip or zstd, one JSON value a line or an array of them, broken off or not."""
+"""Read source files of any kind: plain, gzip or zstd, one JSON value a line or an array, complete or cut short."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -25,9 +25,9 @@ def lines(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
 
 
 def records(path: Path, kind: type[T], notes: Notes) -> Iterator[tuple[str, T]]:
-    """Yield (place, record) for each JSON value of a file: a line each, or elements of an array, or values behind each other.
+    """Yield (place, record) for each JSON value of a file: one a line, array elements, or concatenated values.
 
-    A value that cannot be read as `kind` is skipped (`Notes.skip`); one that the file's end broke off is only counted.
+    A value that cannot be read as `kind` is skipped (`Notes.skip`); one cut off by the end of the file is only counted.
     """
     decode = msgspec.json.Decoder(kind, strict=False).decode
     if _is_one_a_line(path):
@@ -63,7 +63,7 @@ def _decoded(decode: Callable[[bytes], T], text: bytes, place: str, notes: Notes
 
 
 def what_is_wrong(error: msgspec.ValidationError) -> str:
-    """Say where a record is not of its format, without a word of its content."""
+    """Say where a record violates its format, without quoting its content."""
     what, _, where = str(error).partition(" - at ")
     what = what.split(", got")[0] if "Invalid enum" not in what and "Invalid value" not in what else "unknown value"
     where = where.strip("`").removeprefix("$").removeprefix(".")
@@ -71,7 +71,7 @@ def what_is_wrong(error: msgspec.ValidationError) -> str:
 
 
 def parsed(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looked at once
-    """Return a JSON value inside another's text, or None."""
+    """Parse JSON text, or return None."""
     try:
         return msgspec.json.decode(text)
     except documents.UNREADABLE:
@@ -79,13 +79,13 @@ def parsed(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looked at
 
 
 def list_in(found: object) -> list[Any]:
-    """Return a list, or that whose JSON text this is; empty for all else."""
+    """Return a list, or the list in a JSON text; otherwise an empty one."""
     found = parsed(found) if isinstance(found, str) else found
     return found if isinstance(found, list) else []
 
 
 def object_in(found: object) -> dict[str, Any]:
-    """Return an object, or that whose JSON text this is; empty for all else."""
+    """Return an object, or the object in a JSON text; otherwise an empty one."""
     found = parsed(found) if isinstance(found, str) else found
     return found if isinstance(found, dict) else {}
 
@@ -115,7 +115,7 @@ def _is_one_a_line(path: Path) -> bool:
 
 
 def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number, text) for every object or array at the top, or inside one top array; text is None where the end broke it off."""
+    """Yield (number, text) for every top-level object or array, or element of a top-level array; text is None if cut off at the end."""
     scan = _Scan()
     number, waiting, size = 0, list[bytes](), 0
     for chunk in chain(chunks, (b"",)):
@@ -134,14 +134,14 @@ def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
 
 
 class _Scan:
-    """Where the stream stands: what is not consumed yet, and how deep."""
+    """The state of the stream: unconsumed bytes and nesting depth."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._at = 0  # scanned up to here
-        self._start: int | None = None  # where the value being read starts
+        self._start: int | None = None  # start of the current value
         self._depth = 0
-        self._floor: int | None = None  # depth at which values stand: 1 inside a top array, else 0
+        self._floor: int | None = None  # depth of values: 1 inside a top-level array, else 0
 
     @property
     def held(self) -> int:
@@ -150,15 +150,15 @@ class _Scan:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether a value was begun and not ended."""
+        """Return whether a value has started and not ended."""
         return self._start is not None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Take more bytes; yield the values that they complete."""
+        """Add bytes; yield the values they complete."""
         buffer = self._rest + chunk
         for found in iter(lambda: _MARK.search(buffer, self._at), None):
             mark = found.group()
-            if mark == b'"':  # a string that goes on in the next chunk
+            if mark == b'"':  # a string that continues in the next chunk
                 break
             self._at = found.end()
             if mark in b"[{":

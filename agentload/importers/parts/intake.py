@@ -1,4 +1,4 @@
-"""What an importer works with: the files, the names of contents, and where to put what it learns."""
+"""The input of an importer: its files, the keys of contents, and the notes it takes."""
 
 import base64
 import hashlib
@@ -20,28 +20,28 @@ from agentload.importers.parts.reuse import Reuse
 
 _BYTES: Final = 9  # 12 characters; a collision among a million contents has a chance of 1e-10
 _NUMBERS: Final = 1 << 32
-"""Block ids below this are a numbering; larger ones may be hashes of content and are hashed again."""
-_MASK: Final = (1 << 53) - 1  # what every JSON reader keeps exactly
+"""Block ids below this are numbers; larger ones may be content hashes and are hashed again."""
+_MASK: Final = (1 << 53) - 1  # exact in every JSON reader
 SUFFIX: Final = ".text.jsonl"
 T = TypeVar("T")
 
 
 class Identity:
-    """Hash with the secret key of one import, which is kept nowhere."""
+    """Hash with the secret key of one import, which is not stored."""
 
     def __init__(self, key: bytes) -> None:
         self._start = hashlib.blake2b(key=key, digest_size=_BYTES)
         self._number = hashlib.blake2b(key=key, digest_size=8)
 
     def of(self, role: str, content: str | bytes) -> str:
-        """Name a content in a role; one content in two roles has two names."""
+        """Return the key of a content in a role; the same content in another role has another key."""
         hashed = self._start.copy()
         hashed.update(role.encode() + b"\0")
         hashed.update(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
         return base64.urlsafe_b64encode(hashed.digest()).decode()
 
     def block(self, found: int | str) -> int:
-        """Name a block; small numbers stand for themselves."""
+        """Return the number of a block; small numbers are kept."""
         if isinstance(found, int) and 0 <= found < _NUMBERS:
             return found
         hashed = self._number.copy()
@@ -69,19 +69,19 @@ class Texts:
 
 
 def beside(path: Path) -> Path:
-    """Return where the texts of a trace file lie."""
+    """Return the path of a trace file's texts."""
     return path.with_name(path.name.removesuffix(".zst").removesuffix(".jsonl") + SUFFIX)
 
 
 class Kept(Mapping[str, str]):
-    """Texts by key, which remember what was found in them."""
+    """Texts by key; remembers which were used."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
         self.found: set[str] = set()
 
     def __getitem__(self, key: str) -> str:
-        """Return a text, and remember that it was there."""
+        """Return a text and remember its use."""
         text = self._texts[key]
         self.found.add(key)
         return text
@@ -120,19 +120,19 @@ class Intake:
     notes: Notes
     identity: Identity
     source: Reuse
-    """Takes every call as the source has it, for the ideal hit ratio that the import must equal."""
+    """Counts every call of the source, for the ideal hit rate that the import must match."""
     texts: Texts | None = None
-    """Takes literal text; None: no word leaves the source."""
+    """Collects literal text; None if no text may leave the source."""
     bytes_per_token: float = 4.0
-    """What a token of text is estimated to have in UTF-8; so a script of three bytes a character counts for more than its characters."""
+    """Estimated UTF-8 bytes of a token, so scripts with three bytes a character count more."""
 
     def records(self, kind: type[T]) -> Iterator[tuple[str, T]]:
-        """Yield (place, record) of all files in order."""
+        """Yield (place, record) from all files in order."""
         for path in self.files:
             yield from files.records(path, kind, self.notes)
 
     def of(self, path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-        """Yield (place, record) of one file."""
+        """Yield (place, record) from one file."""
         return files.records(path, kind, self.notes)
 
     def length(self, text: str) -> int:
@@ -140,7 +140,7 @@ class Intake:
         return math.ceil(len(text.encode("utf-8", "surrogatepass")) / self.bytes_per_token)
 
     def name(self, role: str, content: str) -> str:
-        """Name a content, and keep its text if that was asked for."""
+        """Return the key of a content, and keep its text if requested."""
         key = self.identity.of(role, content)
         if self.texts is not None:
             self.texts.keep(key, role, content)
@@ -148,7 +148,7 @@ class Intake:
 
 
 class Head:
-    """The beginning of a file, for guessing its format."""
+    """The start of a file, for guessing its format."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -156,12 +156,12 @@ class Head:
 
     @cached_property
     def text(self) -> str:
-        """Return the beginning as text."""
+        """Return the start as text."""
         return self.bytes.decode("utf-8", "replace")
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """Return the first JSON object: a line, or the first element of an array; empty if there is none to be had."""
+        """Return the first JSON object, of a line or an array; empty if there is none."""
         found = next(iter(self.records), None)
         return found if isinstance(found, dict) else {}
 
@@ -178,12 +178,12 @@ class Head:
         return tuple(value for value in found if isinstance(value, dict))
 
     def has(self, *names: str) -> bool:
-        """Tell whether the first record has all these fields."""
+        """Return whether the first record has all these fields."""
         return all(name in self.record for name in names)
 
 
 def read_fields(text: bytes, kind: type[T]) -> T | None:
-    """Read a record, or return None where it is of another kind."""
+    """Read a record, or return None if it is of another kind."""
     try:
         return msgspec.json.decode(text, type=kind, strict=False)
     except documents.UNREADABLE:

@@ -1,6 +1,6 @@
-"""What an import says of itself: what was odd, estimated or left out, each with a count, what it holds, and how well it matches its source.
+"""The notes of an import: what was odd, estimated or dropped, with counts, and a summary of its content and its match with the source.
 
-Texts given to it name kinds and places, never content: the summary of an import is as private as the import.
+Notes name kinds and places, never content: the summary of an import is as private as the import.
 """
 
 import math
@@ -16,7 +16,7 @@ from agentload.model.trace import Session
 Tolerance: TypeAlias = Literal["strict", "normal", "lenient"]
 """strict: every oddity is an error; normal: malformed records are errors; lenient: they are skipped and counted."""
 Counted = tuple[tuple[str, int, str | None], ...]
-"""What, how often, and where it was first met."""
+"""What, how often, and where first."""
 
 
 @dataclass(slots=True)
@@ -29,28 +29,28 @@ class Notes:
     estimated: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
-    """The place where a malformed record or an oddity of this kind was first met."""
+    """The first place of each kind of malformed record or oddity."""
 
     def skip(self, place: str, what: str) -> None:
-        """Leave a record out that cannot be read; raise `TraceError` unless lenient."""
+        """Skip an unreadable record; raise `TraceError` unless lenient."""
         if self.tolerance != "lenient":
-            raise TraceError(f"{place}: {what}", hint="--lenient leaves such records out and counts them")
+            raise TraceError(f"{place}: {what}", hint="--lenient skips such records and counts them")
         self.malformed[what] += 1
         self.first.setdefault(what, place)
 
     def meet(self, place: str, what: str, count: int = 1) -> None:
-        """Import something odd as far as it is meaningful; raise `TraceError` if strict."""
+        """Note something odd that is imported as far as possible; raise `TraceError` if strict."""
         if self.tolerance == "strict":
-            raise TraceError(f"{place}: {what}", hint="without --strict it is imported as far as it is meaningful, and counted")
+            raise TraceError(f"{place}: {what}", hint="without --strict it is imported as far as possible, and counted")
         self.odd[what] += count
         self.first.setdefault(what, place)
 
     def estimate(self, what: str, count: int = 1) -> None:
-        """Say that a value is not in the source and was put together."""
+        """Note that a value is not in the source and was estimated."""
         self.estimated[what] += count
 
     def drop(self, what: str, count: int = 1) -> None:
-        """Say that something of the source has no place in a trace."""
+        """Note that something in the source has no place in a trace."""
         self.dropped[what] += count
 
     def placed(self, counts: Mapping[str, int]) -> tuple[tuple[str, int, str | None], ...]:
@@ -60,7 +60,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """An import in numbers; shares lie between 0 and 1, absent is None."""
+    """An import in numbers; shares are between 0 and 1, absent is None."""
 
     format: str
     files: int
@@ -69,24 +69,24 @@ class Summary:
     spawned: int
     calls: int
     span_s: float
-    """From the first start to the last that is known."""
+    """From the first to the last known start."""
     prompt_tokens: int
     output_tokens: int
     ideal_source: float | None
-    """Share of prompt tokens that a prefix cache without bounds would hold, by the source's own identities; None if it has none."""
+    """Ideal hit rate by the source's own identities; None if it has none."""
     ideal_import: float | None
-    """The same of the trace that was written."""
+    """Ideal hit rate of the written trace."""
     ideal_is_exact: bool
     recorded_hits: float | None
-    """Share of prompt tokens that the recorded servers had cached, where they said so."""
+    """Share of prompt tokens that the recorded servers had cached, if known."""
     grid_s: float | None
-    """Distance of the grid on which all starts lie and some fall together, if it is a second or more."""
+    """Spacing of the grid that all starts are on, with some coinciding, if it is a second or more."""
     malformed: Counted
     odd: Counted
     estimated: Counted
     dropped: Counted
     texts: int | None
-    """Literal texts kept beside the trace; None: none were asked for."""
+    """Literal texts kept with the trace; None if not requested."""
     licence: str | None
 
 
@@ -140,13 +140,13 @@ class Tally:
 
     @property
     def grid_s(self) -> float | None:
-        """Return the grid of the starts, if there are enough of them to tell and some fall together."""
+        """Return the grid of the starts, if there are enough of them and some coincide."""
         return self._grid_ms / 1000 if self._starts > 10 and self._ties and self._grid_ms >= 1000 else None
 
     def summary(
         self, *, format: str, files: int, source_bytes: int, source: Reuse, notes: Notes, texts: int | None, licence: str | None
     ) -> Summary:
-        """Sum up."""
+        """Return the summary."""
         return Summary(
             format=format,
             files=files,

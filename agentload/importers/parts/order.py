@@ -1,7 +1,7 @@
-"""Bring rows and sessions in order of their starts, in bounded memory.
+"""Sort rows and sessions by their starts in bounded memory.
 
-Rows of interleaved sessions are packed into partitions by a hash of their session. What fits stays in memory; beyond that partitions go to
-temporary files, each is then grouped and sorted on its own, and the sorted runs are merged.
+Rows of interleaved sessions are packed into partitions by a hash of their session. Beyond the memory limit, partitions go to temporary
+files; each is grouped and sorted separately, and the sorted runs are merged.
 """
 
 import heapq
@@ -24,7 +24,7 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 Grid = Literal["keep", "spread"]
-"""What becomes of starts that share a stamp."""
+"""How to treat equal start timestamps."""
 
 
 class Row(Protocol):
@@ -36,11 +36,11 @@ class Row(Protocol):
 
 R = TypeVar("R", bound=Row)
 _Group: TypeAlias = list[tuple[int, R]]
-"""A session's rows, numbered as they came."""
+"""A session's rows, numbered in source order."""
 
 
 def grouped(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> Iterator[list[R]]:
-    """Yield each session's rows, sorted by time, sessions sorted by their first row; equal times keep the order of the source."""
+    """Yield each session's rows in time order, sessions in order of their first row; equal times keep source order."""
     spool = _Spool(memory)
     with spool.files:
         pack = msgspec.msgpack.Encoder().encode
@@ -125,14 +125,14 @@ def _stored(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def started(groups: Iterable[Sequence[R]], grid: Grid) -> Iterator[tuple[Sequence[R], float]]:
-    """Pair each group with its start: its own stamp, or a place of its own before the next one."""
+    """Pair each group with its start: its timestamp, or a separate time before the next one."""
     return spread(groups) if grid == "spread" else ((group, group[0].at_s) for group in groups)
 
 
 def spread(groups: Iterable[Sequence[R]]) -> Iterator[tuple[Sequence[R], float]]:
-    """Pair each group with a start of its own: n groups at one stamp start at even distances before the next stamp of the grid.
+    """Pair each group with a separate start: n groups with one timestamp start evenly spaced before the next one of the grid.
 
-    The grid is the smallest distance of stamps so far, so that nothing is moved into a pause.
+    The grid is the smallest distance of timestamps so far, so that nothing is moved into a pause.
     """
     step: float | None = None
     held: list[Sequence[R]] = []
@@ -153,7 +153,7 @@ def _placed(held: Sequence[Sequence[R]], step: float | None) -> Iterator[tuple[S
 def in_order(families: Iterable[tuple[float, Sequence[Session]]]) -> Iterator[Session]:
     """Yield families sorted by the start of their first session.
 
-    Each comes with a time before which neither it nor any later one starts; so only those that overlap are held.
+    Each comes with a time before which neither it nor any later one starts, so only overlapping ones are held.
     """
     held: list[tuple[float, int, Sequence[Session]]] = []
     for number, (not_before_s, family) in enumerate(families):

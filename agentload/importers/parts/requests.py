@@ -1,4 +1,4 @@
-"""Requests that a log knows, by length, by the ids of their blocks, or with their messages: as the turns of sessions."""
+"""Turn logged requests, known by length, block ids or messages, into the turns of sessions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ from agentload.importers.parts.reuse import Trail, identity
 from agentload.model.trace import Recorded, Segment, Session, Turn
 
 Holds = Literal["context", "news", "unknown"]
-"""What a request's length and ids describe: all of its context; what is new in it; all of it, but not what stays the same."""
+"""What a request's length and ids describe: its whole context; what is new; the whole context without a constant prefix."""
 _WORD = (1 << 64) - 1
 
 
@@ -29,19 +29,19 @@ class Request(msgspec.Struct, kw_only=True):
     output: int
     ids: list[int] | None = None
     pieces: list[Piece] | None = None
-    """What its context begins with, where that is known by name; the rest has no identity."""
+    """The identified start of its context; the rest has no identity."""
     delay_s: float | None = None
-    """Wait after the answer before, where the log says so."""
+    """Wait after the previous answer, if logged."""
     api_s: float | None = None
     model: str | None = None
     workload: str | None = None
-    """What its session is called, where not all of a log are called one."""
+    """The workload of its session, if a log has several."""
 
 
 def sessions(
     intake: Intake, found: Iterable[Request], *, workload: str, block: int | None = None, holds: Holds = "context", grid: Grid = "keep"
 ) -> Iterator[Session]:
-    """Yield a session for each name; *block* is the size of a block where requests have ids."""
+    """Yield a session for each name; *block* is the block size of requests with ids."""
     groups = grouped(found, Request)
     origin_s: float | None = None
     main: str | None = None
@@ -63,7 +63,7 @@ def sessions(
 
 
 def leading(system: int, prompt: int) -> list[Piece] | None:
-    """Return the system prompt that so many first tokens of every prompt are said to be."""
+    """Return the system prompt of this many tokens that all prompts share."""
     shared = min(system, prompt)
     return [Piece(role="system", tokens=shared, key="system")] if shared else None
 
@@ -79,7 +79,7 @@ def session(
     block: int,
     holds: Holds = "context",
 ) -> Session:
-    """Make a session of requests; the first starts it, each further one is a turn of the user's."""
+    """Make a session of requests; each one after the first is a user turn."""
     trail = intake.source.trail()
     turns: list[Turn] = []
     before: tuple[Segment, ...] = ()
@@ -135,7 +135,7 @@ def _answer(requests: Sequence[Request], number: int, name: str) -> tuple[Segmen
 
 
 def _grown(before: tuple[Segment, ...], requests: Sequence[Request], number: int, name: str) -> tuple[Segment, ...]:
-    """Let a context grow where its length says that it may hold the one before and its answer; else begin anew."""
+    """Extend a context if it is long enough to contain the previous one and its answer; otherwise start a new one."""
     held = (*before, *_answer(requests, number, name))
     spare = requests[number].prompt - sum(segment.tokens for segment in held)
     if number and spare > 0:
@@ -162,7 +162,7 @@ def _pause(intake: Intake, before: Request, now: Request) -> float:
     if now.delay_s is not None:
         return round(now.delay_s, 6)
     if before.api_s is None:
-        intake.notes.estimate("waits hold the time of the answer before: the source does not say how long that took")
+        intake.notes.estimate("waits include the service time of the previous answer, which is not in the source")
     return round(max(0.0, now.at_s - before.at_s - (before.api_s or 0.0)), 6)
 
 
@@ -175,22 +175,22 @@ class Logged(msgspec.Struct, kw_only=True):
     timing: Timing
     usage: Usage
     context: list[Piece]
-    """Empty: the log does not show it. Then it is taken to hold the one before and its answer where it is long enough for that."""
+    """Empty if not logged; then it is assumed to contain the previous context and answer if it is long enough."""
     answer: list[Piece] = []
     model: str | None = None
     is_new: bool = False
-    """The context is what is new since the answer before, and not all of it."""
+    """The context holds only what is new since the previous answer."""
 
 
 class Continuations:
-    """Find the conversation that a request goes on with, where the log does not name it: the one whose last messages it begins with."""
+    """Find the conversation that a request continues, if the log does not name it: the one whose last messages it starts with."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, str] = {}  # by all messages of a conversation's latest request
         self._count = 0
 
     def session(self, context: Sequence[Piece]) -> str:
-        """Return the name of the conversation, a new one if no earlier request is the beginning of this one."""
+        """Return the name of the conversation, a new one if no earlier request is a prefix of this one."""
         found: str | None = None
         chain = 0
         for number, piece in enumerate(context, start=1):
@@ -205,7 +205,7 @@ class Continuations:
 
 
 def conversations(intake: Intake, found: Iterable[Logged], *, workload: str, every_s: float = 0.0) -> Iterator[Session]:
-    """Yield a session for each name; `every_s` seconds lie between two where the log has no times."""
+    """Yield a session for each name, `every_s` seconds apart if the log has no times."""
     origin_s: float | None = None
     for number, group in enumerate(grouped(found, Logged)):
         origin_s = group[0].at_s if origin_s is None else origin_s

@@ -1,11 +1,11 @@
-"""Count what a prefix cache without bounds would save: the ideal hit ratio, of a source and of what was made from it alike.
+"""Compute the ideal hit rate (of an unlimited prefix cache), for a source and for the trace made from it.
 
-A prompt is a sequence of runs (identity, tokens). A block of the cache is named by everything up to its end, so among equal calls
-only the first computes it: hits are all full blocks minus the distinct ones. Runs stand for the blocks that end in them, which
-keeps the books small: a run is named by a hash over all runs before it, their lengths included, and its own identity.
+A prompt is a sequence of runs (identity, tokens). A cache block is identified by everything up to its end, so among equal calls only
+the first computes it: hits are all full blocks minus the distinct ones. Blocks are counted by the run they end in, which keeps the set
+small: a run is identified by a hash over all runs before it, with their lengths, and its own identity.
 
-The set of names is bounded: when it is full, only every second, fourth, … name is kept (adaptive sampling by the bits of the name),
-and the count of distinct blocks is scaled up. Until then it is exact.
+The set is bounded: when it is full, only every second, fourth, … name is kept (adaptive sampling by the bits of the name), and the count
+of distinct blocks is scaled up. Until then it is exact.
 """
 
 import hashlib
@@ -26,10 +26,10 @@ class Reuse:
     _blocks: int = 0
     _seen: dict[int, int] = field(default_factory=dict)
     _mask: int = 0
-    """Names with any of these bits are left out."""
+    """Names with any of these bits are not kept."""
 
     def trail(self, scope: int = 0) -> "Trail":
-        """Begin the context of one conversation; equal ids of two scopes are different blocks."""
+        """Start the context of a conversation; equal ids in two scopes are different blocks."""
         return Trail(self, scope)
 
     def call(self, tokens: int) -> None:
@@ -57,7 +57,7 @@ class Reuse:
 
     @property
     def is_exact(self) -> bool:
-        """Tell whether nothing had to be left to sampling."""
+        """Return whether no sampling was needed."""
         return not self._mask
 
     @property
@@ -73,7 +73,7 @@ class Reuse:
 
 
 class Trail:
-    """The runs of one conversation's context, so that only what a call adds is looked at."""
+    """The runs of a conversation's context, so that only a call's additions are processed."""
 
     def __init__(self, reuse: Reuse, scope: int) -> None:
         self._reuse = reuse
@@ -82,7 +82,7 @@ class Trail:
         self._pieces = [0]  # runs up to the end of each segment
 
     def call(self, segments: Sequence[Segment], *, keep: int | None = None) -> None:
-        """Count a call that keeps leading segments of the context before and adds these."""
+        """Count a call that keeps leading segments of the previous context and adds these."""
         if keep is not None and keep < len(self._pieces) - 1:
             del self._pieces[keep + 1 :]
             self._cut(self._pieces[-1])
@@ -98,7 +98,7 @@ class Trail:
         self._reuse.call(self._ends[-1])
 
     def blocks(self, found: Sequence[int], tokens: int, *, same: int = 0) -> None:
-        """Count a call whose prompt is these blocks, the last one perhaps partial; the first `same` are those of the call before."""
+        """Count a call with these blocks, the last possibly partial; the first `same` are those of the previous call."""
         self._cut(same)
         self._run_of_blocks(found[same:], tokens - same * self._reuse.block)
         self._reuse.call(tokens)
@@ -111,14 +111,14 @@ class Trail:
         block, before = self._reuse.block, self._ends[-1]
         name = hash((self._names[-1], ident))
         self._reuse.meet(name, (before + tokens) // block - before // block)
-        # Three numbers, so that a length is never taken for the block that follows another time.
+        # Three numbers, so that a length is never mistaken for a following block.
         self._names.append(name if tokens == block else hash((name, 0, tokens)))
         self._ends.append(before + tokens)
 
     def _run_of_blocks(self, found: Sequence[int], tokens: int) -> None:
         block, end, name = self._reuse.block, self._ends[-1], self._names[-1]
         full = min(len(found), tokens // block)
-        # Wherever it begins, one block of the cache ends in a run of a block's length. Integers hash alike in every process.
+        # Wherever it starts, exactly one cache block ends in a run of a block's length. Integers hash the same in every process.
         names = [name := hash((name, ident)) for ident in found[:full]]
         self._reuse.meet_blocks(names)
         self._names += names

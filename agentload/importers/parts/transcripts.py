@@ -1,7 +1,7 @@
-"""Sessions of agents: entries in a line or a tree, with messages, compactions and branches, and the sub-agents that they started.
+"""Agent sessions: a list or tree of entries with messages, compactions and branches, and the sub-agents they spawned.
 
-Every recorded answer was a real call, on whatever branch, so all are played in the order of the file, each with the context of its own
-place in the tree. A compaction's context is its summary and the entries from the first kept one on.
+Every recorded answer was a real call, on any branch, so all are played in file order, each with the context of its place in the tree.
+A compaction's context is its summary and the entries from the first kept one on.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from agentload.model.trace import Session, TurnRef, Wait
 Record = dict[str, Any]
 _SILENT: Final = frozenset({"model_change", "thinking_level_change", "label", "session_info", "custom", "session"})
 _MIRRORS: Final = frozenset({"delivery-mirror", "gateway-injected"})
-"""Models that OpenClaw writes for text which no model made."""
+"""Model names that OpenClaw writes for text not from a model."""
 _HEARTBEAT: Final = "HEARTBEAT_OK"
 
 
@@ -34,30 +34,30 @@ class Entry:
     at_s: float | None
     pieces: tuple[Piece, ...] = ()
     timing: Timing | None = None
-    """Of a call; None where the entry is none."""
+    """Usage of a call; None for other entries."""
     usage: Usage | None = None
     model: str | None = None
     compacts: str | None = None
-    """A compaction: the first entry that it keeps."""
+    """The first entry that a compaction keeps."""
     child: str | None = None
-    """Key of the session that this result says was spawned."""
+    """Key of the session that this result reports as spawned."""
     is_heartbeat: bool = False
     grows: str | None = None
-    """A call whose context is not shown: what it adds to the one before is called this."""
+    """Key of what a call adds, if its context is not shown."""
     asked: Wait | None = None
-    """What a call waited for, where the roles of what is new do not tell."""
+    """What a call waited for, if roles do not show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """A child's turn that a parent's call comes after."""
+    """A child's turn that a parent's call waits for."""
 
     ref: TurnRef
     done_s: float
 
 
 def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[Entry]:
-    """Read entries of all versions; older ones have no ids and follow each other."""
+    """Read entries of all versions; older ones have no ids and are sequential."""
     before: str | None = None
     for number, (place, record) in enumerate(records):
         if record.get("type") == "session":
@@ -73,7 +73,7 @@ def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[E
 def play(
     dialogue: Dialogue, found: Iterable[Entry], *, main: str | None = None, asked: Wait | None = None, joins: Iterable[Joined] = ()
 ) -> None:
-    """Play entries into a dialogue; `main` is the model whose calls need no name, `joins` are complete before the next call after them."""
+    """Play entries into a dialogue; `main` is the default model, `joins` are complete before the next call after them."""
     known: dict[str, Entry] = {}
     open_joins = sorted(joins, key=lambda join: join.done_s)
     tip: str | None = None
@@ -109,7 +109,7 @@ def play(
 
 
 def spawns(found: Iterable[Entry]) -> Iterator[tuple[str, float]]:
-    """Yield the key of each session that was spawned, and when the call that did it was complete."""
+    """Yield the key of each spawned session, and when the spawning call was complete."""
     done_s: float | None = None
     for entry in found:
         if entry.timing is not None and entry.timing.done_s is not None:
@@ -119,12 +119,12 @@ def spawns(found: Iterable[Entry]) -> Iterator[tuple[str, float]]:
 
 
 def _context(intake: Intake, known: Mapping[str, Entry], tip: str | None, place: str) -> list[Piece]:
-    """Return what a call behind this entry sends."""
+    """Return the context of a call after this entry."""
     path: list[Entry] = []
     seen: set[str] = set()
     while tip is not None:
         if tip in seen or tip not in known:
-            intake.notes.meet(place, "parents in a circle" if tip in seen else "a parent that is not there")
+            intake.notes.meet(place, "a cycle of parents" if tip in seen else "a missing parent")
             break
         seen.add(tip)
         path.append(known[tip])
@@ -181,7 +181,7 @@ def _message(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
 def _answer(intake: Intake, message: Record, common: dict[str, Any]) -> Entry:
     model = message.get("model")
     if model in _MIRRORS:
-        intake.notes.drop("an answer that no model made (a mirror of what was delivered)")
+        intake.notes.drop("an answer not from a model (a copy of what was delivered)")
         return Entry(**common)
     pieces = tuple(chat.pieces(intake, "assistant", message))
     usage = agents_usage(message.get("usage"))
@@ -211,33 +211,33 @@ def _child(message: Record) -> str | None:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Transcript:
-    """One conversation's entries, read when its turn comes."""
+    """One conversation's entries, read when needed."""
 
     read: Callable[[], Sequence[Entry]]
     key: str
-    """What other transcripts call it."""
+    """Its key in other transcripts."""
     workload: str
     began_s: float
-    """A time before which it has no call."""
+    """A lower bound for the time of its first call."""
     lead: str | None = None
-    """What a system prompt and tools that the transcript does not show are called; equal names share. None: it shows all."""
+    """Key of a system prompt and tools that the transcript does not show; equal keys share. None if it shows all."""
     spawned_by: str | None = None
     opening: Callable[[], Sequence[Piece]] = tuple
-    """Reads the system prompt and tools, where they are recorded."""
+    """Reads the system prompt and tools, if recorded."""
     asked: Wait | None = None
-    """What all its calls waited for, where their roles do not tell."""
+    """What all its calls waited for, if roles do not show it."""
     children: "list[Transcript]" = field(default_factory=list)
 
 
 def sessions(intake: Intake, found: Iterable[Transcript]) -> Iterator[Session]:
-    """Yield a session for each transcript with a call, each sub-agent behind the one that started it."""
+    """Yield a session for each transcript with a call, each sub-agent after its parent."""
     transcripts = list(found)
     origin_s = min((one.began_s for one in transcripts), default=0.0)
     yield from in_order(grown(intake, transcripts, name="s", origin_s=origin_s))
 
 
 def grown(intake: Intake, found: Iterable[Transcript], *, name: str, origin_s: float) -> Iterator[tuple[float, list[Session]]]:
-    """Yield (time before which it does not start, sessions) of each family, in order of that time."""
+    """Yield (lower bound of its start, sessions) of each family, in order of that bound."""
     transcripts = list(found)
     by_key: dict[str, list[Transcript]] = {}
     for transcript in transcripts:
@@ -248,7 +248,7 @@ def grown(intake: Intake, found: Iterable[Transcript], *, name: str, origin_s: f
 
 
 def _is_adopted(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> bool:
-    """Give a transcript to the one that started it, unless they started each other."""
+    """Attach a transcript to its parent, unless they spawned each other."""
     parent = _above(transcript, by_key)
     seen = [transcript]
     ancestor = parent
@@ -263,7 +263,7 @@ def _is_adopted(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript
 
 
 def _above(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -> Transcript | None:
-    """Return the parent: of those with its key, which a reset or a rollover makes several, the last that had begun."""
+    """Return the parent: the last started one with its key, which resets and rollovers repeat."""
     found = () if transcript.spawned_by is None else by_key.get(transcript.spawned_by, ())
     return max((one for one in found if one.began_s <= transcript.began_s), key=lambda one: one.began_s, default=next(iter(found), None))
 
@@ -271,7 +271,7 @@ def _above(transcript: Transcript, by_key: Mapping[str, Sequence[Transcript]]) -
 def _family(
     intake: Intake, transcript: Transcript, name: str, origin_s: float, *, spawned_s: float | None
 ) -> tuple[list[Session], float | None]:
-    """Return a session and those that it started, and when it was over."""
+    """Return a session with its descendants, and when it ended."""
     found = transcript.read()
     main = next((entry.model for entry in found if entry.timing is not None), None)
     opening = tuple(transcript.opening())

@@ -33,7 +33,7 @@ SUMMARY = """\
 mooncake: 1 file, 0.0 MB → 3 sessions, 3 calls, 1.5 s
 tokens: 31 prompt (10 a call), 5 output (2 a call)
 ideal prefix-hit ratio: source 25.81%, import 25.81%
-estimated: 1 × an answer without a token: one is asked for
+estimated: 1 × an answer without tokens: one is requested
 licence: the public Mooncake traces are Apache-2.0 (kvcache-ai/Mooncake)
 """
 
@@ -58,11 +58,11 @@ def test_malformed_records_are_errors_unless_they_may_be_left_out(tmp_path: Path
     assert run("import", source, "-o", tmp_path / "t.jsonl") == (
         1,
         "",
-        f"error: {source}:4: TIMESTAMP is no date and time\nhint: --lenient leaves such records out and counts them\n",
+        f"error: {source}:4: TIMESTAMP is not a date and time\nhint: --lenient skips such records and counts them\n",
     )
     assert not (tmp_path / "t.jsonl").exists()
     code, _, err = run("import", source, "--lenient", "-o", tmp_path / "t.jsonl")
-    assert (code, f"skipped: 1 × TIMESTAMP is no date and time (first: {source}:4)" in err) == (0, True)
+    assert (code, f"skipped: 1 × TIMESTAMP is not a date and time (first: {source}:4)" in err) == (0, True)
 
 
 def test_words_are_kept_beside_the_trace_and_that_is_said(tmp_path: Path, run: Run) -> None:
@@ -143,7 +143,7 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
         code, _, err = run("fit", "--prometheus", url, "rate_per_s=2", "requests=200", "-o", tmp_path / "t.jsonl")
         server.shutdown()
         thread.join()
-    assert (code, "calls are drawn from 100 requests' histograms: 60.0% of prompt tokens were cached, 2 requests a second" in err) == (
+    assert (code, "calls are drawn from 100 requests' histograms: 60.0% of prompt tokens were cached, 2 requests per second" in err) == (
         0,
         True,
     )
@@ -160,7 +160,7 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
         "",
         (
             f"error: {tmp_path / 'n.prom'}: no request ended between the texts, or it is no vLLM or SGLang\n"
-            "hint: give the text of SERVER/metrics after some load\n"
+            "hint: save SERVER/metrics after some load\n"
         ),
     )
 

@@ -73,7 +73,7 @@ def test_generate_lists_the_options_of_a_workload(typed: Typed) -> None:
         (("rga",), "error: no workload 'rga'\nhint: did you mean rag?\n"),
         (("rag", "pasages=6"), "error: workload 'rag' has no option 'pasages'\nhint: did you mean passages?\n"),
         (("rag", "6"), "error: '6' is no option of the form NAME=VALUE\nhint: agentload trace generate WORKLOAD --options\n"),
-        (("rag", "--ctx-scale", "0"), "error: ctx_scale must lie in (0, 100], got 0\n"),
+        (("rag", "--ctx-scale", "0"), "error: ctx_scale must be in (0, 100], got 0\n"),
     ],
 )
 def test_generate_says_what_is_wrong_with_its_options(typed: Typed, arguments: tuple[str, ...], message: str) -> None:
@@ -130,7 +130,7 @@ def test_check_names_what_cannot_be_played_and_exits_with_1(typed: Typed) -> Non
     )
     assert typed("check", "-", stdin=trace) == (
         1,
-        "session a, turn 0: waits for session b, which does not come\n1 session, 1 call: 1 problem\n",
+        "session a, turn 0: waits for session b, which does not exist\n1 session, 1 call: 1 problem\n",
         "error: -: 1 problem: it cannot be played\n",
     )
     assert json.loads(typed("check", "-", "--json", stdin=trace)[1])["report"]["problem_count"] == 1
@@ -139,7 +139,7 @@ def test_check_names_what_cannot_be_played_and_exits_with_1(typed: Typed) -> Non
 def test_a_truncated_trace_is_refused_with_its_line_unless_lenient(typed: Typed) -> None:
     trace = small()[:-40]
     code, _, err = typed("check", "-", stdin=trace)
-    assert (code, err.splitlines()[1]) == (1, "hint: the file was cut short; --lenient leaves this line out")
+    assert (code, err.splitlines()[1]) == (1, "hint: the file was cut short; --lenient skips this line")
     assert err.startswith("error: standard input:21: the last line is truncated: ")
     assert typed("check", "-", "--lenient", stdin=trace)[0] == 0
 
