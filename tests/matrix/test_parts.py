@@ -162,7 +162,7 @@ def test_the_first_configuration_that_a_model_names_is_its_reference(tmp_path: P
     assert part.arms == ("bf16", "fp8")
     with pytest.raises(UsageError, match="no arm 'fp9'"):
         parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp9]}}", tmp_path)
-    with pytest.raises(UsageError, match="stand in their profile's order"):
+    with pytest.raises(UsageError, match="must keep their profile's order"):
         parts_of("models: {a: {endpoints: 'emulated:gpt-oss-20b-h100', configs: [fp8, bf16]}}", tmp_path)
 
 
