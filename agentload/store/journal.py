@@ -223,7 +223,7 @@ def _end_of_whole(path: Path) -> int:
     if len(head.rstrip(b"\0")) < len(codec.header()) and codec.header().startswith(head.rstrip(b"\0")):
         return 0  # new, or cut before its first row
     if head != codec.header():
-        raise StoreError(f"{path}: a journal of another version", hint="write to a new file")
+        raise StoreError(f"{path}: not a journal of this version", hint="write to a new file")
     reader = Reader(path)
     for _ in reader.frames():
         pass

@@ -20,7 +20,7 @@ from agentload.study.stored import clock_start_of, is_whole, notes, study_of
 from agentload.ui.pages.jobs import jobs
 from agentload.ui.pages.listed import comparisons, decisions, overview, runs
 from agentload.ui.pages.run import run
-from agentload.ui.source import Asked
+from agentload.ui.source import Query
 from tests.databases import COMMITS, unpacked
 
 Called = Callable[..., tuple[int, str, str]]
@@ -86,15 +86,15 @@ def test_new_runs_go_in_beside_the_old_ones(old: Path, agentload: Called) -> Non
 
 def test_pages_show_them(commit: str, old: Path) -> None:
     with reading(old) as connection:
-        listed = runs(connection, Asked(page="runs"))
+        listed = runs(connection, Query(page="runs"))
         names = [line.run.run_id for line in listed.lines]
         assert names[-1] == SIMULATED[commit]
-        assert [run(connection, Asked(page="run", name=name)).summary.run.run_id for name in names] == names
-        assert decisions(connection, Asked(page="decisions")).total == 0
-        assert comparisons(connection, Asked(page="comparisons")).groups == ()
+        assert [run(connection, Query(page="run", name=name)).summary.run.run_id for name in names] == names
+        assert decisions(connection, Query(page="decisions")).total == 0
+        assert comparisons(connection, Query(page="comparisons")).groups == ()
         watched = [] if commit == "9618594" else ["nightly"]
-        assert [line.job for line in jobs(connection, Asked(page="jobs")).lines] == watched
-        unloaded = overview(connection, Asked(page="overview", journalled=(names[0], "another"))).unloaded
+        assert [line.job for line in jobs(connection, Query(page="jobs")).lines] == watched
+        unloaded = overview(connection, Query(page="overview", journalled=(names[0], "another"))).unloaded
         assert unloaded == ("another",)
 
 

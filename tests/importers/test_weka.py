@@ -161,8 +161,8 @@ def test_a_sub_agent_that_no_call_started_or_that_never_ended_is_kept(tmp_path: 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"hash_id_scope": "global"}, f"block_size {B}, hash_id_scope 'global': block={B} and 'local' are read"),
-        ({"block_size": 16}, f"block_size 16, hash_id_scope 'local': block={B} and 'local' are read"),
+        ({"hash_id_scope": "global"}, f"block_size {B}, hash_id_scope 'global': only block={B} and 'local' are supported"),
+        ({"block_size": 16}, f"block_size 16, hash_id_scope 'local': only block={B} and 'local' are supported"),
         ({"requests": []}, "no request of a known type with a length"),
         ({"requests": [{"type": "n", "in": "x"}]}, "requests[0].in: Expected `int`"),
         ({"requests": [{"type": "n", "in": 4, "out": 1, "hash_ids": ["x"]}]}, "hash_ids of a request are not integers"),

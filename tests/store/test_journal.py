@@ -245,7 +245,7 @@ def test_a_full_disk_is_noticed_while_all_rows_still_fit(tmp_path: Path) -> None
     path = tmp_path / "a.journal"
     done = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=True, timeout=60)
     written = int(done.stdout.split()[0])
-    assert done.stdout == f"{written} File too large: the {written:,} rows so far are kept\n"
+    assert done.stdout == f"{written} File too large: the {written:,} rows written so far are kept\n"
     assert [row.request_id for row in read(path)] == [call(n).request_id for n in range(1, written + 1001)]  # type: ignore[union-attr]
 
 

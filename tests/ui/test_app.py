@@ -242,7 +242,7 @@ async def test_a_page_that_breaks_says_so_and_nothing_of_its_inside(
     async with site(database) as client:
         answer = await client.get("/db/bench/jobs")
         text = await answer.text()
-    assert (answer.status, "a bug of agentload" in text, "a secret" in text) == (500, True, False)
+    assert (answer.status, "a bug in agentload" in text, "a secret" in text) == (500, True, False)
     assert "a secret" in capsys.readouterr().err
 
 
@@ -306,7 +306,7 @@ async def test_a_report_says_what_the_file_says(tmp_path: Path) -> None:
 async def test_runs_that_cannot_be_compared_are_told_with_the_reason(database: Path) -> None:
     async with site(database) as client:
         same = await client.get("/db/bench/compare", params={"before": "r1", "after": "r1"})
-        assert (same.status, "needs two runs" in await same.text()) == (404, True)
+        assert (same.status, "choose two runs" in await same.text()) == (404, True)
 
 
 async def test_several_databases_lead_to_each_other(tmp_path: Path) -> None:

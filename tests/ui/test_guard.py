@@ -57,5 +57,5 @@ def test_pages_are_not_shown_to_others_unless_that_is_asked_for() -> None:
     with pytest.raises(UsageError, match="no password"):
         check(Options(databases=(), host="0.0.0.0"))
     check(Options(databases=(), host="0.0.0.0", names=("bench.example.org",)))
-    with pytest.raises(UsageError, match="no host name"):
+    with pytest.raises(UsageError, match="not a host name"):
         check(Options(databases=(), names=("http://bench",)))

@@ -140,7 +140,7 @@ def test_a_run_that_is_not_there_is_told_with_what_is(connection: Connection) ->
     assert "dead" in told.value.hint
     with pytest.raises(NotFoundError, match="no run 'r3'") as gone:  # of the job's history
         run(connection, asked("run", "r3"))
-    assert gone.value.hint == "job nightly keeps no calls of runs this old; what became of it is on the job's page"
+    assert gone.value.hint == "job nightly no longer keeps the calls of this run; see the job's page for its result"
 
 
 def test_decisions_are_told_with_the_latest_first(connection: Connection) -> None:

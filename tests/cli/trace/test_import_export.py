@@ -159,7 +159,7 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
         1,
         "",
         (
-            f"error: {tmp_path / 'n.prom'}: no request ended between the texts, or it is no vLLM or SGLang\n"
+            f"error: {tmp_path / 'n.prom'}: no request ended between the texts, or not a vLLM or SGLang server\n"
             "hint: save SERVER/metrics after some load\n"
         ),
     )
