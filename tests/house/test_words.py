@@ -1,0 +1,187 @@
+"""What people read uses one term for one thing: these words have a better one."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parents[2]
+
+INSTEAD = {
+    r"told|tell(s|ing)? of": "reported, shown",
+    r"void(s|ed)?": "invalid, invalidates",
+    r"spoil(s|t|ed)?": "invalidates",
+    r"h(o|e)ld(s|ing)?( (?!against)[\w'-]+,?){0,6} against": "compared with",
+    r"st(an|oo)d(s|ing)? for": "means",
+    r"stand-ins?": "emulated servers",
+    r"(beside|lies)": "next to, with; is",
+    r"mend(s|ed|ing)?": "fix",
+    r"(go|goes|going|gone|went) on": "resume, continue",
+    r"begun|anew|thrice|foretold": "started, again, three times, expected",
+    r"be rid of|at the begin": "delete, at the start",
+    r"legs?": "part of a run, criterion of a verdict",
+    r"(?<![-\w])swap(s|ped)?": "crossover",
+    r"so many": "this many",
+    r"could not look": "skipped for missing data",
+    r"nobody watched": "was not monitored",
+    r"not settled": "undecided",
+    r"somebody|anybody|whoever": "someone else; name who",
+}
+TICS = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
+
+HELP = ("agentload/cli", "agentload/importers", "agentload/exporters", "agentload/workloads", "agentload/tasks", "advisor/rules")
+"""Rooms whose docstrings are shown as help or as messages."""
+
+STILL: dict[str, set[str]] = {
+    "advisor/assess/capacity.py": {"nobody watched"},
+    "advisor/gates/bandwidth.py": {"hold against"},
+    "advisor/gates/client.py": {"nobody watched"},
+    "advisor/gates/steady.py": {"lies"},
+    "advisor/legs/capacity.py": {"beside", "not settled"},
+    "advisor/legs/safe.py": {"not settled"},
+    "advisor/legs/speed.py": {"swap"},
+    "advisor/rules/below_break_even.py": {"lies", "told"},
+    "advisor/rules/machine_or_arm.py": {"swapped", "told"},
+    "advisor/rules/missing_evidence.py": {"not settled"},
+    "advisor/rules/noise_floor.py": {"told"},
+    "advisor/rules/other_gpu.py": {"beside"},
+    "advisor/rules/same_question_twice.py": {"beside"},
+    "advisor/rules/slo_broken.py": {"held against"},
+    "advisor/rules/worst_length.py": {"leg", "lies"},
+    "agentload/ask/probes.py": {"held against", "told"},
+    "agentload/cli/__init__.py": {"mend"},
+    "agentload/cli/_asking.py": {"anew"},
+    "agentload/cli/_audience.py": {"beside"},
+    "agentload/cli/_carry.py": {"go on", "told"},
+    "agentload/cli/_options.py": {"beside"},
+    "agentload/cli/_print.py": {"somebody"},
+    "agentload/cli/_study.py": {"beside", "go on"},
+    "agentload/cli/decisions.py": {"beside", "held against"},
+    "agentload/cli/doctor.py": {"mend", "void"},
+    "agentload/cli/endpoints/__init__.py": {"mend"},
+    "agentload/cli/kv.py": {"beside"},
+    "agentload/cli/matrix.py": {"beside", "go on", "goes on", "gone on", "mended", "so many"},
+    "agentload/cli/runs/__init__.py": {"anew", "be rid of", "beside", "nobody watched", "voided"},
+    "agentload/cli/servers.py": {"so many"},
+    "agentload/cli/studies.py": {"beside", "goes on"},
+    "agentload/cli/trace/_seen.py": {"hold it against"},
+    "agentload/cli/trace/importing.py": {"anew", "beside"},
+    "agentload/cli/trace/looking.py": {"held against", "hold the trace against", "so many"},
+    "agentload/cli/trace/making.py": {"beside"},
+    "agentload/cli/ui.py": {"beside", "so many", "whoever"},
+    "agentload/cli/watch/__init__.py": {"beside", "held against", "lies"},
+    "agentload/cli/watch/executions.py": {"beside", "held against", "void"},
+    "agentload/emulator/fit.py": {"told"},
+    "agentload/endpoints/agreement.py": {"mend", "voids"},
+    "agentload/endpoints/identity.py": {"stand-ins"},
+    "agentload/evidence/described.py": {"held against"},
+    "agentload/evidence/power.py": {"told"},
+    "agentload/live/raw.py": {"go on"},
+    "agentload/live/target.py": {"mend"},
+    "agentload/live/workers/pool.py": {"go on"},
+    "agentload/plugins.py": {"stands for"},
+    "agentload/report/compare.py": {"void"},
+    "agentload/report/labels.py": {"not settled"},
+    "agentload/report/matrix.py": {"beside"},
+    "agentload/report/sections/accuracy.py": {"lies"},
+    "agentload/report/sections/actions.py": {"beside"},
+    "agentload/report/sections/belief.py": {"stand-ins", "swapped", "tells of"},
+    "agentload/report/sections/checks.py": {"could not look"},
+    "agentload/report/sections/latency.py": {"not settled", "told"},
+    "agentload/report/sections/opening.py": {"not settled", "stand-ins"},
+    "agentload/report/sections/production.py": {"beside", "lies"},
+    "agentload/report/sections/reasons.py": {"not settled"},
+    "agentload/report/templates/canary.yaml.j2": {"beside", "told"},
+    "agentload/run/ask.py": {"go on"},
+    "agentload/run/barrier.py": {"anew"},
+    "agentload/run/foreground.py": {"go on", "going on", "void"},
+    "agentload/run/known.py": {"somebody"},
+    "agentload/run/play.py": {"going on"},
+    "agentload/run/prepared.py": {"beside", "goes on"},
+    "agentload/study/kinds.py": {"begun", "beside", "thrice"},
+    "agentload/study/parts.py": {"anew", "at the begin"},
+    "agentload/watch/execute.py": {"held against"},
+    "agentload/watch/job.py": {"swap"},
+    "agentload/watch/schedulers.py": {"beside"},
+    "docs/accuracy.md": {"beside", "held against", "leg", "stand-ins"},
+    "docs/report.md": {
+        "beside",
+        "could not look",
+        "held against",
+        "legs",
+        "lies",
+        "not settled",
+        "somebody",
+        "stand-ins",
+        "swap",
+        "swapped",
+        "told",
+        "void",
+    },
+    "docs/statistics.md": {"beside", "leg", "legs", "lies", "nobody watched", "not settled", "spoils", "swapped", "told"},
+}
+"""Words that a file may still have, until it is rewritten."""
+
+
+def docstrings(tree: ast.Module) -> set[ast.AST]:
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def strings(path: Path) -> Iterator[str]:
+    """Yield what a module may print; docstrings only where they are help."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = set() if path.relative_to(HOUSE).as_posix().startswith(HELP) else docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in own:
+            is_sql = re.search(r"SELECT|FROM |WHERE|JOIN|_ns, ", node.value)
+            if " " in node.value.strip() and not is_sql:
+                yield node.value
+
+
+def texts(path: Path) -> Iterator[str]:
+    match path.suffix:
+        case ".py":
+            yield from strings(path)
+        case ".j2":
+            yield re.sub(r"\{[{%#].*?[}%#]\}|<[^>]*>", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        case _:
+            yield re.sub(r"```.*?```", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def words(path: Path) -> set[str]:
+    return {found[0].lower() for text in texts(path) for found in TICS.finditer(re.sub(r"`[^`\n]*`|\]\([^)]*\)", " ", text))}
+
+
+FILES = sorted(
+    path
+    for pattern in ("agentload/**/*.py", "agentload/**/*.j2", "agentload/**/*.yaml", "advisor/**/*.py", "*.md", "docs/**/*.md")
+    for path in HOUSE.glob(pattern)
+)
+
+
+@pytest.mark.parametrize("room", sorted({path.relative_to(HOUSE).parent.as_posix() for path in FILES}))
+def test_people_read_one_term_for_one_thing(room: str) -> None:
+    found = {}
+    for path in FILES:
+        name = path.relative_to(HOUSE).as_posix()
+        if path.parent == HOUSE / room and (tics := words(path) - STILL.get(name, set())):
+            found[name] = sorted(tics)
+    assert not found, f"{found}; instead: {INSTEAD}"
+
+
+def test_every_exception_is_still_needed() -> None:
+    assert {name: tics - words(HOUSE / name) for name, tics in STILL.items() if tics - words(HOUSE / name)} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["The pair is void.", "it was held by us, twice, against that", "it goes on", "they stand for tokens", "--x; swap them"]
+)
+def test_a_tic_is_found(text: str) -> None:
+    assert TICS.search(text)
+
+
+@pytest.mark.parametrize("text", ["avoid it", "--swap", "a legend", "held for ten seconds", "understand fortune"])
+def test_other_words_are_left_alone(text: str) -> None:
+    assert not TICS.search(text)
