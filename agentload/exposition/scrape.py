@@ -60,13 +60,13 @@ SHARES: Final = frozenset({"kv_usage"})
 LEVELS: Final = SHARES | {"running", "waiting", "pool_tokens", "process_start_s"}
 """Gauges; all other values are counters."""
 SAMPLED: Final = ("computed_tokens", "ttft_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "decode_s")
-"""Histograms whose sums and counts are samples: means follow, and no quantiles, for vLLM's first bucket of a token ends at 10 ms."""
+"""Histograms sampled by sum and count: enough for means. Quantiles would be too coarse: vLLM's first TPOT bucket ends at 10 ms."""
 LARGEST: Final = 1e300
 """What is larger, infinite or no number is no measurement."""
 INFO: Final = "vllm:cache_config_info"
 """A gauge of 1 an engine; its labels are the configuration."""
 EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
-"""Labels that tell of one engine alone, …"""
+"""Labels that differ between engines, …"""
 DIGITS: Final = 16  # more are no number of tokens
 TOGETHER: Final = ("num_gpu_blocks",)
 """… and those of all engines together: vLLM adds them up at start."""
@@ -78,9 +78,7 @@ class Histogram:
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
-    """Count in each bucket."""
     total: float
-    """Sum of all values."""
 
     @property
     def count(self) -> float:
@@ -132,8 +130,8 @@ def samples(text: str) -> tuple[Sample, ...]:
     """Return the samples of an exposition text. Raises ValueError if it is not one."""
     try:
         return tuple(sample for family in text_string_to_metric_families(text) for sample in family.samples)
-    except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:  # its parser's ways to refuse a text
-        raise ValueError(f"no metrics: {type(error).__name__}") from error
+    except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:  # how its parser refuses a text
+        raise ValueError(f"not a metrics text: {type(error).__name__}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,5 +258,5 @@ def _together(configs: Sequence[Mapping[str, str]], added: Sequence[str]) -> Map
 def _sum(texts: Sequence[str]) -> str | None:
     try:
         return str(sum(int(text) if text.isdecimal() and len(text) < DIGITS else float(text) for text in texts))
-    except ValueError:  # None, of an older server
+    except ValueError:  # None for older servers
         return None

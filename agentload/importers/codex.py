@@ -75,7 +75,6 @@ class _Rollout:
     names: dict[str, str] = field(default_factory=dict)
     """Tools by call."""
     total: dict[str, int] = field(default_factory=dict)
-    """Running total of the tokens."""
     answer: list[Piece] = field(default_factory=list)
     """The model's items since the last input."""
     is_open: bool = False

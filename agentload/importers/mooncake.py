@@ -127,7 +127,7 @@ def _is_whole(intake: Intake, request: _Request, line: _Line, block: int) -> boo
         elif request.prompt - len(request.ids) * block >= block:
             intake.notes.meet(request.place, f"block ids cover only part of the prompt (block={block})")
     if line.output_length is None:
-        intake.notes.estimate("output_length is missing: 1 token assumed")
+        intake.notes.estimate("output_length is missing: 1 token assumed assumed")
     return True
 
 

@@ -34,14 +34,14 @@ LICENCE: Final = "the public client tables are Apache-2.0 (alibaba/ServeGen)"
 
 Scale = Annotated[float, Meta(gt=0)]
 MOST_DRAWN: Final = 10_000_000
-"""Requests of one import: half an hour of drawing, and more than anybody plays."""
+"""Requests of one import: half an hour of drawing, and more than any replay needs."""
 _SHAPES: Final = (0.01, 1e6)
 """Of a Gamma or Weibull; beyond them a gap is no number any more, or always the same."""
 _LONGEST: Final = 1e9
 """Tokens of one request, generously."""
 _MOST_IMAGES: Final = 1_000
-_WINDOW_S: Final = 600.0  # of the public tables; only the last window's end needs it
-_PATCH: Final = 28  # pixels a side of an image's token, as in model.trace.image_tokens
+_WINDOW_S: Final = 600.0  # window of the public tables, needed only for the end of the last one
+_PATCH: Final = 28  # side of an image token's patch in pixels, as in model.trace.image_tokens
 
 
 def sniff(head: Head) -> float:
@@ -52,8 +52,8 @@ def sniff(head: Head) -> float:
 def sessions(
     intake: Intake, *, from_s: Seconds = 0.0, duration_s: Seconds = 3600.0, rate_scale: Scale = 1.0, seed: Count = 0, system: Count = 0
 ) -> Iterator[Session]:
-    """Yield a session for each request that is drawn."""
-    intake.notes.estimate("requests are drawn from the clients' distributions: the source holds none")
+    """Yield a session for each drawn request."""
+    intake.notes.estimate("requests are drawn from the clients' distributions; the source has none")
     until_s = from_s + duration_s
     clients = [_client(intake, path) for path in intake.files]
     expected = rate_scale * sum(
@@ -119,10 +119,10 @@ def _client(intake: Intake, path: Path) -> _Client:
             intake.notes.skip(f"{path}:{number}", "not a window: start, rate, CV, family, shape, scale")
             continue
         windows.append(_Window(begin_s=begin_s, rate_per_s=max(0.0, rate), family=family if shape > 0 else "", shape=shape))
-    beside = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
-    if not beside.exists():
-        raise TraceError(f"{beside}: the client's distributions are missing", hint="give the folder with both files of each client")
-    return _Client(name=path.name, windows=tuple(windows), tables=_tables(intake, beside))
+    dataset = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
+    if not dataset.exists():
+        raise TraceError(f"{dataset}: the client's distributions are missing", hint="give the folder with both files of each client")
+    return _Client(name=path.name, windows=tuple(windows), tables=_tables(intake, dataset))
 
 
 def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:

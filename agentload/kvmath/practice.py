@@ -164,7 +164,6 @@ class Rule:
     source: str
     today: Validity
     because: str
-    """What holds now, with its source."""
     here: str | None = None
     """The function that computes its figures for a model; None if it has none."""
 

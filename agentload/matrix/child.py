@@ -53,7 +53,6 @@ class Ended:
     code: int
     is_timed_out: bool
     error: str | None = None
-    """Its error line, with the hint."""
 
 
 def run(

@@ -32,7 +32,6 @@ class Config:
     """Models it applies to; () is all."""
     needs_windows: bool = False
     is_calibrated: bool = False
-    """Served from the model's calibrated checkpoint."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +42,6 @@ class Model(Entry, frozen=True):
     """One model, on servers that we start or that already run."""
 
     name: str = ""
-    """Its key in the file."""
     serve: str | None = None
     """The argument of `vllm serve`: a name or a folder."""
     endpoints: str | None = None
@@ -52,7 +50,6 @@ class Model(Entry, frozen=True):
     """Start the servers of an arms file by its own commands."""
     settings: Settings = {}
     calibrated: str | None = None
-    """Checkpoint with calibrated FP8 scales."""
     windows: bool | None = None
     """Whether it has sliding-window layers; None: see its config.json."""
     configs: tuple[str, ...] | None = None
@@ -65,7 +62,6 @@ class Workload(Entry, frozen=True):
     """One class of traffic: a generator with its options, or a trace."""
 
     name: str = ""
-    """Its key in the file."""
     generate: str | None = None
     trace: str | None = None
     options: Mapping[str, object] = {}
@@ -82,7 +78,6 @@ class Server(Entry, frozen=True):
     env: Mapping[str, str] = {}
     settings: Settings = {}
     start_minutes: NotNegative = 2.0
-    """Time to start, for estimates."""
     start_timeout_s: Positive = 1800.0
     gpu: str | None = None
     gpus: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -101,7 +96,6 @@ class Matrix:
     measure: Measure
     server: Server
     policy: Mapping[str, object] = field(default_factory=dict)
-    """The content of a `--policy` file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ def traces_of(matrix: Matrix) -> dict[str, Trace]:
     """Return the trace of each workload. Raises UsageError for an empty one."""
     found = {each.name: trace_of(each) for each in matrix.workloads}
     if empty := next((name for name, trace in found.items() if not has_sessions(trace)), None):
-        raise UsageError(f"workload '{empty}' has no sessions", hint="agentload trace check FILE")
+        raise UsageError(f"workload '{empty}' has no sessionss", hint="agentload trace check FILE")
     return found
 
 
@@ -109,7 +109,7 @@ def document(part: Part) -> dict[str, object]:
         return arms_document(model, configs, matrix.server, is_folder=is_folder)
     given = model.endpoints or ""
     if is_arms_file(given):
-        return chosen({**documents.read(Path(given)), **model.fields}, part.arms)
+        return subset({**documents.read(Path(given)), **model.fields}, part.arms)
     found = read(given)
     assert isinstance(found, tuple), given
     return subset({**model.fields, "arms": {each.name: {"url": each.url} for each in found}}, part.arms)

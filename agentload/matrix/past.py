@@ -47,7 +47,6 @@ class Done:
     seconds: float
     code: int
     said: str | None = None
-    """Its error message."""
     before: int = 0
     """Pairs in its run from an earlier, different sweep."""
 
@@ -140,7 +139,7 @@ def run_of(database: Path) -> ModelRun | None:
     return None
 
 
-def is_ready(database: Path, run: str) -> bool:
+def can_join(database: Path, run: str) -> bool:
     """Return whether a run can be added to; a missing database is rebuilt from the journals once they hold a finished block."""
     if not database.exists():
         found = journals(database, run)
@@ -226,7 +225,7 @@ def resume(part: Part) -> tuple[Part, State]:
     return replace(left, left_out=(*left.left_out, *out)), replace(state, faults=faults)
 
 
-def change(part: Part, state: State) -> str | None:
+def diff(part: Part, state: State) -> str | None:
     """Say what has changed since a model's run started; None before it starts or if nothing has."""
     if not part.arms or run_of(part.places.database(part.name)) is None:
         return None

@@ -18,20 +18,7 @@ from agentload.matrix.child import INTERRUPTED, Ended, Stops
 from agentload.matrix.described import Matrix, Places
 from agentload.matrix.faults import faults
 from agentload.matrix.parts import endpoints_of, lay_out, parts
-from agentload.matrix.past import (
-    Done,
-    ModelRun,
-    State,
-    change,
-    hold,
-    is_answered,
-    is_ready,
-    origin,
-    resume,
-    run_of,
-    sweep_pairs,
-    write_state,
-)
+from agentload.matrix.past import Done, ModelRun, State, can_join, diff, hold, is_answered, origin, resume, run_of, sweep_pairs, write_state
 from agentload.matrix.steps import Part, Step
 from agentload.model.trace import Trace
 from agentload.report.advise import advise
@@ -133,7 +120,7 @@ class _Playing:
         for step in self._parts[place].steps[1:]:
             database = self._places.database(step.model)
             before = run_of(database)
-            if before is None or not is_ready(database, before.run):
+            if before is None or not can_join(database, before.run):
                 self._note(step, Done(outcome="failed", asked=step.essence, seconds=0.0, code=1, said=NO_RUN))
             elif step.kind == "report" or (is_same and not self._is_done(step)):
                 self._play(step, place)
@@ -142,7 +129,7 @@ class _Playing:
         """Write a model's arms files; return whether its run, if started, has the same servers, traces and load."""
         endpoints_of(part)
         state = self._states[part.name]
-        if other := change(part, state):
+        if other := diff(part, state):
             self._told(f"{part.name}: {other}")
             return False
         if not state.origin or run_of(self._places.database(part.name)) is None:
@@ -323,7 +310,7 @@ def _missing(part: Part, state: State) -> Iterator[Missing]:
         yield Missing(model=part.name, what=config, why=fault.said.removeprefix(f"{config}: "), code=fault.code)
     if (arms := part.arms) and (first := part.wanted[0]) not in arms:
         yield Missing(model=part.name, what=f"comparison with {first}", why=f"{first} is left out: {arms[0]} is the reference")
-    if (other := change(part, state)) is not None:
+    if (other := diff(part, state)) is not None:
         yield Missing(model=part.name, what="changes", why=other)
     if run_of(part.places.database(part.name)) is None and not state.steps:
         yield Missing(model=part.name, what="all of it", why=NOT_STARTED, is_failure=False)

@@ -68,13 +68,13 @@ DEFAULT_CONFIGS: Final = tuple(recipe.arm for recipe in USUAL)
 
 
 def read_matrix(path: Path) -> Matrix:
-    """Read a matrix file. Raises UsageError that names the key that is wrong."""
+    """Read a matrix file. Raises UsageError that names the wrong key."""
     text = documents.text(path, raises=UsageError, missing=f"agentload matrix --preset mini-lab > {path}", hint=SHOWN)
     return parse(text, at=str(path))
 
 
 def parse(text: str, *, at: str) -> Matrix:
-    """Turn the text of a matrix file into a matrix."""
+    """Parse the text of a matrix file."""
     document = documents.parsed(text, at=at, raises=UsageError)
     try:
         file = msgspec.convert(document, File)

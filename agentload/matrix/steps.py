@@ -70,11 +70,9 @@ class Part:
     model: Model
     places: Places
     traces: Mapping[str, Trace]
-    """By workload."""
     wanted: tuple[str, ...]
     """All its arms, the reference first."""
     arms: tuple[str, ...]
-    """The remaining arms."""
     tokenizer: str | None = None
     """The model's tokenizer.json if local: then no server has to be started to count."""
     left_out: tuple[LeftOut, ...] = ()
@@ -130,7 +128,7 @@ def _steps(part: Part) -> Iterator[Step]:
             for arm in part.arms:
                 yield _step(part, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm)
     if measure.accuracy is not None:
-        # Found once a server has downloaded the model: the questions are as long with it as without.
+        # Found once a server has downloaded the model; the questions have the same length either way.
         yield _step(part, "accuracy", extended(measure.accuracy, tokenizer=measure.accuracy.tokenizer or part.tokenizer))
     if measure.isolation is not None and part.is_launched:
         yield _step(part, "isolation", measure.isolation)
@@ -197,7 +195,7 @@ def _taken(part: Part, step: Step) -> tuple[int | None, int, float]:
             at_once = 1 if part.is_launched else arms
             asked = _asked(study, at_once)
             rounds = arms // at_once
-            # Without a tokenizer here the reference is started to count, before it is asked.
+            # Without a local tokenizer the reference is first started to count tokens.
             return asked.questions * rounds, arms + (study.tokenizer is None and study.own is None), asked.minutes * rounds
         case Decide():
             raise AssertionError("a matrix lays out its own steps")

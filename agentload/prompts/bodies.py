@@ -19,7 +19,6 @@ class Piece(NamedTuple):
     json: bytes
     tokens: int
     over: int = 0
-    """Tokens above the requested number."""
 
 
 class Cache:

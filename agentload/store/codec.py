@@ -58,7 +58,7 @@ DEFAULTS: Final[dict[int, dict[str, object]]] = {
     kind: {field.name: field.default for field in fields(row) if field.default is not MISSING} for kind, row in KINDS.items()
 }
 _VALUES: Final = {row: (kind, attrgetter(*NAMES[kind])) for kind, row in KINDS.items()}
-_WHOLE: Final = "agentload runs load RUN reads whole journals only"
+_WHOLE: Final = "agentload runs load RUN reads only complete journals"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -82,7 +82,7 @@ def record(row: Row) -> bytes:
 def layout(head: Frame, *, where: str) -> Layout:
     """Parse a header record; raise `StoreError` if this program cannot read its rows."""
     if head.kind != HEADER:
-        raise StoreError(f"{where}: the journal does not say what its records hold", hint=_WHOLE)
+        raise StoreError(f"{where}: the journal has no header", hint=_WHOLE)
     found = _decode(head.payload)
     if found["byteorder"] != sys.byteorder:
         raise StoreError(f"{where}: written on a {found['byteorder']}-endian machine", hint="load it on the machine that wrote it")
@@ -99,7 +99,7 @@ def layout(head: Frame, *, where: str) -> Layout:
 
 
 def values(payload: memoryview) -> list[Any]:
-    """Decode a record to its bare values, in the order of the file's layout."""
+    """Decode a record to its values, in the order of the file's layout."""
     try:
         found = _decode(payload)
     except documents.UNREADABLE as error:

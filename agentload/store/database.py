@@ -56,7 +56,7 @@ def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[du
     """Open a database for queries after any writer has finished, and close it; raise `StoreError` if it cannot be read."""
     if not path.is_file():
         kind = StoreError if path.exists() else AbsentError
-        raise kind(f"{path}: no such database", hint="name another, or make one: agentload replay … --db FILE")
+        raise kind(f"{path}: no such database", hint="use another path, or create one: agentload replay … --db FILE")
     connection = _opened(path, patience_s=patience_s, read_only=True)
     try:
         if _is_empty(connection):

@@ -31,7 +31,6 @@ class RunLine:
     model: str | None
     arms: tuple[str, ...]
     status: str
-    """Status of its latest part."""
     blocks: int
     void_blocks: int
     calls: int
@@ -73,7 +72,6 @@ class BlockLine:
     arm: str
     seconds: float | None
     drain_share: float | None
-    """Share of that time spent draining."""
     calls: int
     ok: int
     output_tokens_per_s: float | None
@@ -113,7 +111,7 @@ LEFT JOIN (
 ORDER BY place
 """
 
-# A stream that the drain cuts counts for what it had given by then, as if its tokens came evenly.
+# A stream cut by the drain counts for its share of the time, as if its tokens came evenly.
 _RESTARTED: Final = """
 SELECT run_id FROM runs JOIN fingerprints USING (run_id)
 WHERE kind = 'measured' AND model IS NOT DISTINCT FROM $model AND run_id <> $run

@@ -73,7 +73,7 @@ def _json(line: bytes, *, hint: str | None = None) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(line)
     except documents.UNREADABLE as error:
-        raise LineError(f"no JSON: {error}", hint=hint) from error
+        raise LineError(f"not JSON: {error}", hint=hint) from error
     if not isinstance(found, dict):
         raise LineError("a line must be a JSON object", hint=_IMPORT)
     return found
@@ -172,7 +172,7 @@ def _text(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError as error:  # it was just shallow enough to be read
-        raise LineError(f"no JSON: {error}") from error
+        raise LineError(f"not JSON: {error}") from error
 
 
 def header_line(said: Header) -> bytes:

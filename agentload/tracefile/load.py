@@ -110,7 +110,6 @@ class Load:
     calls: int
     span_s: float
     running: tuple[int, ...]
-    """Concurrent calls."""
     running_tokens: tuple[int, ...]
     """Tokens of their contexts and answers, which a server must hold."""
     live_tokens: tuple[int, ...]

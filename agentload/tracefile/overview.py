@@ -105,7 +105,6 @@ class Summary:
     count: int
     mean: float
     quantiles: tuple[float, ...]
-    """At `SHARES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +135,6 @@ class Overview:
     turns: int
     last_start_s: float
     workloads: Mapping[str, int]
-    """Sessions of each workload."""
     fields: Mapping[str, Summary]
     growth: tuple[Growth, ...]
     arrivals: tuple[int, ...]
@@ -146,7 +144,6 @@ class Overview:
     reuse: Reuse
     reuse_by_event: Mapping[str, Reuse]
     events: Mapping[str, int]
-    """Sessions with each event."""
 
 
 def overview(trace: Trace) -> Overview:

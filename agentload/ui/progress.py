@@ -72,10 +72,8 @@ class Progress:
     """The current round, from 1."""
     void_blocks: int
     share: float | None
-    """Share done."""
     arms: tuple[ArmProgress, ...]
     failures: tuple[Failure, ...]
-    """The latest failures."""
     began_share: float = 0.0
     """Share done before the run was resumed."""
 

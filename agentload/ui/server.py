@@ -39,7 +39,6 @@ class Running:
 
     url: str
     pages: dict[str, Path]
-    """The address of each database's pages."""
 
 
 def check(options: Options) -> None:

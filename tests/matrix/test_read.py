@@ -73,7 +73,7 @@ policy: {min_change: 0.05}
     ("text", "error", "hint"),
     [
         ("models: [", "x:1: not YAML", "quote"),
-        ("models: {}\nworkloads: {rag: rag}", "x: 'models' names none", "preset"),
+        ("models: {}\nworkloads: {rag: rag}", "x: 'models' is empty", "preset"),
         (LEAST + "measures: {}", "unknown field `measures`", "preset"),
         (LEAST + "measure: {pairs: 0}", "x: measure: pairs must be >= 1, got 0", "preset"),
         (LEAST + "measure: {concurrency: {workloads: [chat]}}", "measure.concurrency: no workload 'chat'", "rag, mix"),

@@ -14,8 +14,8 @@ def session(turn: str = '{"add":[["user",4,"k"]],"output":3}', *, more: str = ""
 
 
 FORMAT = "docs/trace.schema.json describes every field"
-IMPORT = "if another program wrote it: agentload trace import FORMAT FILE"
-LOOK = "sed -n 3p {file} shows the line; mend it, or take it out: sed -i 3d {file}"
+IMPORT = "if it is another program's log: agentload trace import FORMAT FILE"
+LOOK = "sed -n 3p {file} shows the line; fix it, or delete it: sed -i 3d {file}"
 LOOK_2 = LOOK.replace("3", "2")
 BROKEN = [
     ("", ":1: not JSON: Input data was truncated", IMPORT),
@@ -28,9 +28,9 @@ BROKEN = [
         "pip install --upgrade agentload",
     ),
     ('{"kind":"agentload-trace","version":1}\n', ":1: Object missing required field `name`", FORMAT),
-    (HEADER + session() + "{\n" + session(), ":3: no JSON: Input data was truncated", LOOK),
-    (HEADER + session(more=',"x":' + "[" * 5000), ":2: no JSON: maximum recursion depth exceeded while deserializing an object", LOOK_2),
-    (HEADER + session(more=',"x":' + "9" * 5000), ":2: no JSON: Integer value out of range - at `$[...]`", LOOK_2),
+    (HEADER + session() + "{\n" + session(), ":3: not JSON: Input data was truncated", LOOK),
+    (HEADER + session(more=',"x":' + "[" * 5000), ":2: not JSON: maximum recursion depth exceeded while deserializing an object", LOOK_2),
+    (HEADER + session(more=',"x":' + "9" * 5000), ":2: not JSON: Integer value out of range - at `$[...]`", LOOK_2),
     (HEADER + session('{"add":[],"output":-1}'), ":2: turns[0].output: Expected `int` >= 0", FORMAT),
     (HEADER + session('{"add":[],"output":"3"}'), ":2: turns[0].output: Expected `int`, got `str`", FORMAT),
     (HEADER + session('{"add":[["robot",4,"k"]],"output":3}'), ":2: turns[0].add[0][0]: Invalid enum value 'robot'", FORMAT),
@@ -104,7 +104,7 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
 def test_a_byte_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     file.write_bytes((HEADER + session()).encode().replace(b'"w"', b'"\xff"'))
-    with pytest.raises(TraceError, match=r"t\.jsonl:2: no JSON: 'utf-8' codec can't decode byte 0xff"):
+    with pytest.raises(TraceError, match=r"t\.jsonl:2: not JSON: 'utf-8' codec can't decode byte 0xff"):
         list(read(file).sessions)
 
 
@@ -115,7 +115,7 @@ def test_what_is_nested_just_too_deeply_to_be_kept_is_named_with_its_line(tmp_pa
     try:
         assert len(list(read(file).sessions)) == 1
     except TraceError as error:
-        assert "t.jsonl:2: no JSON: maximum recursion depth exceeded" in error.message  # noqa: PT017  # either is well
+        assert "t.jsonl:2: not JSON: maximum recursion depth exceeded" in error.message  # noqa: PT017  # either is well
 
 
 def test_a_compressed_line_without_end_is_refused_at_the_bound(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from agentload.model.trace import Header, Segment
 from agentload.prompts.renderer import Renderer
 
 Texts = Mapping[str, str]
-"""Literal text by key."""
 _PAD: Final = 8  # tokens of a renderer's salt; they go into a separate message, which is left out
 
 

@@ -41,7 +41,6 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     key: str
     size: tuple[int, int] | None = None
     tool: str | None = None
-    """The tool of a result."""
 
     def segment(self) -> Segment:
         """Return the piece as a segment."""

@@ -56,7 +56,6 @@ class Dialogue:
     ready_s: float | None = None
     """When the last call was complete, if known."""
     done_s: list[float | None] = field(default_factory=list)
-    """When each call was complete."""
     _context: list[Piece] = field(default_factory=list)
     _sent: list[Piece] = field(default_factory=list)
     _lengths: dict[str, int] = field(default_factory=dict)

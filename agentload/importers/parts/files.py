@@ -13,12 +13,12 @@ from agentload.errors import TraceError
 from agentload.importers.parts.notes import Notes
 
 T = TypeVar("T")
-HALF: Final = "half-written last line"
+HALF: Final = "incomplete last line"
 _MARK: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]|"', re.DOTALL)
 
 
 def lines(path: Path, notes: Notes) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines that are not blank, each with its newline if it has one."""
+    """Yield numbered non-blank lines, each with its newline if it has one."""
     for number, line in enumerate(documents.lines(_chunks(path, notes), at=str(path)), start=1):
         if not line.isspace():
             yield number, line
@@ -59,7 +59,7 @@ def _decoded(decode: Callable[[bytes], T], text: bytes, place: str, notes: Notes
     except msgspec.ValidationError as error:
         notes.skip(place, what_is_wrong(error))
     except documents.UNREADABLE:
-        notes.skip(place, "no JSON")
+        notes.skip(place, "not JSON")
 
 
 def what_is_wrong(error: msgspec.ValidationError) -> str:
@@ -91,7 +91,7 @@ def object_in(found: object) -> dict[str, Any]:
 
 
 def head(path: Path, size: int = 1 << 16) -> bytes:
-    """Return the first bytes of a file, expanded, as far as they can be read."""
+    """Return the first uncompressed bytes of a file, as far as they can be read."""
     found: list[bytes] = []
     for chunk in _chunks(path, Notes("lenient")):
         found.append(chunk)
@@ -145,7 +145,7 @@ class _Scan:
 
     @property
     def held(self) -> int:
-        """Return the bytes that are held: of a value that was begun."""
+        """Return the bytes held of an unfinished value."""
         return len(self._rest)
 
     @property

@@ -109,7 +109,7 @@ def read_texts(path: Path) -> Mapping[str, str]:
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}", hint="agentload trace import FORMAT PATH... --with-text -o FILE") from error
     except documents.UNREADABLE as error:
-        raise TraceError(f"{path}: no file of texts: {error}", hint="agentload trace import FORMAT PATH... --with-text -o FILE") from error
+        raise TraceError(f"{path}: not a text file: {error}", hint="agentload trace import FORMAT PATH... --with-text -o FILE") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +180,3 @@ class Head:
     def has(self, *names: str) -> bool:
         """Return whether the first record has all these fields."""
         return all(name in self.record for name in names)
-
-
-def read_fields(text: bytes, kind: type[T]) -> T | None:
-    """Read a record, or return None if it is of another kind."""
-    try:
-        return msgspec.json.decode(text, type=kind, strict=False)
-    except documents.UNREADABLE:
-        return None

@@ -17,7 +17,6 @@ from agentload.prompts.words import WORDS
 T = TypeVar("T")
 
 SENTENCES: Final = ("The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.", "There and back again.")
-"""RULER's repeated noise sentences."""
 _WORD: Final = np.array(WORDS, dtype=object)
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

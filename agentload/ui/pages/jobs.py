@@ -30,7 +30,6 @@ from agentload.watch.schedule import Schedule, check
 from agentload.watch.trends import Identity, Point
 
 METRICS: Final[Mapping[Metric, str]] = {"turn_ms": "turn latency", "ttft_ms": "time to first token", "tpot_ms": "time per output token"}
-"""Readable names of job metrics."""
 EXECUTIONS: Final = 60
 NEVER: Final = 1 << 63
 GLANCED: Final = 30
@@ -44,7 +43,6 @@ class Raised:
     job: str
     alarm: Alarm
     chart: Plot | None = None
-    """Chart of its series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,6 @@ class JobLine:
 
     job: str
     schedule_text: str
-    """Its schedule as written."""
     schedule: Schedule | None
     executions: int
     latest: Execution | None
@@ -62,7 +59,6 @@ class JobLine:
     changes: tuple[float, ...]
     """Relative changes of that series from the reference, latest last."""
     worse: int
-    """Open alarms for regressions."""
     changed: int
     """Open alarms for changed servers, which are neither better nor worse."""
     better: int
@@ -93,7 +89,6 @@ class Job:
     trends: tuple[Trend, ...]
     alarms: tuple[Raised, ...]
     identities: tuple[Identity, ...]
-    """Latest first."""
     executions: tuple[Execution, ...]
     """The executions shown, latest first."""
 

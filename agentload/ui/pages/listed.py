@@ -31,7 +31,6 @@ LATEST: Final = 6
 """Lines of each list on the overview."""
 DRAWN: Final = 4
 OF_GROUP: Final = 8
-"""Latest runs considered."""
 TONES: Final[dict[str, Tone]] = {str(word): tone for word, tone in VERDICT_TONES.items()}
 
 _RUNS: Final = """
@@ -73,7 +72,6 @@ class Listed(Generic[T]):
     first: int
     """Position of the first line among all matches, from 1; 0 if there are none."""
     size: int
-    """Lines on a page."""
 
     @property
     def page(self) -> int:
@@ -103,7 +101,6 @@ class Decision:
     run_id: str
     at_ns: int
     policy: str
-    """The policy file or job."""
     headline: str
     verdict: str | None
     kind: str | None

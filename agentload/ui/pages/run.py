@@ -63,7 +63,6 @@ class Failed:
     status: str
     count: int
     error: str | None
-    """The message of one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,6 @@ class Excerpt:
     output: tuple[int, int]
     """Bounds of every answer, also in the history."""
     wait_s: float
-    """The longest wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ class Talk:
         self.name = name
         self.turns: list[Turn] = []
         self.context = list(leads)
-        """The context of the last call."""
         self.tokens = sum(segment.tokens for segment in leads)
         """The context length of the next call."""
         self._workload = workload

@@ -40,7 +40,6 @@ class Held:
     low: float
     high: float
     count: int
-    """Values behind the figure."""
     holds: bool
 
 
