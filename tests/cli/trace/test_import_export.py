@@ -143,7 +143,7 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
         code, _, err = run("fit", "--prometheus", url, "rate_per_s=2", "requests=200", "-o", tmp_path / "t.jsonl")
         server.shutdown()
         thread.join()
-    assert (code, "calls are drawn from 100 requests' histograms: 60.0% of prompt tokens were cached, 2 requests per second" in err) == (
+    assert (code, "calls are drawn from 100 requests' histograms: 60.0% of prompt tokens were cached, 2 requests a second" in err) == (
         0,
         True,
     )
