@@ -288,4 +288,4 @@ def _match(runs: Sequence[str], wanted: str, where: str) -> str:
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} runs start with" if found else "no run"
-    raise StoreError(f"{where}: {what} '{wanted}'", hint=f"runs: {', '.join((found or runs)[-8:])}")
+    raise StoreError(f"{what} '{wanted}' in {where}", hint=f"runs: {', '.join((found or runs)[-8:])}")

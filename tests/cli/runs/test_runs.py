@@ -144,7 +144,7 @@ def test_show_without_a_database_or_run_says_how_to_get_one(agentload: Agentload
     assert agentload.err.startswith("error: agentload.duckdb: no such database\nhint: ")
     agentload("load")
     assert (agentload("show", "x"), agentload.code) == ("", 1)
-    assert agentload.err == "error: the database: no run 'x'\nhint: runs: r1\n"
+    assert agentload.err == "error: no run 'x' in the database\nhint: runs: r1\n"
 
 
 def test_delete_asks_unless_told_not_to(agentload: Agentload, monkeypatch: pytest.MonkeyPatch) -> None:
