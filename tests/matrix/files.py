@@ -21,13 +21,15 @@ SERVED = (
 models: {toy: {serve: org/m, windows: false}}
 configs: {bf16: , fp8: {max-num-seqs: 32}}
 server: {port: 8000, settings: {block-size: 16}}
-measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}
+measure: {pairs: 2, sessions: 2, accuracy: {items: 2, tasks: [needle]}}
 """
 )
 
 
 def matrix(text: str) -> Matrix:
-    return parse(text if "\nworkloads:" in text else WORKLOADS + text, at="x")
+    whole = text if "\nworkloads:" in text else WORKLOADS + text
+    # As many at once as traces of a dozen sessions keep in each of six blocks.
+    return parse(whole if "\nmeasure:" in whole else f"{whole}\nmeasure: {{sessions: 2}}\n", at="x")
 
 
 def parts_of(text: str, folder: Path, *, only: str | None = None) -> tuple[Part, ...]:

@@ -17,7 +17,7 @@ from agentload.study.parts import Live
 from tests.matrix.files import model_folder, parts_of
 
 ALL = """
-measure: {pairs: 4, contexts: 1k..4k, concurrency: {slo: tpot=50}, accuracy: {items: 40}, isolation: true, aa: true, waits: {user: 1}}
+measure: {pairs: 4, sessions: 2, contexts: 1k..4k, concurrency: {slo: tpot=50}, accuracy: {items: 40}, isolation: true, aa: true, waits: {user: 1}}
 """
 
 
@@ -112,7 +112,7 @@ def test_every_step_is_a_study_that_can_be_typed(tmp_path: Path) -> None:
 def test_questions_are_counted_by_the_tokenizer_and_taken_from_the_file_that_a_matrix_names(tmp_path: Path) -> None:
     own = tmp_path / "own.jsonl"
     own.write_text('{"id": "a", "messages": [{"role": "user", "content": "Say hi."}], "grader": {"has": "hi"}}\n')
-    given = "models: {a: {serve: org/a, windows: false}}\nconfigs: {bf16: , fp8: }\nmeasure: {accuracy: {%s}}\n"
+    given = "models: {a: {serve: org/a, windows: false}}\nconfigs: {bf16: , fp8: }\nmeasure: {sessions: 2, accuracy: {%s}}\n"
     (counted,) = parts_of(given % "items: 4, tokenizer: t.json", tmp_path)
     (supplied,) = parts_of(given % f"own: {own}", tmp_path)
     asked = {part.steps[1].study for part in (counted, supplied)}
@@ -136,7 +136,7 @@ def test_what_a_step_takes_is_told_with_the_starts_of_its_servers(tmp_path: Path
     assert taken["replay"].starts == 3 * 3 + 1  # the control is a start of its own
     assert (taken["context"].calls, taken["context"].starts) == (3 * 2 * 3, 7)
     assert (taken["accuracy"].calls, taken["accuracy"].starts) == (80, 3)  # nobody here counts tokens: the reference is started for it
-    assert taken["concurrency/rag/fp8"] == Estimate(calls=None, starts=1, minutes=13.0, usd=13.0 / 60 * 6)
+    assert taken["concurrency/rag/fp8"] == Estimate(calls=None, starts=1, minutes=19.0, usd=19.0 / 60 * 6)
     assert taken["replay"].minutes > 50
     (emulated,) = parts_of("models: {b: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n" + ALL, tmp_path)
     assert {(each.starts, each.usd) for each in emulated.estimates.values()} == {(0, None)}
@@ -168,7 +168,7 @@ def test_the_first_configuration_that_a_model_names_is_its_reference(tmp_path: P
 
 def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) -> None:
     """An arms file is made of their URLs, named or not, with all that holds for them."""
-    text = "models: {a: {endpoints: 'http://h/v1,http://i/v1', fields: {model: m, key_env: KEY}}}\nmeasure: {isolation: true}"
+    text = "models: {a: {endpoints: 'http://h/v1,http://i/v1', fields: {model: m, key_env: KEY}}}\nmeasure: {sessions: 2, isolation: true}"
     (part,) = parts_of(text, tmp_path)
     assert document(part) == {
         "model": "m",
@@ -180,7 +180,7 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
 
 
 def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
-    text = "models: {a: org/a}\nconfigs: {one: {max-num-seqs: 8}, two: {tensor-parallel-size: 2}}\nmeasure: {concurrency: {}}\n"
+    text = "models: {a: org/a}\nconfigs: {one: {max-num-seqs: 8}, two: {tensor-parallel-size: 2}}\nmeasure: {sessions: 2, concurrency: {}}\n"
     (part,) = parts_of(text + "server: {price_per_hour: 3}", tmp_path)
     one, two = (part.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two"))
     assert one is not None

@@ -67,7 +67,7 @@ def of(text: str, folder: Path) -> dict[str, str]:
         ("block-size: 16", "block-size: 32", ("server of bf16", "server of fp8")),
         ("serve: org/m", "serve: org/m, fields: {extra_body: {top_k: 1}}", ("server of bf16", "server of fp8")),
         ("configs: {bf16: , fp8: {max-num-seqs: 32}}", "configs: {fp8: {max-num-seqs: 32}, bf16: }", ("reference",)),
-        ("pairs: 2", "pairs: 2, sessions: 3", ("load",)),
+        ("sessions: 2", "sessions: 3", ("load",)),
         ("pairs: 2", "pairs: 2, waits: {user: 1}", ("load",)),
         ("sessions: 6}}\n  rag", "sessions: 5}}\n  rag", ("workload short",)),
         ("scale: 2", "scale: 1.5", ("workload rag",)),

@@ -16,10 +16,10 @@ from tests.matrix.files import parts_of
 from tests.matrix.verbs import DONE, Verbs, endpoints, failing, measured, paged, played
 
 TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
-FULL = TOY + "measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}\n"
+FULL = TOY + "measure: {pairs: 2, sessions: 2, accuracy: {items: 2, tasks: [needle]}}\n"
 SWEPT = FULL.replace("accuracy:", "contexts: {lengths: 1k, pairs: 2}, accuracy:")
 TWO = FULL.replace("models: {", "models: {other: {endpoints: 'emulated:gpt-oss-20b-h100/bf16+fp8'}, ")
-NOBODY = "models: {m: {endpoints: 'a=http://127.0.0.1:9/v1,b=http://127.0.0.1:9/v1'}}\n"
+NOBODY = "models: {m: {endpoints: 'a=http://127.0.0.1:9/v1,b=http://127.0.0.1:10/v1'}}\n"
 
 
 def test_steps_are_run_in_order_and_all_behind_the_replay_join_its_run(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_an_arm_that_keeps_a_replay_from_beginning_is_left_out(tmp_path: Path) -
     now = played(NOBODY, tmp_path, verbs, told=told.append)
     arms = tmp_path / "out/m/endpoints.yaml"
     assert [endpoints(study) for study in verbs.studies] == [str(arms)] * 2
-    assert yaml.safe_load(arms.read_text()) == {"arms": {"b": {"url": "http://127.0.0.1:9/v1"}}}
+    assert yaml.safe_load(arms.read_text()) == {"arms": {"b": {"url": "http://127.0.0.1:10/v1"}}}
     assert now.parts[0].arms == ()
     assert "Connection refused" in now.states["m"].faults["a"].said
     assert "m: a is left out: b is the reference" in told
@@ -76,7 +76,7 @@ def test_what_kept_a_run_from_beginning_is_tried_again_by_the_same_command(tmp_p
 @pytest.mark.loopback
 def test_a_comparison_without_its_reference_has_failed(tmp_path: Path) -> None:
     """The run begins with what is left, and the arm that is not there is told of for as long as the file asks for it."""
-    text = NOBODY.replace("a=", "x=http://127.0.0.1:9/v1,bf16=").replace("b=", "fp8=")
+    text = NOBODY.replace("a=", "x=http://127.0.0.1:11/v1,bf16=").replace("b=", "fp8=")
     verbs = Verbs()
 
     def only_without_x(database: Path) -> Ended:
@@ -97,7 +97,7 @@ def test_a_comparison_without_its_reference_has_failed(tmp_path: Path) -> None:
         missing = [(each.what, each.why, each.is_failure) for each in paged(text, again, tmp_path).missing]
         assert ("comparison with x", "x is left out: bf16 is the reference", True) in missing
         assert any(what == "x" and "Connection refused" in why for what, why, _ in missing)
-    gone = text.replace("x=http://127.0.0.1:9/v1,", "")
+    gone = text.replace("x=http://127.0.0.1:11/v1,", "")
     assert [each.what for each in paged(gone, played(gone, tmp_path, Verbs()), tmp_path).missing] == ["decision"]
 
 

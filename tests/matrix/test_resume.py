@@ -19,7 +19,7 @@ from tests.matrix.files import SERVED, matrix
 from tests.matrix.verbs import DONE, OPENING, Verbs, failing, loaded, measured, paged, pair, pairs_of, played, written
 
 TOY = "models: {toy: {endpoints: 'emulated:llama-3.1-8b-h100'}}\n"
-FULL = TOY + "measure: {pairs: 2, accuracy: {items: 2, tasks: [needle]}}\n"
+FULL = TOY + "measure: {pairs: 2, sessions: 2, accuracy: {items: 2, tasks: [needle]}}\n"
 SWEPT = FULL.replace("accuracy:", "contexts: {lengths: 1k, pairs: 2}, accuracy:")
 
 
