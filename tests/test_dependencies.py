@@ -49,7 +49,7 @@ def test_what_agentload_imports_is_declared() -> None:
 
 
 def test_what_the_tests_import_is_declared() -> None:
-    assert strays("tests", {"agentload", "advisor", "tests"} | CORE.union(*EXTRAS.values())) == set()
+    assert strays("tests", {"agentload", "advisor", "benchmarks", "tests"} | CORE.union(*EXTRAS.values())) == set()
 
 
 def test_the_advisors_contract_names_every_dependency_that_it_must_not_import() -> None:

@@ -110,7 +110,7 @@ def test_the_advisor_imports_nothing_of_agentload_and_no_other_dependency(tmp_pa
 
 
 def test_only_those_who_gather_evidence_or_show_verdicts_import_the_advisor(tmp_path: Path) -> None:
-    allowed = {"cli", "evidence", "experiment", "report", "ui", "watch"}
+    allowed = {"cli", "decision", "evidence", "report", "ui", "watch"}
     plants = {(f"agentload.{room}", "advisor") for room in ROOMS}
     plant(tmp_path, plants)
     barred = {(f"agentload.{room}", "advisor") for room in ROOMS if room not in allowed}

@@ -117,9 +117,9 @@ def test_a_replay_and_both_sweeps_print_what_a_token_took(
     monkeypatch.setattr(health, "void_reason", lambda **_: None)  # whatever else this machine does meanwhile
     database, short = tmp_path / "x.duckdb", tmp_path / "short.jsonl"
     write(short, traces.sweep((256,), pairs=2, output=16, seed=1))
-    with bunching(4) as (url, took_ms):
-        agentload("sweep --contexts 256,512 --pairs 1 --output 16 --model truth --json", endpoints=f"a={url},b={url}", db=database)
-        agentload("replay --pairs 1 --model truth --json", short, endpoints=f"a={url},b={url}", db=database)
+    with bunching(4) as (url, took_ms), bunching(4) as (other, _):
+        agentload("sweep --contexts 256,512 --pairs 1 --output 16 --model truth --json", endpoints=f"a={url},b={other}", db=database)
+        agentload("replay --pairs 1 --model truth --json", short, endpoints=f"a={url},b={other}", db=database)
         printed = capsys.readouterr().out
         said = [json.loads(each) for each in re.split(r"(?<=^})\n", printed, flags=re.MULTILINE) if each.strip()]
         printed_ms = [arm["token_p50_ms"] for summary in said for arm in summary["arms"]]
@@ -132,7 +132,7 @@ def test_a_replay_and_both_sweeps_print_what_a_token_took(
         assert 0.9 * min(took_ms) < min(printed_ms) <= max(printed_ms) < 1.1 * max(took_ms)
         agentload("sweep --concurrency --start 1 --seconds 1.5 --slo tpot=17.5 --model truth", endpoints=f"a={url}", trace=short)
     found = capsys.readouterr()
-    assert found.out.splitlines()[1].split()[:4] == ["a", "–", "1", "slo"]
+    assert found.out.splitlines()[1].split()[:5] == ["a", "–", "–", "0", "slo"]
     assert "0% of" in found.err
 
 

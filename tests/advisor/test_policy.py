@@ -12,6 +12,7 @@ def test_these_thresholds_decide_where_nobody_moves_them() -> None:
         "accuracy_margin": 0.03,
         "min_capacity_gain": 0.10,
         "alpha": 0.05,
+        "planned_looks": False,
         "start_spread": 0.015,
         "position_spread": 0.005,
         "max_untested_share": 0.10,

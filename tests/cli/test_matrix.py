@@ -53,7 +53,7 @@ def test_a_dry_run_tells_cells_calls_minutes_and_cost_and_leaves_nothing_behind(
         "step                          calls  starts  minutes   USD",
         "toy: replay                      72       –        1     –",
         "toy: context                     18       –        1     –",
-        "toy: concurrency, 4 searches      –       –       32     –",
+        "toy: concurrency, 4 searches      –       –       56     –",
         "toy: accuracy                    12       –        0     –",
         "new: replay                      72       5       11  0.36",
         "new: context                     18       7       15  0.49",

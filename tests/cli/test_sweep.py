@@ -60,7 +60,7 @@ def test_a_search_for_concurrency_tells_each_trial_and_what_holds(
     arm = "emulated:llama-3.1-8b-h100/fp8"
     agentload("sweep --concurrency --start 1 --seconds 0.6 --slo tpot=0.1 --no-noise", endpoints=arm, trace=short)
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[1].split() == ["fp8", "–", "1", "slo", "1"]
+    assert printed.out.splitlines()[1].split() == ["fp8", "–", "–", "2", "slo", "1"]
     assert "0% of" in printed.err
 
 
