@@ -17,7 +17,8 @@ from agentload.study.parts import Live
 from tests.matrix.files import model_folder, parts_of
 
 ALL = """
-measure: {pairs: 4, sessions: 2, contexts: 1k..4k, concurrency: {slo: tpot=50}, accuracy: {items: 40}, isolation: true, aa: true, waits: {user: 1}}
+measure:
+  {pairs: 4, sessions: 2, contexts: 1k..4k, concurrency: {slo: tpot=50}, accuracy: {items: 40}, isolation: true, aa: true, waits: {user: 1}}
 """
 
 
@@ -180,7 +181,8 @@ def test_servers_that_run_already_are_asked_as_their_model_says(tmp_path: Path) 
 
 
 def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
-    text = "models: {a: org/a}\nconfigs: {one: {max-num-seqs: 8}, two: {tensor-parallel-size: 2}}\nmeasure: {sessions: 2, concurrency: {}}\n"
+    text = "models: {a: org/a}\nconfigs: {one: {max-num-seqs: 8}, two: {tensor-parallel-size: 2}}\n"
+    text += "measure: {sessions: 2, concurrency: {}}\n"
     (part,) = parts_of(text + "server: {price_per_hour: 3}", tmp_path)
     one, two = (part.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two"))
     assert one is not None
