@@ -45,7 +45,9 @@ def trial(load: int, within: int, trouble: Trouble | None = None, void: str | No
     ("trials", "says"),
     [
         ((trial(9, 99), trial(9, 94, "slo"), trial(11, 96), trial(11, 80, "slo")), None),
-        ((trial(9, 97), trial(9, 90, "slo"), trial(11, 60, "slo")), "a does not carry 9 agents as its twin does (slo)"),
+        # What a few draws of sessions differ by is no fault of a twin's.
+        ((trial(9, 97), trial(9, 90, "slo"), trial(11, 97), trial(11, 97)), None),
+        ((trial(9, 97), trial(9, 84, "slo"), trial(11, 60, "slo")), "a does not carry 9 agents as its twin does (slo)"),
         ((trial(9, 99, "preempted"), trial(11, 60, "slo")), "a does not carry 9 agents as its twin does (preempted)"),
         ((trial(9, 99), trial(11, 99)), "a carries 11 agents, and its twin does not"),
         ((trial(9, 99), trial(11, 0, void="other requests")), "a: other requests"),
