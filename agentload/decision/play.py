@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.sequence import PAIRS, Known, Stage, following
 from agentload.decision.twin import Twinning
 from agentload.endpoints.read import Emulated
-from agentload.errors import InterruptError, UsageError
+from agentload.errors import EndpointError, InterruptError, UsageError
 from agentload.layout.cost import cost
 from agentload.layout.plan import of_study
 from agentload.layout.traces import Repeated
@@ -32,7 +33,7 @@ from agentload.run.foreground import Audience
 from agentload.run.past import FIRST, began
 from agentload.run.prepared import Place, endpoints_of, evaluation, prepared, simulation
 from agentload.run.questions import Generated, asking_of, questions_cost
-from agentload.run.record import new_run_id
+from agentload.run.record import again, new_run_id
 from agentload.run.servers import arms_of
 from agentload.run.simulate import simulated_id
 from agentload.run.simulated_answers import answer_all, answering
@@ -50,6 +51,8 @@ USER_WAIT_S: Final = 5.0
 TRIALS: Final = 8
 """Of a search, on each arm."""
 SHORTEST_TRIAL_S: Final = 20.0
+SHORTEST_BLOCK_S: Final = 5.0
+"""Shorter blocks end before their turns do."""
 START_S: Final = 90.0
 """What a start of a server takes, before one was seen."""
 SPEED_SHARE: Final = 1 / 3
@@ -100,6 +103,9 @@ class Deciding:
         self._load = self._laid()
         if len(self.arms) < 2:
             raise UsageError(f"a decision needs two arms, got {', '.join(self.arms)}", hint="--endpoints bf16=URL,fp8=URL")
+        least_s = SHORTEST_BLOCK_S * PAIRS[2] * len(self.arms) / SPEED_SHARE
+        if self.study.budget_s < least_s:
+            raise UsageError(f"--budget {self.study.budget_s / 60:.3g} min settles nothing", hint=f"--budget {math.ceil(least_s / 60)}m")
         if self.study.reference not in (None, *self.arms):
             raise UsageError(f"--reference: no arm '{self.study.reference}'", hint=f"one of: {', '.join(self.arms)}")
         servers = self.study.servers
@@ -150,6 +156,9 @@ class Deciding:
                 minutes = self._ask(stage)
             except (KeyboardInterrupt, InterruptError):
                 return self._ended("stopped")
+            except EndpointError as error:
+                remedy = f"fix it, then resume with: {again(self.study, self.place.database, resume=self.run)}"
+                raise EndpointError(error.message, hint=remedy if began(self.place.database, self.run) else error.hint) from error
             if minutes is None:
                 minutes = (time.monotonic() - began_s) / 60
             self.spent_s += 60 * minutes

@@ -59,7 +59,11 @@ def test_a_budget_that_is_spent_says_what_it_could_not_reach(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [({"arms": ("bf16",)}, "a decision needs two arms, got bf16"), ({"reference": "fp4"}, "--reference: no arm 'fp4'")],
+    [
+        ({"budget_s": 60.0}, "--budget 1 min settles nothing"),
+        ({"arms": ("bf16",)}, "a decision needs two arms, got bf16"),
+        ({"reference": "fp4"}, "--reference: no arm 'fp4'"),
+    ],
 )
 def test_what_cannot_be_decided_is_refused_at_once(tmp_path: Path, change: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
