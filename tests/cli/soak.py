@@ -88,6 +88,8 @@ def soaked(minutes: float, folder: Path) -> dict[str, Played]:
             "20",
             "--idle-timeout",
             "20",
+            "--total-timeout",  # answers that trickle end as well, so that a stop need not wait for them
+            "60",
         ]
         sides.append((played, place, servers, subprocess.Popen(command, stdout=said, stderr=said), said))
     began_s = time.monotonic()
