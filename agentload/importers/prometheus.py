@@ -65,7 +65,7 @@ def sessions(
     share = (found.cached_share or 0.0) if sharing != "none" else 0.0
     if not rate_per_s and len(intake.files) == 1:
         intake.notes.estimate("the rate is measured from the server's start to the file's time")
-    told = f"{share:.1%} of prompt tokens were cached, {rate:.3g} requests a second"
+    told = f"{share:.1%} of prompt tokens were cached, {rate:.3g} requests per second"
     intake.notes.estimate(f"calls are drawn from {prompts.count:,.0f} requests' histograms: {told}")
     rng = Random(seed)
     lengths = _drawn(prompts, requests, rng)

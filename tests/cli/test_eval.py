@@ -163,7 +163,7 @@ def test_a_dry_run_tells_items_tokens_and_minutes_and_sends_nothing(agentload: A
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--contexts", "4"], "error: 0 tokens beside question and answer are too short"),
+        (["--contexts", "4"], "error: 0 tokens besides question and answer are too few"),
         (["--resume", "a", "--into", "b"], "error: --resume goes on with a run of its own kind"),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would_cost(servers: Servers, t
         (["broken.jsonl", "--endpoints", "EMULATED"], ("broken.jsonl:2", "")),
         (
             ["t.jsonl", "--endpoints", "EMULATED", "--db", "other.duckdb"],
-            ("other.duckdb: a DuckDB file, but not written by agentload", "name another"),
+            ("other.duckdb: a DuckDB file, but not written by agentload", "use another path"),
         ),
         (["t.jsonl", "--endpoints", "EMULATED", "--resume", "nobody"], ("no journal of run nobody", "agentload runs list")),
         (["t.jsonl", "--endpoints", "emulated:nope"], ("no profile 'nope'", "")),

@@ -43,7 +43,7 @@ def test_what_an_emulated_server_tells_gives_its_twin_the_pool_that_its_profile_
     [
         ({"arguments": {"--speculative-config": ["{}"]}}, "a speculates"),
         ({"settings": {"speculative": "eagle"}}, "a speculates"),
-        ({"arguments": {"--stream-interval": ["8"]}}, "streams every so many tokens"),
+        ({"arguments": {"--stream-interval": ["8"]}}, "streams several tokens at a time"),
         ({"pool_tokens": None}, "no single server that tells its window and its pool"),
         ({"replicas": 2}, "no single server"),
     ],

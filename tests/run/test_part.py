@@ -24,7 +24,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-BUSY = "another connection of this process keeps it open"
+BUSY = "another connection of this process has it open"
 
 
 async def test_without_patience_the_wait_is_short_and_told(database: Path) -> None:
