@@ -40,8 +40,8 @@ Controls = dict[tuple[str | None, Metric], tuple[Control, ...]]
 
 
 def start_spread(evidence: Evidence, policy: Policy) -> float:
-    """Return what a start adds to one arm's latencies, log units: as history tells, else as the policy assumes."""
-    return policy.start_spread if evidence.starts is None else evidence.starts.spread
+    """Return what a start adds to one arm's latencies, log units: as history tells, else as the policy assumes; nothing where that is 0."""
+    return policy.start_spread if evidence.starts is None or not policy.start_spread else evidence.starts.spread
 
 
 def start_scale(evidence: Evidence, policy: Policy) -> float:

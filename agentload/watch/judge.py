@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,10 @@ def judged(database: Path, run: str, reference: str, *, arms: Sequence[str], job
     """Compare every arm with itself in the reference run; raise `EvidenceError` when that cannot be done."""
     changes: list[Change] = []
     failed: list[str] = []
+    # What a start adds is seen from night to night: the history of the job has it, and counts it once.
+    setting = replace(job.setting, policy=replace(job.setting.policy, start_spread=0.0))
     for arm in arms:
-        decision = compare(database, reference, run, setting=job.setting, arm=arm).decision
+        decision = compare(database, reference, run, setting=setting, arm=arm).decision
         failed += _failed(decision)
         found = {each.metric: each for each in decision.changes if each.arm == run and each.workload is None}
         changes += [_change(arm, found[metric]) for metric in METRICS if metric in found]
