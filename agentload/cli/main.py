@@ -67,11 +67,22 @@ def main() -> int:
         # Nobody reads: say nothing, not even at interpreter exit. Not 0, so that a gate behind a pipe never passes by accident.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except ExceptionGroup as group:  # of what goes on side by side, the first that failed says why
+        first = _first(group)
+        if not isinstance(first, AgentloadError | OSError):
+            raise
+        return _explain(first)
     except (AgentloadError, typer.TyperException, OSError) as error:
         return _explain(error)
     if code == INTERRUPTED:
         _say("error", "interrupted")
     return code
+
+
+def _first(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _run(arguments: list[str]) -> int:
