@@ -122,7 +122,7 @@ async def test_a_search_is_a_form_that_the_policy_lets_go(page: Page, base: str)
     await page.open(base + "runs")
     await page.run("document.querySelector('input[name=q]').value = 'nowhere'; document.querySelector('form').requestSubmit()")
     await until(page, "location.search.includes('q=nowhere')")
-    await until(page, "document.querySelector('main').textContent.includes('No run is like that')")
+    await until(page, "document.querySelector('main').textContent.includes('No runs match')")
 
 
 async def test_a_trend_is_read_with_the_keyboard(page: Page, base: str) -> None:
