@@ -142,7 +142,7 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
         arm=arm,
         workload=workload,
         verdict=word,
-        canary=word == "use" and (bool(doubts) or bool(beyond) or pays.assumes is not None),
+        canary=word == "use" and (bool(doubts) or bool(beyond)),
         pays=pays,
         safe=safe,
         capacity=capacity,

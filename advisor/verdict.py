@@ -99,7 +99,6 @@ class Leg:
     estimate: Estimate | None = None  # a relative change, or for accuracy a difference of shares
     margin: float | None = None
     p: float | None = None  # one-sided, of the claim that the state makes
-    assumes: str | None = None  # what it rests on that was not measured here: then a canary has to confirm it
     reason: str
     needs: tuple[Need, ...] = ()
 

@@ -46,6 +46,8 @@ _TRACE: Final = {
     "help": "--concurrency: whose sessions run; several, separated by commas, as one mix.",
 }
 
+_ARMS: Final = {"help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."}
+
 FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
     "replay": (Form(kind=Replay, servers=Live),),
     "simulate": (
@@ -101,7 +103,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             without=frozenset({"noise", "machines", "own", "concurrency", "thinking_tokens", "tokenizer"}),
             other={
                 "profile": {"help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."},
-                "arms": {"help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."},
+                "arms": _ARMS,
             },
         ),
     ),
@@ -114,7 +116,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             without=frozenset({"machines", "tokenizer"}),
             other={
                 "profile": {"help": "Instead: a profile, all of it in virtual time, answers included."},
-                "arms": {"help": "--profile: arms of the profile, such as bf16,fp8; all that have a latency when omitted."},
+                "arms": _ARMS,
             },
         ),
     ),
