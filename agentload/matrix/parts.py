@@ -27,7 +27,7 @@ def traces_of(matrix: Matrix) -> dict[str, Trace]:
     """Return the trace of each workload. Raises UsageError for an empty one."""
     found = {each.name: trace_of(each) for each in matrix.workloads}
     if empty := next((name for name, trace in found.items() if not has_sessions(trace)), None):
-        raise UsageError(f"workload '{empty}' has no sessionss", hint="agentload trace check FILE")
+        raise UsageError(f"workload '{empty}' has no sessions", hint="agentload trace check FILE")
     return found
 
 

@@ -173,6 +173,8 @@ def _study(played: Mapping[str, Any], *, at: Path, where: str) -> Replay:
         raise UsageError(f"{where}: endpoints holds a password, and jobs are stored", hint="name an arms file, with key_env or header_env")
     if played.get("on_dead", "stop") != "stop":
         raise UsageError(f"{where}: on_dead is stop: what follows a server's death is the next execution", hint="leave it out")
+    if servers.get("force") is False:
+        raise UsageError(f"{where}: force is true: a job measures a server that has changed, and says so", hint="leave it out")
     # A server that is not what the arms file expects is measured all the same: that it changed is what the job is there to tell.
     return extended(made, on_dead="stop", force=True)
 

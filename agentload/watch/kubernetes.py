@@ -47,13 +47,20 @@ def brought(jobs: Jobs) -> dict[Path, str]:
 
 def _config(jobs: Jobs) -> dict[str, Any]:
     content = documents.read(jobs.path)
-    entries = content.get("jobs") or {}
+    entries = {name: _flat(entry) for name, entry in (content.get("jobs") or {}).items()}
     carried = _named([path for entry in entries.values() for path in _small(entry, jobs.path)])
     content["database"] = f"{HOME}/watch.duckdb"
     content["jobs"] = {name: _at_home(entry, jobs, jobs.named(str(name)), carried) for name, entry in entries.items()}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     data = {"watch.yaml": text, **{name: path.read_text(encoding="utf-8") for path, name in carried.items()}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "agentload-watch"}, "data": data}
+
+
+def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry with the fields of its servers beside the others, and its traces as a list: both may be written either way."""
+    traces = entry["traces"]
+    rest = {name: value for name, value in entry.items() if name != "servers"}
+    return {**rest, **entry.get("servers", {}), "traces": traces if isinstance(traces, list) else [traces]}
 
 
 def _small(entry: dict[str, Any], at: Path) -> Iterator[Path]:
@@ -88,7 +95,10 @@ def _at_home(entry: dict[str, Any], jobs: Jobs, job: Job, carried: Mapping[Path,
     files = {key: carried.get(beside(jobs.path, text), text) for key, text in _files(entry).items()}
     changed: dict[str, Any] = {
         **files,
-        "traces": [known.get(Path(each), said) for each, said in zip(job.traces, entry["traces"], strict=True)],
+        "traces": [
+            {**said, "path": known.get(Path(each), each)} if isinstance(said, dict) else known.get(Path(each), said)
+            for each, said in zip(job.traces, entry["traces"], strict=True)
+        ],
     }
     if entry.get("launch"):
         changed["logs"] = str(PurePosixPath(HOME) / entry.get("logs", "logs"))

@@ -156,6 +156,8 @@ def test_every_path_of_a_job_is_one_beside_the_jobs_file(tmp_path: Path) -> None
     [
         ({"on_dead": "wait"}, "on_dead is stop: what follows a server's death is the next execution"),
         ({"on_dead": "skip"}, "on_dead is stop: what follows a server's death is the next execution"),
+        ({"force": False}, "force is true: a job measures a server that has changed, and says so"),
+        ({"force": True}, None),
         ({"servers": "foo"}, "servers: Expected `object`, got `str`"),
         ({"servers": {"model": "m"}, "on_dead": "stop"}, None),
     ],

@@ -40,6 +40,20 @@ def test_notices_and_logs_of_a_cluster_are_written_where_its_pods_may_write(tmp_
     assert told["nightly"] == ENTRY
 
 
+def test_a_job_may_group_its_servers_and_name_its_only_trace_by_text(tmp_path: Path) -> None:
+    found = jobs(tmp_path)
+    content = yaml.safe_load((tmp_path / "watch.yaml").read_text())
+    (entry,) = content["jobs"].values()
+    content["jobs"]["nightly"] = {
+        **{name: value for name, value in entry.items() if name not in {"endpoints", "traces"}},
+        "traces": entry["traces"][0],
+        "servers": {"endpoints": entry["endpoints"]},
+    }
+    (tmp_path / "watch.yaml").write_text(yaml.safe_dump(content))
+    config, *_ = yaml.safe_load_all(kubernetes(read_jobs(found.path), image="registry/agentload:1"))
+    assert yaml.safe_load(config["data"]["watch.yaml"])["jobs"]["nightly"] == entry
+
+
 def test_a_cluster_gets_the_small_files_that_jobs_name_and_is_told_where_their_traces_go(tmp_path: Path) -> None:
     for name in ("arms.yaml", "strict/policy.yaml", "other/policy.yaml", "mine.jsonl", "old/mine.jsonl"):
         path = tmp_path / name
