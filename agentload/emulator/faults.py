@@ -9,8 +9,6 @@ faults:
 Whoever serves the engine carries a fault out; here is only decided which. Equal seeds give equal faults.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Read a profile: YAML text to frozen data by its type hints, and back. Errors name the file, the place in it and what was expected."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import types

@@ -1,7 +1,5 @@
 """The arms of a comparison as containers: a compose file or Kubernetes manifests, for people who launch by other means."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

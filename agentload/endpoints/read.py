@@ -3,8 +3,6 @@
 An arms file is YAML: `model`, and under `arms` a mapping a name. What stands beside `arms` holds for all of them.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

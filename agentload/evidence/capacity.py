@@ -1,7 +1,5 @@
 """Steps of a capacity search, as they were stored beside a run."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

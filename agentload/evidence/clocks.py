@@ -1,7 +1,5 @@
 """For how long the GPUs of each arm were slowed while it was played, by their own reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

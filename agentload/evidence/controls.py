@@ -1,7 +1,5 @@
 """A/A controls: an arm played twice under two names, so that what differs between equals is known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Describe model, hardware and arms to the advisor: by what the rows say, and by a profile where they are silent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 

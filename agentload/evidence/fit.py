@@ -1,7 +1,5 @@
 """Make a profile of a measured run: the coefficients of each arm, with the error on what was left out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final

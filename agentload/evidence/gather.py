@@ -1,7 +1,5 @@
 """Gather all that a run's rows say into the advisor's evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What an evaluation found, cell by cell; decisions are the advisor's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

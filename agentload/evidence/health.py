@@ -1,7 +1,5 @@
 """How well our own side kept up, arm by arm."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Combinations of features that were tried one by one, as they were stored beside a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from typing import Any, cast

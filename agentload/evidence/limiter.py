@@ -1,7 +1,5 @@
 """What share of an arm's attempts were answered 429: a limiter's pace is not the server's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Which machine carried which arm: a factor of its own beside the arm, and one that must not be mistaken for it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the GPUs of each arm held at most while it was played, as they were sampled."""
 
-from __future__ import annotations
-
 import duckdb
 
 from agentload.evidence.plays import plays, tabled

@@ -1,7 +1,5 @@
 """Rows as columns of observations: one row a turn, for one workload on one arm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

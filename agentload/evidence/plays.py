@@ -1,7 +1,5 @@
 """Which plays of blocks count: whole pairs that nothing has voided, each with its place in time and the server start it ran on."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_right
 from collections import defaultdict

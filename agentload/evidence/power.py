@@ -1,7 +1,5 @@
 """What the GPUs of each arm drew while it was played; what was not sampled, or cannot be told apart, is said and never zero."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

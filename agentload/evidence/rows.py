@@ -1,7 +1,5 @@
 """The calls of a run as one frame of plain columns, a row an attempt, joined with the play that each belongs to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -6,8 +6,6 @@ arguments (each option with its values), settings (see `identity.settings`). Num
 Keys of `arms.expected`: kv_cache_dtype, skip_layers, prefix_caching, backend, version, max_model_len.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The few figures that tell whether a run went well; decisions are the advisor's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The calls of a context sweep as the advisor's columns: one row a call that ran alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures from the servers' own samples and from what they said of each call's cache, for the time in which blocks were played."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A twin: an engine in virtual time with the pool that an arm's server tells, and the step times that were seen on it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil

@@ -1,7 +1,5 @@
 """Values as servers tell them: numbers and truth values may be text, as in a metric's labels; nothing has several names."""
 
-from __future__ import annotations
-
 import re
 
 

@@ -3,8 +3,6 @@
 vLLM, SGLang, llama.cpp and TGI are known.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,14 +97,14 @@ class Histogram:
                 return low, high
         return (self.bounds[-2] if len(self.bounds) > 1 else 0.0), math.inf
 
-    def minus(self, earlier: Histogram) -> Histogram:
+    def minus(self, earlier: "Histogram") -> "Histogram":
         """Return what was added since an earlier reading."""
         if earlier.bounds != self.bounds:
             return self
         counts = tuple(max(0.0, now - before) for now, before in zip(self.counts, earlier.counts, strict=True))
         return Histogram(bounds=self.bounds, counts=counts, total=max(0.0, self.total - earlier.total))
 
-    def plus(self, other: Histogram) -> Histogram:
+    def plus(self, other: "Histogram") -> "Histogram":
         """Return the sum of both; with different buckets only count and sum are kept."""
         total = self.total + other.total
         if other.bounds != self.bounds:
@@ -164,7 +162,7 @@ class Scrape:
                 yield f"{name}_sum", found.total
                 yield f"{name}_count", found.count
 
-    def minus(self, earlier: Scrape) -> Scrape:
+    def minus(self, earlier: "Scrape") -> "Scrape":
         """Return the difference from an earlier reading, or all of it if the server has restarted."""
         if self.values.get("process_start_s") != earlier.values.get("process_start_s"):
             return self

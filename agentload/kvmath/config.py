@@ -3,8 +3,6 @@
 It also gives the weights that each prompt token is multiplied with: those of attention and of the active experts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 

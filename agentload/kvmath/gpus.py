@@ -1,7 +1,5 @@
 """Peak figures of server GPUs, found by the names that people, drivers and cluster labels use."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

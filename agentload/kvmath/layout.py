@@ -6,8 +6,6 @@ are padded. This is why skipping the windows of a 5:1 model gains little: the FP
 windows at two bytes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import ceil, lcm
 

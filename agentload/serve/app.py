@@ -1,7 +1,5 @@
 """Route requests: the two faces, and what vLLM tells of itself; serve each from its bytes to its last byte, and note the truth."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from secrets import token_hex

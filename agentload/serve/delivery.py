@@ -1,7 +1,5 @@
 """Turn the bytes of a request into an order for the engine, and deliver its answer, whole or as a stream, as far as faults let it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

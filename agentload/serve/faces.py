@@ -1,7 +1,5 @@
 """Speak `/v1/chat/completions` and `/v1/completions`: the chunks and bodies of vLLM 0.32, field by field, framed as events."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Say of an arm what its server would say of itself: version, models, cache configuration, start-up log."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

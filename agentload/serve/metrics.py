@@ -4,8 +4,6 @@ What an emulated engine does not have (external caches, a multi-modal cache, flo
 is off; what it would have to guess is left out.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """Run the server of one arm until it is told to stop, in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import signal

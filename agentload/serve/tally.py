@@ -3,8 +3,6 @@
 Times are the engine's own: they do not know how late our event loop was.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final

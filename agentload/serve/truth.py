@@ -6,8 +6,6 @@ handed to the kernel, `tokens` is what the chunk carried. `behind` counts chunks
 their rest left later than `after_ns`.
 """
 
-from __future__ import annotations
-
 import time
 from array import array
 from collections import deque

@@ -3,8 +3,6 @@
 Journals outlive versions: a field that the file lacks takes its default, one that the program no longer knows is dropped.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields

@@ -1,7 +1,5 @@
 """Turn journal rows into Arrow columns, which a database loads in batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 

@@ -4,8 +4,6 @@ Each batch is one transaction, which also records how far the journal was read, 
 journal that was moved or rewritten is read from its start; rows that are already there are recognised by their key.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Iterable, Iterator, Sequence

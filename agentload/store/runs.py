@@ -1,7 +1,5 @@
 """The runs of a database: list them, summarise one, delete one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

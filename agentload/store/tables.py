@@ -1,7 +1,5 @@
 """Read the rows of small tables as they were stored; calls, chunks and samples are read through the views."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final, TypeVar

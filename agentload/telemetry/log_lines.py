@@ -3,8 +3,6 @@
 A log that grows is followed: its periodic lines are samples, for servers whose /metrics cannot be read.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Execute a job once, as a scheduler asks: lock, replay, hold against the reference, fold alarms, write all of it down."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable

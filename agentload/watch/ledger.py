@@ -3,8 +3,6 @@
 A journal is of one version of the rows; another version writes beside it, so that an upgrade does not end a job's history.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random

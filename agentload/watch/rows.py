@@ -1,7 +1,5 @@
 """Turn executions, alarms and jobs into rows, and rows of the database back into them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import duckdb
