@@ -13,7 +13,7 @@ from msgspec import Meta
 from agentload.importers.parts import fields
 from agentload.importers.parts.fields import rows
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.order import grouped
+from agentload.importers.parts.order import by_session
 from agentload.model.trace import Segment, Session, Turn, image_tokens
 from agentload.plugins import Count
 
@@ -46,7 +46,7 @@ def sniff(head: Head) -> float:
 def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Session]:
     """Yield a session for each row."""
     origin_s: float | None = None
-    for number, (request,) in enumerate(grouped(_requests(intake), _Request)):
+    for number, (request,) in enumerate(by_session(_requests(intake), _Request)):
         origin_s = request.at_s if origin_s is None else origin_s
         turn = Turn(add=tuple(_segments(request, f"s{number}", system)), output=request.output)
         yield Session(session=f"s{number}", workload="azure", turns=(turn,), start_s=round(request.at_s - origin_s, 6))

@@ -17,7 +17,7 @@ from agentload.importers.parts import fields
 from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.order import grouped
+from agentload.importers.parts.order import by_session
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
@@ -71,7 +71,7 @@ def sniff(head: Head) -> float:
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each `session_id`."""
     origin_s: float | None = None
-    for number, calls in enumerate(grouped(_calls(intake), _Call)):
+    for number, calls in enumerate(by_session(_calls(intake), _Call)):
         origin_s = calls[0].at_s if origin_s is None else origin_s
         name = f"s{number}"
         dialogue = Dialogue(intake=intake, origin_s=origin_s, lead=intake.identity.of("system", calls[0].provider))

@@ -10,7 +10,7 @@ from agentload.importers.parts.blocks import kept, segments, shared
 from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Intake
-from agentload.importers.parts.order import Grid, grouped, started
+from agentload.importers.parts.order import Grid, by_session, started
 from agentload.importers.parts.reuse import Trail, identity
 from agentload.model.trace import Recorded, Segment, Session, Turn
 
@@ -42,7 +42,7 @@ def sessions(
     intake: Intake, found: Iterable[Request], *, workload: str, block: int | None = None, holds: Holds = "context", grid: Grid = "keep"
 ) -> Iterator[Session]:
     """Yield a session for each name; *block* is the block size of requests with ids."""
-    groups = grouped(found, Request)
+    groups = by_session(found, Request)
     origin_s: float | None = None
     main: str | None = None
     for number, (group, start_s) in enumerate(started(groups, grid)):
@@ -207,7 +207,7 @@ class Continuations:
 def conversations(intake: Intake, found: Iterable[Logged], *, workload: str, every_s: float = 0.0) -> Iterator[Session]:
     """Yield a session for each name, `every_s` seconds apart if the log has no times."""
     origin_s: float | None = None
-    for number, group in enumerate(grouped(found, Logged)):
+    for number, group in enumerate(by_session(found, Logged)):
         origin_s = group[0].at_s if origin_s is None else origin_s
         is_timed = group[0].timing.sent_s is not None
         dialogue = Dialogue(
