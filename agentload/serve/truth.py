@@ -27,10 +27,10 @@ class Log:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
-    planned_ns: array[int] = field(default_factory=lambda: array("q"))
-    before_ns: array[int] = field(default_factory=lambda: array("q"))
-    after_ns: array[int] = field(default_factory=lambda: array("q"))
-    tokens: array[int] = field(default_factory=lambda: array("H"))
+    planned_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    before_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    after_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    tokens: "array[int]" = field(default_factory=lambda: array("H"))
     behind: int = 0
     fault: str | None = None
     end: str | None = None

@@ -5,6 +5,8 @@ its field names (`output@compact`); fields of a whole session carry the event of
 first time, not what it repeats after its history was rewritten.
 """
 
+from __future__ import annotations
+
 import math
 from array import array
 from collections import defaultdict
