@@ -13,7 +13,8 @@ from agentload.kvmath.vllm import TRIED
 from agentload.model.kv import FORMATS
 from agentload.model.profile import ArmProfile
 
-VLLM: Final[Mapping[str, dict[str, Any]]] = documents.parsed((files("agentload.serve") / "vllm.yaml").read_text(encoding="utf-8"), at="vllm.yaml")
+_WORDS: Final = (files("agentload.serve") / "vllm.yaml").read_text(encoding="utf-8")
+VLLM: Final[Mapping[str, dict[str, Any]]] = documents.parsed(_WORDS, at="vllm.yaml")
 """What vLLM says of itself in words and numbers of its own."""
 FIRST_TOKEN_S: Final[tuple[float, ...]] = tuple(VLLM["histograms"]["time_to_first_token_seconds"]["bounds"])
 """Upper bounds of its histogram of times to first token."""
