@@ -8,8 +8,6 @@ numbers. One function a way of asking; each takes the question and the texts bef
 one; None: not my way of asking. Texts are long and questions short, so the question decides first and only then are the texts searched.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import deque

@@ -1,7 +1,5 @@
 """What goes into the engine and what comes out of it. Instants are ns on the shell's own axis."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """A continuous-batching engine in virtual time, as its shells see it: pure, exact, and as fast as its events are rare."""
 
-from __future__ import annotations
-
 from operator import itemgetter
 
 import numpy as np

@@ -9,13 +9,12 @@ faults:
 Whoever serves the engine carries a fault out; here is only decided which. Equal seeds give equal faults.
 """
 
-from __future__ import annotations
-
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import inf
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never, get_args
 
 from agentload import documents
 from agentload.emulator.profile import Bounds, ComplaintError, build
@@ -128,18 +127,9 @@ OfArm: TypeAlias = WrongDtype | Drift | Neighbour
 Fault: TypeAlias = OfRequest | OfServer | OfArm
 
 KINDS: Final[Mapping[str, type[Fault]]] = {
-    "busy": Busy,
-    "cut": Cut,
-    "stall": Stall,
-    "trickle": Trickle,
-    "in_band": InBand,
-    "crash": Crash,
-    "restart": Restart,
-    "out_of_memory": OutOfMemory,
-    "wrong_dtype": WrongDtype,
-    "drift": Drift,
-    "neighbour": Neighbour,
+    re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in (*get_args(OfRequest), *get_args(OfServer), *get_args(OfArm))
 }
+"""By the name of the class: `in_band`, `out_of_memory`."""
 _BOUNDS: Final[Bounds] = {
     "every": (1, inf),
     "only": (1, inf),

@@ -9,8 +9,6 @@ is left out of a first fit and predicted by it; the coefficients come from a sec
 observations says how large it may be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -132,7 +130,7 @@ class _Prompts:
     has_hits: bool
 
     @classmethod
-    def of(cls, seen: Observed, first_ns: Ints, alone: NDArray[np.bool_], *, budget: int) -> _Prompts:
+    def of(cls, seen: Observed, first_ns: Ints, alone: NDArray[np.bool_], *, budget: int) -> "_Prompts":
         computed = np.maximum(seen.prompt_tokens - seen.cached_tokens, 1)[alone]
         chunks = np.ceil(computed / budget)
         return cls(

@@ -3,8 +3,6 @@
 All sequences of a step emit at its end, so one log serves every call as a slice.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random

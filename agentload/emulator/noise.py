@@ -4,8 +4,6 @@ Noise is bound to segments of steps, not to jumps: a jump that is cut anywhere g
 few percent, so an arm may also run on a slower machine.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields, replace
 from random import Random

@@ -1,7 +1,5 @@
 """The paged KV pool of an engine: what running calls hold, what the prefix cache keeps, and what is left."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agentload.emulator.calls import Run

@@ -10,8 +10,6 @@ Equal, block for block, to the queue that vLLM keeps, but for one thing: where t
 keeps both copies and this cache keeps one.
 """
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Read a profile: YAML text to frozen data by its type hints, and back. Errors name the file, the place in it and what was expected."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import types
@@ -229,14 +227,15 @@ def _profile(value: object, name: str) -> Profile:
         raise ComplaintError("arms", "a mapping of at least one arm", arms)
     shared = {section: _mapping(value.get(section), section) for section in _SHARED}
     return Profile(
+        **_members(head, but=("gpu", "model")),
         name=name,
-        title=head.title,
-        sources=head.sources,
-        provenance=head.provenance,
         arms=tuple(_arm(item, str(key), head, name, shared) for key, item in arms.items()),
-        slos=head.slos,
-        price=head.price,
     )
+
+
+def _members(value: object, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the fields of a part of the file, which its whole has under the same names."""
+    return {field.name: getattr(value, field.name) for field in fields(value) if field.name not in but}  # type: ignore[arg-type]  # a dataclass
 
 
 def _arm(value: object, key: str, head: _Head, profile: str, shared: Mapping[str, Mapping[str, object] | None]) -> ArmProfile:
@@ -249,21 +248,14 @@ def _arm(value: object, key: str, head: _Head, profile: str, shared: Mapping[str
     if server.max_model_len > head.model.max_len:
         raise ComplaintError(f"{at}.server.max_model_len", f"at most the model's {head.model.max_len}", server.max_model_len)
     return ArmProfile(
+        **_members(own),
         name=key,
         profile=profile,
         gpu=head.gpu,
         model=head.model,
         server=server,
-        kv_dtype=own.kv_dtype,
-        skip_layers=own.skip_layers,
         step=None if merged["step"] is None else build(StepTime, merged["step"], f"{at}.step", bounds=_BOUNDS),
         noise=build(Noise, merged["noise"] or {}, f"{at}.noise", bounds=_BOUNDS),
-        speculation=own.speculation,
-        accuracy=own.accuracy,
-        failure=own.failure,
-        load_tests=own.load_tests,
-        synthetic=own.synthetic,
-        note=own.note,
     )
 
 

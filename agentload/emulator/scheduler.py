@@ -6,8 +6,6 @@ booked when it is over, or as far as it has come when somebody looks; cutting it
 whole picoseconds.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from dataclasses import dataclass

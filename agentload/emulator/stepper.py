@@ -4,8 +4,6 @@ A jump over many decode steps costs no more than one: the batch knows how many d
 a new block in which step, and steps that each last longer than the one before by the same amount are summed in whole picoseconds.
 """
 
-from __future__ import annotations
-
 import heapq
 from math import isqrt
 from typing import NamedTuple

@@ -8,8 +8,6 @@ with n tokens in the step, b decoding sequences, C the sum of their cached token
 follows the expected number of distinct experts read, else it saturates as 1 - 1/n.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from agentload.model.profile import Experts, Speculation, StepTime

@@ -3,8 +3,6 @@
 What of it is kept, and what goes first, is the cache's (`prefixes`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agentload.emulator.calls import Run
@@ -15,7 +13,7 @@ class Mark:
 
     __slots__ = ("node", "pins", "position", "stamp")
 
-    def __init__(self, node: Node, position: int) -> None:
+    def __init__(self, node: "Node", position: int) -> None:
         self.node = node
         self.position = position
         self.pins = 0
@@ -31,7 +29,7 @@ class Node:
 
     __slots__ = ("below", "cached", "children", "first", "marks", "parent", "runs", "skip", "start", "tokens", "used")
 
-    def __init__(self, *, parent: Node | None, start: int, first: int, runs: tuple[Run, ...], skip: int) -> None:
+    def __init__(self, *, parent: "Node | None", start: int, first: int, runs: tuple[Run, ...], skip: int) -> None:
         self.parent = parent
         self.start = start
         self.first = first  # the first block that belongs here
@@ -51,7 +49,7 @@ class Node:
             found = self.marks[position] = Mark(self, position)
         return found
 
-    def holder(self, position: int) -> Node:
+    def holder(self, position: int) -> "Node":
         """Return the topmost node on the way here that reaches a block position."""
         node = self
         while node.parent is not None and position <= node.first:

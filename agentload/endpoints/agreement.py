@@ -1,7 +1,5 @@
 """Say what stops a comparison before it starts: servers that are not what the arms file expects, or that are one and the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

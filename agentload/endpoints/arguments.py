@@ -1,7 +1,5 @@
 """The options that a vLLM server was started with, by its own log, else by the arm's launch command: all but keys and addresses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands that start each arm of a KV-cache comparison with vLLM, pinned and explained."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass

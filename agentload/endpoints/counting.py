@@ -4,8 +4,6 @@ vLLM and SGLang count whole requests with their chat template at `/tokenize`, wh
 lengths to the words of the table; each call's row then says what the server counted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import urllib.error

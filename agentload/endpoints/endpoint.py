@@ -3,8 +3,6 @@
 Texts are shown without the credentials that some of its URLs hold.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -110,7 +108,7 @@ class Endpoint:
     config: str | None = None
     """The served model's config.json, or the folder with it: its geometry, for the physics gates."""
     machine: str | None = None
-    places: tuple[Endpoint, ...] = ()
+    places: "tuple[Endpoint, ...]" = ()
     """The arm on each of its machines, where it has a server on several; itself is the first of them."""
     profile: str | None = None
     """Emulated: the profile and arm that stand behind the URL."""

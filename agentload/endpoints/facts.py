@@ -3,8 +3,6 @@
 What a server says of itself is compared with what the arms file expects of it. A fact that nobody tells is unknown, not wrong.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Settings come from /server_info, which is open with VLLM_SERVER_DEV_MODE=1 alone
 before anything is measured: its silence must not come out after hours.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Tell keys, passwords and tokens by what they are called or look like, so that none gets into a file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final

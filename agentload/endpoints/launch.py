@@ -8,8 +8,6 @@ lead a session of its own.
 Servers that would each take the whole memory of one GPU are not started side by side; one that died may be kept up, by starting it again.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

@@ -1,7 +1,5 @@
 """Where arms are: on which machine each begins, and how it is reached on another one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final

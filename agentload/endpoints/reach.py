@@ -1,7 +1,5 @@
 """Turn what an arms file says of an endpoint into how it is reached."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import socket

@@ -3,8 +3,6 @@
 An arms file is YAML: `model`, and under `arms` a mapping a name. What stands beside `arms` holds for all of them.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias, get_args
+from typing import Annotated, Any, Final, TypeAlias, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -91,10 +89,6 @@ def _listed(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _urls(value: object, where: str) -> tuple[str, ...]:
-    return tuple(checked_url(url, where) for url in _listed(value))
-
-
 def _texts(value: object, where: str) -> dict[str, str]:
     return {key: str(each) for key, each in _MAPPING(value, where).items()}
 
@@ -146,39 +140,26 @@ def _launch(value: object, where: str) -> Launch:
     return made
 
 
+_BY_TYPE: Final[Mapping[object, Reader]] = {
+    str | None: _TEXT,
+    bool: _TRUTH,
+    int | None: _COUNT,
+    float | None: _NUMBER,
+    Connections: _POLICY,
+    Counting: _COUNTING,
+    Mapping[str, str]: _texts,
+}
 _READERS: Final[Mapping[str, Reader]] = {
+    **{name: _BY_TYPE[kind] for name, kind in get_type_hints(Endpoint).items() if kind in _BY_TYPE and name != "profile"},
     "url": checked_url,
-    "model": _TEXT,
-    "aliases": _texts,
-    "key_env": _TEXT,
-    "key_command": _TEXT,
     "headers": _headers,
-    "header_env": _texts,
     "extra_body": _body,
-    "force_lengths": _TRUTH,
-    "counting": _COUNTING,
-    "ca_file": _TEXT,
-    "client_certificate": _TEXT,
-    "client_key": _TEXT,
     "proxy": _proxy,
-    "proxy_env": _TEXT,
-    "connections": _POLICY,
-    "idle_s": _NUMBER,
-    "expect_bytes": _COUNT,
     "replica_headers": lambda value, where: _NAMES(_listed(value), where),
-    "tokenizer": _TEXT,
-    "config": _TEXT,
-    "machine": _TEXT,
     "expect": _expected,
-    "metrics": _urls,
-    "log": _TEXT,
-    "gpu": _TEXT,
-    "gpus": _COUNT,
+    "metrics": lambda value, where: tuple(checked_url(url, where) for url in _listed(value)),
     "gpu_ids": lambda value, where: _GPUS(_listed(value), where),
     "gpu_metrics": checked_url,
-    "price_per_hour": _NUMBER,
-    "tensor_parallel": _COUNT,
-    "data_parallel": _COUNT,
     "launch": _launch,
 }
 FIELDS: Final = frozenset(_READERS)

@@ -1,7 +1,5 @@
 """Find the config.json of a model on this machine; nothing is downloaded."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

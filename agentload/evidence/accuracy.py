@@ -1,7 +1,5 @@
 """Graded answers as paired tables: the same items, depths and repetitions on the reference and on another arm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 

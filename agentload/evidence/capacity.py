@@ -1,19 +1,18 @@
 """Steps of a capacity search, as they were stored beside a run."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import duckdb
 
 from advisor.assess.capacity import SHARE, limits
-from advisor.evidence import CapacityPoint
+from advisor.evidence import CapacityPoint, Probe
 from advisor.statistics.crossing import Crossing, Tried, crossing
+from agentload.model.apart import ISOLATION
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
 
@@ -126,3 +125,14 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
             hit_rate=detail["hit_rate"],
             output_tokens_per_s=detail["output_tokens_per_s"],
         )
+
+
+def isolation(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collection[str]) -> tuple[Probe, ...]:
+    """Read the cells of a run's arms; of one that was tried again, the last counts."""
+    found: dict[tuple[str, str], Probe] = {}
+    for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=ISOLATION):
+        if row.arm in arms:
+            found.pop((row.arm, row.settings), None)
+            detail = json.loads(row.detail or "{}").get("detail", "")
+            found[row.arm, row.settings] = Probe(arm=row.arm, **json.loads(row.settings), outcome=cast(Any, row.outcome), detail=detail)
+    return tuple(found.values())

@@ -1,14 +1,11 @@
 """Describe model, hardware and arms to the advisor: by what the rows say, and by a profile where they are silent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from advisor.evidence import Arm, Deployment, Gpu, Model, Scales
 from agentload.errors import ProfileError
-from agentload.evidence import values
-from agentload.evidence.servers import Server
+from agentload.evidence.servers import Server, count, names, number, text, truth
 from agentload.kvmath.gpus import gpu_named
 from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import GIB, pool_of
@@ -31,23 +28,23 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
     facts, expected = server.facts, server.expected
     return Arm(
         name=server.arm,
-        expected_dtype=values.text(expected.get("kv_cache_dtype")) or (profile.kv_dtype if profile else None),
-        observed_dtype=values.text(facts.get("kv_cache_dtype")),
+        expected_dtype=text(expected.get("kv_cache_dtype")) or (profile.kv_dtype if profile else None),
+        observed_dtype=text(facts.get("kv_cache_dtype")),
         kernel=_kernel(facts),
-        skip_layers=values.names(facts.get("skip_layers")),
+        skip_layers=names(facts.get("skip_layers")),
         scales=_scales(server),
         flags=_flags(server),
         all_flags=server.is_command_told,
         weights=_weights(server),
-        prefix_caching=values.truth(facts.get("prefix_caching")),
+        prefix_caching=truth(facts.get("prefix_caching")),
         kv_bytes_per_token=_kv_bytes(server, profile),
         page_bytes=_page_bytes(profile),
-        pool_tokens=values.number(facts.get("pool_tokens")) or _pool_of_blocks(server, profile),
-        expected_pool_tokens=_expected_pool(profile, values.count(facts.get("engines")) or 1),
-        max_concurrency=values.number(facts.get("max_concurrency")),
+        pool_tokens=number(facts.get("pool_tokens")) or _pool_of_blocks(server, profile),
+        expected_pool_tokens=_expected_pool(profile, count(facts.get("engines")) or 1),
+        max_concurrency=number(facts.get("max_concurrency")),
         machine=server.machine,
-        checks_ms=tuple(found for each in server.starts if (found := values.number(each.get("check_ms"))) is not None),
-        compile_cache=tuple(state for each in server.starts if (state := values.text(each.get("compile_cache"))) is not None),
+        checks_ms=tuple(found for each in server.starts if (found := number(each.get("check_ms"))) is not None),
+        compile_cache=tuple(state for each in server.starts if (state := text(each.get("compile_cache"))) is not None),
         gpus=server.gpu_count,
     )
 
@@ -55,9 +52,9 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
 def deployment(arms: Sequence[Server], reference: str, profile: ArmProfile | None, price: Price | None) -> Deployment:
     """Describe what all arms share; where they differ in hardware, the reference's counts and `differences` tells."""
     own = next(each for each in arms if each.arm == reference)
-    length = next((number for each in arms if (number := values.number(each.facts.get("max_model_len"))) is not None), None)
+    length = next((found for each in arms if (found := number(each.facts.get("max_model_len"))) is not None), None)
     return Deployment(
-        version=next((text for each in arms if (text := values.text(each.facts.get("version")))), None),
+        version=next((said for each in arms if (said := text(each.facts.get("version")))), None),
         gpu=_gpu(own, profile, price),
         tensor_parallel=own.ranks or 1,
         gpus_per_replica=own.gpu_count or 1,
@@ -108,12 +105,12 @@ def _attention(shape: ModelShape) -> Literal["gqa", "mla", "hybrid"]:
 
 def _kernel(facts: Mapping[str, object]) -> str | None:
     """Name the attention kernel; two versions of FlashAttention are two kernels."""
-    backend, version = values.text(facts.get("attention_backend")), values.count(facts.get("flash_version"))
+    backend, version = text(facts.get("attention_backend")), count(facts.get("flash_version"))
     return f"{backend}(FA{version})" if backend is not None and "FLASH_ATTN" in backend and version is not None else backend
 
 
 def _weights(server: Server) -> str | None:
-    found = values.text(server.settings.get("weights")) or next(iter(server.arguments.get("--model", ())), None)
+    found = text(server.settings.get("weights")) or next(iter(server.arguments.get("--model", ())), None)
     return None if found == server.model else found
 
 
@@ -127,7 +124,7 @@ def _scales(server: Server) -> Scales | None:
     vLLM 0.32.0: weights without a quantisation of their own have none (model_executor/layers/attention/attention.py), those with one are
     warned of where it brings none (layers/quantization/kv_cache.py). Only a log that says something else shows that it was read.
     """
-    dtype = values.text(server.facts.get("kv_cache_dtype")) or values.text(server.expected.get("kv_cache_dtype")) or ""
+    dtype = text(server.facts.get("kv_cache_dtype")) or text(server.expected.get("kv_cache_dtype")) or ""
     said = " ".join(map(str, server.facts.get("warnings") or ()))
     if not dtype.startswith("fp8"):
         return None
@@ -140,10 +137,10 @@ def _scales(server: Server) -> Scales | None:
 
 def _kv_bytes(server: Server, profile: ArmProfile | None) -> float | None:
     """Return what a decode step reads for each cached token, by the dtype that the server says it keeps."""
-    dtype = _DTYPES.get(values.text(server.facts.get("kv_cache_dtype")) or values.text(server.expected.get("kv_cache_dtype")) or "")
+    dtype = _DTYPES.get(text(server.facts.get("kv_cache_dtype")) or text(server.expected.get("kv_cache_dtype")) or "")
     if server.shape is not None and dtype is not None:
         try:
-            return float(bytes_per_token(server.shape, dtype, values.names(server.facts.get("skip_layers"))))
+            return float(bytes_per_token(server.shape, dtype, names(server.facts.get("skip_layers"))))
         except ProfileError:  # layers or dtypes that the formula does not know
             return None
     return float(bytes_per_token(profile.model, profile.kv_dtype, profile.skip_layers)) if profile else None
@@ -169,7 +166,7 @@ def _gpu(server: Server, profile: ArmProfile | None, price: Price | None) -> Gpu
 def _pool_of_blocks(server: Server, profile: ArmProfile | None) -> float | None:
     """Return the pool that an older server counts in blocks alone: tokens, where every layer keeps all of them."""
     shape = server.shape or (profile.model if profile else None)
-    blocks, block = values.number(server.facts.get("pool_blocks")), values.number(server.facts.get("block_size"))
+    blocks, block = number(server.facts.get("pool_blocks")), number(server.facts.get("block_size"))
     if blocks is None or block is None or shape is None or any(group.kind not in {"full", "mla"} for group in shape.groups):
         return None
     return blocks * block

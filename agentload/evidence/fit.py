@@ -1,7 +1,5 @@
 """Make a profile of a measured run: the coefficients of each arm, with the error on what was left out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,7 +22,7 @@ SELECT c.leg, c.sent_ns, c.prompt_tokens, coalesce(c.cached_tokens, 0), c.output
 FROM calls AS c
 WHERE c.run_id = ? AND c.arm = ? AND c.status = 'ok' AND c.sent_ns IS NOT NULL AND c.prompt_tokens IS NOT NULL
   AND len(c.chunk_ns) > 1 AND NOT EXISTS (
-    FROM plays AS p WHERE (p.leg, p.arm) = (c.leg, c.arm) AND c.released_ns BETWEEN p.started_ns AND p.until_ns)
+    FROM plays AS p WHERE (p.leg, p.arm) = (c.leg, c.arm) AND c.released_ns BETWEEN p.started_ns AND p.ended_ns)
 ORDER BY c.leg, c.sent_ns
 """
 LEG_NS: Final = 3_600_000_000_000

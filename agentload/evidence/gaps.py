@@ -1,7 +1,5 @@
 """How long users wait between chunks and how long a token takes: two distributions, equal only where every chunk carries one token."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

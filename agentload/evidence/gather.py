@@ -1,7 +1,5 @@
 """Gather all that a run's rows say into the advisor's evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,24 +12,19 @@ from advisor.evidence import Evidence, Kind, Observation, Telemetry, WorkloadCla
 from agentload.errors import EvidenceError
 from agentload.evidence import (
     accuracy,
-    clocks,
     described,
+    hardware,
     health,
     long_run,
-    machines,
     notes,
     observations,
     plays,
-    power,
-    rows,
     servers,
     starts,
-    sweeps,
     telemetry,
 )
-from agentload.evidence.capacity import capacity
-from agentload.evidence.controls import controls
-from agentload.evidence.isolation import isolation
+from agentload.evidence.capacity import capacity, isolation
+from agentload.evidence.observations import controls
 from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
 from agentload.model.rows import RunRow
@@ -75,20 +68,20 @@ def gather(
     if first is None or first not in names:
         raise EvidenceError(f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}")
     played = plays.plays(connection, run_id)
-    frame = observations.with_batches(rows.rows(connection, run_id, played), played)
-    counted = observations.counted(frame, played)
+    frame = observations.with_batches(plays.attempts(connection, run_id, played), played)
+    counted = observations.counted(frame)
     told = notes.notes(played, counted)
     everything = counted
-    swept, counted = sweeps.parted(counted)
-    loaded = sweeps.without(played, everything, counted)
+    swept, counted = observations.parted(counted)
+    loaded = observations.without(played, everything, counted)
     answers, same_answers = accuracy.accuracy(connection, run_id, names, first)
     if not counted.height and not answers:
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
     profile = profiles.get(first) or next(iter(profiles.values()), None)
     shared = described.deployment(arms, first, profile, price)
-    drawn = power.power(connection, run_id, [each for each in arms if not is_control(each.arm)], loaded)
-    slowed = clocks.clocks(connection, run_id, loaded)
-    where = machines.machines(arms, played)
+    drawn = hardware.power(connection, run_id, [each for each in arms if not is_control(each.arm)], loaded)
+    slowed = hardware.throttling(connection, run_id, loaded)
+    where = plays.machines(arms, played)
     compared = tuple(
         replace(
             described.described(each, profiles.get(each.arm)),
@@ -118,8 +111,8 @@ def gather(
         arms=compared,
         workloads=_workloads(counted, first),
         observations=_observations(counted, names, where.names, ideal_hit_rates or run.ideal_hit_rates),
-        sweeps=sweeps.sweeps(swept, names),
-        server=tuple((arm, _with_gpus(figures, drawn.watts.get(arm), slowed.get(arm))) for arm, figures in server.items()),
+        sweeps=observations.sweeps(swept, names),
+        server=tuple((arm, _with_gpus(figures, drawn.watts.get(arm), slowed.get(arm, (None, None)))) for arm, figures in server.items()),
         accuracy=answers,
         aa_accuracy=same_answers,
         aa=controls(counted, where.names, arms),
@@ -143,9 +136,8 @@ def _is_twin(arm: str, reference: str, caveats: tuple[str, ...], profiles: Mappi
     return any(f"{one} and {other} {SAME}" in caveats for one, other in ((arm, reference), (reference, arm)))
 
 
-def _with_gpus(figures: Telemetry, watts: float | None, found: clocks.Clocks | None) -> Telemetry:
-    found = found or clocks.Clocks()
-    return replace(figures, watts=watts, throttled_share=found.slowed, power_capped_share=found.capped)
+def _with_gpus(figures: Telemetry, watts: float | None, shares: tuple[float | None, float | None]) -> Telemetry:
+    return replace(figures, watts=watts, throttled_share=shares[0], power_capped_share=shares[1])
 
 
 def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
@@ -169,7 +161,7 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
 def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ...]:
     names = counted["workload"].unique().sort().to_list()
     own = counted.filter(pl.col("arm") == reference)
-    busy = rows.total(own, "busy_s")
+    busy = plays.total(own, "busy_s")
     out = []
     for name in names:
         calls = own.filter(pl.col("workload") == name)
@@ -177,7 +169,7 @@ def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ..
         out.append(
             WorkloadClass(
                 name=name,
-                gpu_time_share=min(1.0, rows.total(calls, "busy_s") / busy) if busy > 0 else None,
+                gpu_time_share=min(1.0, plays.total(calls, "busy_s") / busy) if busy > 0 else None,
                 batch=float(str(batch)) if batch is not None else None,
             )
         )

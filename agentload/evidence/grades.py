@@ -1,7 +1,5 @@
 """What an evaluation found, cell by cell; decisions are the advisor's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +12,7 @@ from agentload.store.database import reading
 
 _CELLS: Final = """
 SELECT task, context_tokens, arm, count_if("right"), count("right"), count(*) - count("right"), avg(score)
-FROM graded WHERE run_id = ? GROUP BY ALL
+FROM graded WHERE run_id = $run GROUP BY ALL
 ORDER BY task, context_tokens, arm
 """
 _ARMS: Final = """
@@ -87,18 +85,10 @@ class Summary:
 def summarise(database: Path, run_id: str) -> Summary:
     """Read what was answered."""
     with reading(database) as connection:
-        cells = connection.execute(_CELLS, [run_id]).fetchall()
         order = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
-        arms = connection.execute(_ARMS, {"run": run_id, "arms": order}).fetchall()
-    names = ("task", "context_tokens", "arm", "right", "answered", "failed", "score")
-    totals = ("arm", "right", "answered", "failed", "lost", "won", "agreement", "garbage", "cut")
-    found = tuple(Cell(**dict(zip(names, row, strict=True))) for row in cells)
-    return Summary(
-        run_id=run_id,
-        cells=found,
-        curves=tuple(curves(found, order)),
-        arms=tuple(ArmTotal(**dict(zip(totals, row, strict=True))) for row in arms),
-    )
+        cells = tables.records(connection, Cell, _CELLS, {"run": run_id})
+        arms = tables.records(connection, ArmTotal, _ARMS, {"run": run_id, "arms": order})
+    return Summary(run_id=run_id, cells=cells, curves=tuple(curves(cells, order)), arms=arms)
 
 
 def curves(cells: Sequence[Cell], arms: Sequence[str]) -> Iterator[Curve]:

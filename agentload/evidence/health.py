@@ -1,19 +1,15 @@
 """How well our own side kept up, arm by arm."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 import duckdb
 import polars as pl
 
 from advisor.evidence import ClientHealth
-from agentload.evidence.limiter import limited
-from agentload.evidence.plays import Play
-from agentload.evidence.rows import total
+from agentload.evidence.plays import Play, counted, tabled, total
 from agentload.model.rows import LegRow
 from agentload.store import tables
 
@@ -23,7 +19,7 @@ def health(
 ) -> tuple[ClientHealth, ...]:
     """Return one health record an arm; *rows* are the counted ones."""
     stall = _stall_ms(connection, run_id, {play.leg for play in plays if play.left_out is None})
-    limits = limited(connection, run_id, plays)
+    limits = _limited(connection, run_id, plays)
     return tuple(replace(_health(arm, plays, rows.filter(pl.col("arm") == arm), stall), limited_share=limits.get(arm)) for arm in arms)
 
 
@@ -48,3 +44,18 @@ def _stall_ms(connection: duckdb.DuckDBPyConnection, run_id: str, legs: set[int]
     found = [row.health for row in tables.rows(connection, LegRow, run_id=run_id) if row.leg in legs and row.health is not None]
     stalls = [json.loads(text).get("loop_stall_max_ms") for text in found]
     return max((float(stall) for stall in stalls if stall is not None), default=None)
+
+
+# A busy server of its own accord says 503 (vLLM's queue is full); 429 is said by whoever counts requests of a key: in an answer's head,
+# or in a stream whose head said 200 (`dispatch.call` puts its code before what it said).
+_QUERY: Final = """
+SELECT c.arm, count(*) FILTER (c.http_status = 429 OR (c.status = 'busy' AND starts_with(c.error, '429 '))) / count(*)
+FROM attempts AS c JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair) AND c.released_ns BETWEEN p.started_ns AND p.ended_ns
+WHERE c.run_id = $run AND c.http_status IS NOT NULL GROUP BY ALL
+"""
+
+
+def _limited(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[str, float]:
+    """Return the share of attempts that were answered 429, by arm, in the plays that count."""
+    with tabled(connection, counted(plays)):
+        return dict(connection.execute(_QUERY, {"run": run_id}).fetchall())

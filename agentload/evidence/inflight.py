@@ -4,8 +4,6 @@ Every quantity is a sum over calls of something linear in time between a start a
 two of them the sum is a line, so its integral up to each of them is one cumulative sum, and a mean over a call is a difference.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +22,7 @@ class Timeline:
     length: Floats
 
     @classmethod
-    def of(cls, start_s: Floats, end_s: Floats) -> Timeline:
+    def of(cls, start_s: Floats, end_s: Floats) -> "Timeline":
         """Sort the starts and ends of intervals."""
         instants = np.concatenate([start_s, end_s])
         order = np.argsort(instants, kind="stable")

@@ -4,8 +4,6 @@ A pool is full once as many tokens as it holds were written: what was not found 
 that are kept for later readers as free, so their gauge alone does not see it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """What a reader has to know before trusting the figures: blocks left out, turns that failed, prompts that were not as long as asked."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import quantiles

@@ -1,6 +1,4 @@
-"""Rows as columns of observations: one row a turn, for one workload on one arm."""
-
-from __future__ import annotations
+"""Rows as the advisor's columns: of a workload on an arm, of an arm and its control, and of a context sweep, whose calls ran alone."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,9 +6,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.evidence import Calls, Floats, Ints
+from advisor.evidence import AaControl, Calls, Floats, Ints, Sweep
 from agentload.evidence import inflight
 from agentload.evidence.plays import Play
+from agentload.evidence.servers import Server
+from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
+from agentload.model.controls import copied, is_control
 
 # By plan or by the user, not by the server: no outcome of the turn.
 NOT_OUTCOMES: Final = ("cancelled", "stopped")
@@ -23,30 +24,11 @@ READ: Final = (
 )  # fmt: skip
 
 
-def counted(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
+def counted(frame: pl.DataFrame) -> pl.DataFrame:
     """Keep the last attempt of every turn of the plays that are evidence, sorted: equal rows give equal evidence."""
-    kept = pl.DataFrame(
-        [(play.number, play.pair, play.machine, play.restart, play.start_s, play.started_ns) for play in plays if play.left_out is None],
-        schema={
-            "play": pl.Int64,
-            "pair": pl.Int64,
-            "machine": pl.String,
-            "restart": pl.Int64,
-            "start_s": pl.Float64,
-            "started_ns": pl.Int64,
-        },
-        orient="row",
-    )
     # A play is one arm's, so numbers alone sort the rows of every workload and arm, and nothing is carried along that nobody reads.
-    return (
-        frame.lazy()
-        .filter(pl.col("is_last") & ~pl.col("prime") & ~pl.col("status").is_in(NOT_OUTCOMES))
-        .join(kept.lazy(), on="play", how="inner")
-        .with_columns(start_s=pl.col("start_s") + (pl.col("began_ns") - pl.col("started_ns")) / 1e9)
-        .select(READ)
-        .sort("play", "session", "turn")
-        .collect()
-    )
+    kept = pl.col("counts") & pl.col("is_last") & ~pl.col("prime") & ~pl.col("status").is_in(NOT_OUTCOMES)
+    return frame.filter(kept).select(READ).sort("play", "session", "turn")
 
 
 def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
@@ -97,3 +79,59 @@ def _ints(frame: pl.DataFrame, name: str) -> Ints:
 
 def _floats(frame: pl.DataFrame, name: str) -> Floats:
     return frame[name].cast(pl.Float64).to_numpy()
+
+
+def parted(counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the calls of a context sweep, and those of the workloads: of a run that is a sweep alone, the same calls."""
+    workload = pl.col("workload")
+    swept, others = counted.filter(workload.eq(CONTEXT_SWEEP)), counted.filter(~workload.is_in([CONTEXT_SWEEP, STEP_TIMES]))
+    return swept, others if others.height else swept
+
+
+def without(plays: Sequence[Play], played: pl.DataFrame, counted: pl.DataFrame) -> tuple[Play, ...]:
+    """Leave out the plays of what was measured apart: its calls ran as no user's do, and say nothing of a server under load."""
+    alone = set(played["play"]) - set(counted["play"])
+    return tuple(play for play in plays if play.number not in alone)
+
+
+def sweeps(swept: pl.DataFrame, arms: Sequence[str]) -> tuple[Sweep, ...]:
+    """Return a sweep an arm that has calls of one."""
+    alone = swept.filter(pl.col("status").eq("ok") & pl.col("tpot_ms").is_not_null())
+    return tuple(_sweep(arm, own) for arm in arms if (own := alone.filter(pl.col("arm").eq(arm))).height)
+
+
+def _sweep(arm: str, own: pl.DataFrame) -> Sweep:
+    prompt = own.with_columns(tokens_in=pl.coalesce("prompt_tokens", "context_tokens"))
+    cached = own["cached_tokens"].null_count() < own.height
+    return Sweep(
+        arm=arm,
+        pair=own["pair"].cast(pl.Int64).to_numpy(),
+        users=np.ones(own.height, dtype=np.int64),
+        context_tokens=_floats(prompt, "tokens_in") + _floats(own, "tokens") / 2,
+        itl_ms=_floats(own, "tpot_ms"),
+        ttft_ms=_floats(own, "ttft_ms"),
+        prompt_tokens=_floats(prompt, "tokens_in"),
+        computed_tokens=_floats(prompt, "tokens_in") - _floats(own, "cached_tokens") if cached else None,
+    )
+
+
+def controls(counted: pl.DataFrame, machines: Sequence[str], servers: Sequence[Server]) -> tuple[AaControl, ...]:
+    """Return the calls of each control beside those of the arm that it copies, and whether each had a server of its own."""
+    began = {each.arm: each.facts.get("process_start_s") for each in servers}
+    groups = counted.partition_by("workload", "arm", as_dict=True)
+    return tuple(
+        AaControl(
+            workload=workload,
+            first=calls(groups[workload, copied(arm)], machines),
+            second=calls(groups[workload, arm], machines),
+            across_machines=_on(groups[workload, copied(arm)]) != _on(groups[workload, arm]),
+            across_starts=began.get(arm) != began.get(copied(arm)),
+        )
+        for workload, arm in sorted(groups)
+        if is_control(arm) and (workload, copied(arm)) in groups
+    )
+
+
+def _on(rows: pl.DataFrame) -> set[str | None]:
+    """Return the machines that carried these calls."""
+    return set(rows["machine"].unique())

@@ -1,6 +1,4 @@
-"""Which plays of blocks count: whole pairs that nothing has voided, each with its place in time and the server start it ran on."""
-
-from __future__ import annotations
+"""Which plays of blocks count: whole pairs that nothing invalidated, each with its place in time, its server's start and its machine."""
 
 import json
 from bisect import bisect_right
@@ -13,6 +11,8 @@ from typing import Final
 import duckdb
 import polars as pl
 
+from agentload.evidence.servers import Server
+from agentload.model.controls import is_control
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow
 from agentload.store import tables
 
@@ -60,7 +60,7 @@ def plays(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Play, ...
             drain_ns=row.drain_ns,
             ended_ns=row.ended_ns,
             start_s=(wall_ns - played[0][0]) / 1e9,
-            restart=starts.at(row.arm, row.leg, row.started_ns),
+            restart=bisect_right(starts.get(row.arm, ()), (row.leg, row.started_ns)),
             left_out=WARM_UP if row.warmup else faults.get((row.pair, row.salt)),
             is_void=row.void is not None,
             machine=row.machine or machines.get(row.arm),
@@ -85,16 +85,8 @@ def _pair_faults(blocks: Iterable[BlockRow], arms: int) -> dict[tuple[int, str],
     return faults
 
 
-@dataclass(frozen=True, slots=True)
-class _Restarts:
-    instants: Mapping[str, Sequence[tuple[int, int]]]
-    """By arm (leg, ns) of each change, in order."""
-
-    def at(self, arm: str, leg: int, started_ns: int) -> int:
-        return bisect_right(self.instants.get(arm, ()), (leg, started_ns))
-
-
-def _restarts(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Restarts:
+def _restarts(connection: duckdb.DuckDBPyConnection, run_id: str) -> Mapping[str, Sequence[tuple[int, int]]]:
+    """Return by arm (leg, ns) of each change of its server's process, in order."""
     known: dict[str, object] = {}
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in tables.rows(connection, FingerprintRow, run_id=run_id):
@@ -102,7 +94,7 @@ def _restarts(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Restarts:
         if start is not None and known.setdefault(row.arm, start) != start:
             known[row.arm] = start
             changes[row.arm].append((row.leg, row.at_ns))
-    return _Restarts(changes)
+    return changes
 
 
 def counted(plays: Iterable[Play]) -> list[Play]:
@@ -110,16 +102,87 @@ def counted(plays: Iterable[Play]) -> list[Play]:
     return [play for play in plays if play.left_out is None]
 
 
+_TABLE: Final = {
+    "number": pl.Int64,
+    "leg": pl.Int64,
+    "arm": pl.String,
+    "pair": pl.Int64,
+    "started_ns": pl.Int64,
+    "ended_ns": pl.Int64,
+    "start_s": pl.Float64,
+    "restart": pl.Int64,
+    "machine": pl.String,
+    "left_out": pl.String,
+}
+
+
 @contextmanager
 def tabled(connection: duckdb.DuckDBPyConnection, plays: Sequence[Play]) -> Iterator[None]:
-    """Let queries read when each arm was played from a table `plays`."""
-    table = pl.DataFrame(
-        [(play.leg, play.arm, play.pair, play.started_ns, play.ended_ns) for play in plays],
-        schema={"leg": pl.Int64, "arm": pl.String, "pair": pl.Int64, "started_ns": pl.Int64, "until_ns": pl.Int64},
-        orient="row",
-    )
-    connection.register("plays", table)
+    """Let queries read when each arm was played from a table `plays`; `ended_ns` is null for a play that was never closed."""
+    rows = [[getattr(play, name) for name in _TABLE] for play in plays]
+    connection.register("plays", pl.DataFrame(rows, schema=_TABLE, orient="row"))
     try:
         yield
     finally:
         connection.unregister("plays")
+
+
+# Sessions are numbered inside the database, and no list leaves it: a million calls are 200 MB.
+_ATTEMPTS: Final = """
+WITH own AS (SELECT session, retry_of FROM attempts WHERE run_id = $run),
+sessions AS (SELECT session, row_number() OVER (ORDER BY session) - 1 AS number FROM (SELECT DISTINCT session FROM own)),
+retried AS (SELECT DISTINCT retry_of FROM own WHERE retry_of IS NOT NULL)
+SELECT p.number AS play, p.number IS NOT NULL AND p.left_out IS NULL AS counts, p.restart, p.machine,
+    p.start_s + (c.began_ns - p.started_ns) / 1e9 AS start_s, c.pair,
+    c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime, r.retry_of IS NULL AS is_last,
+    c.began_ns, c.sent_ns, c.first_ns, c.last_ns, c.done_ns, c.ttft_ms, c.tpot_ms, c.turn_ms, c.lag_ms,
+    c.prompt_tokens, c.context_tokens, c.cached_tokens, c.hit_rate, c.asked_tokens, coalesce(c.output_tokens, c.streamed_tokens) AS tokens,
+    c.coalesced_reads, c.stamp_source, c.chunk_count, c.gap_p99_us / 1e3 AS gap_p99_ms
+FROM turns AS c
+JOIN sessions AS s USING (session)
+LEFT JOIN plays AS p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair)
+    AND c.released_ns BETWEEN p.started_ns AND coalesce(p.ended_ns, c.released_ns)
+LEFT JOIN retried AS r ON r.retry_of = c.request_id
+WHERE c.run_id = $run
+"""
+
+
+def attempts(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> pl.DataFrame:
+    """Read every attempt of a run as one frame of plain columns, a row an attempt; `play` is null for a call outside of all plays."""
+    with tabled(connection, plays):
+        found: pl.DataFrame = connection.sql(_ATTEMPTS, params={"run": run_id}).pl()
+        return found
+
+
+def total(frame: pl.DataFrame, column: str) -> float:
+    """Add up a column; as floats, because a sum of 32-bit token counts overflows."""
+    return float(frame[column].cast(pl.Float64).sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """The machines of a run, and who ran where."""
+
+    names: tuple[str, ...]
+    """Sorted."""
+    only: Mapping[str, str]
+    """The machine of each arm that stayed on one."""
+    is_swapped: bool
+    """Every arm ran on every machine."""
+
+
+def machines(arms: Sequence[Server], plays: Sequence[Play]) -> Machines:
+    """Say who ran where, from the plays that count; from what the arms were said to be where none was played."""
+    seen: dict[str, set[str]] = defaultdict(set)
+    for play in counted(plays):
+        if play.machine is not None:
+            seen[play.arm].add(play.machine)
+    if not seen:
+        seen.update({each.arm: {each.machine} for each in arms if each.machine is not None})
+    names = tuple(sorted(set().union(*seen.values())))
+    compared = [each.arm for each in arms if not is_control(each.arm)]
+    return Machines(
+        names=names,
+        only={arm: next(iter(on)) for arm, on in seen.items() if len(on) == 1},
+        is_swapped=len(names) > 1 and all(len(seen.get(arm, ())) == len(names) for arm in compared),
+    )

@@ -6,9 +6,8 @@ arguments (each option with its values), settings (see `identity.settings`). Num
 Keys of `arms.expected`: kv_cache_dtype, skip_layers, prefix_caching, backend, version, max_model_len.
 """
 
-from __future__ import annotations
-
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing import Any, Final, cast
 import duckdb
 import msgspec
 
-from agentload.evidence import values
 from agentload.model.profile import ModelShape
 from agentload.model.rows import ArmRow, FingerprintRow
 from agentload.store import tables
@@ -53,20 +51,20 @@ class Server:
     @property
     def ranks(self) -> int | None:
         """Return how many GPUs share each layer, as the arms file or the server says."""
-        return self.tensor_parallel or values.count(self.settings.get("tensor_parallel"))
+        return self.tensor_parallel or count(self.settings.get("tensor_parallel"))
 
     @property
     def gpu_count(self) -> int | None:
         """Return the GPUs of one replica: as the arms file says, else as many as the server is split over."""
         if self.gpus is not None:
             return self.gpus
-        copies = self.data_parallel or values.count(self.settings.get("data_parallel"))
+        copies = self.data_parallel or count(self.settings.get("data_parallel"))
         return None if self.ranks is None and copies is None else (self.ranks or 1) * (copies or 1)
 
     @property
     def replicas(self) -> int:
         """Return the replicas behind the arm's URL."""
-        return values.count(self.facts.get("replicas")) or 1
+        return count(self.facts.get("replicas")) or 1
 
     @property
     def is_command_told(self) -> bool:
@@ -78,8 +76,8 @@ class Server:
         """Return what its server was started with; where its command is not told, what development mode shows of it."""
         if self.is_command_told:
             return cast(Mapping[str, Sequence[str]], self.facts["arguments"])
-        eager = {"--enforce-eager": ()} if values.truth(self.settings.get("eager")) else {}
-        said = {option: values.text(self.settings.get(name)) for name, option in _OPTIONS.items()}
+        eager = {"--enforce-eager": ()} if truth(self.settings.get("eager")) else {}
+        said = {option: text(self.settings.get(name)) for name, option in _OPTIONS.items()}
         return {**eager, **{option: (value,) for option, value in said.items() if value is not None}}
 
     @property
@@ -121,3 +119,33 @@ def servers(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Server,
         )
         for row in tables.rows(connection, ArmRow, run_id=run_id)
     )
+
+
+def text(value: object) -> str | None:
+    """Return a text; None for what stands for nothing."""
+    return None if value in (None, "", "None") else str(value)
+
+
+def number(value: object) -> float | None:
+    """Return a number, also one that is written as text."""
+    try:
+        return None if value in (None, "None") else float(str(value))
+    except ValueError:
+        return None
+
+
+def count(value: object) -> int | None:
+    """Return a whole number."""
+    found = number(value)
+    return None if found is None else round(found)
+
+
+def truth(value: object) -> bool | None:
+    """Return a truth value, also one that is written as text."""
+    return {"true": True, "false": False}.get(str(value).lower())
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Read a list of layers, also one that Python printed into a label."""
+    found = value if isinstance(value, list) else re.findall(r"[\w.]+", str(value))
+    return tuple(str(name) for name in found if str(name) != "None")

@@ -4,8 +4,6 @@ A pair's ratio of two arms differs from start to start by what both servers' sta
 the same model count, the latest ones; fewer starts than tell a scatter tell nothing, and the policy's assumption holds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Final

@@ -1,15 +1,10 @@
 """The few figures that tell whether a run went well; decisions are the advisor's."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
-from agentload.evidence.plays import WARM_UP, Play, plays
+from agentload.evidence.plays import WARM_UP, counted, plays, tabled
 from agentload.model.rows import ArmRow
 from agentload.store import tables
 from agentload.store.database import reading
@@ -17,8 +12,8 @@ from agentload.store.database import reading
 # A play that is void was played again: only what came to count is told, with as many calls as the plan has.
 COUNTED = """
 WITH counted AS (
-    SELECT c.* FROM turns c JOIN kept k ON (k.leg, k.arm, k.pair) = (c.leg, c.arm, c.pair)
-        AND c.released_ns BETWEEN k.started_ns AND coalesce(k.ended_ns, c.released_ns)
+    SELECT c.* FROM turns c JOIN plays p ON (p.leg, p.arm, p.pair) = (c.leg, c.arm, c.pair)
+        AND c.released_ns BETWEEN p.started_ns AND p.ended_ns
     WHERE c.run_id = $run AND NOT c.prime
 )
 """
@@ -31,7 +26,7 @@ SELECT a.arm,
        quantile_cont(tpot_ms, 0.5) FILTER (status = 'ok') AS token_p50_ms,
        sum(output_tokens) AS output_tokens,
        sum(cached_tokens) FILTER (hit_rate IS NOT NULL) / sum(prompt_tokens) FILTER (hit_rate IS NOT NULL) AS cached_share,
-       (SELECT sum(k.ended_ns - k.started_ns) / 1e9 FROM kept k WHERE k.arm = a.arm) AS seconds
+       (SELECT sum(p.ended_ns - p.started_ns) / 1e9 FROM plays p WHERE p.arm = a.arm) AS seconds
 FROM (SELECT unnest($arms::VARCHAR[]) AS arm) AS a LEFT JOIN counted c ON c.arm = a.arm
 GROUP BY a.arm ORDER BY list_position($arms, a.arm)
 """
@@ -79,9 +74,9 @@ def summarise(database: Path, run_id: str) -> Summary:
     with reading(database) as connection:
         played = plays(connection, run_id)
         arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run_id)]
-        connection.register("kept", _kept(played))
-        rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
-        failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
+        with tabled(connection, counted(played)):
+            rows = connection.execute(COUNTED + QUERY, {"run": run_id, "arms": arms}).fetchall()
+            failed = connection.execute(COUNTED + STATUSES, {"run": run_id}).fetchall()
     left_out = Counter((play.arm, play.left_out) for play in played if play.left_out not in {None, WARM_UP})
     return Summary(
         run_id=run_id,
@@ -101,19 +96,6 @@ def summarise(database: Path, run_id: str) -> Summary:
             )
             for arm, calls, ok, p50, p95, token, tokens, cached, seconds in rows
         ),
-    )
-
-
-def _kept(played: Sequence[Play]) -> pa.Table:
-    kept = [play for play in played if play.left_out is None]
-    return pa.table(
-        {
-            "leg": pa.array([play.leg for play in kept], pa.int64()),
-            "arm": pa.array([play.arm for play in kept], pa.string()),
-            "pair": pa.array([play.pair for play in kept], pa.int64()),
-            "started_ns": pa.array([play.started_ns for play in kept], pa.int64()),
-            "ended_ns": pa.array([play.ended_ns for play in kept], pa.int64()),
-        }
     )
 
 

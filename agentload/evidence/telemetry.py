@@ -1,7 +1,5 @@
 """Figures from the servers' own samples and from what they said of each call's cache, for the time in which blocks were played."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -9,8 +7,7 @@ import duckdb
 import polars as pl
 
 from advisor.evidence import Phase, Telemetry
-from agentload.evidence.plays import Play, tabled
-from agentload.evidence.rows import total
+from agentload.evidence.plays import Play, counted, tabled, total
 from agentload.model.controls import control_of
 
 FULL: Final = 0.95  # a pool is as good as full a little below 1: a request that needs more than is left waits
@@ -27,8 +24,8 @@ WITH own AS (
     FROM readings WHERE run_id = $run WINDOW series AS (PARTITION BY leg, arm, name, labels ORDER BY at_ns)
 ),
 inside AS (
-    SELECT own.*, least(coalesce(next_ns, p.until_ns), p.until_ns) - at_ns AS lasts_ns
-    FROM own JOIN plays AS p ON (p.leg, p.arm) = (own.leg, own.arm) AND at_ns BETWEEN p.started_ns AND p.until_ns
+    SELECT own.*, least(coalesce(next_ns, p.ended_ns), p.ended_ns) - at_ns AS lasts_ns
+    FROM own JOIN plays AS p ON (p.leg, p.arm) = (own.leg, own.arm) AND at_ns BETWEEN p.started_ns AND p.ended_ns
 ),
 gauges AS (
     SELECT arm, name, max(value) AS highest,
@@ -37,7 +34,7 @@ gauges AS (
 counters AS (
     SELECT arm, name, sum(CASE WHEN value < before THEN value ELSE value - before END) AS counted
     FROM own WHERE before IS NOT NULL AND EXISTS (
-        FROM plays AS p WHERE (p.leg, p.arm) = (own.leg, own.arm) AND p.started_ns < own.at_ns AND p.until_ns > own.before_ns
+        FROM plays AS p WHERE (p.leg, p.arm) = (own.leg, own.arm) AND p.started_ns < own.at_ns AND p.ended_ns > own.before_ns
     ) GROUP BY ALL
 )
 SELECT arm, name, highest, full_share, counted FROM gauges FULL JOIN counters USING (arm, name)
@@ -48,7 +45,7 @@ def of_servers(
     connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], plays: Sequence[Play], rows: pl.DataFrame, *, is_cold: bool
 ) -> tuple[tuple[str, Telemetry], ...]:
     """Return the figures of each arm's whole server; *rows* are the counted ones."""
-    kept = [play for play in plays if play.left_out is None]
+    kept = counted(plays)
     samples, sent = _samples(connection, run_id, kept), _sent(connection, run_id)
     out = []
     for arm in arms:

@@ -1,7 +1,5 @@
 """A twin: an engine in virtual time with the pool that an arm's server tells, and the step times that were seen on it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
@@ -14,10 +12,9 @@ from agentload.builtin import find
 from agentload.emulator.fit import Fitted
 from agentload.emulator.profile import parse
 from agentload.errors import ProfileError
-from agentload.evidence import values
 from agentload.evidence.fit import fit_of
 from agentload.evidence.plays import plays, tabled
-from agentload.evidence.servers import Server, servers
+from agentload.evidence.servers import Server, count, names, number, servers, text
 from agentload.kvmath.layout import layout
 from agentload.kvmath.pool import pool_of
 from agentload.layout.step_times import Bounds
@@ -104,22 +101,22 @@ def _geometry(server: Server) -> ArmProfile:
 
 def _told(server: Server) -> ArmProfile:
     facts, arguments = server.facts, server.arguments
-    if values.text(server.settings.get("speculative")) or "--speculative-config" in arguments:
+    if text(server.settings.get("speculative")) or "--speculative-config" in arguments:
         raise ProfileError(f"{server.arm} speculates: what is accepted depends on the text", hint="capacity is searched instead")
-    if (values.count(next(iter(arguments.get("--stream-interval", ())), None)) or 1) > 1:
+    if (count(next(iter(arguments.get("--stream-interval", ())), None)) or 1) > 1:
         raise ProfileError(f"{server.arm} streams several tokens at a time, which hides its steps", hint="--stream-interval 1")
-    window, pool = values.count(facts.get("max_model_len")), values.number(facts.get("pool_tokens"))
-    if window is None or pool is None or server.replicas > 1 or (values.count(facts.get("engines")) or 1) > 1:
+    window, pool = count(facts.get("max_model_len")), number(facts.get("pool_tokens"))
+    if window is None or pool is None or server.replicas > 1 or (count(facts.get("engines")) or 1) > 1:
         raise ProfileError(f"{server.arm} is no single server that tells its window and its pool", hint="capacity is searched instead")
-    block = values.count(facts.get("block_size")) or BLOCK
-    dtype = _DTYPES.get(values.text(facts.get("kv_cache_dtype")) or "auto", "auto")
+    block = count(facts.get("block_size")) or BLOCK
+    dtype = _DTYPES.get(text(facts.get("kv_cache_dtype")) or "auto", "auto")
     shape = server.shape if server.shape is not None and server.shape.groups else None
     model = shape or ModelShape(name=server.model or server.arm, groups=(PLAIN,), max_len=window)
-    skipped = values.names(facts.get("skip_layers")) if shape is not None else ()
+    skipped = names(facts.get("skip_layers")) if shape is not None else ()
     # What is told is the block of those layers whose blocks grew; without it the server's own is the usual one.
     grown = (each for each in (BLOCK, block) if layout(model, dtype, skip_layers=skipped, block_tokens=each).block_tokens == block)
     settings = Settings(
-        software=f"vLLM {values.text(facts.get('version')) or ''}",
+        software=f"vLLM {text(facts.get('version')) or ''}",
         max_model_len=window,
         block_tokens=next(grown, block),
         max_num_batched_tokens=_setting(server, "max_num_batched_tokens") or BUDGET,
@@ -141,4 +138,4 @@ def _told(server: Server) -> ArmProfile:
 
 def _setting(server: Server, name: str) -> int | None:
     option = f"--{name.replace('_', '-')}"
-    return values.count(server.settings.get(name)) or values.count(next(iter(server.arguments.get(option, ())), None))
+    return count(server.settings.get(name)) or count(next(iter(server.arguments.get(option, ())), None))

@@ -3,58 +3,24 @@
 vLLM, SGLang, llama.cpp and TGI are known.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from importlib.resources import files
 from itertools import pairwise
 from typing import Final
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-VALUES: Final[Mapping[str, tuple[str, ...]]] = {
-    "running": ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing", "tgi_batch_current_size"),
-    "waiting": ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred", "tgi_queue_size"),
-    "kv_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage", "llamacpp:kv_cache_usage_ratio"),
-    "preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total"),
-    "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total"),
-    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total"),
-    "external_queries": ("vllm:external_prefix_cache_queries_total",),
-    "external_hits": ("vllm:external_prefix_cache_hits_total",),
-    "prompt_tokens": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
-    "cached_tokens": ("vllm:prompt_tokens_cached_total", "sglang:cached_tokens_total"),
-    "output_tokens": ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"),
-    "requests_done": ("vllm:request_success_total", "sglang:num_requests_total", "tgi_request_success_total"),
-    "rejections": ("vllm:admission_rejections_total",),
-    "draft_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
-    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
-    "pool_tokens": ("sglang:max_total_num_tokens",),
-    "process_start_s": ("process_start_time_seconds",),
-}
-HISTOGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "prompt_tokens": ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram", "tgi_request_input_length"),
-    "output_tokens": ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram", "tgi_request_generated_tokens"),
-    "computed_tokens": ("vllm:request_prefill_kv_computed_tokens",),
-    "ttft_s": ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
-    "itl_s": (
-        "vllm:inter_token_latency_seconds",
-        "vllm:time_per_output_token_seconds",
-        "sglang:inter_token_latency_seconds",
-        "sglang:time_per_output_token_seconds",
-    ),
-    "e2e_s": ("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds", "tgi_request_duration"),
-    "queue_s": ("vllm:request_queue_time_seconds", "sglang:queue_time_seconds", "tgi_request_queue_duration"),
-    "prefill_s": ("vllm:request_prefill_time_seconds",),
-    "decode_s": ("vllm:request_decode_time_seconds",),
-}
-SPLIT: Final[Mapping[str, tuple[str, str]]] = {
-    "vllm:num_requests_waiting_by_reason": ("waiting", "reason"),
-    "vllm:prompt_tokens_by_source_total": ("prompt_tokens", "source"),
-}
-"""Values also split by a label: `waiting_capacity`, `waiting_deferred`, `prompt_tokens_local_compute`, …"""
+from agentload import documents
+
+_NAMES: Final = documents.parsed((files("agentload.exposition") / "names.yaml").read_text(encoding="utf-8"), at="names.yaml")
+VALUES: Final = msgspec.convert(_NAMES["values"], dict[str, tuple[str, ...]])
+HISTOGRAMS: Final = msgspec.convert(_NAMES["histograms"], dict[str, tuple[str, ...]])
+SPLIT: Final = msgspec.convert(_NAMES["split"], dict[str, tuple[str, str]])
 SHARES: Final = frozenset({"kv_usage"})
 """A server is as full as its fullest part."""
 LEVELS: Final = SHARES | {"running", "waiting", "pool_tokens", "process_start_s"}
@@ -99,14 +65,14 @@ class Histogram:
                 return low, high
         return (self.bounds[-2] if len(self.bounds) > 1 else 0.0), math.inf
 
-    def minus(self, earlier: Histogram) -> Histogram:
+    def minus(self, earlier: "Histogram") -> "Histogram":
         """Return what was added since an earlier reading."""
         if earlier.bounds != self.bounds:
             return self
         counts = tuple(max(0.0, now - before) for now, before in zip(self.counts, earlier.counts, strict=True))
         return Histogram(bounds=self.bounds, counts=counts, total=max(0.0, self.total - earlier.total))
 
-    def plus(self, other: Histogram) -> Histogram:
+    def plus(self, other: "Histogram") -> "Histogram":
         """Return the sum of both; with different buckets only count and sum are kept."""
         total = self.total + other.total
         if other.bounds != self.bounds:
@@ -164,7 +130,7 @@ class Scrape:
                 yield f"{name}_sum", found.total
                 yield f"{name}_count", found.count
 
-    def minus(self, earlier: Scrape) -> Scrape:
+    def minus(self, earlier: "Scrape") -> "Scrape":
         """Return the difference from an earlier reading, or all of it if the server has restarted."""
         if self.values.get("process_start_s") != earlier.values.get("process_start_s"):
             return self

@@ -10,11 +10,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from agentload.importers.parts import fields
+from agentload.importers.parts import fields, requests
+from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.fields import rows
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.order import grouped
-from agentload.model.trace import Segment, Session, Turn, image_tokens
+from agentload.importers.parts.requests import Request
+from agentload.model.trace import Session, image_tokens
 from agentload.plugins import Count
 
 FILES: Final = ("*.csv",)
@@ -29,14 +30,6 @@ class _Row(msgspec.Struct):
     images: Annotated[int, Meta(ge=0)] = msgspec.field(name="NumImages", default=0)
 
 
-class _Request(msgspec.Struct, array_like=True):
-    session: str
-    at_s: float
-    prompt: int
-    output: int
-    images: int
-
-
 def sniff(head: Head) -> float:
     """Look for the three columns."""
     first = head.text.partition("\n")[0].lower()
@@ -45,30 +38,19 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, system: Count = 0) -> Iterator[Session]:
     """Yield a session for each row."""
-    origin_s: float | None = None
-    for number, (request,) in enumerate(grouped(_requests(intake), _Request)):
-        origin_s = request.at_s if origin_s is None else origin_s
-        turn = Turn(add=tuple(_segments(request, f"s{number}", system)), output=request.output)
-        yield Session(session=f"s{number}", workload="azure", turns=(turn,), start_s=round(request.at_s - origin_s, 6))
+    return requests.sessions(intake, _requests(intake, system), workload="azure")
 
 
-def _requests(intake: Intake) -> Iterator[_Request]:
-    for path in intake.files:
-        for place, row in rows(path, _Row, intake.notes):
-            at_s = fields.iso(row.stamp)
-            if at_s is None:
-                intake.notes.skip(place, "TIMESTAMP is not a date and time")
-                continue
-            if row.images:
-                intake.notes.estimate("size of an image: 448 x 448", row.images)
-            yield _Request(place, at_s, row.prompt, row.output, row.images)
-
-
-def _segments(request: _Request, name: str, system: int) -> Iterator[Segment]:
-    pixels = image_tokens(_IMAGE) * request.images
-    shared = min(system, request.prompt)
-    if shared:
-        yield Segment(role="system", tokens=shared, key="system")
-    for number in range(request.images):
-        yield Segment(role="image", tokens=image_tokens(_IMAGE), key=f"{name}.i{number}", size=_IMAGE)
-    yield Segment(role="user", tokens=max(1, request.prompt - shared - pixels), key=name)
+def _requests(intake: Intake, system: int) -> Iterator[Request]:
+    pixels = image_tokens(_IMAGE)
+    for number, (place, row) in enumerate(pair for path in intake.files for pair in rows(path, _Row, intake.notes)):
+        at_s = fields.iso(row.stamp)
+        if at_s is None:
+            intake.notes.skip(place, "TIMESTAMP is not a date and time")
+            continue
+        if row.images:
+            intake.notes.estimate("size of an image: 448 x 448", row.images)
+        images = [Piece(role="image", tokens=pixels, key=f"{number}.i{image}", size=_IMAGE) for image in range(row.images)]
+        pieces = [*(requests.leading(system, row.prompt) or ()), *images]
+        known = sum(piece.tokens for piece in pieces)
+        yield Request(session=place, at_s=at_s, place=place, prompt=max(row.prompt, known + 1), output=row.output, pieces=pieces)

@@ -19,7 +19,7 @@ from agentload.importers.parts import chat, requests
 from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Head, Intake
-from agentload.importers.parts.order import Grid, grouped, started
+from agentload.importers.parts.order import Grid, by_session, started
 from agentload.model.trace import Session
 from agentload.plugins import Positive
 
@@ -60,7 +60,7 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, block: Positive = 512, history: History = "delta", grid: Grid = "keep") -> Iterator[Session]:
     """Yield a session for each `session_id`, and for each line without one."""
-    found = grouped(_requests(intake, block, history), _Request)
+    found = by_session(_requests(intake, block, history), _Request)
     origin_s: float | None = None
     for number, (group, start_s) in enumerate(started(found, grid)):
         origin_s = start_s if origin_s is None else origin_s

@@ -1,7 +1,7 @@
 """OpenTelemetry spans of model calls (GenAI semantic conventions): OTLP's JSON, inference-perf's files, or a span a line.
 
 {"resourceSpans": [...]}, {"trace_id", "spans": [...]}, or {"trace_id", "span_id", "attributes", ...}. Calls are spans whose
-gen_ai.operation.name is chat, text_completion or generate_content. They are grouped by gen_ai.conversation.id or else by trace, and
+gen_ai.operation.name is chat, text_completion or generate_content. They are by_session by gen_ai.conversation.id or else by trace, and
 split by the agents (invoke_agent) around them: an agent inside another is its sub-agent. Lengths are those of gen_ai.usage; with
 gen_ai.input.messages contexts and sharing are exact, without them a call is assumed to contain the one before if it is long enough.
 """
@@ -20,7 +20,7 @@ from agentload.importers.parts.fields import first, seconds, usage
 from agentload.importers.parts.files import list_in, records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import Notes
-from agentload.importers.parts.order import grouped, in_order
+from agentload.importers.parts.order import by_session, in_order
 from agentload.importers.parts.transcripts import Entry, Transcript
 from agentload.model.trace import Session
 
@@ -77,7 +77,7 @@ def sniff(head: Head) -> float:
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each agent of each conversation or trace."""
     names = _conversations(intake)
-    return in_order(_families(intake, grouped(_rows(intake, names), _Row)))
+    return in_order(_families(intake, by_session(_rows(intake, names), _Row)))
 
 
 def _conversations(intake: Intake) -> dict[str, str]:

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts import chat
+from agentload.importers.parts import chat, requests
 from agentload.importers.parts.chat import Piece
-from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
+from agentload.importers.parts.dialogue import Timing, Usage
 from agentload.importers.parts.intake import Head, Intake
+from agentload.importers.parts.requests import Logged
 from agentload.model.trace import Session
 from agentload.plugins import Seconds
 
@@ -54,6 +55,10 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
     """Yield a session for each file."""
+    return requests.conversations(intake, _logged(intake, every_s), workload="swe_agent")
+
+
+def _logged(intake: Intake, every_s: float) -> Iterator[Logged]:
     number = 0
     for place, found in intake.records(_Trajectory):
         calls = list(_calls(intake, found))
@@ -61,14 +66,18 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[Session]:
             intake.notes.drop("a trajectory without an answer")
             continue
         sent, received = _ratios(found.info.model_stats, calls)
-        dialogue = Dialogue(intake=intake, origin_s=0.0, began_s=number * every_s)
-        at_s = 0.0
+        at_s = number * every_s
         for context, answer, wait_s in calls:
             at_s += wait_s or 0.0
-            dialogue.restart(_scaled(context, sent))
-            output = max(1, round(sum(piece.tokens for piece in answer) * received))
-            dialogue.call(timing=Timing(sent_s=at_s, done_s=at_s), usage=Usage(output=output), answer=_scaled(answer, sent), place=place)
-        yield dialogue.session(f"s{number}", workload="swe_agent")
+            yield Logged(
+                session=str(number),
+                at_s=at_s,
+                place=place,
+                timing=Timing(sent_s=at_s, done_s=at_s),
+                usage=Usage(output=max(1, round(sum(piece.tokens for piece in answer) * received))),
+                context=_scaled(context, sent),
+                answer=_scaled(answer, sent),
+            )
         number += 1
 
 

@@ -1,7 +1,5 @@
 """Compare the KV-cache configurations of one model: bytes, pool, concurrency and cautions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final
 

@@ -3,8 +3,6 @@
 It also gives the weights that each prompt token is multiplied with: those of attention and of the active experts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -128,11 +126,15 @@ def _state_bytes(text: Config, name: str) -> int:
 
 
 def _experts(text: Config) -> Experts | None:
-    total = next((text[key] for key in ("num_local_experts", "num_experts", "n_routed_experts") if isinstance(text.get(key), int)), None)
-    active = next((text[key] for key in ("num_experts_per_tok", "experts_per_token") if isinstance(text.get(key), int)), None)
-    if isinstance(total, int) and isinstance(active, int) and total > active:
-        return Experts(total=total, active=active)
-    return None
+    total, active = _routed(text)
+    return Experts(total=total, active=active) if total is not None and active is not None and total > active else None
+
+
+def _routed(text: Config) -> tuple[int | None, int | None]:
+    """Return how many experts a layer has, and how many of them see a token."""
+    names = (("num_local_experts", "num_experts", "n_routed_experts"), ("num_experts_per_tok", "experts_per_token"))
+    total, active = (next((found for key in keys if isinstance(found := text.get(key), int)), None) for keys in names)
+    return total, active
 
 
 def _whole(text: Config, name: str, key: str) -> int:
@@ -178,20 +180,16 @@ def active_parameters(text: Config, groups: tuple[LayerGroup, ...], heads: int) 
 
 def _fed(text: Config, hidden: int) -> int | None:
     """Return the active weights of one feed-forward layer."""
-    is_gated = str(text.get("hidden_act") or text.get("hidden_activation")).startswith(("silu", "swish")) or _is_gemma(text)
+    is_gated = str(text.get("hidden_act") or text.get("hidden_activation")).startswith(("silu", "swish"))
+    is_gated = is_gated or str(text.get("model_type", "")).startswith("gemma")
     matrices = GATED if is_gated else PLAIN
     wide, narrow = text.get("intermediate_size"), text.get("moe_intermediate_size")
-    total = next((text[key] for key in ("num_local_experts", "num_experts", "n_routed_experts") if isinstance(text.get(key), int)), None)
-    active = next((text[key] for key in ("num_experts_per_tok", "experts_per_token") if isinstance(text.get(key), int)), None)
-    if not isinstance(total, int) or not isinstance(active, int):
+    total, active = _routed(text)
+    if total is None or active is None:
         return matrices * hidden * wide if isinstance(wide, int) else None
     # A lower bound: dense first layers and shared experts would add to it, and a floor must not be too high.
     size = narrow if isinstance(narrow, int) else wide
     return matrices * hidden * size * active if isinstance(size, int) else None
-
-
-def _is_gemma(text: Config) -> bool:
-    return str(text.get("model_type", "")).startswith("gemma")
 
 
 def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> ModelShape:

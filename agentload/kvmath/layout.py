@@ -6,8 +6,6 @@ are padded. This is why skipping the windows of a 5:1 model gains little: the FP
 windows at two bytes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import ceil, lcm
 
@@ -45,9 +43,9 @@ def stored(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, ...]) -> t
     for group in model.groups:
         skipped = group.layers if group.kind == "sliding" and "sliding_window" in skip_layers else _numbered(model, group, numbers)
         if skipped < group.layers:
-            pairs.append((_resized(group, group.layers - skipped), dtype))
+            pairs.append((replace(group, layers=group.layers - skipped, numbers=()), dtype))
         if skipped:
-            pairs.append((_resized(group, skipped), "auto"))
+            pairs.append((replace(group, layers=skipped, numbers=()), "auto"))
     return tuple(pairs)
 
 
@@ -67,19 +65,6 @@ def _numbered(model: ModelShape, group: LayerGroup, numbers: set[int]) -> int:
         return len([number for number in numbers if number < group.layers])
     raise ProfileError(
         f"model {model.name}: cannot skip layers by number, because its groups do not list theirs", hint="model.groups[].numbers"
-    )
-
-
-def _resized(group: LayerGroup, layers: int) -> LayerGroup:
-    return LayerGroup(
-        kind=group.kind,
-        layers=layers,
-        kv_heads=group.kv_heads,
-        head_dim=group.head_dim,
-        head_dim_v=group.head_dim_v,
-        window=group.window,
-        state_bytes=group.state_bytes,
-        source_tokens=group.source_tokens,
     )
 
 

@@ -1,7 +1,5 @@
 """The pool of pages that a server allocates at start, and how many tokens it holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agentload.errors import ProfileError

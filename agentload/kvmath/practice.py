@@ -3,8 +3,6 @@
 The rules are the entries of `practice.yaml`; each names the function here that computes its figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files

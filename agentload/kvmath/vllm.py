@@ -1,7 +1,5 @@
 """The releases of vLLM that this version of agentload knows, and their servers' defaults."""
 
-from __future__ import annotations
-
 from typing import Final
 
 READ: Final = "0.33.0"

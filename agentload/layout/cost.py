@@ -1,7 +1,5 @@
 """What a plan costs before it is played: calls, tokens, and roughly how long."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

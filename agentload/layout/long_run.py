@@ -5,8 +5,6 @@ sessions that a block begins with are told the story so far in one priming call 
 the loop is from its first minute what it would be after hours.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +29,7 @@ class LongRun:
 
     trace: Trace
     load: Load
-    fills: Fills
+    fills: "Fills"
 
 
 def long_run(

@@ -1,7 +1,5 @@
 """Lay out a comparison: the same blocks on every arm, in an order that drift cannot turn into a difference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

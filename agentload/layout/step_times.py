@@ -5,8 +5,6 @@ one after the other, so that each prefills alone; then the first so many of them
 tokens. No two sequences share a prefix: a kernel may read a shared one once for all of them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final

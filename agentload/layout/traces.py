@@ -1,7 +1,5 @@
 """Traces made of others: several as one, a mix of all kinds of agents; one over and over, for a long run; and a sweep."""
 
-from __future__ import annotations
-
 import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence

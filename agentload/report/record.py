@@ -12,7 +12,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import Evidence, Kind
 from advisor.verdict import ArmVerdict, Word
 from agentload.evidence.capacity import Held, held
-from agentload.evidence.memory import gpu_memory
+from agentload.evidence.hardware import gpu_memory
 from agentload.report.advise import evidence_of
 from agentload.report.document import document
 from agentload.report.parts import Document, Listing, Table

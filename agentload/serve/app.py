@@ -1,7 +1,5 @@
 """Route requests: the two faces, and what vLLM tells of itself; serve each from its bytes to its last byte, and note the truth."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from secrets import token_hex
@@ -16,11 +14,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from agentload.serve import mishaps, refusal
 from agentload.serve.delivery import Delivery, order
 from agentload.serve.facts import Facts
-from agentload.serve.metrics import HttpMetrics
+from agentload.serve.metrics import HttpMetrics, Tally
 from agentload.serve.mishaps import Mishaps
 from agentload.serve.pacing import Pacer
 from agentload.serve.refusal import JSON, RefusedError, headers, refused
-from agentload.serve.tally import Tally
 from agentload.serve.truth import Log, Truth
 from agentload.serve.wanted import Face, Wanted, objects, parsed, token_ids
 

@@ -4,8 +4,6 @@ The parent keeps its end of standard input open for as long as it wants the serv
 it died, the server ends by itself. The log begins as a real server's does, for whoever reads pool size, dtype and backend there.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Turn the bytes of a request into an order for the engine, and deliver its answer, whole or as a stream, as far as faults let it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass
@@ -16,12 +14,12 @@ from agentload.serve import refusal, wanted
 from agentload.serve.faces import DONE, ChatFace, CompletionsFace, Exchange
 from agentload.serve.faces import Face as Speaker
 from agentload.serve.facts import Facts
+from agentload.serve.metrics import Tally
 from agentload.serve.mishaps import Breaking, Mishaps, breaking, byte_s
 from agentload.serve.pacing import Flight, Pacer
 from agentload.serve.refusal import EVENTS, JSON, RefusedError, headers
 from agentload.serve.script import script
 from agentload.serve.stream import Outlet, Stream, taken
-from agentload.serve.tally import Tally
 from agentload.serve.truth import Log
 from agentload.serve.wanted import Face, Runs, content, token_ids
 

@@ -1,7 +1,5 @@
 """Take connections, or none: what clients see of a server that dies and comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,11 +1,8 @@
 """Speak `/v1/chat/completions` and `/v1/completions`: the chunks and bodies of vLLM 0.32, field by field, framed as events."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -14,26 +11,6 @@ from agentload.serve.wanted import Wanted
 
 DONE: Final = b"data: [DONE]\n\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
-
-
-class Face(Protocol):
-    """Turn one answer into bytes. Events come ready to be framed; tokens are counted from 0."""
-
-    def opening(self) -> bytes:
-        """Return what precedes the first token; it leaves together with it."""
-        ...
-
-    def tokens(self, first: int, stop: int) -> bytes:
-        """Return the one event that carries these tokens."""
-        ...
-
-    def closing(self, cached_tokens: int) -> tuple[bytes, ...]:
-        """Return the events that follow the last token."""
-        ...
-
-    def whole(self, cached_tokens: int) -> bytes:
-        """Return the body of an answer that is not streamed."""
-        ...
 
 
 def chunk(payload: bytes) -> bytes:
@@ -68,32 +45,97 @@ class Exchange:
     """Only when the client asked for token ids."""
 
 
-class ChatFace:
-    """Turn one exchange into the bytes of a chat completion."""
+class Face(ABC):
+    """Turn one exchange into bytes. Events come ready to be framed; tokens are counted from 0."""
+
+    whole_object: ClassVar[str]
+    chunk_object: ClassVar[str]
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._script = exchange.script
         self._wanted = exchange.wanted
-        head = msgspec.json.encode(self._head("chat.completion.chunk"))
-        self._start = b"data: " + head[:-1] + b',"choices":[{"index":0,"delta":'
-        # One part of plain text and no extras: the path that streams at full rate take.
-        self._is_plain = (
-            [part.kind for part in self._script.parts] == ["content"]
-            and self._wanted.top_logprobs is None
-            and not self._wanted.token_ids
-            and not self._wanted.continuous_usage
+        self._head = {"id": exchange.id, "object": self.chunk_object, "created": exchange.created, "model": exchange.model}
+        # No extras: the path that streams at full rate take.
+        self._is_plain = self._wanted.top_logprobs is None and not self._wanted.token_ids and not self._wanted.continuous_usage
+
+    @abstractmethod
+    def opening(self) -> bytes:
+        """Return what precedes the first token; it leaves together with it."""
+
+    @abstractmethod
+    def tokens(self, first: int, stop: int) -> bytes:
+        """Return the one event that carries these tokens."""
+
+    def closing(self, cached_tokens: int) -> tuple[bytes, ...]:
+        """Return the events that follow the last token: the usage, if it was asked for, and the end mark."""
+        if not self._wanted.include_usage:
+            return (DONE,)
+        details = self._thoughts(len(self._script.pieces))
+        counts = self._counts(cached_tokens) | ({"completion_tokens_details": details} if details else {})
+        return event({**self._head, "choices": [], "usage": counts, "system_fingerprint": self._exchange.fingerprint}), DONE
+
+    def whole(self, cached_tokens: int) -> bytes:
+        """Return the body of an answer that is not streamed."""
+        details = self._thoughts(len(self._script.pieces))
+        return msgspec.json.encode(
+            {
+                **self._head,
+                "object": self.whole_object,
+                "choices": [self._choice()],
+                "service_tier": None,
+                "system_fingerprint": self._exchange.fingerprint,
+                "usage": self._counts(cached_tokens) | {"completion_tokens_details": details},
+                **self._prompt(),
+                "kv_transfer_params": None,
+                "ec_transfer_params": None,
+                "metrics": None,
+            }
         )
+
+    @abstractmethod
+    def _choice(self) -> dict[str, Any]:
+        """Return the choice of an answer that is not streamed."""
+
+    def _prompt(self) -> dict[str, Any]:
+        return {}
+
+    def _thoughts(self, completion_tokens: int) -> dict[str, int] | None:  # noqa: ARG002  # chats count them
+        return None
+
+    def _event(self, choice: dict[str, Any], stop: int) -> bytes:
+        fields: dict[str, Any] = {**self._head, "choices": [choice]}
+        if self._wanted.continuous_usage:
+            fields["usage"] = self._running_usage(stop)
+        if stop == len(self._script.pieces) and not self._wanted.include_usage:
+            fields["system_fingerprint"] = self._exchange.fingerprint
+        return event(fields)
+
+    def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
+        counts = usage(self._exchange.prompt_tokens, completion_tokens)
+        return counts | {"completion_tokens_details": self._thoughts(completion_tokens)}
+
+    def _counts(self, cached_tokens: int) -> dict[str, Any]:
+        counts = usage(self._exchange.prompt_tokens, len(self._script.pieces))
+        return counts | {"prompt_tokens_details": {"cached_tokens": cached_tokens}}
+
+
+class ChatFace(Face):
+    """Turn one exchange into the bytes of a chat completion."""
+
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._start = b"data: " + msgspec.json.encode(self._head)[:-1] + b',"choices":[{"index":0,"delta":'
+        self._is_plain = self._is_plain and [part.kind for part in self._script.parts] == ["content"]
 
     def opening(self) -> bytes:
         """Return the role chunk."""
-        exchange = self._exchange
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-        fields: dict[str, Any] = {**self._head("chat.completion.chunk"), "choices": [choice]}
-        if self._wanted.continuous_usage:
-            fields["usage"] = self._running_usage(0)
-        fields |= {"prompt_token_ids": exchange.prompt_ids, "prompt_text": None}
-        return event(fields)
+        running = {"usage": self._running_usage(0)} if self._wanted.continuous_usage else {}
+        return event({**self._head, "choices": [choice], **running, "prompt_token_ids": self._exchange.prompt_ids, "prompt_text": None})
 
     def tokens(self, first: int, stop: int) -> bytes:
         """Return the one event that carries these tokens."""
@@ -105,33 +147,26 @@ class ChatFace:
         choice: dict[str, Any] = {"index": 0, "delta": self._delta(first, stop), "logprobs": self._logprobs(first, stop)}
         choice |= {"finish_reason": self._finish(), "stop_reason": self._script.stop_reason} if ended else {"finish_reason": None}
         choice["token_ids"] = self._script.ids[first:stop] if self._wanted.token_ids else None
-        return _of_tokens(self._exchange, self._head("chat.completion.chunk"), choice, self._running_usage(stop), ended=ended)
+        return self._event(choice, stop)
 
-    def closing(self, cached_tokens: int) -> tuple[bytes, ...]:
-        """Return the usage chunk, if it was asked for, and the end mark."""
-        details = self._completion_details()
-        more = {"completion_tokens_details": details} if details else {}
-        return _closing(self._exchange, self._head("chat.completion.chunk"), cached_tokens, more)
-
-    def whole(self, cached_tokens: int) -> bytes:
-        """Return the body of an answer that is not streamed."""
-        script, wanted = self._script, self._wanted
-        choice = {
+    def _choice(self) -> dict[str, Any]:
+        script = self._script
+        return {
             "index": 0,
             "message": self._message(),
             "logprobs": self._logprobs(0, len(script.pieces)),
             "finish_reason": self._finish(),
             "stop_reason": script.stop_reason,
-            "token_ids": script.ids if wanted.token_ids else None,
+            "token_ids": script.ids if self._wanted.token_ids else None,
             "routed_experts": None,
         }
-        prompt = {"prompt_logprobs": None, "prompt_token_ids": self._exchange.prompt_ids, "prompt_text": None}
-        details = self._completion_details()
-        return _whole(self._exchange, self._head("chat.completion"), choice, cached_tokens, details=details, prompt=prompt)
 
-    def _head(self, kind: str) -> dict[str, Any]:
-        exchange = self._exchange
-        return {"id": exchange.id, "object": kind, "created": exchange.created, "model": exchange.model}
+    def _prompt(self) -> dict[str, Any]:
+        return {"prompt_logprobs": None, "prompt_token_ids": self._exchange.prompt_ids, "prompt_text": None}
+
+    def _thoughts(self, completion_tokens: int) -> dict[str, int] | None:
+        total = self._script.reasoning_tokens
+        return {"reasoning_tokens": min(total, completion_tokens)} if total else None
 
     def _end(self) -> bytes:
         choice = {"finish_reason": self._finish(), "stop_reason": self._script.stop_reason, "token_ids": None}
@@ -179,16 +214,6 @@ class ChatFace:
     def _call_id(self, index: int) -> str:
         return f"chatcmpl-tool-{self._exchange.id.removeprefix('chatcmpl-')}-{index}"
 
-    def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
-        details = None
-        if total := self._script.reasoning_tokens:
-            details = {"reasoning_tokens": min(total, completion_tokens)}
-        return usage(self._exchange.prompt_tokens, completion_tokens) | {"completion_tokens_details": details}
-
-    def _completion_details(self) -> dict[str, int] | None:
-        total = self._script.reasoning_tokens
-        return {"reasoning_tokens": total} if total else None
-
     def _logprobs(self, first: int, stop: int) -> dict[str, Any] | None:
         ranks = self._wanted.top_logprobs
         if ranks is None:
@@ -203,16 +228,14 @@ class ChatFace:
         return {"token": token, "logprob": logprob(self._script, index, rank=rank), "bytes": list(token.encode())}
 
 
-class CompletionsFace:
+class CompletionsFace(Face):
     """Turn one exchange into the bytes of a text completion."""
 
+    whole_object = chunk_object = "text_completion"
+
     def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._script = exchange.script
-        self._wanted = exchange.wanted
-        head = msgspec.json.encode(self._head())
-        self._start = b"data: " + head[:-1] + b',"choices":[{"index":0,"text":"'
-        self._is_plain = self._wanted.top_logprobs is None and not self._wanted.token_ids and not self._wanted.continuous_usage
+        super().__init__(exchange)
+        self._start = b"data: " + msgspec.json.encode(self._head)[:-1] + b',"choices":[{"index":0,"text":"'
 
     def opening(self) -> bytes:
         """Return nothing: a completion starts with its first token."""
@@ -224,41 +247,25 @@ class CompletionsFace:
         if self._is_plain and not ended:
             tail = b'","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}\n\n'
             return b"%b%b%b" % (self._start, b"".join(self._script.escaped[first:stop]), tail)
-        choice = {
+        more = {
+            "prompt_token_ids": self._exchange.prompt_ids if first == 0 else None,
+            "token_ids": self._script.ids[first:stop] if self._wanted.token_ids else None,
+        }
+        return self._event(self._said(first, stop, ended=ended) | more, stop)
+
+    def _choice(self) -> dict[str, Any]:
+        token_ids = self._script.ids if self._wanted.token_ids else None
+        more = {"token_ids": token_ids, "prompt_logprobs": None, "prompt_token_ids": self._exchange.prompt_ids, "routed_experts": None}
+        return self._said(0, len(self._script.pieces), ended=True) | more
+
+    def _said(self, first: int, stop: int, *, ended: bool) -> dict[str, Any]:
+        return {
             "index": 0,
             "text": "".join(self._script.pieces[first:stop]),
             "logprobs": self._logprobs(first, stop),
             "finish_reason": self._script.finish if ended else None,
             "stop_reason": self._script.stop_reason if ended else None,
-            "prompt_token_ids": self._exchange.prompt_ids if first == 0 else None,
-            "token_ids": self._script.ids[first:stop] if self._wanted.token_ids else None,
         }
-        running = usage(self._exchange.prompt_tokens, stop) | {"completion_tokens_details": None}
-        return _of_tokens(self._exchange, self._head(), choice, running, ended=ended)
-
-    def closing(self, cached_tokens: int) -> tuple[bytes, ...]:
-        """Return the usage chunk, if it was asked for, and the end mark."""
-        return _closing(self._exchange, self._head(), cached_tokens, {})
-
-    def whole(self, cached_tokens: int) -> bytes:
-        """Return the body of an answer that is not streamed."""
-        script = self._script
-        choice = {
-            "index": 0,
-            "text": "".join(script.pieces),
-            "logprobs": self._logprobs(0, len(script.pieces)),
-            "finish_reason": script.finish,
-            "stop_reason": script.stop_reason,
-            "token_ids": script.ids if self._wanted.token_ids else None,
-            "prompt_logprobs": None,
-            "prompt_token_ids": self._exchange.prompt_ids,
-            "routed_experts": None,
-        }
-        return _whole(self._exchange, self._head(), choice, cached_tokens)
-
-    def _head(self) -> dict[str, Any]:
-        exchange = self._exchange
-        return {"id": exchange.id, "object": "text_completion", "created": exchange.created, "model": exchange.model}
 
     def _logprobs(self, first: int, stop: int) -> dict[str, Any] | None:
         ranks = self._wanted.top_logprobs
@@ -280,47 +287,3 @@ class CompletionsFace:
                 for index in range(first, stop)
             ],
         }
-
-
-def _of_tokens(exchange: Exchange, head: dict[str, Any], choice: dict[str, Any], running: dict[str, Any], *, ended: bool) -> bytes:
-    fields = {**head, "choices": [choice]}
-    if exchange.wanted.continuous_usage:
-        fields["usage"] = running
-    if ended and not exchange.wanted.include_usage:
-        fields["system_fingerprint"] = exchange.fingerprint
-    return event(fields)
-
-
-def _closing(exchange: Exchange, head: dict[str, Any], cached_tokens: int, more: dict[str, Any]) -> tuple[bytes, ...]:
-    if not exchange.wanted.include_usage:
-        return (DONE,)
-    counts = _counts(exchange, cached_tokens) | more
-    return event({**head, "choices": [], "usage": counts, "system_fingerprint": exchange.fingerprint}), DONE
-
-
-def _whole(
-    exchange: Exchange,
-    head: dict[str, Any],
-    choice: dict[str, Any],
-    cached_tokens: int,
-    *,
-    details: dict[str, int] | None = None,
-    prompt: Mapping[str, object] = MappingProxyType({}),
-) -> bytes:
-    return msgspec.json.encode(
-        {
-            **head,
-            "choices": [choice],
-            "service_tier": None,
-            "system_fingerprint": exchange.fingerprint,
-            "usage": _counts(exchange, cached_tokens) | {"completion_tokens_details": details},
-            **prompt,
-            "kv_transfer_params": None,
-            "ec_transfer_params": None,
-            "metrics": None,
-        }
-    )
-
-
-def _counts(exchange: Exchange, cached_tokens: int) -> dict[str, Any]:
-    return usage(exchange.prompt_tokens, len(exchange.script.pieces)) | {"prompt_tokens_details": {"cached_tokens": cached_tokens}}

@@ -1,20 +1,23 @@
 """Say of an arm what its server would say of itself: version, models, cache configuration, start-up log."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from importlib.resources import files
 from typing import Any, Final
 
+from agentload import documents
 from agentload.kvmath.pool import Pool
 from agentload.kvmath.vllm import TRIED
 from agentload.model.kv import FORMATS
 from agentload.model.profile import ArmProfile
 
-# What a profile that names no version gets: the version whose wire this room speaks.
-_VERSION: Final = TRIED
+_WORDS: Final = (files("agentload.serve") / "vllm.yaml").read_text(encoding="utf-8")
+VLLM: Final[Mapping[str, dict[str, Any]]] = documents.parsed(_WORDS, at="vllm.yaml")
+"""What vLLM says of itself in words and numbers of its own."""
+FIRST_TOKEN_S: Final[tuple[float, ...]] = tuple(VLLM["histograms"]["time_to_first_token_seconds"]["bounds"])
+"""Upper bounds of its histogram of times to first token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,7 @@ class Facts:
     def version(self) -> str:
         """Return the version of the serving software."""
         found = re.search(r"\d+(\.\d+)+\S*", self.arm.server.software)
-        return found[0] if found else _VERSION
+        return found[0] if found else TRIED  # the version whose wire this room speaks
 
     @property
     def fingerprint(self) -> str:
@@ -49,72 +52,25 @@ class Facts:
 
     def models(self) -> dict[str, Any]:
         """Return the answer of `/v1/models`."""
-        permission = {
-            "id": f"modelperm-{blake2b(self.model.encode(), digest_size=8).hexdigest()}",
-            "object": "model_permission",
-            "created": self.created,
-            "allow_create_engine": False,
-            "allow_sampling": True,
-            "allow_logprobs": True,
-            "allow_search_indices": False,
-            "allow_view": True,
-            "allow_fine_tuning": False,
-            "organization": "*",
-            "group": None,
-            "is_blocking": False,
-        }
-        entry = {
-            "id": self.model,
-            "object": "model",
-            "created": self.created,
-            "owned_by": "vllm",
-            "root": self.model,
-            "parent": None,
-            "max_model_len": self.arm.server.max_model_len,
-            "permission": [permission],
-        }
+        own = {"id": f"modelperm-{blake2b(self.model.encode(), digest_size=8).hexdigest()}", "created": self.created}
+        entry = {"id": self.model, "created": self.created, "root": self.model, "max_model_len": self.arm.server.max_model_len}
+        entry = VLLM["model"] | entry | {"permission": [VLLM["permission"] | own]}
         return {"object": "list", "data": [entry]}
 
     def cache_config(self) -> dict[str, Any]:
         """Return vLLM's cache configuration, as `/server_info` shows it."""
         server = self.arm.server
-        return {
+        return VLLM["cache_config"] | {
             "block_size": server.block_tokens,
-            "user_specified_block_size": False,
-            "kv_cache_layout": None,
-            "prefix_match_unit": None,
             "gpu_memory_utilization": server.gpu_memory_utilization,
             "cache_dtype": self.dtype,
-            "is_attention_free": False,
-            "num_gpu_blocks_override": None,
-            "sliding_window": None,
             "enable_prefix_caching": server.prefix_caching,
-            "prefix_caching_hash_algo": "sha256",
-            "prefix_cache_retention_interval": 0,
             "kv_cache_dtype_skip_layers": list(self.arm.skip_layers),
-            "mamba_page_size_padded": None,
-            "skip_page_size_padded": None,
-            "mamba_block_size": None,
-            "mamba_cache_dtype": "auto",
-            "mamba_ssm_cache_dtype": "float32",
-            "mamba_cache_mode": "none",
-            "enable_mamba_shared_prefix_checkpoint": False,
-            "replayssm_buffer_len": 16,
-            "use_replayssm": False,
-            "use_kda_recoverssm": False,
             "num_gpu_blocks": self.pool.pages,
-            "num_cpu_blocks": None,
             "effective_attention_block_size": self.pool.layout.block_tokens,
             "kv_cache_size_tokens": self.pool.tokens,
             "kv_cache_max_concurrency": self.pool.concurrency,
-            "hash_block_size": None,
-            "cache_hit_alignment_tokens": None,
-            "kv_sharing_fast_prefill": False,
-            "swa_bounded_replay": True,
             "kv_cache_memory_bytes": server.kv_cache_memory_bytes,
-            "kv_offloading_size": None,
-            "kv_offloading_backend": "native",
-            "_block_size_resolved": True,
         }
 
     def server_info(self) -> dict[str, Any]:

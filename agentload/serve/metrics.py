@@ -1,57 +1,122 @@
-"""Show the state of the engine and of its web server at `/metrics` under the names, types and labels of vLLM 0.32.
+"""Show the state of the engine and of its web server at `/metrics` under the names, types and labels of vLLM 0.32 (`vllm.yaml`).
 
-What an emulated engine does not have (external caches, a multi-modal cache, flops accounting) is shown as zero, as vLLM does while it
-is off; what it would have to guess is left out.
+What an emulated engine would have to guess is left out. Times are the engine's own: they do not know how late our event loop was.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections import Counter as Counts
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Final, Literal
 
+import msgspec
+import numpy as np
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, PlatformCollector, ProcessCollector, Summary
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from agentload.emulator.calls import Gauges
-from agentload.serve.tally import HELP, Tally
+from agentload.emulator.calls import Finished, Gauges
+from agentload.serve.facts import VLLM
 
-_OFF: Final = {
-    "estimated_flops_per_gpu": "Estimated number of floating point operations per GPU (for Model Flops Utilization calculations).",
-    "estimated_read_bytes_per_gpu": "Estimated number of bytes read from memory per GPU (for Model Flops Utilization calculations).",
-    "estimated_write_bytes_per_gpu": "Estimated number of bytes written to memory per GPU (for Model Flops Utilization calculations).",
-    "external_prefix_cache_queries": (
-        "External prefix cache queries from KV connector cross-instance cache sharing, in terms of number of queried tokens."
-    ),
-    "external_prefix_cache_hits": (
-        "External prefix cache hits from KV connector cross-instance cache sharing, in terms of number of cached tokens."
-    ),
-    "mm_cache_queries": "Multi-modal cache queries, in terms of number of queried items.",
-    "mm_cache_hits": "Multi-modal cache hits, in terms of number of cached items.",
-}
-_WAITING: Final = (
-    "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling capacity; 'deferred' = deferred by transient "
-    "constraints (LoRA budget, KV transfer, blocked status). Sum of all reasons equals vllm:num_requests_waiting."
-)
-_SLEEP: Final = (
-    "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; weights_offloaded = 1 means sleep level 1; "
-    "discard_all = 1 means sleep level 2."
-)
-_BY_TIER: Final = (
-    "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host (offloaded to DRAM), disk, p2p (transferred "
-    "from another vLLM instance) or external_unspecified. Counted at admission; "
-    "sums to vllm:prefix_cache_hits + vllm:external_prefix_cache_hits."
-)
-_ENDS: Final = ("stop", "length", "abort", "error", "repetition")
+_S: Final = 1e9
 _FINE_S: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60)
 _COARSE_S: Final = (0.1, 0.5, 1)
 _SIZE: Final = "by handler. Only value of header is respected. Otherwise ignored. No percentile calculated. "
 # vLLM leaves what only looks at the server out of its figures.
 _UNCOUNTED: Final = frozenset({"/metrics", "/health", "/ping", "/version", "/server_info"})
+
+
+class _Family(msgspec.Struct, frozen=True):
+    """A counter or gauge: one figure or, with one more label, one for each of its values."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    value: str | int = 0
+    labels: tuple[str, ...] = ("engine", "model_name")
+    label: str | None = None
+    by: dict[str, str | int] = {}
+
+
+class _Buckets(msgspec.Struct, frozen=True):
+    """A histogram."""
+
+    help: str
+    bounds: tuple[float, ...] = ()
+
+
+_FAMILIES: Final = msgspec.convert(VLLM["families"], tuple[_Family, ...])
+_HISTOGRAMS: Final = msgspec.convert(VLLM["histograms"], dict[str, _Buckets])
+
+
+def token_bounds(max_model_len: int) -> tuple[float, ...]:
+    """Return the bounds 1, 2, 5, 10, … up to the model's length."""
+    return tuple(
+        float(step * 10**power) for power in range(len(str(max_model_len))) for step in (1, 2, 5) if step * 10**power <= max_model_len
+    )
+
+
+class Distribution:
+    """Hold the counts of one histogram."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = np.array(bounds)
+        self._counts: NDArray[np.int64] = np.zeros(len(bounds) + 1, dtype=np.int64)
+        self._sum = 0.0
+
+    def add(self, *values: float) -> None:
+        """Observe a few values."""
+        self.add_many(np.array(values))
+
+    def add_many(self, values: NDArray[np.float64]) -> None:
+        """Observe many values."""
+        self._counts += np.bincount(np.searchsorted(self._bounds, values, side="left"), minlength=len(self._counts))
+        self._sum += float(values.sum())
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return the cumulated counts by upper bound, as Prometheus writes them."""
+        names = [*map(str, self._bounds.tolist()), "+Inf"]
+        return list(zip(names, np.cumsum(self._counts).astype(float).tolist(), strict=True))
+
+    @property
+    def total(self) -> float:
+        """Return the sum of all values."""
+        return self._sum
+
+
+class Tally:
+    """Hold the counters and histograms of one server."""
+
+    def __init__(self, *, max_model_len: int) -> None:
+        self.successes = Counts[str]()
+        """Finished requests by the reason of their end."""
+        self.rejections = 0
+        """Requests that a full queue turned away."""
+        tokens = token_bounds(max_model_len)
+        self.histograms = {name: Distribution(each.bounds or tokens) for name, each in _HISTOGRAMS.items()}
+
+    def finished(self, end: Finished, *, submitted_ns: int, reason: str, max_tokens: int) -> None:
+        """Count a request that ran to its end."""
+        tokens = int(end.token_counts.sum())
+        self.successes["stop" if reason == "tool_calls" else reason] += 1
+        add = self.histograms
+        add["request_prompt_tokens"].add(end.prompt_tokens)
+        add["request_generation_tokens"].add(tokens)
+        add["request_max_num_generation_tokens"].add(tokens)
+        add["request_params_max_tokens"].add(max_tokens)
+        add["request_prefill_kv_computed_tokens"].add(end.prompt_tokens - end.cached_tokens)
+        add["request_params_n"].add(1)
+        add["request_num_preemptions"].add(end.preemptions)
+        decode_s = int(end.token_ns[-1] - end.token_ns[0]) / _S
+        add["time_to_first_token_seconds"].add(int(end.token_ns[0] - submitted_ns) / _S)
+        add["inter_token_latency_seconds"].add_many(np.diff(end.token_ns) / _S)
+        add["request_time_per_output_token_seconds"].add(decode_s / max(tokens - 1, 1))
+        add["e2e_request_latency_seconds"].add(int(end.at_ns - submitted_ns) / _S)
+        add["request_decode_time_seconds"].add(decode_s)
 
 
 class EngineMetrics(Collector):
@@ -66,72 +131,32 @@ class EngineMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families in vLLM's order."""
-        now, tally = self._gauges(), self._tally
-        for name in ("estimated_flops_per_gpu", "estimated_read_bytes_per_gpu", "estimated_write_bytes_per_gpu"):
-            yield self._counter(name, _OFF[name], 0)
-        yield self._gauge("num_requests_running", "Number of requests in model execution batches.", now.running)
-        yield self._gauge("num_requests_waiting", "Number of requests waiting to be processed.", now.waiting)
-        yield self._gauge_by("num_requests_waiting_by_reason", _WAITING, "reason", {"capacity": now.waiting, "deferred": 0})
-        yield self._gauge_by("engine_sleep_state", _SLEEP, "sleep_state", {"awake": 1, "weights_offloaded": 0, "discard_all": 0})
-        yield self._gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", now.kv_usage)
-        yield self._counter("prefix_cache_queries", "Prefix cache queries, in terms of number of queried tokens.", now.prefix_queries)
-        yield self._counter("prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", now.prefix_hits)
-        for name in ("external_prefix_cache_queries", "external_prefix_cache_hits", "mm_cache_queries", "mm_cache_hits"):
-            yield self._counter(name, _OFF[name], 0)
-        yield self._counter("num_preemptions", "Cumulative number of preemption from the engine.", now.preemptions)
-        yield self._counter("prompt_tokens", "Number of prefill tokens processed.", now.prompt_tokens)
-        sources = {"local_compute": now.prompt_tokens_computed, "local_cache_hit": now.prompt_tokens_cached, "external_kv_transfer": 0}
-        yield self._counter_by("prompt_tokens_by_source", "Number of prompt tokens by source.", "source", sources)
-        yield self._counter("prompt_tokens_cached", "Number of cached prompt tokens (local + external).", now.prompt_tokens_cached)
-        tiers = {"device": now.prefix_hits, "host": 0, "p2p": 0, "disk": 0, "external_unspecified": 0}
-        yield self._counter_by("prompt_tokens_cached_by_source", _BY_TIER, "source", tiers)
-        yield self._counter("generation_tokens", "Number of generation tokens processed.", now.generation_tokens)
-        ends = {end: tally.successes[end] for end in _ENDS}
-        yield self._counter_by("request_success", "Count of successfully processed requests.", "finished_reason", ends)
-        yield self._rejections()
-        yield from self._histograms()
+        ends = {f"ended_{end}": self._tally.successes[end] for end in ("stop", "length")}
+        figures = {**asdict(self._gauges()), **ends, "rejections": self._tally.rejections}
+        for family in _FAMILIES:
+            yield self._family(family, lambda value: value if isinstance(value, int) else figures[value])
+        for name, histogram in self._tally.histograms.items():
+            shown = HistogramMetricFamily(f"vllm:{name}", _HISTOGRAMS[name].help, labels=list(self._labels))
+            shown.add_metric(list(self._labels.values()), buckets=histogram.buckets(), sum_value=histogram.total)
+            shown.add_sample(f"vllm:{name}_created", self._labels, self._created)
+            yield shown
         config = GaugeMetricFamily("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", labels=list(self._cache_config))
         config.add_metric(list(self._cache_config.values()), 1)
         yield config
 
-    def _histograms(self) -> Iterator[Metric]:
-        for name, histogram in self._tally.histograms.items():
-            family = HistogramMetricFamily(f"vllm:{name}", HELP[name], labels=list(self._labels))
-            family.add_metric(list(self._labels.values()), buckets=histogram.buckets(), sum_value=histogram.total)
-            family.add_sample(f"vllm:{name}_created", self._labels, self._created)
-            yield family
-
-    def _rejections(self) -> Metric:
-        family = CounterMetricFamily(
-            "vllm:admission_rejections",
-            "Number of admission attempts rejected by a queue limit, by reason.",
-            labels=["model_name", "reason"],
-        )
-        for reason, count in (("max_num_queued_reqs", self._tally.rejections), ("max_num_queued_tokens", 0)):
-            family.add_metric([self._labels["model_name"], reason], count, created=self._created)
-        return family
-
-    def _gauge(self, name: str, text: str, value: float) -> Metric:
-        family = GaugeMetricFamily(f"vllm:{name}", text, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value)
-        return family
-
-    def _gauge_by(self, name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-        family = GaugeMetricFamily(f"vllm:{name}", text, labels=[*self._labels, label])
-        for key, value in values.items():
-            family.add_metric([*self._labels.values(), key], value)
-        return family
-
-    def _counter(self, name: str, text: str, value: float) -> Metric:
-        family = CounterMetricFamily(f"vllm:{name}", text, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value, created=self._created)
-        return family
-
-    def _counter_by(self, name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-        family = CounterMetricFamily(f"vllm:{name}", text, labels=[*self._labels, label])
-        for key, value in values.items():
-            family.add_metric([*self._labels.values(), key], value, created=self._created)
-        return family
+    def _family(self, family: _Family, figure: Callable[[str | int], float]) -> Metric:
+        own = [self._labels[name] for name in family.labels]
+        values = [([*own, key], value) for key, value in family.by.items()] if family.label else [(own, family.value)]
+        labels = [*family.labels, *([family.label] if family.label else [])]
+        if family.kind == "gauge":
+            gauge = GaugeMetricFamily(f"vllm:{family.name}", family.help, labels=labels)
+            for found, value in values:
+                gauge.add_metric(found, figure(value))
+            return gauge
+        counter = CounterMetricFamily(f"vllm:{family.name}", family.help, labels=labels)
+        for found, value in values:
+            counter.add_metric(found, figure(value), created=self._created)
+        return counter
 
 
 def registry(engine: EngineMetrics) -> CollectorRegistry:

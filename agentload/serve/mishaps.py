@@ -1,7 +1,5 @@
 """Decide what goes wrong with each request that comes, and when the server dies: a script of faults against the clock."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """Play the engine's virtual time against the monotonic clock: sleep until a step ends, then send all that it emitted."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Start one server process an arm, and stop them: what `emulated:PROFILE`, `demo` and `emulate` without an arm use."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

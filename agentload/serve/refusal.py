@@ -3,8 +3,6 @@
 Texts follow answers recorded from vLLM 0.32.0 and its sources (`entrypoints/serve/exception_handling`, `renderers/params.py`).
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from email.utils import formatdate

@@ -3,8 +3,6 @@
 A tool is called where a request insists on it, or where its question names one: with arguments that are read from the prompt.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

@@ -1,7 +1,5 @@
 """Run the server of one arm until it is told to stop, in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import signal
@@ -21,10 +19,9 @@ from agentload.model.profile import ArmProfile
 from agentload.serve.app import Service, application
 from agentload.serve.door import Door
 from agentload.serve.facts import Facts
-from agentload.serve.metrics import EngineMetrics, registry
+from agentload.serve.metrics import EngineMetrics, Tally, registry
 from agentload.serve.mishaps import Mishaps, most_tokens
 from agentload.serve.pacing import Pacer
-from agentload.serve.tally import Tally
 from agentload.serve.truth import Truth
 
 # uvicorn's default, which vLLM keeps: clients must not count on connections that were idle for longer.

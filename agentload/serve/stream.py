@@ -5,8 +5,6 @@ emulated server's. A reader that lags is another matter: vLLM's output collector
 into one chunk, and so does this. Meanwhile the tokens wait here, so that a slow reader costs a comparison a step and no memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Sequence

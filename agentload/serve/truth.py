@@ -6,8 +6,6 @@ handed to the kernel, `tokens` is what the chunk carried. `behind` counts chunks
 their rest left later than `after_ns`.
 """
 
-from __future__ import annotations
-
 import time
 from array import array
 from collections import deque
@@ -29,10 +27,10 @@ class Log:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
-    planned_ns: array[int] = field(default_factory=lambda: array("q"))
-    before_ns: array[int] = field(default_factory=lambda: array("q"))
-    after_ns: array[int] = field(default_factory=lambda: array("q"))
-    tokens: array[int] = field(default_factory=lambda: array("H"))
+    planned_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    before_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    after_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    tokens: "array[int]" = field(default_factory=lambda: array("H"))
     behind: int = 0
     fault: str | None = None
     end: str | None = None

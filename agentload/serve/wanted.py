@@ -5,8 +5,6 @@ runs of (identity, tokens). Text arrives without keys, so its words are cut at t
 their own identity: equal prefixes give equal runs, in whole blocks, and no two texts ever collide.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Iterable, Mapping

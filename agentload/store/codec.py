@@ -3,8 +3,6 @@
 Journals outlive versions: a field that the file lacks takes its default, one that the program no longer knows is dropped.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -15,43 +13,13 @@ import msgspec
 
 from agentload import documents
 from agentload.errors import StoreError
-from agentload.model.rows import (
-    AlarmRow,
-    AnswerRow,
-    ArmRow,
-    BlockRow,
-    CallRow,
-    ExecutionRow,
-    FingerprintRow,
-    JobRow,
-    LegRow,
-    ProbeRow,
-    Row,
-    RunRow,
-    SampleRow,
-    VerdictRow,
-)
+from agentload.model.rows import Row
 from agentload.model.stamps import Stamps
 from agentload.store.frames import MAGIC, Frame, frame
+from agentload.store.tables import CALL, TABLES
 
-# Part of the format: the number of a row type never changes.
-KINDS: Final[dict[int, type[Row]]] = {
-    1: RunRow,
-    2: LegRow,
-    3: ArmRow,
-    4: FingerprintRow,
-    5: BlockRow,
-    6: CallRow,
-    7: SampleRow,
-    8: AnswerRow,
-    9: VerdictRow,
-    10: ProbeRow,
-    11: JobRow,
-    12: ExecutionRow,
-    13: AlarmRow,
-}
+KINDS: Final[dict[int, type[Row]]] = {number: table.row for number, table in TABLES.items()}
 HEADER: Final = 0
-CALL: Final = 6
 
 NAMES: Final[dict[int, tuple[str, ...]]] = {kind: tuple(field.name for field in fields(row)) for kind, row in KINDS.items()}
 DEFAULTS: Final[dict[int, dict[str, object]]] = {

@@ -1,7 +1,5 @@
 """Turn journal rows into Arrow columns, which a database loads in batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -10,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from agentload.store import codec
+from agentload.store.tables import CALL
 
 CHUNKS: Final = pa.schema(
     [
@@ -23,7 +22,7 @@ CHUNKS: Final = pa.schema(
 )
 DERIVED: Final = frozenset({"chunk_count", "first_chunk_tokens", "streamed_tokens", "gap_p99_us"})
 """Columns of a call derived from its chunks; journals do not hold them."""
-FILLED: Final = {kind: {*names} | ({"call_id"} if kind == codec.CALL else set()) for kind, names in codec.NAMES.items()}
+FILLED: Final = {kind: {*names} | ({"call_id"} if kind == CALL else set()) for kind, names in codec.NAMES.items()}
 """The table columns that a kind of row fills."""
 GROUP: Final = 2048  # DuckDB packs this many integers together, each as wide as the widest
 LATE_BITS: Final = 48  # cost of storing one late gap separately

@@ -9,8 +9,6 @@ missing in one transaction, a reader sees temporary views instead. Missing value
 changes only when an older program could not understand the file.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -7,8 +7,6 @@ While a file is being written, a reader may see the end of a record, and records
 order, so what seemed damaged is read a second time; only bytes that stay wrong are damage.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass

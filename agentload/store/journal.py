@@ -10,8 +10,6 @@ Disk space is reserved ahead in large steps, so a full disk is noticed while man
 raises.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

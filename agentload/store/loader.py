@@ -4,15 +4,13 @@ Each batch is one transaction, which also records how far the journal was read, 
 journal that was moved or rewritten is read from its start; rows that are already there are recognised by their key.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from zlib import crc32
 
 import duckdb
@@ -22,6 +20,7 @@ from agentload.store import codec, columns
 from agentload.store.database import WRITER_PATIENCE_S, refusal, transaction, writing
 from agentload.store.frames import Fault
 from agentload.store.journal import Reader, read
+from agentload.store.tables import CALL, TABLES
 
 # One to two seconds a transaction, close to the 122,880 rows of a DuckDB row group, which is then written once: a quarter less time
 # than with batches of 64 MB.
@@ -29,33 +28,6 @@ BATCH_BYTES: Final = 80 * 1024 * 1024
 MARK_BYTES: Final = 4096
 # DuckDB locks out other processes, but not other threads.
 _ONE_AT_A_TIME: Final = threading.Lock()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The table of one kind of row, its key, and which of two rows with equal keys stays."""
-
-    table: str
-    key: tuple[str, ...]
-    keeps: Literal["first", "last"] = "last"
-
-
-TARGETS: Final[dict[int, Target]] = {
-    1: Target(table="runs", key=("run_id",)),
-    2: Target(table="legs", key=("run_id", "leg")),
-    3: Target(table="arms", key=("run_id", "arm")),
-    4: Target(table="fingerprints", key=("run_id", "leg", "arm", "round", "moment", "at_ns")),
-    # An arm plays one block a round; a repeated pair gets another round.
-    5: Target(table="blocks", key=("run_id", "leg", "arm", "round")),
-    codec.CALL: Target(table="calls_row", key=("request_id",), keeps="first"),
-    7: Target(table="samples", key=("run_id", "leg", "arm", "at_ns", "name", "labels"), keeps="first"),
-    8: Target(table="answers", key=("run_id", "arm", "task", "item", "context_tokens", "depth", "repetition")),
-    9: Target(table="verdicts", key=("run_id", "at_ns", "policy")),
-    10: Target(table="probes", key=("run_id", "arm", "probe", "settings")),
-    11: Target(table="jobs", key=("job",)),
-    12: Target(table="executions", key=("job", "started_ns")),
-    13: Target(table="alarms", key=("job", "kind", "metric", "raised_ns")),
-}
 
 
 _INSERT_CALLS: Final = """
@@ -74,17 +46,10 @@ FROM batch LEFT JOIN (
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Loaded:
     """What a load added, and the faults it found in the journals."""
 
-    calls: int
-    stamps: int
-    faults: tuple[tuple[Path, Fault], ...]
-
-
-@dataclass(slots=True)
-class _Count:
     calls: int = 0
     stamps: int = 0
     faults: list[tuple[Path, Fault]] = field(default_factory=list)
@@ -92,14 +57,14 @@ class _Count:
 
 def load(journals: Iterable[Path], database: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Loaded:
     """Bring a database up to date with these journals; raise `StoreError` if it stays busy or the disk is full (journals are kept)."""
-    count = _Count()
+    loaded = Loaded()
     try:
         with _ONE_AT_A_TIME, _without_cycle_search(), writing(database, patience_s=patience_s) as connection:
             for journal in journals:
-                _load(journal, connection, count)
+                _load(journal, connection, loaded)
     except (duckdb.IOException, duckdb.FatalException, duckdb.OutOfMemoryException) as error:
         raise refusal(database, error) from error
-    return Loaded(calls=count.calls, stamps=count.stamps, faults=tuple(count.faults))
+    return loaded
 
 
 @contextmanager
@@ -114,16 +79,16 @@ def _without_cycle_search() -> Iterator[None]:
             gc.enable()
 
 
-def _load(journal: Path, connection: duckdb.DuckDBPyConnection, count: _Count) -> None:
+def _load(journal: Path, connection: duckdb.DuckDBPyConnection, loaded: Loaded) -> None:
     name = str(journal.resolve())
-    reader = read(journal, offset=_bookmark(connection, name, journal), damaged=lambda fault: count.faults.append((journal, fault)))
+    reader = read(journal, offset=_bookmark(connection, name, journal), damaged=lambda fault: loaded.faults.append((journal, fault)))
     for batch in _batches(reader):
         with transaction(connection):
             for kind, rows in batch.items():
-                if kind == codec.CALL:
+                if kind == CALL:
                     calls, stamps = _store_calls(connection, rows, reader.layout[kind])
-                    count.calls += calls
-                    count.stamps += stamps
+                    loaded.calls += calls
+                    loaded.stamps += stamps
                 else:
                     _store(connection, kind, rows, reader.layout[kind])
             connection.execute("DELETE FROM journals WHERE path = ?", [name])
@@ -132,7 +97,7 @@ def _load(journal: Path, connection: duckdb.DuckDBPyConnection, count: _Count) -
                 [name, reader.offset, _mark(journal, reader.offset)],
             )
     if reader.torn is not None:
-        count.faults.append((journal, reader.torn))
+        loaded.faults.append((journal, reader.torn))
 
 
 def _bookmark(connection: duckdb.DuckDBPyConnection, name: str, journal: Path) -> int:
@@ -150,7 +115,7 @@ def _batches(reader: Reader) -> Iterator[dict[int, list[list[Any]]]]:
     batch: dict[int, list[list[Any]]] = {}
     size = 0
     for frame in reader.frames():
-        if frame.kind not in TARGETS:
+        if frame.kind not in TABLES:
             continue
         batch.setdefault(frame.kind, []).append(codec.values(frame.payload))
         size += len(frame.payload)
@@ -162,18 +127,18 @@ def _batches(reader: Reader) -> Iterator[dict[int, list[list[Any]]]]:
 
 
 def _store(connection: duckdb.DuckDBPyConnection, kind: int, rows: list[list[Any]], names: Sequence[str]) -> None:
-    target = TARGETS[kind]
+    target = TABLES[kind]
     if target.keeps == "last":
         places = [names.index(name) for name in target.key]
         rows = list({tuple(row[place] for place in places): row for row in rows}.values())
     same = " AND ".join(f'old."{name}" IS NOT DISTINCT FROM batch."{name}"' for name in target.key)
     connection.register("batch", columns.table(kind, columns.by_name(rows, names), _schema(connection, kind)))
     if target.keeps == "last":
-        connection.execute(f"DELETE FROM {target.table} AS old USING batch WHERE {same}")  # noqa: S608  # our own names
-        connection.execute(f"INSERT INTO {target.table} BY NAME FROM batch")
+        connection.execute(f"DELETE FROM {target.name} AS old USING batch WHERE {same}")  # noqa: S608  # our own names
+        connection.execute(f"INSERT INTO {target.name} BY NAME FROM batch")
     else:
-        fresh = f"SELECT DISTINCT batch.* FROM batch ANTI JOIN {target.table} AS old ON {same}"  # noqa: S608
-        connection.execute(f"INSERT INTO {target.table} BY NAME {fresh}")
+        fresh = f"SELECT DISTINCT batch.* FROM batch ANTI JOIN {target.name} AS old ON {same}"  # noqa: S608
+        connection.execute(f"INSERT INTO {target.name} BY NAME {fresh}")
     connection.unregister("batch")
 
 
@@ -188,7 +153,7 @@ def _store_calls(connection: duckdb.DuckDBPyConnection, rows: list[list[Any]], n
     first_id = _scalar(connection, "SELECT coalesce(max(call_id) + 1, 0) FROM calls_row")
     found["call_id"] = range(first_id, first_id + len(fresh))
     chunks = columns.chunks(found["call_id"], found["chunks"])
-    connection.register("batch", columns.table(codec.CALL, found, _schema(connection, codec.CALL)))
+    connection.register("batch", columns.table(CALL, found, _schema(connection, CALL)))
     connection.register("chunks_batch", chunks)
     connection.execute("INSERT INTO chunks_row BY NAME FROM chunks_batch")
     connection.execute(_INSERT_CALLS)
@@ -205,7 +170,7 @@ def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set
 
 def _schema(connection: duckdb.DuckDBPyConnection, kind: int) -> pa.Schema:
     """Return the columns that a kind of row fills; a newer version's table may have more."""
-    schema = connection.sql(f"FROM {TARGETS[kind].table} LIMIT 0").to_arrow_table().schema
+    schema = connection.sql(f"FROM {TABLES[kind].name} LIMIT 0").to_arrow_table().schema
     return pa.schema([field for field in schema if field.name in columns.FILLED[kind]])
 
 

@@ -1,7 +1,5 @@
 """Where journals are: next to their database, one folder for each run, one file for each part of it and worker."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The runs of a database: list them, summarise one, delete one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -150,24 +148,7 @@ def lines(connection: duckdb.DuckDBPyConnection, *, begins: str = "") -> tuple[R
 
 def run_lines(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> tuple[RunLine, ...]:
     """List the runs of these names, in the order they were stored."""
-    return tuple(
-        RunLine(
-            run_id=run_id,
-            kind=kind,
-            name=name,
-            created_ns=created_ns,
-            model=model,
-            arms=tuple(arms),
-            status=status,
-            blocks=blocks,
-            void_blocks=void,
-            calls=calls,
-            ok=ok,
-        )
-        for run_id, kind, name, created_ns, model, arms, status, blocks, void, calls, ok in connection.execute(
-            _LINES, {"runs": list(names)}
-        ).fetchall()
-    )
+    return tables.records(connection, RunLine, _LINES, {"runs": list(names)})
 
 
 def named(connection: duckdb.DuckDBPyConnection, name: str) -> RunLine:
@@ -189,7 +170,7 @@ def summary(connection: duckdb.DuckDBPyConnection, name: str) -> RunSummary:
         command=row.command,
         legs=_legs(connection, line.run_id),
         arms=_arms(connection, line.run_id),
-        blocks=_blocks(connection, line.run_id),
+        blocks=tables.records(connection, BlockLine, _BLOCKS, {"run": line.run_id}),
     )
 
 
@@ -247,28 +228,6 @@ def _arms(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[ArmLine, 
             statuses={status: count for of, status, count in counted if of == row.arm},
         )
         for row in tables.rows(connection, ArmRow, run_id=run_id)
-    )
-
-
-def _blocks(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[BlockLine, ...]:
-    rows = connection.execute(_BLOCKS, {"run": run_id}).fetchall()
-    return tuple(
-        BlockLine(
-            leg=leg,
-            round=round_,
-            pair=pair,
-            block=block,
-            arm=arm,
-            seconds=seconds,
-            drain_share=drain,
-            calls=calls,
-            ok=ok,
-            output_tokens_per_s=tokens,
-            requests_per_s=requests,
-            warmup=warmup,
-            void=void,
-        )
-        for leg, round_, pair, block, arm, seconds, drain, calls, ok, tokens, requests, warmup, void in rows
     )
 
 

@@ -1,54 +1,75 @@
-"""Read the rows of small tables as they were stored; calls, chunks and samples are read through the views."""
-
-from __future__ import annotations
+"""The table of each kind of row, and small tables read as they were stored; calls, chunks and samples are read through the views."""
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, TypeVar
 
 import duckdb
 
-from agentload.model.rows import (
-    AlarmRow,
-    AnswerRow,
-    ArmRow,
-    BlockRow,
-    ExecutionRow,
-    FingerprintRow,
-    JobRow,
-    LegRow,
-    ProbeRow,
-    Row,
-    RunRow,
-    VerdictRow,
-)
+from agentload.model import rows as kinds
+from agentload.model.rows import Row
 
 _R = TypeVar("_R", bound=Row)
+_T = TypeVar("_T")
 
-_TABLES: Final[Mapping[type[Any], tuple[str, str]]] = {
-    RunRow: ("runs", ""),  # as they were stored
-    LegRow: ("legs", "leg"),
-    ArmRow: ("arms", "position"),
-    FingerprintRow: ("fingerprints", "leg, at_ns, round, arm"),
-    BlockRow: ("blocks", "leg, started_ns, arm"),
-    AnswerRow: ("answers", "task, context_tokens, item, arm, repetition"),
-    ProbeRow: ("probes", "at_ns"),
-    VerdictRow: ("verdicts", "at_ns"),
-    JobRow: ("jobs", "job"),
-    ExecutionRow: ("executions", "started_ns, job"),
-    AlarmRow: ("alarms", "raised_ns, kind, metric"),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Where one kind of row is stored."""
+
+    row: type[Row]
+    name: str
+    key: tuple[str, ...]
+    order: str = ""
+    """In which its rows are read; empty: as they were stored."""
+    keeps: Literal["first", "last"] = "last"
+    """Which of two rows with equal keys stays."""
+
+
+CALL: Final = 6
+# Part of the journal's format: the number of a kind never changes.
+TABLES: Final[Mapping[int, Table]] = {
+    1: Table(row=kinds.RunRow, name="runs", key=("run_id",)),
+    2: Table(row=kinds.LegRow, name="legs", key=("run_id", "leg"), order="leg"),
+    3: Table(row=kinds.ArmRow, name="arms", key=("run_id", "arm"), order="position"),
+    4: Table(
+        row=kinds.FingerprintRow,
+        name="fingerprints",
+        key=("run_id", "leg", "arm", "round", "moment", "at_ns"),
+        order="leg, at_ns, round, arm",
+    ),
+    # An arm plays one block a round; a repeated pair gets another round.
+    5: Table(row=kinds.BlockRow, name="blocks", key=("run_id", "leg", "arm", "round"), order="leg, started_ns, arm"),
+    CALL: Table(row=kinds.CallRow, name="calls_row", key=("request_id",), keeps="first"),
+    7: Table(row=kinds.SampleRow, name="samples", key=("run_id", "leg", "arm", "at_ns", "name", "labels"), keeps="first"),
+    8: Table(
+        row=kinds.AnswerRow,
+        name="answers",
+        key=("run_id", "arm", "task", "item", "context_tokens", "depth", "repetition"),
+        order="task, context_tokens, item, arm, repetition",
+    ),
+    9: Table(row=kinds.VerdictRow, name="verdicts", key=("run_id", "at_ns", "policy"), order="at_ns"),
+    10: Table(row=kinds.ProbeRow, name="probes", key=("run_id", "arm", "probe", "settings"), order="at_ns"),
+    11: Table(row=kinds.JobRow, name="jobs", key=("job",), order="job"),
+    12: Table(row=kinds.ExecutionRow, name="executions", key=("job", "started_ns"), order="started_ns, job"),
+    13: Table(row=kinds.AlarmRow, name="alarms", key=("job", "kind", "metric", "raised_ns"), order="raised_ns, kind, metric"),
 }
-"""The table of each kind of row, and its order."""
+_OF: Final[Mapping[type[Any], Table]] = {table.row: table for table in TABLES.values()}
 
 
 def rows(connection: duckdb.DuckDBPyConnection, kind: type[_R], **where: object) -> tuple[_R, ...]:
     """Return the rows of a kind with these column values."""
-    table, order = _TABLES[kind]
-    names = [field.name for field in fields(kind)]
-    columns = ", ".join(f'"{name}"' for name in names)
-    query = f"SELECT {columns} FROM {table}"  # noqa: S608  # our own names
+    table = _OF[kind]
+    columns = ", ".join(f'"{field.name}"' for field in fields(kind))
+    query = f"SELECT {columns} FROM {table.name}"  # noqa: S608  # our own names
     if where:
         query += " WHERE " + " AND ".join(f'"{name}" = ${name}' for name in where)
-    if order:
-        query += f" ORDER BY {order}"
-    return tuple(kind(**dict(zip(names, found, strict=True))) for found in connection.execute(query, where).fetchall())
+    return records(connection, kind, query + (f" ORDER BY {table.order}" if table.order else ""), where)
+
+
+def records(connection: duckdb.DuckDBPyConnection, kind: type[_T], query: str, parameters: Mapping[str, Any]) -> tuple[_T, ...]:
+    """Return a query's rows as dataclasses, whose fields are its columns in their order; a list becomes a tuple."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    found = connection.execute(query, parameters).fetchall()
+    values = ([tuple(each) if isinstance(each, list) else each for each in row] for row in found)
+    return tuple(kind(**dict(zip(names, row, strict=True))) for row in values)

@@ -1,7 +1,5 @@
 """What the GPUs do: from NVIDIA's management library on this machine, or from an exporter's page (DCGM). Absent is absent, never zero."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A log that grows is followed: its periodic lines are samples, for servers whose /metrics cannot be read.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,14 +11,12 @@ from pathlib import Path
 from typing import Final
 
 _POOL: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
-_CONCURRENCY: Final = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.,]+)x")
-_MEMORY: Final = re.compile(r"Available KV cache memory: ([\d.]+) GiB")
+_CONCURRENCY: Final = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.,]+)x")
 # `Using FLASH_ATTN attention backend out of potential backends: [...]`; of a forced one CUDA prints the enum's member, CPU its name.
 _BACKEND: Final = re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention )?backend\b")
 _FLASH: Final = re.compile(r"Using FlashAttention version (\d+)")
 _DTYPE: Final = re.compile(r"Using (\S+) data type to store kv cache")
 _BLOCK: Final = re.compile(r"Setting attention block size to (\d+) tokens")
-_PADDING: Final = re.compile(r"Padding mamba page size by ([\d.]+)%")
 _VERSION: Final = re.compile(r"\bversion (\d+\.\d+\S*)|V1 LLM engine \(v(\d+\.\d+[^)]*)\)")
 # `Initializing a V1 LLM engine (v0.32.0) with config: model='M', …`: settings of /server_info, by our names.
 _CONFIG: Final = re.compile(r"LLM engine \(v[^)]*\) with config: (.*)")
@@ -69,14 +65,10 @@ class StartUp:
     """Of all its engines together."""
     max_concurrency: float | None = None
     """Of all its engines together."""
-    concurrency_tokens: int | None = None
-    """Length of the requests that `max_concurrency` counts."""
-    kv_memory_gib: float | None = None
     attention_backend: str | None = None
     flash_version: int | None = None
     kv_cache_dtype: str | None = None
     block_tokens: int | None = None
-    mamba_padding_percent: float | None = None
     arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
     """What its command line said, by the names of vLLM; keys are among them."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -129,7 +121,7 @@ def start_up(lines: Iterable[str]) -> StartUp:
         if match := _ARGUMENTS.search(line):
             arguments = _literal(match[1])
         if match := _CONCURRENCY.search(line):
-            found["concurrency_tokens"], concurrent[process] = match[1], float(_plain(match[2]))
+            concurrent[process] = float(_plain(match[1]))
         for mark, state in _COMPILED.items():
             if mark in line and found.get("compile_cache") != "missed":  # one graph of several is enough
                 found["compile_cache"] = state
@@ -139,13 +131,10 @@ def start_up(lines: Iterable[str]) -> StartUp:
         version=found.get("version"),
         pool_tokens=sum(pools.values()) or None,
         max_concurrency=sum(concurrent.values()) or None,
-        concurrency_tokens=_whole(found.get("concurrency_tokens")),
-        kv_memory_gib=_number(found.get("kv_memory_gib")),
         attention_backend=found.get("attention_backend"),
         flash_version=_whole(found.get("flash_version")),
         kv_cache_dtype=found.get("kv_cache_dtype"),
         block_tokens=_whole(found.get("block_tokens")),
-        mamba_padding_percent=_number(found.get("mamba_padding_percent")),
         arguments=arguments,
         settings={name: value for name, value in settings.items() if value != "None"},
         compile_cache=found.get("compile_cache"),
@@ -172,17 +161,11 @@ def work(lines: Iterable[str]) -> Iterator[Work]:
 
 _FACTS: Final = (
     ("version", _VERSION),
-    ("kv_memory_gib", _MEMORY),
     ("attention_backend", _BACKEND),
     ("flash_version", _FLASH),
     ("kv_cache_dtype", _DTYPE),
     ("block_tokens", _BLOCK),
-    ("mamba_padding_percent", _PADDING),
 )
-
-
-def _number(text: str | None) -> float | None:
-    return None if text is None else float(_plain(text))
 
 
 def _whole(text: str | None) -> int | None:

@@ -4,8 +4,6 @@ Keys stay with the server that they are for: what it redirects elsewhere is not 
 Metrics that a user names are read once: a file with a /metrics text, or the URL of one.
 """
 
-from __future__ import annotations
-
 import json
 import ssl
 from collections.abc import Mapping

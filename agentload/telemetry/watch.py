@@ -3,8 +3,6 @@
 Pages that are refused are fetched less and less often and never given up: what refuses them may be a gateway's bad minute.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

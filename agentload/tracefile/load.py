@@ -3,8 +3,6 @@
 There is no server and no queue: every call takes the time of its tokens.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence

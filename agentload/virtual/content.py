@@ -3,8 +3,6 @@
 For the few calls whose text somebody reads, the prompt is written after all, and answered as the emulated model answers behind HTTP.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, takewhile
 

@@ -5,8 +5,6 @@ engines come first (a token that leaves at a limit has left in time), then limit
 instant of the next command. Gauges are read at an interval of virtual time, as telemetry reads a server's /metrics.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 All of it follows from the history, so a killed process leaves nothing half-done: the next one folds again and stores what differs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

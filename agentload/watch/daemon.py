@@ -1,7 +1,5 @@
 """Run the schedule in the foreground, for containers: each firing is a process of its own, as cron would start it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

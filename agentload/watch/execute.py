@@ -1,7 +1,5 @@
 """Execute a job once, as a scheduler asks: lock, replay, hold against the reference, fold alarms, write all of it down."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable
@@ -21,9 +19,8 @@ from agentload.watch.alarms import Alarm, Rule, alarms, exit_code
 from agentload.watch.history import Detail, Execution, Outcome, executions, expendable, floored, floors, reference
 from agentload.watch.job import Job
 from agentload.watch.judge import facts, fault, has_control, headline, judged
-from agentload.watch.ledger import locked
+from agentload.watch.ledger import alarm_rows, execution_row, job_row, locked
 from agentload.watch.play import play
-from agentload.watch.rows import alarm_rows, execution_row, job_row
 from agentload.watch.schedule import unanswered
 
 KILLED: Final = "the process was killed"

@@ -1,7 +1,5 @@
 """What became of each firing of a job, in order: the one record from which alarms, trends and notices follow."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A job: what is replayed on a schedule, against whom, within which budget, and what counts as worse."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

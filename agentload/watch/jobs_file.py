@@ -12,8 +12,6 @@ jobs:
 ```
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

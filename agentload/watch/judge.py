@@ -1,7 +1,5 @@
 """Hold a run against the reference run, arm by arm, and read what its servers said."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Jobs as Kubernetes manifests: a CronJob each, the jobs file as a ConfigMap, a claim for the database."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath

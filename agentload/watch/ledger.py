@@ -3,27 +3,29 @@
 A journal is of one version of the rows; another version writes beside it, so that an upgrade does not end a job's history.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+import duckdb
+import msgspec
+
 from agentload.errors import StoreError
-from agentload.model.rows import AlarmRow, Row
+from agentload.model.rows import AlarmRow, ExecutionRow, JobRow, Row
 from agentload.store import codec, tables
 from agentload.store.database import AbsentError, reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
-from agentload.watch import rows
-from agentload.watch.alarms import Alarm
+from agentload.watch.alarms import Alarm, Kind
 from agentload.watch.history import Execution
+from agentload.watch.job import Job
 
 PATIENCE_S: Final = 10.0  # another process of this job writes for milliseconds
 DATABASE_S: Final = 25.0
@@ -64,17 +66,69 @@ def bring_in(database: Path, job: str) -> str | None:
     return None
 
 
+class _Beside(msgspec.Struct):
+    """What an alarm keeps besides its row's columns."""
+
+    message: str = ""
+    suspects: tuple[str, ...] = ()
+
+
+def executions(connection: duckdb.DuckDBPyConnection, job: str) -> tuple[Execution, ...]:
+    """Read a job's executions in order."""
+    return tuple(map(execution, tables.rows(connection, ExecutionRow, job=job)))
+
+
+def execution(row: ExecutionRow) -> Execution:
+    """Turn a row of `executions` into an execution."""
+    return msgspec.convert({**asdict(row), "detail": msgspec.json.decode(row.detail)}, Execution)
+
+
+def alarm(row: AlarmRow) -> Alarm:
+    """Turn a row of `alarms` into an alarm."""
+    return msgspec.convert({**asdict(row), **msgspec.json.decode(row.detail)}, Alarm)
+
+
+def execution_row(each: Execution) -> ExecutionRow:
+    """Turn an execution into its row."""
+    columns = {field.name: getattr(each, field.name) for field in fields(ExecutionRow)}
+    return ExecutionRow(**{**columns, "detail": msgspec.json.encode(each.detail).decode()})
+
+
+def job_row(job: Job, *, at_ns: int) -> JobRow:
+    """Turn a job into its row."""
+    return JobRow(job=job.name, added_ns=at_ns, schedule=f"{job.schedule.cron} ({job.schedule.time_zone})", spec=job.spec)
+
+
+def alarm_rows(job: str, found: Sequence[Alarm], stored: Sequence[Alarm], *, at_ns: int) -> tuple[AlarmRow, ...]:
+    """Return the rows that differ from what is stored; an open alarm that no longer follows from the history is closed."""
+    known = {_key(each) for each in found}
+    gone = [each for each in stored if each.is_open and _key(each) not in known]
+    fresh = [each for each in found if each not in stored]
+    return (*(_alarm_row(job, each, each.closed_ns) for each in fresh), *(_alarm_row(job, each, at_ns) for each in gone))
+
+
+def _alarm_row(job: str, each: Alarm, closed_ns: int | None) -> AlarmRow:
+    detail = msgspec.json.encode(_Beside(message=each.message, suspects=each.suspects)).decode()
+    return AlarmRow(
+        job=job, kind=each.kind, metric=each.metric, raised_ns=each.raised_ns, closed_ns=closed_ns, run_id=each.run_id, detail=detail
+    )
+
+
+def _key(each: Alarm) -> tuple[Kind, str | None, int]:
+    return (each.kind, each.metric, each.raised_ns)
+
+
 def history(database: Path, job: str) -> tuple[Execution, ...]:
     """Read a job's executions in order; none when there is no database yet."""
     with suppress(AbsentError), reading(database, patience_s=DATABASE_S) as connection:
-        return rows.history(connection, job)
+        return executions(connection, job)
     return ()
 
 
 def stored_alarms(database: Path, job: str) -> tuple[Alarm, ...]:
     """Read a job's alarms as they were stored."""
     with suppress(AbsentError), reading(database, patience_s=DATABASE_S) as connection:
-        return tuple(map(rows.alarm, tables.rows(connection, AlarmRow, job=job)))
+        return tuple(map(alarm, tables.rows(connection, AlarmRow, job=job)))
     return ()
 
 

@@ -12,8 +12,6 @@ are then searched in turn. Values of AR(1) are not exchangeable: what each run a
 Below ten runs nothing is said.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

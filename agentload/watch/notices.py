@@ -1,7 +1,5 @@
 """Tell what an execution came to: in words, in files written anew each time, and by a webhook where an alarm is raised or closed."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Play a job once: its trace, within its budget, against its endpoints."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """When a job is due: cron's five fields in a time zone, with Debian cron's own rules where the clocks change."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

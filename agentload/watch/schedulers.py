@@ -5,8 +5,6 @@ zone alone: a job of another zone is called as often as it may be due there, and
 A timer of systemd knows time zones, and catches up after the machine was off.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A job's history as series to look at: each figure over its runs, where it changed, and what servers said differently just then."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

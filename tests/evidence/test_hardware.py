@@ -89,7 +89,7 @@ def test_power_that_is_absent_or_another_arms_too_is_said_and_not_zero(tmp_path:
     rows = [*pair_of_blocks(), power("bf16", 10, 300, "0"), power("bf16", 10, 300, "1")]
     evidence = found(tmp_path, rows)
     assert {name: figures.watts for name, figures in evidence.server} == {"bf16": None, "fp8": None}
-    assert "bf16: the power of 2 GPUs was sampled where it has 1: say gpus, or its gpu_ids" in evidence.notes
+    assert "bf16: the power of 2 GPUs was sampled where it has 1: set gpus, or its gpu_ids" in evidence.notes
     assert any(note.startswith("no GPU power was sampled on fp8") for note in evidence.notes)
 
 
@@ -97,7 +97,7 @@ def test_the_power_of_a_split_gpu_is_nobodys_alone(tmp_path: Path) -> None:
     whole = SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=10 * S, name="gpu_power_w", value=300.0, labels='{"gpu": "0", "mig": "all"}')
     evidence = found(tmp_path, [*pair_of_blocks(), whole])
     assert dict(evidence.server)["bf16"].watts is None
-    assert "bf16: its GPU is split (MIG), and what one part of it draws is not told: energy is not known" in evidence.notes
+    assert "bf16: its GPU is split (MIG), and the draw of one part is not reported: energy is not known" in evidence.notes
 
 
 def reasons(name: str, at_s: float, bits: int, gpu: str = "0") -> SampleRow:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from agentload.evidence.sweeps import parted, sweeps
+from agentload.evidence.observations import parted, sweeps
 from agentload.model.apart import CONTEXT_SWEEP
 
 FRAME = pl.DataFrame(

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.importers.parts.order import grouped, spread
+from agentload.importers.parts.order import by_session, spread
 
 
 class Row(msgspec.Struct):
@@ -20,7 +20,7 @@ rows = st.lists(st.builds(Row, session=st.sampled_from(["a", "b", "c", "ü"]), a
 def test_sessions_come_in_order_of_their_first_row_and_rows_in_order_of_time(found: list[Row], memory: int) -> None:
     for number, row in enumerate(found):
         row.number = number
-    groups = list(grouped(found, Row, memory=memory))
+    groups = list(by_session(found, Row, memory=memory))
     starts = [(group[0].at_s, group[0].number) for group in groups]
     assert starts == sorted(starts)
     assert sorted({row.session for row in found}) == sorted(group[0].session for group in groups)

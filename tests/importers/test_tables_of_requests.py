@@ -30,17 +30,17 @@ def user(tokens: int, key: str) -> Segment:
 def test_azure_rows_are_sessions_that_share_nothing(tmp_path: Path) -> None:
     sessions, summary = imported(tmp_path, {"a.csv": AZURE})
     assert sessions == [
-        Session(session="s0", workload="azure", start_s=0.0, turns=(Turn(add=(user(374, "s0"),), output=44),)),
-        Session(session="s1", workload="azure", start_s=4.314579, turns=(Turn(add=(user(396, "s1"),), output=109),)),
+        Session(session="s0", workload="azure", start_s=0.0, turns=(Turn(add=(user(374, "s0.0"),), output=44),)),
+        Session(session="s1", workload="azure", start_s=4.314579, turns=(Turn(add=(user(396, "s1.0"),), output=109),)),
     ]
-    assert (summary.format, summary.ideal_source, summary.ideal_import) == ("azure", None, 0.0)
+    assert (summary.format, summary.ideal_source, summary.ideal_import) == ("azure", 0.0, 0.0)
     assert summary.licence is not None
     assert "CC-BY" in summary.licence
 
 
 def test_a_shared_system_prompt_can_be_assumed(tmp_path: Path) -> None:
     sessions, summary = imported(tmp_path, {"a.csv": AZURE}, system=160)
-    assert sessions[1].turns[0].add == (Segment(role="system", tokens=160, key="system"), user(236, "s1"))
+    assert sessions[1].turns[0].add == (Segment(role="system", tokens=160, key="system"), user(236, "s1.0"))
     assert summary.ideal_import == 160 / 770
 
 

@@ -9,8 +9,7 @@ from agentload.emulator.calls import Finished, Gauges
 from agentload.exposition.scrape import parse
 from agentload.kvmath.pool import pool_of
 from agentload.serve.facts import Facts
-from agentload.serve.metrics import EngineMetrics, HttpMetrics, registry
-from agentload.serve.tally import Histogram, Tally, token_bounds
+from agentload.serve.metrics import Distribution, EngineMetrics, HttpMetrics, Tally, registry, token_bounds
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import lines
 
@@ -95,7 +94,7 @@ def test_bounds_of_token_histograms_end_at_the_models_length() -> None:
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 1.5, 2.0, 3.0, 99.0])))
 def test_a_bucket_holds_what_is_at_most_its_bound(values: list[float]) -> None:
-    histogram = Histogram((1.0, 2.0))
+    histogram = Distribution((1.0, 2.0))
     histogram.add_many(np.array(values))
     expected = [("1.0", 1.0), ("2.0", 2.0), ("+Inf", float("inf"))]
     assert histogram.buckets() == [(name, sum(value <= bound for value in values)) for name, bound in expected]

@@ -18,6 +18,7 @@ from agentload.model.stamps import stamps
 from agentload.store import codec
 from agentload.store.frames import HEAD, MAGIC, NEWS, Fault, Frame, frame, frames
 from agentload.store.journal import LOW, Writer, read
+from agentload.store.tables import CALL
 from tests.store.rows import ONE_OF_EACH, S, call
 
 
@@ -155,9 +156,7 @@ class Growing(io.BytesIO):
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), followed=st.booleans(), flipped=st.booleans())
 def test_what_is_being_written_is_never_taken_for_damage(data: st.DataObject, *, followed: bool, flipped: bool) -> None:
-    records = [
-        frame(codec.CALL, bytes([number]) * size) for number, size in enumerate(data.draw(st.lists(st.integers(1, 3000), max_size=12)), 1)
-    ]
+    records = [frame(CALL, bytes([number]) * size) for number, size in enumerate(data.draw(st.lists(st.integers(1, 3000), max_size=12)), 1)]
     content = bytearray(b"".join(records))
     broken = data.draw(st.integers(0, len(records) - 2), label="broken") if flipped and len(records) > 1 else None
     ends = list(accumulate(map(len, records)))

@@ -18,6 +18,7 @@ from agentload.store.database import reading
 from agentload.store.frames import Fault
 from agentload.store.journal import Reader, Writer, read
 from agentload.store.loader import Loaded, load
+from agentload.store.tables import TABLES
 from tests.store.rows import ONE_OF_EACH, S, block_row, call
 
 
@@ -36,15 +37,13 @@ def query(path: Path, sql: str) -> list[tuple[object, ...]]:
 
 def counts(path: Path) -> dict[str, object]:
     with reading(path) as connection:
-        return {
-            target.table: connection.execute(f"SELECT count(*) FROM {target.table}").fetchall()[0][0] for target in loader.TARGETS.values()
-        }
+        return {target.name: connection.execute(f"SELECT count(*) FROM {target.name}").fetchall()[0][0] for target in TABLES.values()}
 
 
 def test_every_row_lands_in_its_table_with_absent_as_null(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    assert load([write(tmp_path / "a.journal", ONE_OF_EACH)], database) == Loaded(calls=2, stamps=5, faults=())
-    kinds = [target.table for target in loader.TARGETS.values()]
+    assert load([write(tmp_path / "a.journal", ONE_OF_EACH)], database) == Loaded(calls=2, stamps=5, faults=[])
+    kinds = [target.name for target in TABLES.values()]
     assert counts(database) == dict.fromkeys(kinds, 1) | {"calls_row": 2}
     assert query(database, "SELECT request_id, status, http_status, prompt_tokens, chunk_ns IS NULL, error FROM calls ORDER BY ALL") == [
         ("r1-bf16-0-1", "ok", None, None, False, None),
@@ -65,12 +64,12 @@ def test_loading_again_changes_nothing_whatever_the_journal_is_called(tmp_path: 
     database, journal = tmp_path / "x.duckdb", write(tmp_path / "a.journal", ONE_OF_EACH)
     load([journal], database)
     before = counts(database)
-    assert load([journal, journal], database) == Loaded(calls=0, stamps=0, faults=())
-    assert load([Path(shutil.copy(journal, tmp_path / "b.journal"))], database) == Loaded(calls=0, stamps=0, faults=())
+    assert load([journal, journal], database) == Loaded(calls=0, stamps=0, faults=[])
+    assert load([Path(shutil.copy(journal, tmp_path / "b.journal"))], database) == Loaded(calls=0, stamps=0, faults=[])
     # Another journal at the same path is no continuation of the first.
     journal.unlink()
     write(journal, [call(9), *ONE_OF_EACH])
-    assert load([journal], database) == Loaded(calls=1, stamps=5, faults=())
+    assert load([journal], database) == Loaded(calls=1, stamps=5, faults=[])
     assert counts(database) == before | {"calls_row": 3}
 
 
@@ -87,7 +86,7 @@ def test_a_load_goes_on_where_the_last_one_stopped(tmp_path: Path, monkeypatch: 
         for number in range(3):
             journal.append(call(number))
             journal.flush()
-            assert load([path], database) == Loaded(calls=1, stamps=5, faults=())
+            assert load([path], database) == Loaded(calls=1, stamps=5, faults=[])
     record = len(codec.record(call(0)))
     assert read_from == [0, len(codec.header()) + record, len(codec.header()) + 2 * record]
 
@@ -115,11 +114,11 @@ def test_what_is_whole_around_damage_is_loaded_and_the_damage_reported(tmp_path:
     content[head + record + 40] ^= 1
     journal.write_bytes(content[:-10])
     assert load([journal], tmp_path / "x.duckdb") == Loaded(
-        calls=1, stamps=5, faults=((journal, Fault(kind="torn", offset=head + record, length=2 * record - 10)),)
+        calls=1, stamps=5, faults=[(journal, Fault(kind="torn", offset=head + record, length=2 * record - 10))]
     )
     journal.write_bytes(content)
     assert load([journal], tmp_path / "x.duckdb") == Loaded(
-        calls=1, stamps=5, faults=((journal, Fault(kind="damaged", offset=head + record, length=record)),)
+        calls=1, stamps=5, faults=[(journal, Fault(kind="damaged", offset=head + record, length=record))]
     )
 
 

@@ -100,7 +100,7 @@ def test_rows_of_any_age_go_into_a_database_of_any_age(old: Path, tmp_path: Path
         runs = len(connection.execute("FROM runs").fetchall())
     journals = [unpacked(f"{each}.journal", tmp_path / f"{each}.journal") for each in COMMITS]
     loaded = load(journals, old)
-    assert (loaded.calls, loaded.faults) == (32, ())  # 16 of the three journals' 48 calls were there
+    assert (loaded.calls, loaded.faults) == (32, [])  # 16 of the three journals' 48 calls were there
     assert load(journals, old).calls == 0
     with reading(old) as connection:
         assert len(connection.execute("FROM runs").fetchall()) == runs + 2

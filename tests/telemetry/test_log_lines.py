@@ -64,7 +64,6 @@ def test_what_a_server_decided_is_read_from_its_start() -> None:
         version="0.32.0",
         pool_tokens=979_691,
         max_concurrency=119.59,
-        concurrency_tokens=8192,
         kv_cache_dtype="fp8",
         warnings=(warning + "accuracy drop without a proper scaling factor",),
     )
@@ -91,12 +90,9 @@ def test_older_lines_and_kernels_are_read_and_a_repeated_warning_is_kept_once() 
     assert start_up(GPU.splitlines()) == StartUp(
         pool_tokens=434_784,
         max_concurrency=3.32,
-        concurrency_tokens=131_072,
-        kv_memory_gib=53.21,
         attention_backend="FLASH_ATTN",
         flash_version=3,
         block_tokens=1056,
-        mamba_padding_percent=0.76,
         warnings=("Using KV cache scaling factor 1.0 for fp8_e4m3. Verify the scales.",),
     )
 

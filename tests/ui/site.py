@@ -21,7 +21,7 @@ from agentload.ui.guard import LOOPBACK
 from agentload.ui.reports import Reports
 from agentload.ui.source import sources
 from agentload.watch.alarms import Rule, alarms
-from agentload.watch.rows import alarm_rows, execution_row
+from agentload.watch.ledger import alarm_rows, execution_row
 from tests.store.rows import MS, S
 from tests.watch.histories import DAY_NS, execution, history
 

@@ -18,7 +18,7 @@ from agentload.store.database import writing
 from agentload.ui import app, source
 from agentload.ui.guard import POLICY
 from agentload.watch.alarms import Rule, alarms
-from agentload.watch.rows import alarm_rows, execution_row
+from agentload.watch.ledger import alarm_rows, execution_row
 from tests.report import sample
 from tests.report.conftest import simulated
 from tests.ui.site import EVIL, begun, call, empty, evil_job, hostile, leg_row, run_row, site, stored, watched, whole

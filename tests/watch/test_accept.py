@@ -13,7 +13,7 @@ from agentload.store import journal
 from agentload.store.loader import load
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
-from agentload.watch import ledger, rows
+from agentload.watch import ledger
 from agentload.watch.alarms import Rule, alarms, exit_code
 from agentload.watch.execute import accept, latest_ns
 from agentload.watch.history import Execution, expendable, reference
@@ -43,7 +43,7 @@ def held_against(each: Execution, run: str) -> Execution:
 
 def kept(folder: Path, past: tuple[Execution, ...], *runs: str) -> Path:
     database = folder / "watch.duckdb"
-    ledger.note(database, "nightly", map(rows.execution_row, past))
+    ledger.note(database, "nightly", map(ledger.execution_row, past))
     path = folder / "runs.journal"
     with journal.Writer(path) as writer:
         for run in runs:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from agentload.watch import ledger, rows
+from agentload.watch import ledger
 from agentload.watch.alarms import Rule, alarms
 from agentload.watch.ledger import parquet
 from tests.watch.histories import execution, history
@@ -20,8 +20,8 @@ WORSE = history(*[0.0, 0.004, -0.003] * 4, 0.08)
 def test_parquet_has_a_row_a_change_and_the_alarms(tmp_path: Path) -> None:
     database = tmp_path / "watch.duckdb"
     past = (*WORSE, execution(14, "failed", reason="no disk"))
-    ledger.note(database, "nightly", map(rows.execution_row, past))
-    ledger.note(database, "nightly", rows.alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0))
+    ledger.note(database, "nightly", map(ledger.execution_row, past))
+    ledger.note(database, "nightly", ledger.alarm_rows("nightly", alarms(past, Rule()), (), at_ns=0))
     assert ledger.bring_in(database, "nightly") is None
     ours, told = (pl.read_parquet(path) for path in parquet(database, tmp_path / "out"))
     assert ours["outcome"].to_list() == ["done"] * 14 + ["failed"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.watch import ledger, rows
+from agentload.watch import ledger
 from agentload.watch.alarms import Rule, alarms
 from agentload.watch.history import Execution
 from agentload.watch.trends import Identity, Point, Trends, read, trends
@@ -75,7 +75,7 @@ def test_trends_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     database = tmp_path / "watch.duckdb"
     past = history(*QUIET, 0.08)
     found = alarms(past, Rule())
-    ledger.note(database, "nightly", map(rows.execution_row, past))
-    ledger.note(database, "nightly", rows.alarm_rows("nightly", found, (), at_ns=0))
+    ledger.note(database, "nightly", map(ledger.execution_row, past))
+    ledger.note(database, "nightly", ledger.alarm_rows("nightly", found, (), at_ns=0))
     assert ledger.bring_in(database, "nightly") is None
     assert read(database, "nightly") == trends("nightly", past, found)

@@ -10,7 +10,7 @@ from agentload.importers.parts.blocks import kept, segments, shared
 from agentload.importers.parts.chat import Piece
 from agentload.importers.parts.dialogue import Dialogue, Timing, Usage
 from agentload.importers.parts.intake import Intake
-from agentload.importers.parts.order import Grid, grouped, started
+from agentload.importers.parts.order import Grid, by_session, started
 from agentload.importers.parts.reuse import Trail, identity
 from agentload.model.trace import Recorded, Segment, Session, Turn
 
@@ -42,7 +42,7 @@ def sessions(
     intake: Intake, found: Iterable[Request], *, workload: str, block: int | None = None, holds: Holds = "context", grid: Grid = "keep"
 ) -> Iterator[Session]:
     """Yield a session for each name; *block* is the block size of requests with ids."""
-    groups = grouped(found, Request)
+    groups = by_session(found, Request)
     origin_s: float | None = None
     main: str | None = None
     for number, (group, start_s) in enumerate(started(groups, grid)):
@@ -180,6 +180,8 @@ class Logged(msgspec.Struct, kw_only=True):
     model: str | None = None
     is_new: bool = False
     """The context holds only what is new since the previous answer."""
+    lead: str | None = None
+    """Identity of a system prompt and tools that the log does not show; equal ones are shared."""
 
 
 class Continuations:
@@ -204,24 +206,34 @@ class Continuations:
         return found
 
 
+def _named(pieces: Sequence[Piece], name: str) -> list[Piece]:
+    """Name the pieces whose contents are not in the log by their places."""
+    return [piece if piece.key else msgspec.structs.replace(piece, key=f"{name}.{number}") for number, piece in enumerate(pieces)]
+
+
 def conversations(intake: Intake, found: Iterable[Logged], *, workload: str, every_s: float = 0.0) -> Iterator[Session]:
     """Yield a session for each name, `every_s` seconds apart if the log has no times."""
     origin_s: float | None = None
-    for number, group in enumerate(grouped(found, Logged)):
+    for number, group in enumerate(by_session(found, Logged)):
         origin_s = group[0].at_s if origin_s is None else origin_s
         is_timed = group[0].timing.sent_s is not None
         dialogue = Dialogue(
-            intake=intake, origin_s=origin_s if is_timed else -number * every_s, began_s=None if is_timed else number * every_s
+            intake=intake,
+            origin_s=origin_s if is_timed else -number * every_s,
+            began_s=None if is_timed else number * every_s,
+            lead=None if group[0].lead is None else intake.identity.of("system", group[0].lead),
         )
         main = next((logged.model for logged in group if logged.model is not None), None)
         for position, logged in enumerate(group):
-            answer: list[Piece] = logged.answer
+            answer = logged.answer
             if logged.is_new:
-                dialogue.add(logged.context)
+                dialogue.add(_named(logged.context, f"s{number}.{position}"))
             elif logged.context:
                 dialogue.restart(logged.context)
             else:
                 dialogue.grow(logged.usage.prompt or 1, f"s{number}.{position}")
+                answer = []
+            if not answer and not any(piece.key for piece in logged.context):
                 answer = [Piece(role="assistant", tokens=logged.usage.output or 1, key=f"s{number}.a{position}")]
             dialogue.call(
                 timing=logged.timing,

@@ -17,7 +17,7 @@ from agentload.report.commands import measured
 from agentload.report.labels import sentence
 from agentload.report.parts import Limit, Rollout, Step
 from agentload.report.sections.view import View
-from agentload.serve.tally import FIRST_TOKEN_S
+from agentload.serve.facts import FIRST_TOKEN_S
 
 CANARY: Final = 'job="vllm-canary"'
 STABLE: Final = 'job="vllm-stable"'

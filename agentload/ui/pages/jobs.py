@@ -25,7 +25,7 @@ from agentload.watch import trends
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
 from agentload.watch.job import Metric
-from agentload.watch.rows import alarm, execution, history
+from agentload.watch.ledger import alarm, execution, executions
 from agentload.watch.schedule import Schedule, check
 from agentload.watch.trends import Identity, Point
 
@@ -159,7 +159,7 @@ def job(connection: duckdb.DuckDBPyConnection, query: Query) -> Job:
 
 def trends_of(connection: duckdb.DuckDBPyConnection, name: str, alarms: tuple[Raised, ...]) -> trends.Trends:
     """Read a job's trends; *alarms* may include other jobs'."""
-    return trends.trends(name, history(connection, name), tuple(each.alarm for each in alarms if each.job == name))
+    return trends.trends(name, executions(connection, name), tuple(each.alarm for each in alarms if each.job == name))
 
 
 def trend(series: trends.Series, *, job: str) -> Trend:

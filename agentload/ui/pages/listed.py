@@ -19,7 +19,7 @@ from agentload.ui.pages import records
 from agentload.ui.pages.jobs import JobLine, Raised, jobs, trend, trends_of
 from agentload.ui.source import Query
 from agentload.watch.history import Execution
-from agentload.watch.rows import execution
+from agentload.watch.ledger import execution
 
 T = TypeVar("T")
 

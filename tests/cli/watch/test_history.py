@@ -10,7 +10,7 @@ import pytest
 from agentload.cli.watch.executions import accept
 from agentload.cli.watch.executions import history as show
 from agentload.errors import AgentloadError
-from agentload.watch import ledger, rows
+from agentload.watch import ledger
 from tests.cli.watch.jobs import watch_file
 from tests.watch.histories import FACTS, execution, history
 
@@ -24,7 +24,7 @@ NAMED = "; changed just before: prod: version 0.10.0 → 0.11.0"
 def told(folder: Path) -> Path:
     slower = (execution(day, change=0.08 + QUIET[day - 11], facts=NEWER, usd=0.25) for day in range(11, 21))
     database = folder / "watch.duckdb"
-    ledger.note(database, "nightly", map(rows.execution_row, (*history(*QUIET), *slower, execution(21, "failed", reason="no disk"))))
+    ledger.note(database, "nightly", map(ledger.execution_row, (*history(*QUIET), *slower, execution(21, "failed", reason="no disk"))))
     assert ledger.bring_in(database, "nightly") is None
     return watch_file(folder)
 

@@ -1,0 +1,82 @@
+"""What the GPUs of each arm did while it was played, as they were sampled: power, throttling and memory.
+
+What was not sampled, or cannot be told apart, is named in a note and never zero.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+
+from agentload.evidence.plays import Play, counted, plays, tabled
+from agentload.evidence.servers import Server
+
+# Bits of NVML's clocks event reasons (nvml.h), which DCGM hands on.
+SLOWED: Final = 0x8 | 0x20 | 0x40 | 0x80  # hardware slowdown, heat by software, heat by hardware, power brake
+CAPPED: Final = 0x4  # the limit of its power
+
+_SAMPLED: Final = """
+WITH sampled AS (
+    SELECT s.arm, s.labels, s.value FROM readings AS s
+    JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns AND p.ended_ns
+    WHERE s.run_id = $run AND s.name = $name
+)
+"""
+_POWER: Final = "SELECT arm, labels, avg(value) FROM sampled GROUP BY ALL ORDER BY ALL"
+# A step waits for the slowest GPU: the one that was slowed most counts.
+_CLOCKS: Final = """
+SELECT arm, max(slowed), max(capped) FROM (
+    SELECT arm, avg((value::BIGINT & $slowed <> 0)::INTEGER) AS slowed, avg((value::BIGINT & $capped <> 0)::INTEGER) AS capped
+    FROM sampled GROUP BY arm, labels
+) GROUP BY arm
+"""
+# Each GPU's own peak: they are sampled one after the other, so that no instant has them all.
+_MEMORY: Final = "SELECT arm, sum(peak) FROM (SELECT arm, max(value) AS peak FROM sampled GROUP BY arm, labels) GROUP BY arm ORDER BY arm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """Mean draw of each arm's GPUs together, and notes about arms whose draw is not known."""
+
+    watts: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+
+def power(connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[Server], played: Sequence[Play]) -> Power:
+    """Read the draw of every arm in the plays that count."""
+    with tabled(connection, counted(played)):
+        rows = connection.execute(_SAMPLED + _POWER, {"run": run_id, "name": "gpu_power_w"}).fetchall()
+    drawn: dict[str, list[float]] = {}
+    for arm, _, mean in rows:
+        drawn.setdefault(arm, []).append(mean)
+    split = {arm for arm, labels, _ in rows if labels is not None and "mig" in json.loads(labels)}
+    watts, notes = {}, []
+    for server in servers:
+        seen = drawn.get(server.arm, [])
+        wanted = (server.gpu_count or 1) * server.replicas
+        if server.arm in split:
+            notes.append(f"{server.arm}: its GPU is split (MIG), and the draw of one part is not reported: energy is not known")
+        elif len(seen) == wanted:
+            watts[server.arm] = sum(seen)
+        elif seen:
+            notes.append(f"{server.arm}: the power of {len(seen)} GPUs was sampled where it has {wanted}: set gpus, or its gpu_ids")
+    if silent := [server.arm for server in servers if server.arm not in drawn]:
+        how = "gpu_metrics names an exporter, nvidia-ml-py asks this machine"
+        notes.append(f"no GPU power was sampled on {', '.join(silent)}: energy is not known ({how})")
+    return Power(watts=watts, notes=tuple(notes))
+
+
+def throttling(connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]) -> Mapping[str, tuple[float, float]]:
+    """Read by arm for which share of the plays that count its GPUs were slowed, and at their power limit; silent arms are left out."""
+    with tabled(connection, counted(played)):
+        asked = {"run": run_id, "name": "gpu_throttle_reasons", "slowed": SLOWED, "capped": CAPPED}
+        return {arm: (slowed, capped) for arm, slowed, capped in connection.execute(_SAMPLED + _CLOCKS, asked).fetchall()}
+
+
+def gpu_memory(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:
+    """Return the bytes that each arm's GPUs held at most; arms that were not sampled are left out."""
+    with tabled(connection, [play for play in plays(connection, run_id) if not play.is_void]):
+        found = connection.execute(_SAMPLED + _MEMORY, {"run": run_id, "name": "gpu_memory_bytes"}).fetchall()
+    return {arm: float(peak) for arm, peak in found}
