@@ -53,7 +53,7 @@ def _held(name: str) -> Iterator[Held]:
     seen: set[tuple[str, str]] = set()
     for variant in made.variants:
         # A variant that mixes kinds of sessions needs more of them to show each kind often enough.
-        sessions = SESSIONS * 4 if name in {"cron", "rag"} else SESSIONS
+        sessions = SESSIONS * 4 if name in {"cron", "rag", "rag_passages"} else SESSIONS
         for each in held(made.targets, overview(catalog.trace(name, seed=SEED, options={**variant, "sessions": sessions}))):
             if (each.field, each.figure) not in seen:
                 seen.add((each.field, each.figure))

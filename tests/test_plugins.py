@@ -140,7 +140,7 @@ def succeed(*arguments: str | Path, of: Path, cwd: Path) -> str:
 
 def test_an_installed_package_adds_a_workload_an_importer_and_an_exporter(outside: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.pairs").write_text("100 7\n50 3\n")
-    assert "steady      Sessions of one call, all of one length.\n" in succeed("trace", "generate", of=outside, cwd=tmp_path)
+    assert "steady        Sessions of one call, all of one length.\n" in succeed("trace", "generate", of=outside, cwd=tmp_path)
     assert "tokens    400\n" in succeed("trace", "generate", "steady", "--options", of=outside, cwd=tmp_path)
     assert agentload("trace", "generate", "steady", "tokens=0", of=outside, cwd=tmp_path).stderr == (
         "error: steady: tokens: Expected `int` >= 1, got '0'\nhint: the default is 400\n"
@@ -165,7 +165,7 @@ def test_what_a_package_breaks_is_named_and_breaks_nothing_else(tmp_path: Path) 
     why = "of the package 'odd-agents' cannot be loaded: ModuleNotFoundError: No module named 'what_is_not_there'"
     hint = "hint: pip install --upgrade odd-agents, or pip uninstall odd-agents\n"
     listed = succeed("trace", "generate", of=of, cwd=tmp_path)
-    assert f"odd         workload 'odd' {why}\nrag         " in listed
+    assert f"odd           workload 'odd' {why}\nrag           " in listed
     done = agentload("trace", "generate", "odd", of=of, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, f"error: workload 'odd' {why}\n{hint}")
     done = agentload("eval", "--endpoints", "emulated:llama-3.1-8b-h100", "--tasks", "odd", "--dry-run", of=of, cwd=tmp_path)

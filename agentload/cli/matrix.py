@@ -74,10 +74,9 @@ def _command(part: Part, step: Step) -> str:
 
 def _lines(matrix: Matrix, parts: Sequence[Part]) -> Iterator[str]:
     found = _dry(parts)
-    workloads = ", ".join(each.name for each in matrix.workloads)
     yield f"{matrix.name}: {len(found.cells)} cells"
     for part in parts:
-        yield f"  {part.name}: {', '.join(part.arms)} × {workloads}"
+        yield f"  {part.name}: {', '.join(part.arms)} × {', '.join(each.name for each in part.matrix.workloads)}"
     for each in found.left_out:
         yield f"  {each.model}: {each.config} is left out: {each.why}"
     yield from (f"  {note}" for note in found.notes)

@@ -67,6 +67,8 @@ class Workload(Entry, frozen=True):
     options: Mapping[str, object] = {}
     scale: Positive = 1.0
     seed: int = 7
+    only: tuple[str, ...] = ()
+    """Models that play it; () is all."""
 
 
 class Server(Entry, frozen=True):

@@ -50,10 +50,13 @@ def _of_model(matrix: Matrix, model: Model, places: Places, traces: Mapping[str,
         _check_served(model, names, served)
     if not names:
         raise UsageError(f"{model.name}: no configuration fits", hint="; ".join(f"{each.config}: {each.why}" for each in found.left_out))
+    workloads = tuple(each for each in matrix.workloads if not each.only or model.name in each.only)
+    if not workloads:
+        raise UsageError(f"{model.name}: no workload is for it", hint=f"only: [{model.name}] under one of workloads")
     # A subset is a different comparison and gets its own folder.
     named = model if only is None else msgspec.structs.replace(model, name=f"{model.name}.{only}")
     part = Part(
-        matrix=matrix,
+        matrix=replace(matrix, workloads=workloads),
         model=named,
         places=places,
         traces=traces,

@@ -123,7 +123,7 @@ def _steps(part: Part) -> Iterator[Step]:
     if measure.contexts is not None:
         yield _step(part, "context", measure.contexts)
     if measure.concurrency is not None:
-        for workload in measure.searched or names:
+        for workload in [each for each in measure.searched or names if each in (MIX, *names)]:
             study = extended(measure.concurrency, traces=_traces(part, names if workload == MIX else [workload]))
             for arm in part.arms:
                 yield _step(part, "concurrency", study, name=f"concurrency/{workload}/{arm}", arm=arm)

@@ -20,7 +20,16 @@ _OTHERS: Final = catalog.ours(without="mix")
 _WITHOUT_END: Final = 10**12
 
 # A platform that serves agents of all kinds: judgement.
-WEIGHTS: Final = {"chat": 2.0, "short_chat": 4.0, "rag": 6.0, "code": 1.0, "reasoning": 2.0, "cron": 4.0, "multimodal": 1.0}
+WEIGHTS: Final = {
+    "chat": 2.0,
+    "short_chat": 4.0,
+    "rag": 2.0,
+    "rag_passages": 4.0,
+    "code": 1.0,
+    "reasoning": 2.0,
+    "cron": 4.0,
+    "multimodal": 1.0,
+}
 PREFIXES: Final = {name: segments for other in _OTHERS.values() for name, segments in other.prefixes.items()}
 TARGETS: Final[dict[str, Target | Range]] = {}  # those of its parts
 

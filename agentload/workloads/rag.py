@@ -1,71 +1,30 @@
-"""Questions over retrieved passages or one long document: long prefill, short answer.
+"""Long prefill, short answer: questions over about 20,000 tokens of retrieved text.
 
-A question comes with six of a few thousand passages, in any order and popular ones far more often, after a system prompt that is shared
+A question comes with 74 of a few thousand passages, in any order and popular ones far more often, after a system prompt that is shared
 except for its last part. A share of the sessions asks about one long document instead. A follow-up question replaces the passages, so
-that only the system prompt is reused.
+that only the system prompt is reused. `rag_passages` is the same with the few passages of an assistant that was measured.
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from random import Random
-from typing import Annotated, Final, TypeAlias
+from typing import Final
 
-from msgspec import Meta
-
-from agentload.model.trace import Segment, Session
+from agentload.model.trace import Session
 from agentload.plugins import Peak, Positive, Rate, Share, Spread
-from agentload.workloads.parts.distributions import (
-    Choice,
-    Geometric,
-    Lognormal,
-    Mixture,
-    Normal,
-    Quantiles,
-    Uniform,
-    happens,
-    seconds,
-    shuffled,
-    tokens,
-)
-from agentload.workloads.parts.talk import NO_PAUSE, Pause, Talk
+from agentload.workloads.parts.distributions import Lognormal
+from agentload.workloads.parts.retrieval import SHARED, Passages, Retrieval, prefixes
 from agentload.workloads.parts.targets import Range, Target
-from agentload.workloads.parts.times import starts
 
-# RAGPulse (flashserve/RAGPulse, one week of a university's assistant): two system blocks of 512 tokens that all requests share and
-# one of 437 of the request's own; three variants of it; six passages of 1,521 tokens; questions and answers as below.
-_SHARED: Final = 1_024
-_OWN: Final = 437
-_VARIANTS: Final = Choice((0.77, 0.19, 0.04))
-_PASSAGE: Final = Lognormal(250, 0.35)
-_BARE: Final = 0.2  # asked without retrieval: 1,465 of 7,106 requests
-_QUESTION: Final = Lognormal(7, 0.7)
-_ANSWER: Final = Quantiles(((0, 40), (0.10, 83), (0.25, 131), (0.50, 234), (0.75, 385), (0.90, 563), (0.99, 891), (1, 1_600)))
-# 3,235 passages in use; this Zipf-Mandelbrot law gives the top 1 % 17.3 % and the top 10 % 58.1 % of uses (measured 17.8 and 58.6).
-_PASSAGES: Final = 3_235
-_POPULARITY: Final = Choice(tuple((rank + 40) ** -1.15 for rank in range(1, _PASSAGES + 1)))
-# Sessions of one turn: 58.8 %; mean 1.78; q90 3, q99 8 (by session_id). Gap: q50 40 s.
-_SINGLE: Final = 0.588
-_FURTHER: Final = Geometric(0.9, low=2)
-_GAP: Final = Lognormal(40, 1.5, 1, 3_600)
+PREFIXES: Final = prefixes("rag")
 
-# Documents: inference-perf's workload catalog has RAG prompts of 2k-60k tokens, Mooncake conversation q90 27k and q99 85k.
-_DOCUMENT: Final = Mixture(((0.7, Uniform(1_600, 2_400)), (0.3, Lognormal(30_000, 0.7, 2_400, 120_000))))
-_DOCUMENT_ANSWER: Final = Normal(500, 300, 50, 2_000)  # the same catalog
-
-Passages: TypeAlias = Annotated[int, Meta(ge=1, le=100)]
-
-PREFIXES: Final = {
-    f"rag{variant}": (Segment(role="system", tokens=_SHARED, key=f"rag.system{variant}"),) for variant in range(len(_VARIANTS.weights))
-}
+# Lengths of inference-perf's workload catalog, whose RAG prompts have 2k to 60k tokens; the median is judgement, as is that of all prompts.
+_DOCUMENT: Final = Lognormal(20_000, 0.5, 2_000, 60_000)
 
 TARGETS: Final = {
-    "context": Target(3_140, 3_959),
-    "output": Target(234, 563),
-    "calls": Target(1, 3),
-    "wait.user": Target(40, 273),
-    "reuse": Range(0.32, 0.38),
-    "first@document": Target(3_500, 42_000),
-    "output@document": Target(500, 884),
+    **SHARED,
+    "context": Target(20_800, 22_300),
+    "reuse": Range(0.03, 0.10),
+    "first@document": Target(21_500, 39_400),
 }
 
 
@@ -76,47 +35,10 @@ def generate(
     rate_per_s: Rate = 0.5,
     cv: Spread = 1.1,
     peak: Peak = 1.0,
-    passages: Passages = 6,
+    passages: Passages = 74,
     documents: Share = 0.2,
 ) -> Iterator[Session]:
-    """Yield `sessions` sessions; each question comes with this many `passages`, and a share asks about `documents`."""
+    """Yield `sessions` sessions; each question comes with this many `passages`, and a share asks about long `documents`."""
     # CV 1.1 is a week's typical hour, the busiest hour 3.45 times the mean (RAGPulse); the share of documents is judgement.
-    library = [Segment(role="user", tokens=tokens(rng, _PASSAGE), key=f"rag.passage{rank}") for rank in range(_PASSAGES)]
-    for number, start_s in enumerate(islice(starts(rng, rate_per_s=rate_per_s, cv=cv, peak=peak), sessions)):
-        variant = f"rag{_VARIANTS.pick(rng)}"
-        talk = Talk(f"rag-{number}", workload="rag", prefix=variant, leads=PREFIXES[variant])
-        turns = 1 if happens(rng, _SINGLE) else round(_FURTHER.at(rng.random()))
-        if happens(rng, documents):
-            _read(rng, talk, turns)
-        else:
-            _ask(rng, talk, [[] if happens(rng, _BARE) else [library[rank] for rank in _picked(rng, passages)] for _ in range(turns)])
-        yield talk.session(start_s)
-
-
-def _ask(rng: Random, talk: Talk, passages: list[list[Segment]]) -> None:
-    before = 0
-    for turn, found in enumerate(passages):
-        spoken = talk.rest(2 + before) if turn else []
-        before = len(found)
-        talk.reset(1, Segment(role="system", tokens=_OWN, key=talk.key()), *found, *spoken)
-        talk.add("user", tokens(rng, _QUESTION))
-        talk.call(tokens(rng, _ANSWER), _gap(rng, turn))
-
-
-def _read(rng: Random, talk: Talk, turns: int) -> None:
-    talk.add("system", _OWN)
-    talk.add("user", tokens(rng, _DOCUMENT))
-    for turn in range(turns):
-        talk.add("user", tokens(rng, _QUESTION))
-        talk.call(tokens(rng, _DOCUMENT_ANSWER), _gap(rng, turn), event="document")
-
-
-def _picked(rng: Random, count: int) -> list[int]:
-    ranks: dict[int, None] = {}  # distinct, in the order drawn
-    while len(ranks) < count:
-        ranks[_POPULARITY.pick(rng)] = None
-    return shuffled(rng, list(ranks))
-
-
-def _gap(rng: Random, turn: int) -> Pause:
-    return Pause("user", seconds(rng, _GAP)) if turn else NO_PAUSE
+    made = Retrieval(workload="rag", passages=passages, documents=documents, document=_DOCUMENT)
+    return made.sessions(rng, sessions, rate_per_s=rate_per_s, cv=cv, peak=peak)

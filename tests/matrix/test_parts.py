@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from agentload.errors import UsageError
 from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document, endpoints_of
+from agentload.matrix.read import preset_text
 from agentload.matrix.steps import Estimate
 from agentload.study.argv import argv, built, split
 from agentload.study.document import parse, yaml_text
@@ -190,3 +192,22 @@ def test_a_server_on_several_gpus_costs_as_many(tmp_path: Path) -> None:
     assert [entry.get("gpus") for entry in document(part)["arms"].values()] == [None, 2]  # type: ignore[attr-defined]  # a document
     (given,) = parts_of(text + "server: {price_per_hour: 3, gpus: 2}", tmp_path)
     assert {given.estimates[f"concurrency/rag/{arm}"].usd for arm in ("one", "two")} == {two}
+
+
+def test_the_multimodal_cells_of_the_plan_send_images_and_no_other_model_gets_any(tmp_path: Path) -> None:
+    seen = {
+        part.name: {
+            segment.role
+            for each in part.matrix.workloads
+            for session in islice(part.traces[each.name].sessions, 5)
+            for turn in session.turns
+            for segment in turn.add
+        }
+        for part in parts_of(preset_text("lecture-plan", model=None), tmp_path)
+    }
+    assert {name for name, roles in seen.items() if "image" in roles} == {"multimodal"}
+
+
+def test_a_model_without_a_workload_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="b: no workload is for it"):
+        parts_of("models: {a: org/a, b: org/b}\nworkloads: {rag: {trace: rag, only: [a]}}", tmp_path)

@@ -19,9 +19,10 @@ DIGESTS = {
     "chat": "d3781b7f4ec9ea1a",
     "code": "464f37f291ac6707",
     "cron": "7438833973160573",
-    "mix": "00fa067b59cbf0dc",
+    "mix": "0779efbb6a065531",
     "multimodal": "871ba9636f44f628",
-    "rag": "f3b7097047335a35",
+    "rag": "5c5e783a2ab00165",
+    "rag_passages": "d19728dbf0c1be26",
     "reasoning": "5f232ac7f80fd938",
     "short_chat": "464706f1bc556392",
 }
@@ -99,10 +100,25 @@ def test_chat_flushes_its_memory_then_compacts_near_the_window() -> None:
     assert longest < 60_000 + 10_000
 
 
-def test_rag_replaces_the_passages_and_keeps_the_talk() -> None:
-    header, sessions = made("rag", documents=0.0, sessions=60)
+def test_rag_is_long_prefill_with_short_answers() -> None:
+    header, sessions = made("rag", sessions=300)
+    prompts = sorted(sum(segment.tokens for segment in context) for session in sessions for context in contexts(header, session))
+    answers = sorted(turn.output for session in sessions for turn in session.turns)
+    assert 19_000 < prompts[len(prompts) // 2] < 22_000
+    assert answers[len(answers) // 2] < 400
+
+
+def test_a_question_may_come_with_the_whole_library() -> None:
+    header, sessions = made("rag", sessions=2, passages=3_235, documents=0.0)
+    asked = [len({segment.key for segment in context}) for session in sessions for context in contexts(header, session)]
+    assert max(asked) > 3_235
+
+
+@pytest.mark.parametrize("name", ["rag", "rag_passages"])
+def test_rag_replaces_the_passages_and_keeps_the_talk(name: str) -> None:
+    header, sessions = made(name, documents=0.0, sessions=60)
     session = next(session for session in sessions if len(session.turns) >= 3)
-    said = [[segment.role for segment in context if not str(segment.key).startswith("rag.p")] for context in contexts(header, session)]
+    said = [[segment.role for segment in context if ".passage" not in str(segment.key)] for context in contexts(header, session)]
     assert said[0] == ["system", "system", "user"]
     assert said[2] == ["system", "system", "user", "assistant", "user", "assistant", "user"]
 

@@ -43,7 +43,7 @@ def generate(
 
         agentload trace generate rag --options
 
-        agentload trace generate rag sessions=200 passages=8 -o rag.jsonl.zst
+        agentload trace generate rag sessions=200 passages=120 -o rag.jsonl.zst
     """
     if workload is None:
         list_all(catalog.every(), json=json)

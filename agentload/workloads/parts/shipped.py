@@ -45,7 +45,8 @@ class Recipe:
 RECIPES: Final = (
     Recipe(name="chat", workload="chat", options={"sessions": 8}),
     Recipe(name="short_chat", workload="short_chat", options={"sessions": 150}),
-    Recipe(name="rag", workload="rag", options={"sessions": 120}),
+    Recipe(name="rag", workload="rag", options={"sessions": 96}),
+    Recipe(name="rag_passages", workload="rag_passages", options={"sessions": 96}),
     Recipe(name="code", workload="code", options={"sessions": 10, "subagents": 0.2}),
     Recipe(name="reasoning", workload="reasoning", options={"sessions": 100}),
     Recipe(name="cron", workload="cron", options={"sessions": 80}),

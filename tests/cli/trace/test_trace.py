@@ -62,9 +62,9 @@ def test_generate_lists_the_options_of_a_workload(typed: Typed) -> None:
     code, out, _ = typed("generate", "rag", "--options")
     assert (code, out.splitlines()[-6:]) == (
         0,
-        ["sessions    1000", "rate_per_s  0.5", "cv          1.1", "peak        1.0", "passages    6", "documents   0.2"],
+        ["sessions    1000", "rate_per_s  0.5", "cv          1.1", "peak        1.0", "passages    74", "documents   0.2"],
     )
-    assert json.loads(typed("generate", "rag", "--options", "--json")[1])["options"]["passages"] == 6
+    assert json.loads(typed("generate", "rag", "--options", "--json")[1])["options"]["passages"] == 74
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def test_a_shipped_trace_is_what_its_recipe_makes(recipe: Recipe) -> None:
 def test_nothing_else_is_shipped_and_all_of_it_is_small() -> None:
     files = list(FOLDER.glob("*.jsonl*"))
     assert {file.name for file in files} == {f"{recipe.name}.jsonl" for recipe in RECIPES}
-    assert sum(file.stat().st_size for file in files) < 1_000_000
+    assert sum(file.stat().st_size for file in files) < 1_200_000
 
 
 @pytest.mark.parametrize("name", ["demo-chat", "demo-rag"])

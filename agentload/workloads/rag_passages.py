@@ -1,0 +1,44 @@
+"""Questions over a few passages: prompts of 3,000 tokens, a third of them reused.
+
+A question comes with six of a few thousand passages, as a university's assistant gets them, in any order and popular ones far more often.
+A share of the sessions asks about one document instead. A follow-up question replaces the passages, so that only the system prompt is
+reused.
+"""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+
+from agentload.model.trace import Session
+from agentload.plugins import Peak, Positive, Rate, Share, Spread
+from agentload.workloads.parts.distributions import Lognormal, Mixture, Uniform
+from agentload.workloads.parts.retrieval import SHARED, Passages, Retrieval, prefixes
+from agentload.workloads.parts.targets import Range, Target
+
+PREFIXES: Final = prefixes("rag_passages")
+
+# Documents: inference-perf's workload catalog has RAG prompts of 2k-60k tokens, Mooncake conversation q90 27k and q99 85k.
+_DOCUMENT: Final = Mixture(((0.7, Uniform(1_600, 2_400)), (0.3, Lognormal(30_000, 0.7, 2_400, 120_000))))
+
+TARGETS: Final = {
+    **SHARED,
+    "context": Target(3_140, 3_959),
+    "reuse": Range(0.32, 0.38),
+    "first@document": Target(3_500, 42_000),
+}
+
+
+def generate(
+    rng: Random,
+    *,
+    sessions: Positive = 1_000,
+    rate_per_s: Rate = 0.5,
+    cv: Spread = 1.1,
+    peak: Peak = 1.0,
+    passages: Passages = 6,
+    documents: Share = 0.2,
+) -> Iterator[Session]:
+    """Yield `sessions` sessions; each question comes with this many `passages`, and a share asks about `documents`."""
+    # CV 1.1 is a week's typical hour, the busiest hour 3.45 times the mean (RAGPulse); the share of documents is judgement.
+    made = Retrieval(workload="rag_passages", passages=passages, documents=documents, document=_DOCUMENT)
+    return made.sessions(rng, sessions, rate_per_s=rate_per_s, cv=cv, peak=peak)
