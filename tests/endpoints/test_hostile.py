@@ -10,17 +10,20 @@ from contextlib import suppress
 
 import pytest
 
+from agentload import telemetry
 from agentload.ask import asker, plain
 from agentload.ask.asker import Asker
 from agentload.ask.asker import Failed as NotAnswered
 from agentload.ask.plain import Plain
-from agentload.endpoints import counting
+from agentload.endpoints import counting, launch
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import is_same_configuration
 from agentload.endpoints.identity import identify
+from agentload.endpoints.launch import is_healthy
 from agentload.endpoints.reach import reach
-from agentload.errors import AgentloadError, EndpointError
+from agentload.errors import AgentloadError, EndpointError, TraceError
+from agentload.telemetry.reach import scrape
 from agentload.telemetry.watch import Source, Watch
 from tests.live.hostile import NESTED
 from tests.live.scripted import Peer, serving
@@ -60,6 +63,15 @@ async def asks_for_a_stream(there: Endpoint) -> None:
         assert isinstance(await speaking.stream(HELLO, output_tokens=4), NotAnswered)
 
 
+async def sees_its_health(there: Endpoint) -> None:
+    await asyncio.to_thread(is_healthy, there)
+
+
+async def reads_its_metrics(there: Endpoint) -> None:
+    with suppress(EndpointError, TraceError):
+        await asyncio.to_thread(scrape, f"{there.root}/metrics")
+
+
 async def watches(there: Endpoint) -> None:
     watch = Watch({"a": Source(urls=tuple(there.metrics_urls), reach=reach(there))}, every_s=0.01)
     task = asyncio.create_task(watch.run())
@@ -69,7 +81,7 @@ async def watches(there: Endpoint) -> None:
     assert list(watch.rows(run_id="r", leg=1)) == []
 
 
-WAYS = [asks_who_it_is, counts, asks, asks_for_a_stream, watches]
+WAYS = [asks_who_it_is, counts, sees_its_health, reads_its_metrics, asks, asks_for_a_stream, watches]
 
 
 @pytest.mark.parametrize("status", [b"302", b"307", b"308"])
@@ -151,7 +163,9 @@ BOMB = zlib.compressobj(9, wbits=31)
 ZEROS = BOMB.compress(b" " * (64 << 20)) + BOMB.flush(zlib.Z_SYNC_FLUSH)
 
 
-@pytest.mark.parametrize(("head", "piece"), [(JSON, b"[" * 65_536), (JSON, b"data: {}\n\n" * 6_000), (b"content-encoding: gzip\r\n" + JSON, ZEROS)])
+@pytest.mark.parametrize(
+    ("head", "piece"), [(JSON, b"[" * 65_536), (JSON, b"data: {}\n\n" * 6_000), (b"content-encoding: gzip\r\n" + JSON, ZEROS)]
+)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_page_without_end_is_not_kept(way: Callable[[Endpoint], Awaitable[None]], head: bytes, piece: bytes) -> None:
     answer, sent = endless(head, piece)
@@ -163,10 +177,11 @@ async def test_a_page_without_end_is_not_kept(way: Callable[[Endpoint], Awaitabl
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 256 << 10
 
 
-@pytest.mark.parametrize("way", [asks, asks_for_a_stream, counts])
+@pytest.mark.parametrize("way", [counts, sees_its_health, reads_its_metrics, asks, asks_for_a_stream])
 async def test_a_page_that_drips_is_given_up(way: Callable[[Endpoint], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (asker, plain, counting):
+    for module in (asker, plain, counting, telemetry.reach):
         monkeypatch.setattr(module, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(launch, "HEALTH_S", 0.5)
     async with serving(dripping) as server, asyncio.timeout(10):
         await way(endpoint(server.url))
 
