@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from agentload.dispatch.call import GOOD_ENDS
 from agentload.dispatch.fault import fault, word
 from agentload.dispatch.fault import masked as cut
+from agentload.dispatch.framing import MOST_BYTES, OverlongError
 from agentload.endpoints.endpoint import Endpoint, masked, socket_of
 from agentload.endpoints.reach import proxy, trusted
 from agentload.tasks import Json
@@ -23,7 +25,18 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_S: Final = 900.0
+"""For a whole answer, with what is tried again: one that drips does not end by silence."""
 RETRIES: Final = 2
+
+
+async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Hand on the pieces of an answer, up to the bytes that any may have."""
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise OverlongError(f"an answer of more than {MOST_BYTES >> 20} MB")
+        yield piece
 
 
 def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.AsyncOpenAI:
@@ -35,12 +48,28 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> openai.Asyn
         if response.has_redirect_location and not is_same_server(str(response.request.url), response.headers["location"]):
             raise httpx2.TooManyRedirects("redirected to another server", request=response.request)
 
-    hooks: dict[str, list[Any]] = {"response": [stays]}
+    class Body(httpx2.AsyncByteStream):
+        def __init__(self, whole: httpx2.AsyncByteStream) -> None:
+            self._whole = whole
+
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return _bounded(aiter(self._whole))
+
+        async def aclose(self) -> None:
+            await self._whole.aclose()
+
+    async def ends(response: httpx2.Response) -> None:
+        if (encoding := response.headers.get("content-encoding", "identity")) != "identity":  # a megabyte may stand for a gigabyte
+            raise httpx2.DecodingError(f"an answer encoded as '{word(encoding)}', which was not asked for", request=response.request)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = Body(response.stream)
+
+    hooks: dict[str, list[Any]] = {"response": [stays, ends]}
     socket = socket_of(endpoint.url)
     return openai.AsyncOpenAI(
         base_url=plain(endpoint.url),
         api_key=endpoint.key() or "none",
-        default_headers=endpoint.own_headers(),
+        default_headers={"Accept-Encoding": "identity", **endpoint.own_headers()},
         timeout=timeout_s,
         max_retries=retries,
         # The environment's proxies are not asked: timed calls do not take them either.
@@ -59,6 +88,8 @@ def told(error: Exception, secrets: Sequence[str]) -> str:
     if isinstance(error, openai.APIStatusError):
         said = fault(error.body).text if error.body is not None else cut(str(error.message))
         return masked(f"{error.status_code}: {said}", secrets)
+    if isinstance(error, openai.APIConnectionError) and isinstance(error.__cause__, Exception):  # "Connection error." says nothing
+        error = error.__cause__
     return masked(f"{type(error).__name__}: {cut(str(error))}", secrets)
 
 
@@ -106,14 +137,15 @@ class Asker:
             wanted |= {"extra_body": dict(self._endpoint.extra_body)}
         wanted |= {"extra_headers": {"X-Request-Id": request_id}}
         try:
-            if self._offers_logprobs:
-                try:
-                    return _answered(await self._client.chat.completions.create(**wanted, logprobs=True))
-                except openai.BadRequestError as error:
-                    if "logprob" not in str(error):
-                        raise
-                    self._offers_logprobs = False
-            return _answered(await self._client.chat.completions.create(**wanted))
+            async with asyncio.timeout(TIMEOUT_S):
+                if self._offers_logprobs:
+                    try:
+                        return _answered(await self._client.chat.completions.create(**wanted, logprobs=True))
+                    except openai.BadRequestError as error:
+                        if "logprob" not in str(error):
+                            raise
+                        self._offers_logprobs = False
+                return _answered(await self._client.chat.completions.create(**wanted))
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
         except Exception as error:  # noqa: BLE001  # whatever a server sends, it ends its own question alone

@@ -70,13 +70,14 @@ class Plain:
         text, ids, first_ms, usage = "", list[int](), None, None
         began = time.monotonic()
         try:
-            async for chunk in await self._client.chat.completions.create(**wanted):
-                usage = chunk.usage or usage
-                for choice in chunk.choices:
-                    ids += getattr(choice, "token_ids", None) or []
-                    text += choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
-                    if first_ms is None and (ids or text):
-                        first_ms = (time.monotonic() - began) * 1e3
+            async with asyncio.timeout(TIMEOUT_S):
+                async for chunk in await self._client.chat.completions.create(**wanted):
+                    usage = chunk.usage or usage
+                    for choice in chunk.choices:
+                        ids += getattr(choice, "token_ids", None) or []
+                        text += choice.delta.content or getattr(choice.delta, "reasoning", None) or ""
+                        if first_ms is None and (ids or text):
+                            first_ms = (time.monotonic() - began) * 1e3
         except openai.APIStatusError as error:
             return Failed(error=told(error, self._secrets), http_status=error.status_code)
         except Exception as error:  # noqa: BLE001  # whatever a server sends, it ends its own question alone

@@ -5,21 +5,18 @@ lengths to the words of the table; each call's row then says what the server cou
 """
 
 import asyncio
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from http import HTTPStatus
-from http.client import HTTPException
 from pathlib import Path
 
-from agentload.dispatch.framing import MOST_BYTES
+import aiohttp
+
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.reach import opener
+from agentload.endpoints.reach import reach
 from agentload.errors import UsageError
 from agentload.prompts.calibrate import Message, calibrate
 from agentload.prompts.tokenizer import MeasuredTokens
-from agentload.telemetry.reach import document_of, plain
+from agentload.telemetry.reach import document_of, page
 
 TIMEOUT_S = 30.0
 
@@ -63,18 +60,12 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
 
 def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
     """Return the count; None where the server refuses this request, as templates without tools do."""
-    headers = {"Content-Type": "application/json", **endpoint.request_headers()}
-    request = urllib.request.Request(  # noqa: S310  # the arms file and --endpoints take no others
-        plain(f"{endpoint.root}/tokenize"), data=json.dumps(asked).encode(), headers=headers
-    )
     try:
-        with opener(endpoint).open(request, timeout=TIMEOUT_S) as response:
-            counted = document_of(response.read(MOST_BYTES).decode())
-    except urllib.error.HTTPError as error:
-        if error.code in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+        answer = page(f"{endpoint.root}/tokenize", reach(endpoint), within_s=TIMEOUT_S, given=asked)
+        if answer.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
             return None
-        raise _AbsentError from error
-    except (OSError, ValueError, HTTPException) as error:
+        counted = document_of(answer.body.decode()) if answer.is_good else None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
         raise _AbsentError from error
     if not isinstance(counted, dict) or not isinstance(counted.get("count"), int):
         raise _AbsentError

@@ -13,20 +13,20 @@ import secrets
 import signal
 import subprocess
 import time
-import urllib.error
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException
 from itertools import combinations
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import aiohttp
+
 from agentload.endpoints.endpoint import Endpoint, Launch, masked
-from agentload.endpoints.reach import opener
+from agentload.endpoints.reach import keyless
 from agentload.errors import EndpointError, LaunchError
-from agentload.telemetry.reach import plain
+from agentload.telemetry.reach import page
 
 DEVICES: Final = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 """Of which a machine with GPUs has one: NVIDIA's driver, AMD's, that of a Linux beside Windows."""
@@ -38,6 +38,7 @@ START_S: Final = 1800.0  # a large checkpoint takes its time
 STOP_S: Final = 20.0
 GONE_S: Final = 10.0  # for the kernel to take back what was killed
 LOOK_S: Final = 0.5
+HEALTH_S: Final = 5.0
 LOG_TAIL: Final = 2000
 MARK: Final = "AGENTLOAD_LAUNCHED"
 PROCESSES: Final = Path("/proc")
@@ -229,29 +230,25 @@ def _wait(running: Running, endpoint: Endpoint, *, until: float, is_stopping: Ca
 
 def is_healthy(endpoint: Endpoint) -> bool:
     """Tell whether the server says that it is healthy; one without /health is when it answers at all."""
-    with suppress(HTTPException):
+    with suppress(aiohttp.ClientError):
         return _health(endpoint)
     return False
 
 
 def _is_taken(endpoint: Endpoint) -> bool:
     """Tell whether a server of some kind has the port, one that speaks no HTTP included."""
-    with suppress(HTTPException):
+    with suppress(aiohttp.ClientError):
         return _health(endpoint)
     return True
 
 
 def _health(endpoint: Endpoint) -> bool:
-    """Ask the server for its health. Raises HTTPException when what answers speaks something else."""
+    """Ask the server for its health. Raises aiohttp.ClientError when what answers speaks something else."""
     try:
-        with opener(endpoint).open(plain(f"{endpoint.root}/health"), timeout=5):
-            return True
-    except urllib.error.HTTPError as error:
-        return error.code == HTTPStatus.NOT_FOUND
-    except HTTPException:  # one of them is an OSError too
-        raise
+        answer = page(f"{endpoint.root}/health", keyless(endpoint), within_s=HEALTH_S)
     except (OSError, ValueError):
         return False
+    return answer.is_good or answer.status == HTTPStatus.NOT_FOUND
 
 
 def _processes() -> Iterator[tuple[int, _Process]]:

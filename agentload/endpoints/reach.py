@@ -1,20 +1,22 @@
 """Turn what an arms file says of an endpoint into how it is reached."""
 
-import http.client
 import os
-import socket
 import ssl
-import urllib.request
-from typing import Any
+from dataclasses import replace
 
 from agentload.endpoints.endpoint import Endpoint, socket_of
 from agentload.errors import EndpointError
-from agentload.telemetry.reach import Reach, Staying
+from agentload.telemetry.reach import Reach
 
 
 def reach(endpoint: Endpoint) -> Reach:
     """Return how *endpoint* is spoken to outside of timed calls; a key by command is asked for, which may take a moment."""
-    return Reach(headers=endpoint.request_headers(), tls=trusted(endpoint), proxy=proxy(endpoint), socket=socket_of(endpoint.url))
+    return replace(keyless(endpoint), headers=endpoint.request_headers())
+
+
+def keyless(endpoint: Endpoint) -> Reach:
+    """Return how *endpoint* is asked for what needs no key: as timed calls reach it, by its socket, its own proxy or none."""
+    return Reach(tls=trusted(endpoint), proxy=proxy(endpoint), socket=socket_of(endpoint.url))
 
 
 def exporter(endpoint: Endpoint) -> Reach:
@@ -46,33 +48,3 @@ def proxy(endpoint: Endpoint) -> str | None:
     if not (url := os.environ.get(endpoint.proxy_env)):
         raise EndpointError(f"{endpoint.name}: environment variable {endpoint.proxy_env} is not set", hint=f"export {endpoint.proxy_env}=…")
     return url
-
-
-class _Unix(urllib.request.HTTPHandler):
-    """Open every URL over one Unix socket."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self._path = path
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Connect there, whatever host the URL names."""
-
-        def connection(host: str, **said: Any) -> http.client.HTTPConnection:  # as urllib hands them on
-            made = http.client.HTTPConnection(host, **said)
-            made.sock = socket.socket(socket.AF_UNIX)
-            made.sock.settimeout(made.timeout)
-            made.sock.connect(self._path)
-            return made
-
-        return self.do_open(connection, req)
-
-
-def opener(endpoint: Endpoint) -> urllib.request.OpenerDirector:
-    """Return what opens URLs of *endpoint* as timed calls do: by its socket, its own proxy or none, whatever the environment says."""
-    if (path := socket_of(endpoint.url)) is not None:
-        return urllib.request.build_opener(urllib.request.ProxyHandler({}), _Unix(path), Staying)
-    through = proxy(endpoint)
-    proxies = {} if through is None else {"http": through, "https": through}
-    secure = urllib.request.HTTPSHandler(context=trusted(endpoint))
-    return urllib.request.build_opener(urllib.request.ProxyHandler(proxies), secure, Staying)

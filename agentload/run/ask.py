@@ -93,6 +93,7 @@ class Inquiry:
     """What the reference answered, where it does not run beside the others."""
     _failures: Counter[str] = field(init=False, default_factory=Counter)
     _given: defaultdict[str, list[AnswerRow]] = field(init=False, default_factory=lambda: defaultdict(list))
+    _working: Sequence[asyncio.Task[None]] = field(init=False, default=())
 
     def take_back(self, arm: str, why: str) -> Iterator[AnswerRow]:
         """Yield what an arm answered as not answered."""
@@ -106,23 +107,29 @@ class Inquiry:
     ) -> int:
         """Ask arms that run side by side, and write down what they answer; return how many questions were not asked."""
         made = self.evaluation
-        waiting: Iterator[Question] = iter(questions)
+        waiting, asked = iter(questions), 0
         async with AsyncExitStack() as open_:
             askers = {e.name: await open_.enter_async_context(Asker(e, served_model(e, identities[e.name]))) for e in served}
 
             async def work() -> None:
+                nonlocal asked
                 while not self.stops.is_set() and (question := next(waiting, None)) is not None:
                     for row in await self._one(question, askers):
                         writer.append(row)
+                    asked += 1
                     writer.flush_if_due(time.monotonic_ns())
 
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    for _ in range(made.study.concurrency):
-                        tasks.create_task(work())
+                    self._working = [tasks.create_task(work()) for _ in range(made.study.concurrency)]
             except* StoreError as group:  # all workers write to one journal: the first refusal tells all
                 raise group.exceptions[0] from None
-        return sum(1 for _ in waiting)
+        return len(questions) - asked
+
+    def give_up(self) -> None:
+        """Leave the questions in flight unanswered."""
+        for task in self._working:
+            task.cancel()
 
     async def _one(self, question: Question, askers: Mapping[str, Asker]) -> list[AnswerRow]:
         made = self.evaluation
@@ -279,7 +286,9 @@ class Leg:
         """What arms became other servers by while they were asked."""
 
     def stop(self) -> None:
-        """Ask nothing more; what is in flight comes to its end."""
+        """Ask nothing more; what is in flight comes to its end, or is given up when asked a second time."""
+        if self._stops.is_set():
+            self._inquiry.give_up()
         self._stops.set()
 
     async def play(self) -> Asked:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,8 @@ from agentload.run.trial import Trial
 from agentload.study.kinds import Probe, Replay, Search
 from agentload.study.parts import Live, Virtual
 
+ENDING_S: Final = 30.0
+"""What is in flight may take so long to end by itself once a run is stopped."""
 Stop = Callable[[], None]
 T = TypeVar("T")
 
@@ -131,7 +133,7 @@ def _part(playing: Playing, listener: Listener | None, audience: Audience) -> Pl
     leg = Leg(playing, listener=listener, notice=audience.notice)
 
     async def play() -> Played:
-        with audience.stopping(leg.stop):
+        with _ending(leg.stop, audience):
             return await leg.play()
 
     try:
@@ -140,6 +142,23 @@ def _part(playing: Playing, listener: Listener | None, audience: Audience) -> Pl
         if not playing.is_resumed:
             raise InterruptError("stopped before anything was sent") from stopped
         raise InterruptError("stopped before anything more was sent", hint=f"go on with: {playing.goes_on}") from stopped
+
+
+@contextmanager
+def _ending(stop: Stop, audience: Audience) -> Iterator[None]:
+    """Stop when the audience says so, and once more when what is in flight has had its time: servers may never end an answer."""
+    asked = 0
+
+    def asked_to() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            audience.notice(f"stopping: what is in flight has {ENDING_S:g} s to end; Ctrl-C again ends it now")
+            asyncio.get_running_loop().call_later(ENDING_S, stop)
+        stop()
+
+    with audience.stopping(asked_to):
+        yield
 
 
 def _finished(work: Coroutine[Any, Any, T], audience: Audience) -> T:
@@ -162,11 +181,11 @@ def _finished(work: Coroutine[Any, Any, T], audience: Audience) -> T:
 
 
 def asked(evaluation: Eval, audience: Audience) -> Asked:
-    """Ask one part's questions. A stop lets what is in flight come to its end."""
+    """Ask one part's questions. A first stop lets what is in flight come to its end, a second cancels it."""
 
     async def ask(listener: AnswerListener | None) -> Asked:
         leg = AskLeg(evaluation, listener=listener or (lambda *_: None), notice=audience.notice)
-        with audience.stopping(leg.stop):
+        with _ending(leg.stop, audience):
             return await leg.play()
 
     with audience.answers(evaluation.asked.questions(), len(evaluation.endpoints)) as listener:

@@ -4,16 +4,17 @@ Keys stay with the server that they are for: what it redirects elsewhere is not 
 Metrics that a user names are read once: a file with a /metrics text, or the URL of one.
 """
 
+import asyncio
 import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPMessage
+from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Final
+from typing import Final
 from urllib.parse import urljoin, urlsplit, urlunsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
@@ -61,25 +62,53 @@ def is_same_server(url: str, location: str) -> bool:
         return False
 
 
-class Staying(HTTPRedirectHandler):
-    """Follow no redirect that leaves the server, and none that would lose the request's body: they are errors with their status."""
-
-    def redirect_request(  # noqa: PLR0917  # as urllib calls it
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> Request | None:
-        """Return the request to make next, if any."""
-        is_followed = req.data is None and is_same_server(req.full_url, newurl)
-        return super().redirect_request(req, fp, code, msg, headers, newurl) if is_followed else None
-
-
 async def text_of(response: aiohttp.ClientResponse) -> str:
     """Return what a page says. Raises ValueError for more than any says, and for what is no text."""
+    return (await _bytes_of(response)).decode()
+
+
+async def _bytes_of(response: aiohttp.ClientResponse) -> bytearray:
     page = bytearray()
     async for piece in response.content.iter_any():
         page += piece
         if len(page) > MOST_BYTES:
             raise ValueError(f"more than {MOST_BYTES >> 20} MB")
-    return page.decode()
+    return page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a server answered."""
+
+    status: int
+    body: bytearray = field(repr=False)
+
+    @property
+    def is_good(self) -> bool:
+        """Tell whether it is what was asked for."""
+        return self.status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def page(url: str, by: Reach, *, within_s: float, given: object = None) -> Page:
+    """Wait for a page, or for the answer to a document that is sent; all of it takes no longer than *within_s*, however slowly it comes.
+
+    No event loop may be running in this thread. Raises aiohttp.ClientError, OSError or ValueError.
+    """
+
+    async def asked() -> Page:
+        async with by.session(aiohttp.ClientTimeout(total=within_s)) as session:
+            # A redirect would lose what is sent, or hand it on.
+            asking = session.get(plain(url)) if given is None else session.post(plain(url), json=given, allow_redirects=False)
+            async with asking as response:
+                return Page(status=response.status, body=await _bytes_of(response))
+
+    return asyncio.run(asked())
+
+
+def environment(url: str) -> Reach:
+    """Return how a URL is reached that a user names: by the proxy of the environment, where it has one for this host."""
+    parts = urlsplit(url)
+    return Reach(proxy=None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme))
 
 
 def document_of(text: str) -> object:
@@ -137,10 +166,13 @@ def _text(source: str) -> str:
     if "@" in source.partition("://")[2].partition("/")[0]:  # urllib takes it for a part of the host's name
         raise EndpointError(f"{where}: an address with a password", hint=HINT)
     try:
-        with build_opener(Staying).open(source, timeout=TIMEOUT_S) as answer:
-            return bytes(answer.read(MOST_BYTES)).decode(errors="replace")
-    except (OSError, HTTPException, ValueError) as error:
-        raise EndpointError(f"{where}: {error}", hint="name the whole address: http://HOST:8000/metrics") from error
+        answer = page(source, environment(source), within_s=TIMEOUT_S)
+        if not answer.is_good:
+            raise ValueError(f"HTTP status {answer.status}")
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        why = str(error) or f"no whole answer within {TIMEOUT_S:g} s"
+        raise EndpointError(f"{where}: {why}", hint="name the whole address: http://HOST:8000/metrics") from error
+    return answer.body.decode(errors="replace")
 
 
 def _parsed(source: str, text: str) -> Scrape:

@@ -1,18 +1,16 @@
 """Tell what an execution came to: in words, in files written anew each time, and by a webhook where an alarm is raised or closed."""
 
-import json
 import math
 import os
-import urllib.request
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from http.client import HTTPException
 from typing import Any, Final, get_args
 from xml.etree import ElementTree as ET
 
+import aiohttp
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from agentload.telemetry.reach import Staying
+from agentload.telemetry.reach import environment, page
 from agentload.watch.alarms import GATED, Alarm, Kind
 from agentload.watch.execute import Executed
 from agentload.watch.history import Change, Execution, executions
@@ -255,12 +253,11 @@ def _called(variable: str, content: dict[str, Any]) -> Iterator[str]:
     if not url.startswith(("http://", "https://")):
         yield f"environment variable {variable} holds no URL: no webhook was called"
         return
-    body = json.dumps(content).encode()
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310  # the scheme was checked
     try:
-        with urllib.request.build_opener(Staying).open(request, timeout=TIMEOUT_S):
-            pass
-    except (OSError, HTTPException, ValueError) as error:
+        answer = page(url, environment(url), within_s=TIMEOUT_S, given=content)
+    except (aiohttp.ClientError, OSError, ValueError) as error:
         # The URL is a secret: it is named by its variable alone.
-        reason = getattr(error, "code", None) or type(getattr(error, "reason", error)).__name__
-        yield f"webhook of {variable} failed: {reason}"
+        yield f"webhook of {variable} failed: {type(getattr(error, 'os_error', error)).__name__}"
+    else:
+        if not answer.is_good:
+            yield f"webhook of {variable} failed: {answer.status}"

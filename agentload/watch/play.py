@@ -83,9 +83,6 @@ def cut(trace: Trace, job: Job, arms: int) -> Trace:
     return Trace(header=trace.header, sessions=tuple(kept))
 
 
-PATIENCE_S: Final = 30.0  # what is in flight may end by itself before it is cancelled
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a replay went, from the watch's point of view."""
@@ -131,7 +128,6 @@ def _watched(playing: Playing, arms: tuple[str, ...], bound: Limit, price: float
         def stopped(reason: str) -> None:
             why.append(reason)
             stop()
-            loop.call_later(PATIENCE_S, stop)
 
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, stopped, f"stopped by {name.name}")

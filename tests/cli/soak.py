@@ -30,9 +30,10 @@ faults:
 - {kind: busy, status: 429, share: 0.05}
 - {kind: cut, share: 0.05}
 - {kind: in_band, share: 0.05}
-- {kind: crash, share: 0.001}
-- {kind: trickle, share: 0.02}
+- {kind: crash, share: 0.00003, down_s: 2}
+- {kind: trickle, share: 0.002}
 """
+"""A crash invalidates its pair, and three such pairs in a row end a run."""
 SESSIONS: Final = 64
 A_MINUTE: Final = 2_000
 """Sessions of ten calls that the trace has; no two cores play so many."""
@@ -54,6 +55,10 @@ class Played:
     statuses: dict[str, int] = field(default_factory=dict)
     kib: list[int] = field(default_factory=list)
     said: str = ""
+    code: int | None = None
+    """With which it exited when it was stopped; one that ended before had given up."""
+    ending_s: float = 0.0
+    """From the stop to the exit."""
 
     @property
     def growth(self) -> tuple[float, float]:
@@ -63,9 +68,9 @@ class Played:
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing was lost or told twice, and nothing grew."""
+        """Tell whether it was played until it was stopped, nothing was lost or told twice, and nothing grew."""
         before, after = self.growth
-        return self.calls > 0 and not self.lost and not self.twice and after <= GROWTH * before + SLACK
+        return self.calls > 0 and self.code == 130 and not self.lost and not self.twice and after <= GROWTH * before + SLACK
 
 
 def soaked(minutes: float, folder: Path) -> dict[str, Played]:
@@ -88,8 +93,8 @@ def soaked(minutes: float, folder: Path) -> dict[str, Played]:
             "20",
             "--idle-timeout",
             "20",
-            "--total-timeout",  # answers that trickle end as well, so that a stop need not wait for them
-            "60",
+            "--total-timeout",  # answers that trickle hold up the end of their block
+            "10",
         ]
         sides.append((played, place, servers, subprocess.Popen(command, stdout=said, stderr=said), said))
     began_s = time.monotonic()
@@ -98,9 +103,10 @@ def soaked(minutes: float, folder: Path) -> dict[str, Played]:
         for played, _, _, running, _ in sides:
             played.kib += _kib(running.pid)
     for played, place, servers, running, said in sides:
+        played.seconds, stopped_s = time.monotonic() - began_s, time.monotonic()
         running.send_signal(signal.SIGINT)
-        running.wait(timeout=300)
-        played.seconds = time.monotonic() - began_s
+        played.code = running.wait(timeout=300)
+        played.ending_s = time.monotonic() - stopped_s
         with servers:
             pass
         said.seek(0)
@@ -137,7 +143,7 @@ def _trace(folder: Path, sessions: int) -> Path:
 
 
 def _session(number: int) -> Session:
-    turns = tuple(Turn(add=(Segment(role="user", tokens=60, key=f"s{number}.{turn}"),), output=16) for turn in range(10))
+    turns = tuple(Turn(add=(Segment(role="user", tokens=60, key=f"s{number}.{turn}"),), output=6) for turn in range(10))
     return Session(session=f"s{number}", workload="chat", start_s=0.001 * number, turns=turns)
 
 
@@ -151,7 +157,8 @@ def main() -> int:
     for name, played in found.items():
         before, after = played.growth
         print(  # noqa: T201  # a script says what it found
-            f"{name}: {played.calls:,} calls in {played.seconds:.0f} s ({played.calls / played.seconds:.0f}/s),",
+            f"{name}: {played.calls:,} calls in {played.seconds:.0f} s ({played.calls / played.seconds:.0f}/s),"
+            f" ended by {played.code} {played.ending_s:.0f} s after the stop,",
             f"{played.answers:,} whole answers, {played.lost} lost, {played.twice} twice,",
             f"{before / 1024:.0f} MiB, later {after / 1024:.0f} MiB",
             played.statuses,

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
 
+from agentload import telemetry
+from agentload.ask import asker, plain
 from agentload.ask.asker import Asker
 from agentload.ask.asker import Failed as NotAnswered
 from agentload.ask.plain import Plain
+from agentload.endpoints import counting, launch
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import is_same_configuration
 from agentload.endpoints.identity import identify
+from agentload.endpoints.launch import is_healthy
 from agentload.endpoints.reach import reach
-from agentload.errors import AgentloadError, EndpointError
+from agentload.errors import AgentloadError, EndpointError, TraceError
+from agentload.telemetry.reach import scrape
 from agentload.telemetry.watch import Source, Watch
 from tests.live.hostile import NESTED
 from tests.live.scripted import Peer, serving
@@ -47,13 +54,22 @@ async def counts(there: Endpoint) -> None:
 
 
 async def asks(there: Endpoint) -> None:
-    async with Asker(there, "m") as asker:
-        assert isinstance(await asker.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1"), NotAnswered)
+    async with Asker(there, "m") as asking:
+        assert isinstance(await asking.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1"), NotAnswered)
 
 
 async def asks_for_a_stream(there: Endpoint) -> None:
-    async with Plain(there, "m") as plain:
-        assert isinstance(await plain.stream(HELLO, output_tokens=4), NotAnswered)
+    async with Plain(there, "m") as speaking:
+        assert isinstance(await speaking.stream(HELLO, output_tokens=4), NotAnswered)
+
+
+async def sees_its_health(there: Endpoint) -> None:
+    await asyncio.to_thread(is_healthy, there)
+
+
+async def reads_its_metrics(there: Endpoint) -> None:
+    with suppress(EndpointError, TraceError):
+        await asyncio.to_thread(scrape, f"{there.root}/metrics")
 
 
 async def watches(there: Endpoint) -> None:
@@ -65,7 +81,7 @@ async def watches(there: Endpoint) -> None:
     assert list(watch.rows(run_id="r", leg=1)) == []
 
 
-WAYS = [asks_who_it_is, counts, asks, asks_for_a_stream, watches]
+WAYS = [asks_who_it_is, counts, sees_its_health, reads_its_metrics, asks, asks_for_a_stream, watches]
 
 
 @pytest.mark.parametrize("status", [b"302", b"307", b"308"])
@@ -90,10 +106,25 @@ async def nested(peer: Peer) -> None:
     await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(NESTED), NESTED))
 
 
-async def endless(peer: Peer) -> None:
+def endless(head: bytes, piece: bytes) -> tuple[Callable[[Peer], Awaitable[None]], list[int]]:
+    """Return a server of 256 MB, and what it could send."""
+    sent: list[int] = []
+
+    async def answer(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")
+        for _ in range(4_000):
+            await peer.send(piece)
+            sent.append(len(piece))
+
+    return answer, sent
+
+
+async def dripping(peer: Peer) -> None:
+    """Answer a byte at a time, each within any patience with silence."""
     await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
-    for _ in range(4_000):
-        await peer.send(b"[" * 65_536)
+    while not peer.writer.is_closing():
+        await peer.send(b" ")
+        await asyncio.sleep(0.05)
 
 
 async def digits(peer: Peer) -> None:
@@ -126,11 +157,33 @@ async def test_what_no_parser_can_read_is_no_answer_and_ends_nothing(
         server.failures.clear()
 
 
-@pytest.mark.parametrize("way", [asks_who_it_is, watches])
-async def test_a_page_without_end_is_not_kept(way: Callable[[Endpoint], Awaitable[None]]) -> None:
-    async with serving(endless) as server:
+JSON = b"content-type: application/json\r\n"
+BOMB = zlib.compressobj(9, wbits=31)
+"""A gigabyte of spaces for each megabyte."""
+ZEROS = BOMB.compress(b" " * (64 << 20)) + BOMB.flush(zlib.Z_SYNC_FLUSH)
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"), [(JSON, b"[" * 65_536), (JSON, b"data: {}\n\n" * 6_000), (b"content-encoding: gzip\r\n" + JSON, ZEROS)]
+)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_page_without_end_is_not_kept(way: Callable[[Endpoint], Awaitable[None]], head: bytes, piece: bytes) -> None:
+    answer, sent = endless(head, piece)
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with serving(answer) as server:
         await way(endpoint(server.url))
         server.failures.clear()
+    assert sum(sent) < 48 << 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 256 << 10
+
+
+@pytest.mark.parametrize("way", [counts, sees_its_health, reads_its_metrics, asks, asks_for_a_stream])
+async def test_a_page_that_drips_is_given_up(way: Callable[[Endpoint], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (asker, plain, counting, telemetry.reach):
+        monkeypatch.setattr(module, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(launch, "HEALTH_S", 0.5)
+    async with serving(dripping) as server, asyncio.timeout(10):
+        await way(endpoint(server.url))
 
 
 async def test_a_listing_that_is_nested_without_end_is_an_error_that_names_the_arm() -> None:
@@ -145,8 +198,8 @@ async def test_an_answer_that_did_not_end_well_is_no_answer_to_be_graded(finish:
         body = b'{"choices":[{"message":{"role":"assistant","content":"half"},"finish_reason":"%b"}]}' % finish.encode()
         await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
 
-    async with serving(cut) as server, Asker(endpoint(server.url), "m") as asker:
-        found = await asker.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1")
+    async with serving(cut) as server, Asker(endpoint(server.url), "m") as asking:
+        found = await asking.ask(HELLO, tools=(), output_tokens=4, seed=0, request_id="r1")
     assert found == NotAnswered(error=f"the answer ended with the finish reason '{finish}'", http_status=200)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +16,18 @@ from agentload.layout.cost import cost
 from agentload.layout.plan import plan
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
+from agentload.model.rows import CallRow
 from agentload.run import foreground
 from agentload.run.foreground import Audience, concluded, is_exchanged, is_over, stages
 from agentload.run.past import Past
 from agentload.run.play import Played
 from agentload.run.prepared import Place, Prepared
+from agentload.store import journal
+from agentload.store.places import journals
 from tests.layout.test_plan import swapped
-from tests.run.playing import playing, trace
+from tests.live.scripted import STREAM, Peer, serving, token
+from tests.run.playing import answering, playing, trace
+from tests.run.test_ask import evaluation
 
 PLACE = Place(database=Path("x.duckdb"))
 
@@ -52,6 +61,48 @@ def test_what_makes_timings_void_is_said(monkeypatch: pytest.MonkeyPatch, *, clo
     foreground.measure(Prepared(playing=made, cost=cost(made.plan)), Place(), Audience(notice=said.append))
     warned = " timings are void: the wall clock was stepped 2 times"
     assert [line.partition(":")[2][: len(warned)] for line in said] == ([warned] if clock_steps else [])
+
+
+async def trickling(peer: Peer) -> None:
+    """Answer whatever is asked for, and never end an answer."""
+    if not peer.request.line.split()[1].endswith("/chat/completions"):
+        await answering()(peer)
+        return
+    await peer.send(STREAM)
+    while not peer.writer.is_closing():
+        await peer.events(token("a"))
+        await asyncio.sleep(0.02)
+
+
+def stopped_soon(said: list[str]) -> Audience:
+    """Return somebody who asks once to stop, when the first calls are on their way."""
+
+    @contextmanager
+    def stopping(stop: Callable[[], None]) -> Iterator[None]:
+        asyncio.get_running_loop().call_later(0.5, stop)
+        yield
+
+    return Audience(notice=said.append, stopping=stopping)
+
+
+async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreground, "ENDING_S", 0.3)
+    said: list[str] = []
+    async with serving(trickling) as server:
+        how = playing(plan(trace(), ["a"], run="r1", pairs=1), [Endpoint(name="a", url=server.url)], tmp_path / "x.duckdb")
+        ended = await asyncio.wait_for(asyncio.to_thread(foreground.played, how, stopped_soon(said)), 20)
+    assert ended.was_stopped
+    rows = [row for path in journals(how.database, "r1") for row in journal.read(path)]
+    assert {row.status for row in rows if isinstance(row, CallRow)} == {"stopped"}
+    assert [line for line in said if "stop" in line] == ["stopping: what is in flight has 0.3 s to end; Ctrl-C again ends it now"]
+
+
+async def test_stopped_questions_end_in_bounded_time_and_are_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreground, "ENDING_S", 0.3)
+    async with serving(trickling) as server:
+        made = replace(evaluation(tmp_path, server.url), endpoints=(Endpoint(name="a", url=server.url),))
+        ended = await asyncio.wait_for(asyncio.to_thread(foreground.asked, made, stopped_soon([])), 20)
+    assert (ended.answered, ended.failed, ended.left) == (0, 0, 2)
 
 
 EXCHANGED = (Endpoint(name="a", url="http://m1:1/v1", machine="m1"), Endpoint(name="b", url="http://m2:1/v1", machine="m2"))

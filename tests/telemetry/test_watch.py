@@ -60,7 +60,7 @@ async def test_a_page_that_is_no_text_is_no_sample_and_does_not_end_the_run() ->
     async def page(_: web.Request) -> web.Response:
         nonlocal asked
         asked += 1
-        if asked >= 2:
+        if asked >= 3:  # the second has been read
             twice.set()
         body = b"\x1f\x8b\xff" if asked == 1 else b"vllm:num_requests_running 2\n"
         return web.Response(body=body, content_type="text/plain", charset="utf-8")

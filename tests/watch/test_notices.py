@@ -166,8 +166,8 @@ def test_a_webhook_that_fails_is_told_without_its_secret(monkeypatch: pytest.Mon
         monkeypatch.setenv("HOOK", url)
         assert send(told, executed(WORSE[:-1], raised=())) == ("webhook of HOOK failed: 500",)
     assert send(told, executed(WORSE[:-1], raised=())) == ("webhook of HOOK failed: ConnectionRefusedError",)
-    monkeypatch.setenv("HOOK", "http://127.0.0.1/sec ret")
-    assert send(told, executed(WORSE[:-1], raised=())) == ("webhook of HOOK failed: InvalidURL",)
+    monkeypatch.setenv("HOOK", "http://127.0.0.1:99999/secret")
+    assert send(told, executed(WORSE[:-1], raised=())) == ("webhook of HOOK failed: InvalidUrlClientError",)
     monkeypatch.delenv("HOOK")
     assert send(told, executed(WORSE[:-1], raised=())) == ("environment variable HOOK holds no URL: no webhook was called",)
 
