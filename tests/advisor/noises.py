@@ -199,9 +199,14 @@ WORLDS: Mapping[str, World] = {
 }
 
 
-def drawn(rng: np.random.Generator, world: World, *, pairs: int, starts: int, effect: float = 0.0) -> tuple[Calls, Calls]:
-    """Return a deployment's calls on the reference and on the arm, *effect* being its true mean log ratio without what the world adds."""
-    first = (rng.random(pairs) < 0.5).astype(np.int64)  # the arm runs first
+def drawn(
+    rng: np.random.Generator, world: World, *, pairs: int, starts: int, effect: float = 0.0, arm_first: Ints | None = None
+) -> tuple[Calls, Calls]:
+    """Return a deployment's calls on the reference and on the arm, *effect* being its true mean log ratio without what the world adds.
+
+    *arm_first* is 1 for a pair whose arm runs first, else 0: drawn where it is not given.
+    """
+    first = rng.integers(0, 2, pairs) if arm_first is None else arm_first
     place = 2 * np.arange(pairs)[:, None] + np.stack([first, 1 - first], axis=1)
     scene = Scene(rng=rng, start=np.arange(pairs) * starts // pairs, place=place, length=rng.random((pairs, SESSIONS)))
     load = rng.uniform(0.5, 1.5, pairs) if world.loaded else np.ones(pairs)
