@@ -70,8 +70,9 @@ calibration: $(READY) ## grade the advisor and the watch in worlds and on histor
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.advisor.calibration
 	$(BIN)/python -m tests.watch.calibration
 
-calibration-full: $(READY) ## the same with 1,000 draws a cell (an hour or two)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.advisor.calibration --full
+calibration-full: $(READY) ## the same with 1,000 draws a cell, continued where it was interrupted (a quarter of an hour)
+	@mkdir -p build
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.advisor.calibration --full --into build/calibration.jsonl
 	$(BIN)/python -m tests.watch.calibration
 
 test-vllm: $(READY) ## run the tests that need a real vLLM: the one AGENTLOAD_VLLM names, else it is set up in .vllm (3 GB, minutes)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from advisor import words
 from advisor.assess.figures import figures
 from advisor.case import Case
 from advisor.choice import choose
 from advisor.evidence import Evidence
 from advisor.judge import judge
+from advisor.legs.speed import confounded
 from advisor.policy import Policy
 from advisor.rulebook import run
 from advisor.verdict import ArmVerdict, Change, Choice, Decision, Need
@@ -29,9 +31,12 @@ def _caveats(case: Case) -> tuple[str, ...]:
     if not evidence.challengers:
         out.append("There is one arm only: nothing is compared.")
     out.extend(f"{gate.name}: {gate.message}." for gate in case.gates if gate.status == "fail")
-    few = {each.starts for each in case.speeds if each.doubted is not None and each.change.workload is None}
-    often = (f"Each server was started {'once' if starts == 1 else f'{starts} times'}" for starts in sorted(few))
-    started = (f"{each}: intervals hold what a start or a machine adds, {case.starts_told()}." for each in often)
+    few = [each for each in case.speeds if each.doubted is not None and each.change.workload is None]
+    drawn = (
+        "Each arm had one machine" if confounded(case, each.change.arm) else f"Each server was started {words.times(each.starts)}"
+        for each in sorted(few, key=lambda each: each.starts)
+    )
+    started = (f"{each}: intervals hold what a start or a machine adds, {case.starts_told()}." for each in drawn)
     return tuple(dict.fromkeys((*out, *evidence.notes, *started)))
 
 

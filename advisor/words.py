@@ -58,6 +58,11 @@ def counted(count: float, noun: str) -> str:
     return f"{text} {noun}{'' if text == '1' else 's'}"
 
 
+def times(count: int) -> str:
+    """Return how often something happened: once, 3 times."""
+    return "once" if count == 1 else f"{count} times"
+
+
 def spent(minutes: float | None, usd: float | None) -> str:
     """Return what something takes, as the end of a list: time, and money where a price is known."""
     if not minutes:

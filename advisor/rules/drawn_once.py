@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from advisor import words
 from advisor.case import Case
 from advisor.evidence import Arm
-from advisor.legs.speed import by_prior, restarts
+from advisor.legs.speed import by_prior, confounded, restarts
 from advisor.verdict import Finding
 
 NEEDS = frozenset({"speeds"})
@@ -17,7 +17,8 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
     """Yield one finding a scope whose claim twice the assumed spread of starts would undo, or that has one start a side."""
     for workload in case.scopes():
         speed = case.speed(arm.name, workload)
-        if speed is None or not by_prior(case, speed):
+        # Arms that kept their machines are exchanged, not started again (machine_or_arm).
+        if speed is None or confounded(case, arm.name) or not by_prior(case, speed):
             continue
         need = restarts(case, speed)
         yield Finding(

@@ -66,7 +66,7 @@ class PairTable:
     pair: Ints
     value: Floats
     calls: Ints
-    start: Ints  # of the reference's server; on another machine it is another start
+    start: Ints  # of the reference's server; on another machine it is another start, and on one of its own the machine is
     other_start: Ints  # of the arm's
     order: Ints  # +1: the arm ran after the reference, -1: before
     machine: Ints  # sign of (arm's machine - reference's machine); 0: the same machine, or not observed
@@ -94,22 +94,22 @@ def pair_table(reference: Calls, arm: Calls, metric: Metric, *, rows: tuple[Ints
     pairs, index = np.unique(reference.pair[left], return_inverse=True)
     counts = np.bincount(index)
     place = _first_of(index, arm.block[right] - reference.block[left], len(pairs))
-    machine = np.zeros(len(pairs), dtype=np.int64)
+    sides, machine = [reference.restart[left], arm.restart[right]], np.zeros(len(pairs), dtype=np.int64)
     if reference.machine is not None and arm.machine is not None:
-        machine = np.sign(_first_of(index, arm.machine[right] - reference.machine[left], len(pairs)))
+        theirs, mine = reference.machine[left], arm.machine[right]
+        machine = np.sign(_first_of(index, mine - theirs, len(pairs)))
+        # On machines that never changed places all starts share what their machine adds, and how it wanders.
+        apart = abs(int(machine.sum())) == len(pairs)
+        sides = [on if apart else _keys([start, on]) for start, on in zip(sides, (theirs, mine), strict=True)]
     return PairTable(
         pair=pairs,
         value=np.bincount(index, weights=ratio) / counts,
         calls=counts.astype(np.int64),
-        start=_first_of(index, _starts(reference)[left], len(pairs)),
-        other_start=_first_of(index, _starts(arm)[right], len(pairs)),
+        start=_first_of(index, sides[0], len(pairs)),
+        other_start=_first_of(index, sides[1], len(pairs)),
         order=np.sign(place),
         machine=machine,
     )
-
-
-def _starts(calls: Calls) -> Ints:
-    return calls.restart if calls.machine is None else _keys([calls.restart, calls.machine])
 
 
 def pairs_of(table: PairTable) -> Pairs:

@@ -29,6 +29,7 @@ _WANDER_WEIGHT = np.append(0.5, 0.5 * (half := stats.halfnorm.pdf(WANDER[1:] / 0
 LASTING = (3.0, 10.0, 40.0)  # l, in pairs
 _START = np.arange(0.2, 3.6, 0.4)  # t over the scale of its half-normal prior
 _START_WEIGHT = stats.halfnorm.pdf(_START) / stats.halfnorm.pdf(_START).sum()
+_STEP = 0.17  # of log s, beyond the usual
 _NEGLIGIBLE = 1e-6  # weight of a normal that moves no tail
 
 
@@ -150,43 +151,86 @@ def _lags(n: int, lasting: float) -> tuple[Floats, Floats]:
     return values, vectors
 
 
-def _shared(pairs: Pairs) -> Floats:
+def _shared(start: Ints, other_start: Ints) -> Floats:
     """Return columns whose products say what two pairs share of their starts' variance: all, half (one server's), or nothing."""
-    sides = [np.unique(each, return_inverse=True)[1] for each in (pairs.start, pairs.other_start)]
-    same = np.array_equal(sides[0], sides[1])
+    sides = [np.unique(each, return_inverse=True)[1] for each in (start, other_start)]
     columns = [np.eye(int(side.max()) + 1)[side] for side in sides]
-    return columns[0] if same else np.concatenate(columns, axis=1) * np.sqrt(0.5)
+    return columns[0] if np.array_equal(sides[0], sides[1]) else np.concatenate(columns, axis=1) * np.sqrt(0.5)
 
 
-def _on_grid(pairs: Pairs, scale: float, draws: tuple[Draw, ...]) -> Spread:
-    n, fixed = pairs.values.size, 1 + len(pairs.covariates)
-    columns = np.stack([np.ones(n), *pairs.covariates, pairs.values], axis=1)
-    columns = np.concatenate([columns, _shared(pairs)], axis=1)
-    widest = max(SCATTER[-1], 4 * float(pairs.values.std()))
-    scatter = np.append(SCATTER, np.exp(np.arange(np.log(SCATTER[-1]) + 0.17, np.log(widest), 0.17)))
-    start = scale * _START
-    normals = []
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Lasting:
+    """Hold what a design says, whatever its pairs show, of wander that lasts so long: by t, by s and w together, and by fixed effect."""
+
+    vectors: Floats  # that turn the pairs so that wander and scatter are independent
+    precision: Floats  # s and w, pairs: of each turned pair
+    reduced: Floats  # s and w, columns, pairs: fixed effects and starts, weighted
+    misfit: Floats  # t, s and w, columns, columns: what fixed effects and starts explain
+    effect: Floats  # t, s and w, columns: the effect, from the reduced pairs
+    variance: Floats  # t, s and w: of the effect
+    logs: Floats  # t, s and w: prior and determinants
+
+
+@lru_cache(maxsize=64)
+def _prepared(start: bytes, other_start: bytes, covariates: tuple[bytes, ...], scale: float, wider: int) -> tuple[_Lasting, ...]:
+    """Return the grid for a design, with *wider* steps of s beyond the usual: all metrics of a run share it."""
+    shared = _shared(np.frombuffer(start, dtype=np.int64), np.frombuffer(other_start, dtype=np.int64))
+    n = shared.shape[0]
+    columns = np.stack([np.ones(n), *(np.frombuffer(each) for each in covariates)], axis=1)
+    fixed = columns.shape[1]
+    columns = np.concatenate([columns, shared], axis=1)
+    scatter = np.append(SCATTER, SCATTER[-1] * np.exp(_STEP * np.arange(1, wider + 1)))
+    t2 = ((scale * _START) ** 2)[:, None, None, None]
+    out = []
     for lasting in LASTING:
         values, vectors = _lags(n, lasting)
         turned = vectors.T @ columns
         variance = np.array([s**2 + w**2 * values for s, w in product(scatter, WANDER)])
-        products = (turned.T / variance[:, None, :]) @ turned  # of all columns, by the inverse of what is no start's
-        own, across = products[:, : fixed + 1, : fixed + 1], products[:, : fixed + 1, fixed + 1 :]
-        within = products[:, fixed + 1 :, fixed + 1 :]
-        t2 = (start**2)[:, None, None, None]
-        inner = np.eye(within.shape[1]) + t2 * within
+        reduced = turned.T / variance[:, None, :]
+        products = reduced @ turned
+        own, across, within = products[:, :fixed, :fixed], products[:, fixed:, :fixed], products[:, fixed:, fixed:]
         # Woodbury: a start's variance only touches what its pairs share.
-        own = own - t2 * (across @ np.linalg.solve(inner, np.repeat(across.swapaxes(1, 2)[None], start.size, axis=0)))
-        precision, pulled = own[..., :fixed, :fixed], own[..., :fixed, fixed]
-        fitted = np.linalg.solve(precision, pulled[..., None])[..., 0]
-        misfit = own[..., fixed, fixed] - np.sum(fitted * pulled, axis=-1)
-        spans = np.log(variance).sum(axis=1) + np.linalg.slogdet(inner)[1] + np.linalg.slogdet(precision)[1]
-        logs = -0.5 * (spans + misfit) + np.log(np.tile(_WANDER_WEIGHT, scatter.size)) + np.log(_START_WEIGHT)[:, None]
-        normals.append(np.stack([logs, fitted[..., 0], np.linalg.inv(precision)[..., 0, 0]]).reshape(3, start.size, -1))
+        inner = np.eye(shared.shape[1]) + t2 * within
+        inverse = t2 * np.linalg.inv(inner)
+        pulled = inverse @ across
+        explained = own - across.swapaxes(-1, -2) @ pulled
+        covariance = np.linalg.inv(explained)
+        # The fixed effects are *left* times the reduced pairs, times their covariance.
+        left = np.concatenate([np.broadcast_to(np.eye(fixed), (*explained.shape[:2], fixed, fixed)), -pulled.swapaxes(-1, -2)], axis=-1)
+        misfit = left.swapaxes(-1, -2) @ covariance @ left
+        misfit[..., fixed:, fixed:] += inverse
+        spans = np.log(variance).sum(axis=1) + np.linalg.slogdet(inner)[1] + np.linalg.slogdet(explained)[1]
+        prior = np.log(np.tile(_WANDER_WEIGHT, scatter.size)) + np.log(_START_WEIGHT)[:, None]
+        out.append(
+            _Lasting(
+                vectors=vectors,
+                precision=1 / variance,
+                reduced=reduced,
+                misfit=misfit,
+                effect=(covariance @ left)[..., 0, :],
+                variance=covariance[..., 0, 0],
+                logs=prior - 0.5 * spans,
+            )
+        )
+    return tuple(out)
+
+
+def _on_grid(pairs: Pairs, scale: float, draws: tuple[Draw, ...]) -> Spread:
+    widest = 4 * float(pairs.values.std())
+    wider = max(0, int(np.ceil(np.log(widest / SCATTER[-1]) / _STEP)) - 1) if widest else 0
+    starts = (np.ascontiguousarray(each, dtype=np.int64).tobytes() for each in (pairs.start, pairs.other_start))
+    covariates = tuple(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in pairs.covariates)
+    normals = []
+    for each in _prepared(*starts, covariates, scale, wider):
+        turned = each.vectors.T @ pairs.values
+        reduced = each.reduced @ turned
+        explained = np.einsum("sc,tscd,sd->ts", reduced, each.misfit, reduced, optimize=True)
+        logs = each.logs - 0.5 * (each.precision @ turned**2 - explained)
+        normals.append(np.stack([logs, np.einsum("tsc,sc->ts", each.effect, reduced), each.variance]))
     logs, centre, variance = np.concatenate(normals, axis=2)
     for value, error in draws:
-        variance_of_draw = start**2 + error**2
+        variance_of_draw = (scale * _START) ** 2 + error**2
         logs = logs - 0.5 * (np.log(variance_of_draw) + value**2 / variance_of_draw)[:, None]
     weight = np.exp(logs - special.logsumexp(logs))
     kept = weight > _NEGLIGIBLE
-    return Spread.mixed(weight[kept], centre[kept], np.sqrt(variance[kept]), units=n, unit_name="block pairs")
+    return Spread.mixed(weight[kept], centre[kept], np.sqrt(variance[kept]), units=pairs.values.size, unit_name="block pairs")

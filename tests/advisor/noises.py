@@ -98,6 +98,13 @@ def _wandering(rng: np.random.Generator, phi: float, fresh: Bools) -> Floats:
     return out
 
 
+def wandering_machines(scene: Scene) -> Floats:
+    """Two machines, an arm on each: apart by what starts differ by, and each wanders whatever is started on it."""
+    apart = abs(scene.rng.normal(0.0, 0.015)) * scene.rng.standard_normal((1, 2, 1, 1))
+    added: Floats = apart + wander_across_starts(scene)
+    return added
+
+
 def starts(scene: Scene) -> Floats:
     return scene.per_start(lambda n: scene.rng.uniform(-0.03, 0.03, size=n))
 
@@ -171,6 +178,7 @@ class World:
     shifts: bool = False  # what it adds to the arm has a mean of its own, which belongs to the truth
     loaded: bool = False  # the effect grows with the load of the pair
     limit: float | None = None  # log latency above which a turn times out
+    apart: bool = False  # each arm is on a machine of its own
 
 
 WORLDS: Mapping[str, World] = {
@@ -182,6 +190,7 @@ WORLDS: Mapping[str, World] = {
     "storms": World(disturbance=storms),
     "wander of one arm": World(disturbance=wander),
     "wander that outlasts starts": World(disturbance=wander_across_starts, many_starts="open"),
+    "an arm on each machine": World(disturbance=wandering_machines, apart=True),
     "starts +-3 %": World(disturbance=starts),
     "starts of the prior": World(disturbance=starts_of_the_prior),
     "starts of twice the prior": World(disturbance=starts_of_twice_the_prior, one_start="canary", few_starts="canary"),
@@ -199,9 +208,14 @@ WORLDS: Mapping[str, World] = {
 }
 
 
-def drawn(rng: np.random.Generator, world: World, *, pairs: int, starts: int, effect: float = 0.0) -> tuple[Calls, Calls]:
-    """Return a deployment's calls on the reference and on the arm, *effect* being its true mean log ratio without what the world adds."""
-    first = (rng.random(pairs) < 0.5).astype(np.int64)  # the arm runs first
+def drawn(
+    rng: np.random.Generator, world: World, *, pairs: int, starts: int, effect: float = 0.0, arm_first: Ints | None = None
+) -> tuple[Calls, Calls]:
+    """Return a deployment's calls on the reference and on the arm, *effect* being its true mean log ratio without what the world adds.
+
+    *arm_first* is 1 for a pair whose arm runs first, else 0: drawn where it is not given.
+    """
+    first = rng.integers(0, 2, pairs) if arm_first is None else arm_first
     place = 2 * np.arange(pairs)[:, None] + np.stack([first, 1 - first], axis=1)
     scene = Scene(rng=rng, start=np.arange(pairs) * starts // pairs, place=place, length=rng.random((pairs, SESSIONS)))
     load = rng.uniform(0.5, 1.5, pairs) if world.loaded else np.ones(pairs)
@@ -228,6 +242,7 @@ def drawn(rng: np.random.Generator, world: World, *, pairs: int, starts: int, ef
                 turn_ms=turn_ms,
                 prompt_tokens=np.full(turn_ms.size, 8000.0),
                 output_tokens=np.full(turn_ms.size, 201.0),
+                machine=np.full(turn_ms.size, arm) if world.apart else None,
             )
         )
     return out[0], out[1]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from advisor.verdict import LegState
-from tests.advisor.calibration import Cell, Promise, broken, crossed, graded, is_opposite, is_wrong, looked, main
+from tests.advisor.calibration import Promise, broken, main
+from tests.advisor.grading import Cell, crossed, graded, is_opposite, is_wrong, looked
 
 PLAIN = Cell(world="plain", starts="one start", size="six pairs")
 
@@ -13,26 +16,26 @@ PLAIN = Cell(world="plain", starts="one start", size="six pairs")
 @pytest.mark.parametrize("world", ["plain", "wander of one arm", "starts +-3 %", "starts of twice the prior", "starts in two modes"])
 @pytest.mark.parametrize("starts", ["one start", "a start a pair"])
 def test_the_advisor_is_seldom_wrong_in_worlds_whose_truth_is_known(world: str, starts: str) -> None:
-    counts = graded(Cell(world=world, starts=starts, size="planned"), 40, 1)
+    counts = graded(Cell(world=world, starts=starts, size="planned"), 40, 1).counts
     apart = starts == "one start" and world in ("starts of twice the prior", "starts in two modes")
-    assert {cell.truth: count.wrong for cell, count in counts.items() if count.wrong > 5 and not apart} == {}
-    assert {cell.truth: count.bare_wrong for cell, count in counts.items() if count.bare_wrong > 5} == {}
+    assert {truth: count.wrong for truth, count in counts.items() if count.wrong > 5 and not apart} == {}
+    assert {truth: count.bare_wrong for truth, count in counts.items() if count.bare_wrong > 5} == {}
     assert all(count.covered >= 32 for count in counts.values() if not apart)
 
 
 def test_a_start_for_each_pair_settles_two_margins_at_the_size_that_is_planned_for_it() -> None:
-    counts = graded(Cell(world="starts +-3 %", starts="a start a pair", size="planned"), 60, 2)
-    assert {cell.truth for cell, count in counts.items() if abs(cell.truth) >= 2 and count.decisive < 48} == set()
+    counts = graded(Cell(world="starts +-3 %", starts="a start a pair", size="planned"), 60, 2).counts
+    assert {truth for truth, count in counts.items() if abs(truth) >= 2 and count.decisive < 48} == set()
 
 
 def test_looking_six_times_is_not_being_wrong_six_times() -> None:
-    assert looked(200, 3, each_pair=True) <= 12
+    assert looked(Cell(starts="a start a pair"), 200, 3).wrong <= 12
 
 
 def test_break_even_sets_hold_the_crossing_of_servers_that_were_started_once() -> None:
-    covered, bounded = crossed("starts +-3 %", 60, 4)
-    assert covered >= 49
-    assert bounded > 0
+    found = crossed(Cell(crossing="starts +-3 %"), 60, 4)
+    assert found.covered >= 49
+    assert found.decisive > 0
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,22 @@ def test_the_table_has_a_line_for_every_size_and_the_program_says_whether_a_prom
     assert main(["--draws", "3", "--world", "plain", "--processes", "1"], written.append) == 0
     assert "".join(written).count("| plain |") == 3
     assert "broken promises: 0" in written[-1]
+
+
+def test_a_card_that_was_interrupted_continues_with_the_cells_that_are_missing(tmp_path: Path) -> None:
+    into = tmp_path / "card.jsonl"
+    options = ["--draws", "3", "--world", "plain", "--processes", "1", "--into", str(into)]
+    first: list[str] = []
+    main(options, first.append)
+    lines = into.read_text(encoding="utf-8").split("\n")
+    into.write_text("\n".join(lines[:3])[:-1], encoding="utf-8")
+    again: list[str] = []
+    main(options, again.append)
+    assert again == first
+    other: list[str] = []
+    main([*options, "--seed", "8"], other.append)
+    assert other[0] != first[0]
+    assert len(into.read_text(encoding="utf-8").split("\n")) == 3 + 5 + 6
 
 
 def test_worlds_of_equal_names_and_seeds_are_equal() -> None:

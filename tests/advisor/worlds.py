@@ -63,7 +63,7 @@ def simulated_calls(
         + noise.restart * rng.standard_normal((restarts, 2))[restart, is_arm.astype(int)]
     )
     half = (pair >= pairs // 2) & swapped
-    machine = is_arm ^ half
+    machine = is_arm ^ half if swapped or machine_effect else np.zeros_like(is_arm)  # one for both, where nothing tells them apart
     level += machine_effect * machine
     within = rows % per
     content = rng.normal(0.0, 0.5, size=(pairs, per))[pair, within]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -47,6 +49,25 @@ def test_machines_that_were_swapped_cancel_and_do_not_widen_the_interval() -> No
     swapped = [_change(*simulated_calls(rng, pairs=12, effect=0.0, noise=Noise(), machine_effect=0.05)) for _ in range(30)]
     assert np.mean([each.se for each in swapped]) < 1.25 * np.mean(plain)
     assert abs(float(np.mean([each.value for each in swapped]))) < 0.01
+
+
+def test_machines_that_never_changed_places_are_drawn_once_however_often_servers_start_on_them() -> None:
+    rng = np.random.default_rng(13)
+    noise = Noise(call=0.02, wander=0.0, block=0.0)
+    drawn = simulated_calls(rng, pairs=12, effect=0.0, noise=noise, machine_effect=0.04, swapped=False, restarts=12)
+    apart = paired.pair_table(*drawn, "turn_ms")
+    assert apart is not None
+    assert paired.pairs_of(apart).starts == 1
+    low, high = _change(*drawn, scale=0.0212).interval()
+    assert low < 0.0 < high
+    together = [replace(each, machine=np.zeros(len(each), dtype=np.int64)) for each in drawn]
+    same = paired.pair_table(*together, "turn_ms")
+    assert same is not None
+    assert paired.pairs_of(same).starts == 12
+    moved = [replace(each, machine=np.where(each.pair == 0, 1 - on, on)) for on, each in enumerate(drawn)]
+    exchanged = paired.pair_table(*moved, "turn_ms")
+    assert exchanged is not None
+    assert paired.pairs_of(exchanged).starts == 12
 
 
 def test_the_bootstrap_error_of_a_mean_is_the_closed_form() -> None:

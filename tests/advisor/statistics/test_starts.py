@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -36,10 +39,18 @@ def _brute(values: Floats, *, scale: float) -> tuple[float, float]:
     return float(mean), float(np.sqrt(weight @ se**2))
 
 
-@pytest.mark.parametrize("n", [4, 10, 30])
-def test_the_grid_is_the_integral_that_it_stands_for(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_wander(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    starts._prepared.cache_clear()
     monkeypatch.setattr(starts, "WANDER", np.zeros(1))
     monkeypatch.setattr(starts, "_WANDER_WEIGHT", np.ones(1))
+    yield
+    starts._prepared.cache_clear()
+
+
+@pytest.mark.usefixtures("no_wander")
+@pytest.mark.parametrize("n", [4, 10, 30])
+def test_the_grid_is_the_integral_that_it_stands_for(n: int) -> None:
     pairs = _pairs(np.random.default_rng(n), n=n, k=1)
     found = starts.spread(pairs, scale=SCALE)
     value, se = _brute(pairs.values, scale=SCALE)
@@ -47,14 +58,54 @@ def test_the_grid_is_the_integral_that_it_stands_for(n: int, monkeypatch: pytest
     assert found.se == pytest.approx(se, rel=0.03)
 
 
-def test_without_starts_or_wander_a_grid_is_about_as_wide_as_students_t(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starts, "WANDER", np.zeros(1))
-    monkeypatch.setattr(starts, "_WANDER_WEIGHT", np.ones(1))
+@pytest.mark.usefixtures("no_wander")
+def test_without_starts_or_wander_a_grid_is_about_as_wide_as_students_t() -> None:
     values = np.random.default_rng(3).normal(-0.05, 0.02, 10)
     alone = Pairs(values=values, start=np.zeros(10, dtype=np.int64), other_start=np.zeros(10, dtype=np.int64))
     assert starts.spread(alone, scale=0.0).interval() == pytest.approx(
         tuple(stats.ttest_1samp(values, 0).confidence_interval(0.95)), abs=0.001
     )
+
+
+def _by_matrices(pairs: Pairs, scale: float) -> tuple[float, float]:
+    """Integrate the grid by its definition: the whole covariance of the pairs at each of its points."""
+    n = pairs.values.size
+    design = np.stack([np.ones(n), *pairs.covariates], axis=1)
+    lag = np.abs(np.arange(n)[:, None] - np.arange(n))
+    same = [(each[:, None] == each) / 2 for each in (pairs.start, pairs.other_start)]
+    found = []
+    for lasting, (at, w), (way, t), s in product(
+        starts.LASTING, enumerate(starts.WANDER), enumerate(scale * starts._START), starts.SCATTER
+    ):
+        inverse = np.linalg.inv(s**2 * np.eye(n) + w**2 * np.exp(-lag / lasting) + t**2 * sum(same))
+        covariance = np.linalg.inv(design.T @ inverse @ design)
+        fitted = covariance @ design.T @ inverse @ pairs.values
+        left = pairs.values - design @ fitted
+        logs = 0.5 * (np.linalg.slogdet(inverse)[1] + np.linalg.slogdet(covariance)[1] - left @ inverse @ left)
+        found.append((logs + np.log(starts._WANDER_WEIGHT[at] * starts._START_WEIGHT[way]), fitted[0], covariance[0, 0]))
+    logs, centre, variance = np.array(found).T
+    weight = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
+    value = float(weight @ centre)
+    return value, float(np.sqrt(weight @ (variance + (centre - value) ** 2)))
+
+
+@pytest.mark.parametrize(("k", "other", "covariates"), [(1, 1, 0), (3, 3, 1), (2, 4, 0), (3, 5, 2)])
+def test_the_grid_is_the_normal_model_point_by_point(k: int, other: int, covariates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts, "_NEGLIGIBLE", 0.0)
+    rng, n = np.random.default_rng(k), 8
+    found = _pairs(rng, n=n, k=k, start=0.01)
+    signs = tuple(each.astype(np.float64) for each in (np.where(np.arange(n) % 2, 1, -1), np.where(np.arange(n) % 4 < 2, 1, -1)))
+    pairs = Pairs(values=found.values, start=found.start, other_start=np.arange(n) * other // n, covariates=signs[:covariates])
+    for _ in range(2):  # prepared, and from what is known of the design
+        spread = starts.spread(pairs, scale=SCALE)
+        assert (spread.value, spread.se) == pytest.approx(_by_matrices(pairs, SCALE), rel=1e-9)
+
+
+def test_what_is_known_of_a_design_serves_other_values_and_other_scales() -> None:
+    first, second = (_pairs(np.random.default_rng(seed), n=7, k=2) for seed in (1, 2))
+    alone = [starts.spread(each, scale=scale).interval() for each in (first, second) for scale in (SCALE, 2 * SCALE)]
+    starts._prepared.cache_clear()
+    assert [starts.spread(each, scale=scale).interval() for each in (second, first) for scale in (2 * SCALE, SCALE)] == alone[::-1]
 
 
 def test_more_pairs_of_one_start_never_narrow_below_what_the_start_may_add() -> None:
@@ -91,7 +142,7 @@ def test_servers_started_apart_share_half_of_what_a_pair_of_starts_adds() -> Non
         for left, right in ((once, once), (once, halves), (halves, halves))
     )
     assert none < one < both
-    columns = starts._shared(Pairs(values=quiet, start=once, other_start=halves))
+    columns = starts._shared(once, halves)
     assert np.allclose(columns @ columns.T, 0.5 + 0.5 * (halves[:, None] == halves))
 
 
