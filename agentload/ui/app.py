@@ -115,7 +115,7 @@ class _Routes:
         name = request.match_info["db"]
         found = self._site.sources.get(name)
         if found is None:
-            raise NotFoundError(f"no database '{name}' is shown here", hint="agentload ui --db FILE shows another")
+            raise NotFoundError(f"no database '{name}' is shown here", hint="agentload ui FILE shows another")
         return found
 
     def _page(self, source: Source, query: Query) -> str:
