@@ -33,6 +33,8 @@ _CACHE: Final[Mapping[Verdict, str]] = {"hit": "another arm's", "no hit": "its o
 
 def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool = False) -> None:
     """Run a study. Raises InterruptError when it was stopped, GateError when it is *is_gated* and an arm is not fit."""
+    if isinstance(study.servers, Live) and not is_dry:
+        transient(f"reading the trace and meeting {study.servers.endpoints} …")
     match study:
         case Replay(servers=Virtual()):
             _simulate(study, place, is_dry=is_dry, as_json=as_json)

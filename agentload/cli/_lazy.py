@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from agentload.cli import _defaults
-from agentload.cli._print import notice, silenced
+from agentload.cli._print import notice, silenced, transient
 from agentload.errors import UsageError, nearest
 
 Run = TypeVar("Run", bound=Callable[..., None])
@@ -204,7 +204,9 @@ def names_of(command: TyperCommand | TyperGroup) -> dict[str, str]:
 
 
 def _command(verb: Verb) -> TyperCommand:
+    transient(f"{verb.name}: loading …")
     run = verb.run()
+    transient()
     command = _typed(run, name=verb.name, help=help_text(verb.docstring))
     command.needs = getattr(run, "needs", {})
     command.params += _typed(_of_every_verb).params

@@ -4,9 +4,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Final, Literal, TextIO
 
 ABSENT: Final = "–"
@@ -53,16 +54,40 @@ def print_json(value: object) -> None:
     sys.stdout.write(text.decode() + "\n")
 
 
+class _Drawing:
+    """Lines at the end of a terminal that are drawn again in their place, also after it was resized, when long lines are wrapped."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._widths: list[int] = []
+
+    def draw(self, lines: Sequence[str], *, above: str = "") -> None:
+        """Draw these in place of the lines before, with text *above* that stays."""
+        with self._lock, suppress(OSError):  # the terminal may have gone
+            wide, high = os.get_terminal_size(sys.stderr.fileno())
+            rows = sum(max(1, -(-width // (wide or 80))) for width in self._widths)
+            shown = [line[: (wide or 80) - 1] for line in lines[: max(1, (high or 24) - 1)]]
+            up = f"\x1b[{rows - 1}A" if rows > 1 else ""
+            begin = f"\r{up}\x1b[J" if self._widths else ""
+            print(begin + above + "\n".join(shown), end="", file=sys.stderr, flush=True)
+            self._widths = [len(line) for line in shown]
+
+
+_DRAWING: Final = _Drawing()
+
+
+def transient(*lines: str) -> None:
+    """Draw progress on a terminal in the place of what was drawn before; without lines, or with an empty one, it goes."""
+    if is_watched():
+        _DRAWING.draw([line for line in lines if line])
+
+
 def notice(text: str) -> None:
     """Say something on standard error, unless --quiet was typed."""
-    if not _QUIET.get():
-        print(text, file=sys.stderr, flush=True)
-
-
-def transient(line: str) -> None:
-    """Draw a line of progress on a terminal in the place of the one before; an empty one takes it away."""
     if is_watched():
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        _DRAWING.draw((), above=f"{text}\n")
+    elif not _QUIET.get():
+        print(text, file=sys.stderr, flush=True)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
