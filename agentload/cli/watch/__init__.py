@@ -19,7 +19,9 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-DEFAULT: Final = Path("watch.yaml")
+from agentload.watch import jobs_file
+
+DEFAULT: Final = Path(jobs_file.DEFAULT)
 
 JobsFile: TypeAlias = Annotated[Path, typer.Option("--file", "-f", help="Jobs file; its database is next to it.")]
 Name: TypeAlias = Annotated[str, typer.Argument(help="Name of the job.")]
