@@ -1,10 +1,9 @@
 """Find shipped data: an explicit path, then the working directory, then what travels with the package."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal
 
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, nearest
 
 Kind = Literal["profiles", "traces", "presets"]
 
@@ -32,8 +31,7 @@ def find(kind: Kind, name: str | Path, *, within: Path = HERE) -> Path:
             if (place / candidate).is_file():
                 return place / candidate
     known = names(kind, within=within)
-    near = get_close_matches(Path(wanted).name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known {kind}: {', '.join(known) or 'none'}"
+    hint = nearest(Path(wanted).name, known, otherwise=f"known {kind}: {', '.join(known) or 'none'}")
     folder = f"./{kind}" if within == HERE else within / kind
     raise AgentloadError(f"no {kind.removesuffix('s')} '{wanted}': not a file, not in {folder}, not built in", hint=hint)
 

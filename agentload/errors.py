@@ -1,10 +1,14 @@
 """Errors that the user can mend; all others are bugs and keep their traceback."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from difflib import get_close_matches
+from typing import Final, TypeVar
 
 Raised = TypeVar("Raised", bound=BaseException)
+
+# A slip of the finger leaves more than this alike ("inport", 0.83); another name does not ("langfuse" is no "ragpulse", 0.5).
+ALIKE: Final = 0.65
 
 
 class AgentloadError(Exception):
@@ -57,6 +61,14 @@ class EvidenceError(AgentloadError):
 
 class InterruptError(AgentloadError):
     """Report a run that the user stopped and the hint resumes; exits with 130."""
+
+
+def nearest(name: str, known: Iterable[str], *, form: str = "{}", otherwise: str | None = None) -> str:
+    """Name what the user may have meant, as a hint; where nothing is alike, say *otherwise*, or list what is known."""
+    names = tuple(known)
+    if near := get_close_matches(name, names, n=3, cutoff=ALIKE):
+        return f"did you mean {' or '.join(map(form.format, near))}?"
+    return otherwise or (f"there are {', '.join(names)}" if names else "it has none")
 
 
 def first_of(group: BaseExceptionGroup[Raised]) -> Raised:

@@ -10,7 +10,6 @@ import pkgutil
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -20,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
-from agentload.errors import AgentloadError, UsageError
+from agentload.errors import AgentloadError, UsageError, nearest
 
 # Types of options: bounds are part of the type, so that `checked` holds for them all.
 Bytes: TypeAlias = Annotated[float, Meta(gt=0)]
@@ -173,14 +172,6 @@ def _pairs(value: object) -> object:
     if not isinstance(value, str):
         return value
     return {name.strip(): weight for name, _, weight in (part.partition(":") for part in value.split(","))}
-
-
-def nearest(name: str, known: tuple[str, ...]) -> str:
-    """Name what the user may have meant."""
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"there are {', '.join(known)}" if known else "it has none"
 
 
 def seeded(key: str) -> Random:

@@ -12,6 +12,6 @@ underscore (`import_`), an underscore inside is a dash. What is no verb starts w
 
 An option that means nothing without another is named by `_lazy.needs`, so that nobody relies on what is ignored.
 
-Results go to stdout, progress and errors to stderr. A verb raises `AgentloadError` for what the user can mend (exit code 1; 2 for
+Results go to stdout, progress and errors to stderr. A verb raises `AgentloadError` for what the user can fix (exit code 1; 2 for
 `UsageError`, 3 for `GateError`) and never prints an error itself.
 """

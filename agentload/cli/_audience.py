@@ -1,13 +1,13 @@
-"""How the command line follows a run: progress on standard error, notices beside it, Ctrl-C heeded."""
+"""How the command line follows a run: progress on standard error, notices with it, Ctrl-C heeded."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from agentload.cli._asking import Progress as Answers
+from agentload.cli._print import notice
 from agentload.cli._progress import Progress
 from agentload.cli._signals import heard
 from agentload.layout.cost import Cost
@@ -15,11 +15,6 @@ from agentload.model.metrics import ClockStart
 from agentload.run.ask import Listener
 from agentload.run.foreground import Audience
 from agentload.run.questions import Question
-
-
-def notice(text: str) -> None:
-    """Say something on standard error."""
-    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager

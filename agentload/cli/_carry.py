@@ -9,10 +9,10 @@ from typing import Final, assert_never
 
 from agentload.ask.probes import Probed, Verdict, short
 from agentload.cli import _asking, _found
-from agentload.cli._audience import TERMINAL, notice
+from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
 from agentload.cli._dry import describe
-from agentload.cli._print import print_json, table, transient
+from agentload.cli._print import notice, print_json, table, transient
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
 from agentload.evidence.summary import summarise
@@ -28,17 +28,13 @@ from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import LIMITS
 
 _ON: Final = {True: "on", False: "off", None: "–"}
-_CACHE: Final[Mapping[Verdict, str]] = {
-    "hit": "another arm's",
-    "no hit": "its own",
-    "off": "off",
-    "not told": "not told",
-    "failed": "failed",
-}
+_CACHE: Final[Mapping[Verdict, str]] = {"hit": "another arm's", "no hit": "its own"}
 
 
 def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gated: bool = False) -> None:
     """Run a study. Raises InterruptError when it was stopped, GateError when it is *is_gated* and an arm is not fit."""
+    if isinstance(study.servers, Live) and not is_dry:
+        transient(f"reading the trace and meeting {study.servers.endpoints} …")
     match study:
         case Replay(servers=Virtual()):
             _simulate(study, place, is_dry=is_dry, as_json=as_json)
@@ -78,7 +74,7 @@ def _report(ended: Played, playing: Playing | Simulation, place: Place, *, as_js
     stopped = None
     if ended.was_stopped:
         stored = f"run {ended.run_id} was stopped; what was measured is stored"
-        stopped = InterruptError(stored, hint=f"go on with: {playing.goes_on}")
+        stopped = InterruptError(stored, hint=f"resume with: {playing.goes_on}")
     concluded(ended.run_id, place, TERMINAL, load_error=ended.load_error, stopped=stopped)
     if not as_json:
         print(f"\nNext: agentload report {place.database} --run {ended.run_id}")
@@ -127,7 +123,7 @@ def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     stopped = None
     if ended.left:
         left = f"run {ended.run_id} was stopped with {ended.left:,} questions left; what was answered is stored"
-        stopped = InterruptError(left, hint=f"go on with: {made.goes_on_by}")
+        stopped = InterruptError(left, hint=f"resume with: {made.goes_on_by}")
     concluded(ended.run_id, place, TERMINAL, load_error=ended.load_error, stopped=stopped)
     if not as_json:
         print(f"\nNext: agentload advise {place.database} --run {ended.run_id}")
@@ -187,7 +183,7 @@ def _print_cells(cells: tuple[Cell, ...]) -> None:
 def _print_probed(found: Probed) -> None:
     for caveat in (*found.mismatches, *found.caveats):
         notice(f"caveat: {caveat}")
-    caches = {each.arm: _CACHE[each.verdict] for each in found.crossed}
+    caches = {each.arm: _CACHE.get(each.verdict, each.verdict) for each in found.crossed}
     lines = [(each.arm, each.verdict, caches.get(each.arm, "–"), each.detail()) for each in found.reuse]
     for line in table(("arm", "prefix reuse", "cache", "what was seen"), lines):
         print(line)

@@ -3,18 +3,19 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from agentload.errors import UsageError
+from agentload.cli import _defaults
+from agentload.cli._print import notice, silenced, transient
+from agentload.errors import UsageError, nearest
 
 Run = TypeVar("Run", bound=Callable[..., None])
 
@@ -25,6 +26,24 @@ _VERB: Final = re.compile(r'^def ([a-z]\w*)\(.*?^    """(.*?)"""', re.MULTILINE 
 _GROUP: Final = re.compile(r'"""(.*?)"""', re.DOTALL)
 """The docstring of a package."""
 _IDLE: Final = (None, False, 0)
+GROUPED_FROM: Final = 16
+"""A help text with as many options sorts them into groups."""
+REST: Final = "Options"
+_DB: Final = "--db"
+GROUPS: Final[Mapping[str, str]] = {
+    name: group
+    for group, names in {
+        "Servers": ("servers",),
+        "Load": ("load", "capacity"),
+        "Requests": ("request", "timeouts", "tokenizer"),
+        "Statistics": ("pairs", "design", "swap", "cache", "aa", "warmup", "seed", "items", "repetitions", "share"),
+        "Decision": ("reference", "slo", "agents", "price_usd", "budget_s", "min_change", "accuracy_margin", "fail_on"),
+        "Runs": ("db", "run_id", "into", "resume"),
+        "Output": ("out", "json", "dry_run", "print_study", "quiet"),
+    }.items()
+    for name in names
+}
+"""Groups of options, by the part of a study that they are in, or by their own names."""
 _INDENT: Final = "    "
 _DEEPER: Final = "  "
 _VERBATIM: Final = "\b"  # paragraphs that do not begin with it are filled
@@ -97,9 +116,10 @@ class LazyGroup(TyperGroup):
         """Import the verb of that name; raise `UsageError` naming the nearest one if there is none."""
         verb = self.verbs.get(cmd_name)
         if verb is None:
-            near = get_close_matches(cmd_name, self.verbs, n=1, cutoff=0.5)
-            hint = f"did you mean `{ctx.command_path} {near[0]}`?" if near else f"{ctx.command_path} --help"
-            raise UsageError(f"no verb '{cmd_name}'", hint=hint)
+            if ctx.resilient_parsing:  # a shell completes what is being typed
+                return None  # type: ignore[return-value]  # which typer's own base class allows
+            path = ctx.command_path
+            raise UsageError(f"no verb '{cmd_name}'", hint=nearest(cmd_name, self.verbs, form=f"`{path} {{}}`", otherwise=f"{path} --help"))
         if verb.function is None:
             return LazyGroup(package=verb.module, name=verb.name, help=help_text(verb.docstring), rich_markup_mode=None)
         return _command(verb)
@@ -116,26 +136,95 @@ class _Command(TyperCommand):
 
     needs: Mapping[str, tuple[str, ...]]
 
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401  # typer keeps its base class private
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer keeps its base class private
+        args = self._moved(ctx, args)
+        words = ctx.command_path.split()[1:]
+        if not ctx.resilient_parsing and _defaults.apply_to(words, args):
+            ctx.default_map = _defaults.defaults(words, names_of(self))
+        return super().parse_args(ctx, args)
+
+    def _moved(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        """Return the words with the value of `--db` in front, of a verb that reads and has a DATABASE without an option."""
+        words, databases, rest = iter(args), list[str](), list[str]()
+        for word in words if _reads(self) else ():
+            name, equals, value = word.partition("=")
+            databases += [value if equals else next(words, "")] if name == _DB else []
+            rest += [word] if name != _DB else []
+        if not databases:
+            return args
+        ctx.meta["note"] = f"`{_DB}` is for verbs that run; of verbs that read, write: {ctx.command_path} {' '.join(databases)}"
+        return [*databases, *rest]
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # as parse_args
+        """Leave out arguments that are hidden: they are older ways to say something."""
+        hidden = [piece for each in self.params if getattr(each, "hidden", False) for piece in each.get_usage_pieces(ctx)]
+        return [piece for piece in super().collect_usage_pieces(ctx) if piece not in hidden]
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ANN401  # as parse_args
+        """Write the options in groups, where there are many."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        params = self.get_params(ctx)
+        for each in params:
+            if each.param_type_name == "argument":
+                group = "Arguments"
+            else:
+                group = GROUPS.get(getattr(each, "rich_help_panel", None) or each.name, REST) if len(params) >= GROUPED_FROM else REST
+            if (record := each.get_help_record(ctx)) is not None:
+                groups.setdefault(group, []).append(record)
+        for name in sorted(groups, key=lambda name: name == REST):
+            if groups[name]:
+                with formatter.section(name):
+                    formatter.write_dl(groups[name])
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401  # as parse_args
         for name, others in self.needs.items():
             source = ctx.get_parameter_source(name)
             if source is not None and source.name == "COMMANDLINE" and all(ctx.params[other] in _IDLE for other in others):
                 wanted = " or ".join(self._option(other) for other in others)
                 raise UsageError(f"{self._option(name)} does nothing without {wanted}", hint=f"{ctx.command_path} --help")
-        return super().invoke(ctx)
+        with silenced(is_quiet=ctx.params.pop("quiet")):
+            if "note" in ctx.meta:
+                notice(f"note: {ctx.meta['note']}")
+            if ctx.default_map:
+                notice(f"defaults from {_defaults.NAME}: {_defaults.shown(ctx.default_map)}")
+            return super().invoke(ctx)
 
     def _option(self, name: str) -> str:
         return next(each.opts[0] for each in self.params if each.name == name)
 
 
+def _reads(command: TyperCommand | TyperGroup) -> bool:
+    return any(each.name == "database" for each in command.params)
+
+
+def names_of(command: TyperCommand | TyperGroup) -> dict[str, str]:
+    """Return a verb's parameters by what files of defaults call them."""
+    own = {"db": "database"} if _reads(command) else {}
+    return own | {option.lstrip("-"): each.name for each in command.params for option in each.opts if option.startswith("--")}
+
+
 def _command(verb: Verb) -> TyperCommand:
+    transient(f"{verb.name}: loading …")
     run = verb.run()
+    transient()
+    command = _typed(run, name=verb.name, help=help_text(verb.docstring))
+    command.needs = getattr(run, "needs", {})
+    command.params += _typed(_of_every_verb).params
+    return command
+
+
+def _typed(run: Callable[..., None], **settings: str) -> _Command:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name=verb.name, cls=_Command, help=help_text(verb.docstring))(run)
+    app.command(cls=_Command, **settings)(run)  # type: ignore[arg-type]  # a name and a help
     command = get_command(app)
     assert isinstance(command, _Command), command
-    command.needs = getattr(run, "needs", {})
     return command
+
+
+def _of_every_verb(
+    *, quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors alone: no progress, no notices.")] = False
+) -> None:
+    """Declare the option that every verb has."""
 
 
 def help_text(docstring: str) -> str:

@@ -16,8 +16,14 @@ from agentload.exposition.scrape import Scrape
 from agentload.report.parts import Document
 from agentload.report.policy import Setting, read_policy
 from agentload.report.sections.production import shown
+from agentload.run.record import DATABASE
 from agentload.telemetry.reach import HINT, called, scrape
 
+Database: TypeAlias = Annotated[Path, typer.Argument(help="DuckDB file that a replay, eval or simulation wrote.")]
+DB: Final = Path(DATABASE)
+Out: TypeAlias = Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write the report into; reports/RUN when omitted.")]
+Reference: TypeAlias = Annotated[str | None, typer.Option(help="Arm in use today; the run's first when omitted.")]
+Run: TypeAlias = Annotated[str | None, typer.Option(help="Name of the run, or how it begins; the one stored last when omitted.")]
 Policy: TypeAlias = Annotated[Path | None, typer.Option(help="YAML: min_change, accuracy_margin, slos, load: {peak_agents: 42}, price, …")]
 Profile: TypeAlias = Annotated[str | None, typer.Option(help="Profile that describes hardware and model of measured servers.")]
 Against: TypeAlias = Annotated[
@@ -52,7 +58,7 @@ def production(against: str) -> Scrape:
 
 def print_compared(rows: Sequence[Likeness], *, ours: str) -> None:
     """Print a table of what was compared with production, and how much of it is alike."""
-    print_table(("beside production", ours, "production", ""), [(row.what, *shown(row), row.verdict) for row in rows])
+    print_table(("next to production", ours, "production", ""), [(row.what, *shown(row), row.verdict) for row in rows])
     print(f"{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} alike")
 
 

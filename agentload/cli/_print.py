@@ -1,13 +1,46 @@
-"""Print results on standard output, for people and for machines, and what is only for somebody who watches on standard error."""
+"""Print results on standard output, for people and for machines, and what is only for people who watch on standard error."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from threading import Lock
+from typing import Final, Literal, TextIO
 
-import msgspec
+ABSENT: Final = "–"
+Style = Literal["bad", "doubtful", "good", "strong", "faint"]
+_CODES: Final[dict[Style, str]] = {"bad": "31", "doubtful": "33", "good": "32", "strong": "1", "faint": "2"}
+_MARKS: Final[dict[str, Style]] = {"✗": "bad", "?": "doubtful", "✓": "good"}
+_QUIET: Final = ContextVar("quiet", default=False)
 
-ABSENT = "–"
+
+def styled(text: str, style: Style, stream: TextIO) -> str:
+    """Give text a colour on a terminal, unless NO_COLOR is set."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
+    return text if is_plain or not text else f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def marked(text: str) -> str:
+    """Colour the marks ✗, ? and ✓ at the start of lines for standard output."""
+    return re.sub(r"^( *)([✗?✓])(?= )", lambda found: found[1] + styled(found[2], _MARKS[found[2]], sys.stdout), text, flags=re.MULTILINE)
+
+
+@contextmanager
+def silenced(*, is_quiet: bool) -> Iterator[None]:
+    """Print no notices and no progress, if so."""
+    token = _QUIET.set(is_quiet or _QUIET.get())
+    try:
+        yield
+    finally:
+        _QUIET.reset(token)
+
+
+def is_watched() -> bool:
+    """Tell whether progress is drawn: standard error is a terminal, and nobody asked for quiet."""
+    return sys.stderr.isatty() and not _QUIET.get()
 
 
 def print_json(value: object) -> None:
@@ -15,19 +48,46 @@ def print_json(value: object) -> None:
 
     A verb with `--json` prints one document with it and nothing else to stdout.
     """
+    import msgspec  # which `agentload --help` does without
+
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     sys.stdout.write(text.decode() + "\n")
 
 
+class _Drawing:
+    """Lines at the end of a terminal that are drawn again in their place, also after it was resized, when long lines are wrapped."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._widths: list[int] = []
+
+    def draw(self, lines: Sequence[str], *, above: str = "") -> None:
+        """Draw these in place of the lines before, with text *above* that stays."""
+        with self._lock, suppress(OSError):  # the terminal may have gone
+            wide, high = os.get_terminal_size(sys.stderr.fileno())
+            rows = sum(max(1, -(-width // (wide or 80))) for width in self._widths)
+            shown = [line[: (wide or 80) - 1] for line in lines[: max(1, (high or 24) - 1)]]
+            up = f"\x1b[{rows - 1}A" if rows > 1 else ""
+            begin = f"\r{up}\x1b[J" if self._widths else ""
+            print(begin + above + "\n".join(shown), end="", file=sys.stderr, flush=True)
+            self._widths = [len(line) for line in shown]
+
+
+_DRAWING: Final = _Drawing()
+
+
+def transient(*lines: str) -> None:
+    """Draw progress on a terminal in the place of what was drawn before; without lines, or with an empty one, it goes."""
+    if is_watched():
+        _DRAWING.draw([line for line in lines if line])
+
+
 def notice(text: str) -> None:
-    """Say something on standard error."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def transient(line: str) -> None:
-    """Draw a line of progress on a terminal in the place of the one before; an empty one takes it away."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+    """Say something on standard error, unless --quiet was typed."""
+    if is_watched():
+        _DRAWING.draw((), above=f"{text}\n")
+    elif not _QUIET.get():
+        print(text, file=sys.stderr, flush=True)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-
+from agentload.cli._print import ABSENT, is_watched, notice, table, transient
 from agentload.layout.cost import Cost
 from agentload.model.commands import Send
 from agentload.model.metrics import Clock, ClockStart
@@ -19,6 +18,9 @@ from agentload.model.rows import CallRow
 from agentload.run.latest import Latest, Spread
 
 PLAIN_S = 10.0
+DRAWN_S = 0.25
+BAR = 24
+HEAD = ("arm", "calls", "in flight", "failed", "TTFT p50", "p95", "TPOT p50", "p95", "tokens/s")
 
 
 @dataclass(slots=True)
@@ -30,7 +32,7 @@ class _Arm:
     busy_from: float | None = None
     busy_s: float = 0.0
 
-    def told(self) -> str:
+    def done(self) -> str:
         """Say how many calls are done, and of how many: what a time budget leaves room for is a guess, not shown once it was too low."""
         return f"{self.latest.done}/{self.total}" if self.latest.done <= self.total else str(self.latest.done)
 
@@ -48,10 +50,12 @@ class Progress:
         self._arms = {name: _Arm(total) for name, total in expected.calls_by_arm.items()}
         self._started = time.monotonic()
         self._plain_at = self._started + PLAIN_S
+        self._playing = ""
 
     def sent(self, send: Send) -> None:
         """Note that a call went out."""
         arm = self._arms[send.arm]
+        self._playing = f"pair {send.pair} · block {send.block} on {send.arm} · "
         if arm.in_flight == 0:
             arm.busy_from = time.monotonic()
         arm.in_flight += 1
@@ -66,42 +70,48 @@ class Progress:
         arm.output_tokens += ended.output_tokens or 0
         if not sys.stderr.isatty() and time.monotonic() >= self._plain_at:
             self._plain_at = time.monotonic() + PLAIN_S
-            print(self.line(), file=sys.stderr, flush=True)
+            notice(self.line())
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Draw on standard error for as long as the block runs; plain lines when it is no terminal."""
-        console = Console(stderr=True)
-        if not console.is_terminal:
+        if not is_watched():
             yield
             return
-        with Live(get_renderable=self.table, console=console, refresh_per_second=4, transient=True):
+        ended = threading.Event()
+
+        def drawing() -> None:
+            transient(*self.lines())
+            while not ended.wait(DRAWN_S):
+                transient(*self.lines())
+
+        drawer = threading.Thread(target=copy_context().run, args=(drawing,), name="progress", daemon=True)
+        drawer.start()
+        try:
             yield
+        finally:
+            ended.set()
+            drawer.join()
+            transient()
 
     def line(self) -> str:
         """Return the state in one line."""
-        parts = [f"{name} {arm.told()}, {sum(count for _, count in arm.latest.failed)} failed" for name, arm in self._arms.items()]
+        parts = [f"{name} {arm.done()}, {sum(count for _, count in arm.latest.failed)} failed" for name, arm in self._arms.items()]
         return f"{time.monotonic() - self._started:6.0f} s  " + " · ".join(parts) + f" · left {self._left()}"
 
-    def table(self) -> Table:
-        """Return the state as a table, one row an arm."""
-        table = Table(box=None, pad_edge=False, title=f"left {self._left()}", title_justify="left")
-        table.add_column("arm")
-        for name in ("calls", "in flight", "failed", "TTFT p50", "p95", "token p50", "p95", "tokens/s"):
-            table.add_column(name, justify="right")
-        for name, arm in self._arms.items():
-            failed = ", ".join(f"{count} {status}" for status, count in arm.latest.failed[:2]) or "0"
-            seconds = arm.seconds()
-            table.add_row(
-                name,
-                arm.told(),
-                str(arm.in_flight),
-                failed,
-                *_ms(arm.latest.ttft_ms),
-                *_ms(arm.latest.tpot_ms),
-                f"{arm.output_tokens / seconds:,.0f}" if seconds > 1 else "–",
-            )
-        return table
+    def lines(self) -> tuple[str, ...]:
+        """Return the state as it is drawn: a bar, what is played, and a row an arm."""
+        done, total = sum(arm.latest.done for arm in self._arms.values()), sum(arm.total for arm in self._arms.values())
+        share = min(1.0, done / total) if total else 0.0
+        full = round(share * BAR)
+        head = f"{'█' * full}{'░' * (BAR - full)} {share:4.0%} · {self._playing}{self._left()} left"
+        return (head, *table(HEAD, [self._row(name, arm) for name, arm in self._arms.items()]))
+
+    def _row(self, name: str, arm: _Arm) -> tuple[str, ...]:
+        failed = ", ".join(f"{count} {status}" for status, count in arm.latest.failed[:2]) or "0"
+        seconds = arm.seconds()
+        rate = f"{arm.output_tokens / seconds:,.0f}" if seconds > 1 else ABSENT
+        return (name, arm.done(), str(arm.in_flight), failed, *_ms(arm.latest.ttft_ms), *_ms(arm.latest.tpot_ms), rate)
 
     def _left(self) -> str:
         done, total = sum(a.latest.done for a in self._arms.values()), sum(a.total for a in self._arms.values())
@@ -116,6 +126,6 @@ class Progress:
 
 def _ms(spread: Spread | None) -> tuple[str, str]:
     if spread is None:
-        return "–", "–"
+        return ABSENT, ABSENT
     p50, p95 = (f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms" for value in (spread.p50, spread.p95))
     return p50, p95

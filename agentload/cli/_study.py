@@ -21,8 +21,8 @@ from agentload.study.forms import FORMS
 from agentload.study.kinds import Probe, Search
 
 Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
-Into = Annotated[str | None, typer.Option(help="Keep what was measured beside this run, on the same arms, for its report.")]
-Resume = Annotated[str | None, typer.Option(help="Go on with this run: what is finished is not done again; it may be given more.")]
+Into = Annotated[str | None, typer.Option(help="Add what was measured to this run, on the same arms, for its report.")]
+Resume = Annotated[str | None, typer.Option(help="Resume this run: what is finished is not done again; it may be given more.")]
 DB: Final = Path(DATABASE)
 RUN_ID: Final = typer.Option("--run-id", help="Call the run this; equal studies under one name send equal bytes.")
 PRINT: Final = typer.Option("--print-study", help="Print what would be run, as a file for `agentload run`; run nothing.")
@@ -87,16 +87,17 @@ def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
     """Return a parameter of a verb; without one that *is_switch*, the verb runs another kind of study."""
     if flag.said.positional and not flag.option.startswith("--"):
         return _keyword(flag.name, Annotated[list[str], typer.Argument(help=flag.help)], default=Parameter.empty)
-    names = (flag.option, *flag.also)
+    names, part = (flag.option, *flag.also), flag.path[0]
     if flag.is_switch:
         name = f"{flag.option}/--no-{flag.option.removeprefix('--')}" if flag.default else flag.option
-        return _keyword(flag.name, Annotated[bool, typer.Option(name, help=flag.help)], default=flag.default)
+        return _keyword(flag.name, Annotated[bool, typer.Option(name, help=flag.help, rich_help_panel=part)], default=flag.default)
     if flag.said.repeated:
-        return _keyword(flag.name, Annotated[list[str] | None, typer.Option(*names, help=flag.help)], default=None)
+        return _keyword(flag.name, Annotated[list[str] | None, typer.Option(*names, help=flag.help, rich_help_panel=part)], default=None)
     kind: Any = flag.type if flag.choices else str
     # typer would put a default that is text in parentheses.
     default = "" if flag.shown_default is None or is_switch else f"  [default: {flag.shown_default}]"
-    option = typer.Option(*names, help=flag.help + default, metavar=None if flag.choices else flag.text.shown, show_default=False)
+    metavar = None if flag.choices else flag.text.shown
+    option = typer.Option(*names, help=flag.help + default, metavar=metavar, show_default=False, rich_help_panel=part)
     if is_required:
         return _keyword(flag.name, Annotated[kind, option], default=Parameter.empty)
     return _keyword(flag.name, Annotated[kind | None, option], default=None)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from agentload.cli._options import Against, FailOn, Policy, Profile, check, gate, production, setting
+from agentload.cli._options import DB, Against, Database, FailOn, Out, Policy, Profile, Reference, Run, check, gate, production, setting
+from agentload.cli._print import marked, print_json
 from agentload.errors import UsageError
 from agentload.report import compare as comparing
 from agentload.report.advise import advise as advised
@@ -18,10 +19,10 @@ from agentload.report.write import USUAL, write
 
 
 def advise(
-    database: Annotated[Path, typer.Argument(help="DuckDB file that a replay, eval or simulation wrote.")],
+    database: Database = DB,
     *,
-    run: Annotated[str | None, typer.Option(help="Run to decide on, or how its name begins; the one stored last when omitted.")] = None,
-    reference: Annotated[str | None, typer.Option(help="Arm in use today; the run's first when omitted.")] = None,
+    run: Run = None,
+    reference: Reference = None,
     policy: Policy = None,
     profile: Profile = None,
     against: Against = None,
@@ -48,25 +49,26 @@ def advise(
     words, thresholds = gate(fail_on), setting(policy)
     found = None if against is None else production(against)
     document = advised(database, run, setting=thresholds, reference=reference, profile=profile, production=found)
-    print(as_json(document) if json else text(document), end="")
+    print(as_json(document) if json else marked(text(document)), end="")
     keep(document, database, setting=thresholds)
     check(document, words)
 
 
 def report(
-    database: Annotated[Path, typer.Argument(help="DuckDB file that a replay, eval or simulation wrote.")],
+    database: Database = DB,
     *,
-    run: Annotated[str | None, typer.Option(help="Run to report on, or how its name begins; the one stored last when omitted.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write into; reports/RUN when omitted.")] = None,
+    run: Run = None,
+    out: Out = None,
     format: Annotated[str, typer.Option(help="Any of md,html,json,txt.")] = ",".join(USUAL),
-    reference: Annotated[str | None, typer.Option(help="Arm in use today; the run's first when omitted.")] = None,
+    reference: Reference = None,
     policy: Policy = None,
     profile: Profile = None,
     against: Against = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the headline and the files as JSON.")] = False,
 ) -> None:
     """Write the decision report of a run: Markdown with its charts, one HTML page, and JSON.
 
-    Beside a decision to use an arm lie a canary manifest, its alert rules and the rollback limits. docs/report.md explains every row.
+    A decision to use an arm comes with a canary manifest, its alert rules and the rollback limits. docs/report.md explains every row.
 
     For example:
 
@@ -80,6 +82,9 @@ def report(
     document = advised(database, run, setting=setting(policy), reference=reference, profile=profile, production=found)
     folder = out or Path("reports") / document.run
     paths = write(document, folder, formats=[name.strip() for name in format.split(",")])
+    if json:
+        print_json({"run": document.run, "headline": document.headline, "files": [str(path) for path in paths]})
+        return
     print(document.headline)
     for path in paths:
         if path.parent == folder:
@@ -87,7 +92,7 @@ def report(
 
 
 def compare(
-    database: Annotated[Path, typer.Argument(help="DuckDB file that holds both runs.")],
+    database: Database = DB,
     *,
     runs: Annotated[str, typer.Option(help="BEFORE,AFTER")],
     arm: Annotated[str | None, typer.Option(help="Arm to compare; the first that both have when omitted.")] = None,
@@ -100,7 +105,7 @@ def compare(
     """Compare two runs of the same plan, to see whether last night's upgrade made the agents slower.
 
     Both runs must have played the same trace with the same options; what differs is named, and refused. The verdict is about the later run,
-    held against the earlier one.
+    compared with the earlier one.
 
     For example:
 
@@ -111,7 +116,7 @@ def compare(
         raise UsageError(f"--runs: expected two runs, got '{runs}'", hint="--runs BEFORE,AFTER")
     words = gate(fail_on)
     document = comparing.compare(database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile)
-    print(as_json(document) if json else text(document), end="")
+    print(as_json(document) if json else marked(text(document)), end="")
     if out is not None:
         write(document, out)
     check(document, words)

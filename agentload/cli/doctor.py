@@ -10,7 +10,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -18,6 +18,8 @@ from typing import Annotated, Final, Literal
 import typer
 
 from agentload import __version__, builtin
+from agentload.cli import _defaults
+from agentload.cli._lazy import LazyGroup, names_of
 from agentload.cli._print import print_json
 from agentload.errors import AgentloadError
 from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
@@ -68,7 +70,7 @@ def _system() -> Check:
 def _cores() -> Check:
     """Check the number of cores that this process may use."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    few = "few streams only: the load generator would wait for itself, and such runs are void"
+    few = "few streams only: the load generator would wait for itself, and such runs are invalid"
     return _check("cores", str(count), warn=few if count < CORES_WANTED else None)
 
 
@@ -152,6 +154,28 @@ def _shipped(kind: builtin.Kind) -> Check:
     return _check(kind, ", ".join(found) or "none found", fail=None if found else REINSTALL)
 
 
+def _defaults_in_files() -> Check:
+    """Name the files that hold defaults of options, and what is in them that no verb has."""
+    found = [(path, verb, key) for path in _defaults.files() for verb, key in _defaults.keys(_defaults.read(path))]
+    seen = "; ".join(
+        f"{path}: {', '.join(f'[{verb}] {key}'.removeprefix('[] ') for of, verb, key in found if of == path)}" for path in _defaults.files()
+    )
+    options = dict(_options_of(LazyGroup(package="agentload.cli", rich_markup_mode=None), ""))
+    known = {option for each in options.values() for option in each}
+    odd = [f"{path}: {key}" for path, verb, key in found if key not in (options.get(verb, frozenset()) if verb else known)]
+    return _check("defaults", seen or f"no {_defaults.NAME}", warn=f"no verb has: {', '.join(odd)}" if odd else None)
+
+
+def _options_of(group: LazyGroup, path: str) -> Iterator[tuple[str, frozenset[str]]]:
+    context = typer.Context(group)
+    for name in group.list_commands(context) if _defaults.files() else ():
+        command = group.get_command(context, name)
+        if isinstance(command, LazyGroup):
+            yield from _options_of(command, name)
+        else:
+            yield f"{path} {name}".strip(), frozenset(names_of(command))
+
+
 CHECKS: Final[tuple[Callable[[], Check], ...]] = (
     _python,
     _system,
@@ -161,6 +185,7 @@ CHECKS: Final[tuple[Callable[[], Check], ...]] = (
     _kernel_timestamps,
     _working_directory,
     _libraries,
+    _defaults_in_files,
     lambda: _shipped("profiles"),
     lambda: _shipped("traces"),
     lambda: _shipped("presets"),
@@ -168,7 +193,7 @@ CHECKS: Final[tuple[Callable[[], Check], ...]] = (
 
 
 def doctor(*, json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False) -> None:
-    """Check whether this machine can measure, and say what to mend.
+    """Check whether this machine can measure, and say what to fix.
 
     Exits with 1 if a check failed; a warning names what a run here would lose.
     """

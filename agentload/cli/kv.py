@@ -52,7 +52,7 @@ def kv(
     """Compute what a KV cache takes: bytes a token, pages, pool tokens and concurrency of BF16, FP8 and FP8 that skips windows.
 
     MODEL is a config.json, a folder with one, or the name of a model in the local Hugging Face cache; nothing is downloaded. In its place
-    --shape says what the model is made of. The pool is what --kv-memory says, or what the GPU's memory leaves beside the weights. Below the
+    --shape says what the model is made of. The pool is what --kv-memory says, or what the weights leave of the GPU's memory. Below the
     sizes stand published rules for KV caches: which hold for the vLLM of today, and what they come to for this model.
 
     For example:

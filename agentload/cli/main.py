@@ -7,13 +7,14 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 from typer.main import get_command
 
 from agentload import __version__
 from agentload.cli._lazy import LazyGroup
+from agentload.cli._print import Style, styled
 from agentload.cli._signals import handled
 from agentload.errors import AgentloadError, GateError, InterruptError, UsageError
 
@@ -29,7 +30,15 @@ _REFUSALS: Final = {
     errno.EMFILE: "raise the open file limit: ulimit -n 65536",
 }
 
-_app = typer.Typer(cls=LazyGroup, add_completion=False, rich_markup_mode=None, subcommand_metavar="VERB ...")
+_STYLES: Final[dict[str, Style]] = {"error": "bad", "hint": "faint"}
+
+_app = typer.Typer(
+    cls=LazyGroup,
+    rich_markup_mode=None,
+    subcommand_metavar="VERB ...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`agentload help VERB` explains a verb. Defaults of options: agentload.toml (docs/cli.md).",
+)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer hands the option's value over by position
@@ -86,6 +95,8 @@ def _first(error: Exception) -> Exception:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     # typer turns Ctrl-C into its Exit(130), and hands back every Exit's code, or what the verb returned: nothing.
     result = get_command(_app).main(arguments, prog_name="agentload", standalone_mode=False)
     assert result is None or isinstance(result, int), result
@@ -132,6 +143,6 @@ def _help_of(error: typer.TyperException) -> str | None:
     return f"{command} --help" if command else None
 
 
-def _say(kind: str, text: str | None) -> None:
+def _say(kind: Literal["error", "hint"], text: str | None) -> None:
     if text:
-        print(f"{kind}: {text}", file=sys.stderr)
+        print(f"{styled(f'{kind}:', _STYLES[kind], sys.stderr)} {text}", file=sys.stderr)

@@ -115,19 +115,19 @@ def matrix(
     preset: Annotated[str | None, typer.Option(help="Print a matrix to begin with: mini-lab or lecture-plan.")] = None,
     model: Annotated[str | None, typer.Option(help="--preset: the model to serve, a name or a folder.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for all of it; beside the file and of its name when omitted.")
+        Path | None, typer.Option("--out", "-o", help="Folder for all of it; next to the file and of its name when omitted.")
     ] = None,
-    only: Annotated[str | None, typer.Option(help="MODEL, or MODEL/CONFIG: that one alone beside the reference.")] = None,
+    only: Annotated[str | None, typer.Option(help="MODEL, or MODEL/CONFIG: that one alone, with the reference.")] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Stop each step when its share of so many is over, and decide on what is there.")
+        float | None, typer.Option(help="Stop each step when its share of this many minutes is over, and decide on what is there.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print cells, steps, calls, minutes and cost; start nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what would be done, or the record, as JSON.")] = False,
 ) -> None:
-    """Try models × configurations × workloads in one command that can be gone on with, and decide.
+    """Try models × configurations × workloads in one command that can be resumed, and decide.
 
     The file says which models, which settings of their servers (any of vLLM's may be compared), which workloads, and what is measured. The
-    servers of a model take turns; what fails is written down and the others go on. Stopped, the same command goes on from there. It ends in
+    servers of a model take turns; what fails is written down and the others continue. Stopped, the same command resumes. It ends in
     a report for each model and one page with the record of all: what to use, avoid, calibrate and test further.
 
     For example:
@@ -168,7 +168,7 @@ def matrix(
     if failed:
         raise AgentloadError(
             f"{len(failed)} of it failed: {', '.join(f'{each.model}/{each.what}' for each in failed)}",
-            hint=f"{paths[0]} says why; the same command tries again what can be mended",
+            hint=f"{paths[0]} says why; the same command tries again what can be fixed",
         )
 
 

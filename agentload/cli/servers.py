@@ -55,8 +55,8 @@ def emulate(
         Path | None, typer.Option(help="File for what really happened: arrival and emission instants of every request.")
     ] = None,
     faults: Annotated[Path | None, typer.Option(help="YAML file of what goes wrong (see docs/serving.md).")] = None,
-    seconds: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.", min=0)] = None,
-    api_key: Annotated[str | None, typer.Option(help="Key that clients must send; whoever lists processes sees it.")] = None,
+    seconds: Annotated[float | None, typer.Option("--for", help="Stop after this many seconds.", min=0)] = None,
+    api_key: Annotated[str | None, typer.Option(help="Key that clients must send; everyone who can list processes sees it.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the key.")] = None,
 ) -> None:
     """Serve a profile's arms behind an OpenAI-compatible HTTP face like vLLM's, without a GPU.

@@ -9,7 +9,8 @@ import typer
 
 from agentload.cli._carry import carry_out
 from agentload.cli._decide import decide as decided
-from agentload.cli._options import FailOn, check, gate
+from agentload.cli._lazy import needs
+from agentload.cli._options import FailOn, Out, check, gate
 from agentload.cli._study import DB, RUN_ID, Db, Into, Resume, runs
 from agentload.run.files import read_study
 from agentload.run.prepared import Place, place_of
@@ -27,7 +28,7 @@ def replay(
     """Replay a trace against endpoints and store every call.
 
     The trace is cut into blocks of whole sessions; each block is played on every arm, in an order that is drawn, and each finished pair of
-    blocks is stored. Ctrl-C lets what is in flight come to its end, stores it and exits with 130; `--resume` goes on from there.
+    blocks is stored. Ctrl-C lets what is in flight come to its end, stores it and exits with 130; `--resume` continues from there.
 
     For example:
 
@@ -89,7 +90,7 @@ def sweep(
 
     With --contexts, calls of growing length run one at a time, the arms interleaved: the lines through their token latencies say where one
     arm overtakes another. With --concurrency, sessions of a trace run side by side, ever more of them, until the server preempts, queues,
-    fails or breaks the service level; the number that just holds is bracketed. With --into either is kept beside a replay, for its report.
+    fails or breaks the service level; the number that just holds is bracketed. With --into either is added to a replay, for its report.
 
     For example:
 
@@ -113,7 +114,7 @@ def eval_(
     """Ask every endpoint the same questions and grade the answers: is a cheaper KV cache still right?
 
     Items are made from a seed, with nothing to download: equal bytes, temperature 0 and the same seed on every endpoint. The first endpoint
-    is the reference. What was answered is stored at once; Ctrl-C lets what is in flight come to its end, and `--resume` goes on from there.
+    is the reference. What was answered is stored at once; Ctrl-C lets what is in flight come to its end; `--resume` continues.
 
     For example:
 
@@ -133,7 +134,7 @@ def decide(
     study: Study,
     place: Place,
     *,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the report; reports/RUN when omitted.")] = None,
+    out: Out = None,
     fail_on: FailOn = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the budget can settle, and what it takes; send nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the decision file and what it took as JSON.")] = False,
@@ -142,7 +143,7 @@ def decide(
 
     Asks the cheapest question that can still change the decision, again and again: block pairs for speed, a search for capacity where
     --slo or --agents is given, graded answers only for what pays. It ends when the decision is made or the budget is spent, and then says
-    what would settle the rest, and its price. Ctrl-C decides on what is there; --resume goes on.
+    what would settle the rest, and its price. Ctrl-C decides on what is there; --resume continues.
 
     For example:
 
@@ -159,6 +160,7 @@ def decide(
         check(document, words)
 
 
+@needs({"db": ("into",)})
 @runs("probe", "into")
 def probe(
     study: Study,
@@ -174,7 +176,7 @@ def probe(
     many first tokens agree with those of the arm whose cache has 16 bits tells a shifted cache from a broken one.
 
     With --matrix every arm of an arms file is launched without and with prefix caching, and with --graphs each eager and with CUDA graphs:
-    a feature that works alone may crash, answer garbage or miss its cache beside another.
+    a feature that works alone may crash, answer garbage or miss its cache together with another.
 
     For example:
 

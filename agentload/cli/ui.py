@@ -17,10 +17,8 @@ USUAL: Final = (Path("agentload.duckdb"), Path("watch.duckdb"))
 
 
 def ui(
+    database: Annotated[list[Path] | None, typer.Argument(help="DuckDB files; agentload.duckdb and watch.duckdb when omitted.")] = None,
     *,
-    db: Annotated[
-        list[Path] | None, typer.Option(help="DuckDB file; may be given more than once. agentload.duckdb and watch.duckdb when omitted.")
-    ] = None,
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8750,
     host: Annotated[str, typer.Option(help="Address to listen on; one beyond this machine needs --allow-host.")] = "127.0.0.1",
     allow_host: Annotated[
@@ -28,21 +26,21 @@ def ui(
     ] = None,
     policy: Policy = None,
     profile: Profile = None,
-    seconds: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.", min=0)] = None,
+    seconds: Annotated[float | None, typer.Option("--for", help="Stop after this many seconds.", min=0)] = None,
 ) -> None:
     """Show runs, decisions, comparisons and jobs in a browser, and what is running while it runs.
 
-    The pages are read-only, ask nothing of the network and answer to this machine alone. They live beside a run: the database is opened for
-    an instant, progress comes from the journals. Ctrl-C ends.
+    The pages are read-only, ask nothing of the network and answer to this machine alone. They do not disturb a run: the database is opened
+    for an instant, progress comes from the journals. Ctrl-C ends.
 
     For example:
 
         agentload ui
 
-        agentload ui --db agentload.duckdb --db /var/lib/agentload/watch.duckdb --port 9000
+        agentload ui agentload.duckdb /var/lib/agentload/watch.duckdb --port 9000
     """
     options = Options(
-        databases=tuple(db or [each for each in USUAL if each.exists()] or USUAL[:1]),
+        databases=tuple(database or [each for each in USUAL if each.exists()] or USUAL[:1]),
         host=host,
         port=port,
         names=tuple(allow_host or ()),
@@ -51,7 +49,7 @@ def ui(
     )
     check(options)
     if not is_loopback(host):
-        print(f"warning: whoever reaches {host} can read the pages; they have no password", file=sys.stderr)
+        print(f"warning: everyone who reaches {host} can read the pages; they have no password", file=sys.stderr)
     serve(options, ready=_show, seconds=seconds)
 
 

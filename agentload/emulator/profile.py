@@ -5,14 +5,13 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 from agentload import documents
 from agentload.builtin import find
-from agentload.errors import ProfileError
+from agentload.errors import ProfileError, nearest
 from agentload.model.kv import KvDtype
 from agentload.model.profile import (
     Accuracy,
@@ -201,10 +200,9 @@ def arm(profile: Profile, name: str) -> ArmProfile:
         if candidate.name == name:
             return candidate
     known = [candidate.name for candidate in profile.arms]
-    near = get_close_matches(name, known, n=1)
     raise ProfileError(
         f"profile {profile.name} has no arm '{name}': it has {', '.join(known)}",
-        hint=f"did you mean {profile.name}/{near[0]}?" if near else "a variant that nobody measured is not guessed",
+        hint=nearest(name, known, form=f"{profile.name}/{{}}", otherwise="a variant that nobody measured is not guessed"),
     )
 
 

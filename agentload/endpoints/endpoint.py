@@ -198,3 +198,15 @@ class Endpoint:
         if not (key := done.stdout.strip()):
             raise EndpointError(f"{self.name}: key_command printed nothing", hint="it must print the key alone")
         return key
+
+
+def check_environment(endpoints: Iterable[Endpoint]) -> None:
+    """Raise EndpointError naming all environment variables that requests need and that are not set."""
+    needed: dict[str, list[str]] = {}
+    for each in endpoints:
+        for name in (each.key_env, *each.header_env.values()):
+            if name is not None and not os.environ.get(name):
+                needed.setdefault(name, []).append(each.name)
+    if needed:
+        said = (f"{', '.join(arms)}: environment variable {name} is not set" for name, arms in needed.items())
+        raise EndpointError("; ".join(said), hint=f"export {' '.join(f'{name}=…' for name in needed)}")

@@ -197,8 +197,16 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
 
 
 async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
-    """Ask all endpoints at once; the first that cannot be used raises."""
-    return tuple(await asyncio.gather(*(identify(endpoint) for endpoint in endpoints)))
+    """Ask all endpoints at once. Raises EndpointError naming each that cannot be used."""
+    found = await asyncio.gather(*(identify(endpoint) for endpoint in endpoints), return_exceptions=True)
+    unusable = [each for each in found if isinstance(each, EndpointError)]
+    if len(unusable) > 1:
+        hints = dict.fromkeys(each.hint for each in unusable if each.hint)
+        raise EndpointError("; ".join(each.message for each in unusable), hint="; ".join(hints) or None)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return tuple(each for each in found if isinstance(each, Identity))
 
 
 def kind_of(identities: Mapping[str, Identity]) -> Literal["measured", "emulated"]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from agentload.builtin import find
 from agentload.endpoints.endpoint import without_user
 from agentload.endpoints.keys import holds_key, keys_in_environment
 from agentload.endpoints.read import EMULATED, FIELDS, value_of
-from agentload.errors import AgentloadError, UsageError
+from agentload.errors import AgentloadError, UsageError, nearest
 from agentload.matrix import arms
 from agentload.matrix.described import Config, Entry, Matrix, Model, Server, Settings, Workload
 from agentload.matrix.measure import MIX, SHOWN, measure
@@ -49,9 +48,7 @@ def known_config(name: str, base: str | None, given: Settings, *, only: tuple[st
     """Return a configuration: its base, or its own well-known name, plus its settings. Raises UsageError."""
     of = name if base is None else base
     if base and base not in WELL_KNOWN:
-        near = get_close_matches(base, WELL_KNOWN, n=1)
-        known = f"did you mean {near[0]}?" if near else f"one of: {', '.join(WELL_KNOWN)}"
-        raise UsageError(f"{where}: no well-known configuration '{base}'", hint=known)
+        raise UsageError(f"{where}: no well-known configuration '{base}'", hint=nearest(base, WELL_KNOWN))
     merged = {**WELL_KNOWN.get(of, {}), **given}
     recipe = _BY_NAME.get(of)
     return Config(
@@ -121,9 +118,7 @@ def _named(named: Mapping[str, Mapping[str, Any] | None], at: str) -> Iterator[C
         given = dict(each or {})
         base, only = given.pop("base", None), given.pop("only", ())
         if not given and base is None and name not in WELL_KNOWN:
-            near = get_close_matches(name, WELL_KNOWN, n=1)
-            meant = f"did you mean {near[0]}?" if near else f"well known: {', '.join(WELL_KNOWN)}"
-            raise UsageError(f"{where} has no settings", hint=f"{meant}; or {name}: {{max-num-seqs: 64}}")
+            raise UsageError(f"{where} has no settings", hint=f"{nearest(name, WELL_KNOWN)}; or {name}: {{max-num-seqs: 64}}")
         yield known_config(name, base, arms.check(given, where), only=_texts(only, f"{where}.only"), where=where)
 
 

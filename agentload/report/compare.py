@@ -87,7 +87,7 @@ def _check_comparable(runs: tuple[str, str], settings: list[dict[str, Any]]) -> 
     if then is not None and now is not None:
         found += [f"{name} differs ({_both(one, other)})" for name, one, other in changes(then, now) if name not in _FREE]
     for difference in found:
-        hint = "replay the later run with the options of the earlier one: agentload runs show " + runs[0]
+        hint = "replay the later run with the options of the earlier one: agentload runs show --run " + runs[0]
         raise EvidenceError(f"runs {runs[0]} and {runs[1]} cannot be compared: {difference}", hint=hint)
 
 
@@ -159,7 +159,7 @@ def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
         told = " and ".join(f"{len(own)} in {side.run}" for own, side in zip(pairs, (before, after), strict=True))
         raise EvidenceError(
             f"runs {before.run} and {after.run} cannot be compared: of {len(played)} block pairs {len(common)} are whole in both ({told})",
-            hint="void blocks are listed by: agentload runs show RUN",
+            hint="void blocks are listed by: agentload runs show --run RUN",
         )
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +23,7 @@ import msgspec
 
 from advisor.policy import Policy, Slo
 from agentload import documents
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, nearest
 from agentload.model.profile import Price
 
 Made = TypeVar("Made")
@@ -112,10 +111,8 @@ def _section(content: object, at: str, known: Iterable[str]) -> dict[str, Any]:
     names = tuple(known)
     for key in content:
         if key not in names:
-            near = get_close_matches(str(key), names, n=1)
-            raise AgentloadError(
-                f"{at}: unknown key '{key}'", hint=f"did you mean '{near[0]}'?" if near else f"its keys: {', '.join(names)}"
-            )
+            hint = nearest(str(key), names, otherwise=f"its keys: {', '.join(names)}")
+            raise AgentloadError(f"{at}: unknown key '{key}'", hint=hint)
     return dict(content)
 
 

@@ -52,7 +52,7 @@ class Past:
     def began(self, run_id: str, database: Path) -> RunRow:
         """Return how the run was described when it began. Raises PlanError where nobody began it."""
         if self.run is None:
-            raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list --db {database}")
+            raise PlanError(f"no journal of run {run_id} beside {database}", hint=f"agentload runs list {database}")
         return self.run
 
 

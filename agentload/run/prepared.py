@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.endpoint import Endpoint, check_environment
 from agentload.endpoints.identity import identify_all
 from agentload.endpoints.launch import kept
 from agentload.endpoints.places import beginnings
@@ -94,8 +94,6 @@ def place_of(
         raise UsageError("--run-id names a new run, --resume and --into one that there is: give one of them", hint="leave out --run-id")
     if run_id is not None and isinstance(study, Search | Probe):
         raise UsageError(f"--run-id names a run, and a {tag(type(study))} is none", hint="--into keeps it beside one")
-    if isinstance(study, Probe) and into is None and database != Path(DATABASE):
-        raise UsageError("--db does nothing without --into", hint="agentload probe --help")
     return Place(database=database, run=run_id, resume=resume, into=None if into is None else run_named(database, into))
 
 
@@ -132,8 +130,9 @@ def launching(servers: Live) -> Launching | None:
 
 
 def endpoints_of(servers: Live, *, tokenizer: str | None = None, option: str = "--launch") -> tuple[Endpoint, ...] | Emulated:
-    """Read what a study's endpoints name. Raises UsageError where they are to be started and nobody says how."""
+    """Read what a study's endpoints name. Raises UsageError for arms to be started without a command, EndpointError for missing keys."""
     found = read(servers.endpoints, model=servers.model, key_env=servers.api_key_env, tokenizer=tokenizer)
+    check_environment(() if isinstance(found, Emulated) else found)
     if servers.launch:
         launchable(found, option=option)
     return found

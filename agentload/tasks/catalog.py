@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from agentload.errors import AgentloadError, UsageError
-from agentload.plugins import Broken, Plugins, help_of, nearest, seeded
+from agentload.errors import AgentloadError, UsageError, nearest
+from agentload.plugins import Broken, Plugins, help_of, seeded
 from agentload.prompts.tokenizer import WORD_TOKENS, Part, Tokenizer
 from agentload.tasks import Grade, Item, texts
 

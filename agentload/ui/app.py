@@ -25,11 +25,13 @@ from agentload.ui.pages.run import run
 from agentload.ui.render import assets, context_of, render
 from agentload.ui.reports import Reports
 from agentload.ui.source import Answer, NotFoundError, Query, Source
+from agentload.watch.jobs_file import DEFAULT, read_jobs
 
 Read = Callable[[duckdb.DuckDBPyConnection, Query], object]
 PAGES: Final[Mapping[str, Read]] = {page.__name__: page for page in (overview, runs, run, decisions, comparisons, jobs, job)}
 ALIVE: Final = frozenset({"overview", "run"})
 """Pages that also show what is running."""
+WATCHED: Final = frozenset({"overview", "jobs", "job"})
 YEAR_S: Final = 31_536_000
 AGAIN_S: Final = 5
 
@@ -115,7 +117,7 @@ class _Routes:
         name = request.match_info["db"]
         found = self._site.sources.get(name)
         if found is None:
-            raise NotFoundError(f"no database '{name}' is shown here", hint="agentload ui --db FILE shows another")
+            raise NotFoundError(f"no database '{name}' is shown here", hint="agentload ui FILE shows another")
         return found
 
     def _page(self, source: Source, query: Query) -> str:
@@ -123,6 +125,7 @@ class _Routes:
         frame = _frame(self._site, source, query.page, _token(source))
         is_alive = query.page in ALIVE
         seen = _seen(source, query.name) if is_alive else ()
+        query = replace(query, planned=_planned(source) if query.page in WATCHED else ())
         if query.page == "overview":
             query = replace(query, journalled=source.live.idle())
         answer: Answer[Any]
@@ -161,6 +164,15 @@ def _query(request: web.Request, page: str) -> Query:
 
 def _seen(source: Source, name: str) -> tuple[Any, ...]:
     return tuple(each for each in source.live.seen() if name in ("", each.run_id))
+
+
+def _planned(source: Source) -> tuple[str, ...]:
+    """List the jobs of the jobs file next to a database, where it is theirs."""
+    try:
+        found = read_jobs(source.path.with_name(DEFAULT))
+    except AgentloadError:  # no file, or one that `agentload watch` complains about
+        return ()
+    return tuple(each.name for each in found.jobs) if found.database == source.path else ()
 
 
 def _base(source: Source) -> str:

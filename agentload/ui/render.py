@@ -17,7 +17,7 @@ from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
 from agentload.report.charts.draw import FILTERS, element, path
 from agentload.report.formats import html
-from agentload.ui.pages.jobs import metric_names
+from agentload.ui.pages.jobs import metric_names, standing
 from agentload.ui.progress import chart
 from agentload.watch.history import Change
 from agentload.watch.schedule import Schedule, firings
@@ -57,6 +57,7 @@ def environment() -> Environment:
         "change": lambda share: f"{say.signed(100 * share, 1)} %",
         "change_text": _change_text,
         "metric_names": metric_names,
+        "standing": standing,
         "typeset": say.typeset,
         "spark": _spark,
         "chart": chart,

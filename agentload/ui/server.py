@@ -54,7 +54,7 @@ def check(options: Options) -> None:
     # Until its first block pair is finished, a run is only in its journal.
     gone = next((path for path in options.databases if not path.is_file() and not path.with_suffix(".journal").is_dir()), None)
     if gone is not None:
-        raise StoreError(f"{gone}: no such database", hint="agentload demo creates one: agentload ui --db reports/demo/demo.duckdb")
+        raise StoreError(f"{gone}: no such database", hint="agentload demo creates one: agentload ui reports/demo/demo.duckdb")
 
 
 def run(options: Options, *, ready: Callable[[Running], None], seconds: float | None = None) -> None:

@@ -41,6 +41,8 @@ class Query:
     words: tuple[tuple[str, str], ...] = ()
     journalled: tuple[str, ...] = ()
     """Inactive runs with a journal, which the database may not have yet."""
+    planned: tuple[str, ...] = ()
+    """Jobs of the jobs file, which the database may not have yet."""
 
     def word(self, key: str) -> str:
         """Return a query parameter, or an empty string."""

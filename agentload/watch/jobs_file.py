@@ -29,6 +29,7 @@ from agentload.errors import AgentloadError
 from agentload.watch.job import SHOWN, Job, job
 
 DATABASE: Final = "watch.duckdb"
+DEFAULT: Final = "watch.yaml"
 KEYS: Final = frozenset({"database", "jobs"})
 
 

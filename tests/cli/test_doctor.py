@@ -115,3 +115,13 @@ def test_a_working_directory_that_takes_no_file_fails(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     check = doctor._working_directory()
     assert (check.state, check.seen) == ("fail", f"{tmp_path}: Permission denied")
+
+
+def test_defaults_in_files_are_shown_with_what_no_verb_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert (doctor._defaults_in_files().state, doctor._defaults_in_files().seen) == ("ok", "no agentload.toml")
+    (tmp_path / "agentload.toml").write_text('db = "x.duckdb"\nsesions = 3\n[watch.add]\npairs = 4\n[replay]\nfoo = 2\n')
+    found = doctor._defaults_in_files()
+    assert (found.state, found.seen) == ("warn", "agentload.toml: db, sesions, [watch add] pairs, [replay] foo")
+    assert found.advice == "no verb has: agentload.toml: sesions, agentload.toml: foo"

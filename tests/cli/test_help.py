@@ -54,3 +54,24 @@ def test_an_indented_file_keeps_its_lines() -> None:
         help_text("Hold jobs.\n\n    jobs:\n      nightly:\n\nMore\nof it.")
         == "Hold jobs.\n\n\b\n    jobs:\n      nightly:\n\nMore\nof it."
     )
+
+
+def test_many_options_are_in_groups_and_few_are_not() -> None:
+    assert headings("replay") == [
+        "Arguments:",
+        "Servers:",
+        "Requests:",
+        "Statistics:",
+        "Load:",
+        "Decision:",
+        "Runs:",
+        "Output:",
+        "Options:",
+    ]
+    assert headings("doctor") == ["Options:"]
+
+
+def headings(verb: str) -> list[str]:
+    command = ROOT.get_command(CONTEXT, verb)
+    lines = command.get_help(typer.Context(command, info_name=verb, parent=CONTEXT)).splitlines()
+    return [line for line in lines if line.endswith(":") and not line.startswith(" ")]

@@ -48,6 +48,45 @@ def test_no_arguments_print_the_help(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().out == helped
 
 
+@pytest.mark.parametrize(
+    ("short", "long"), [(("help",), ()), (("help", "runs", "list"), ("runs", "list")), (("doctor", "-h"), ("doctor",))]
+)
+def test_help_is_asked_for_in_three_ways(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], short: tuple[str, ...], long: tuple[str, ...]
+) -> None:
+    assert invoke(monkeypatch, *short) == 0
+    helped = capsys.readouterr().out
+    assert invoke(monkeypatch, *long, "--help") == 0
+    assert capsys.readouterr().out == helped
+
+
+@pytest.mark.parametrize(
+    ("shell", "typed", "completed"),
+    [("bash", "agentload runs sh", "show"), ("bash", "agentload replay --wait-c", "--wait-cap"), ("fish", "agentload docto", "doctor\t")],
+)
+def test_a_shell_completes_verbs_and_options(shell: str, typed: str, completed: str) -> None:
+    words = {
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+        "_TYPER_COMPLETE_ARGS": typed,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    asked = {**os.environ, **words, "_AGENTLOAD_COMPLETE": f"complete_{shell}"}
+    assert subprocess.run(AGENTLOAD, env=asked, capture_output=True, text=True, check=False).stdout.startswith(completed)
+
+
+@pytest.mark.parametrize(("wish", "said"), [({}, "\x1b[31merror:\x1b[0m"), ({"NO_COLOR": "1"}, "error:"), ({"TERM": "dumb"}, "error:")])
+def test_errors_have_a_colour_on_a_terminal_unless_the_user_wants_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wish: dict[str, str], said: str
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in ({"TERM": "xterm"} | wish).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert invoke(monkeypatch, "doktor") == 2
+    assert capsys.readouterr().err.startswith(f"{said} no verb")
+
+
 def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(monkeypatch, "--version") == 0
     assert capsys.readouterr() == (f"agentload {__version__}\n", "")

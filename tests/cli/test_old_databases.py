@@ -55,7 +55,7 @@ def described(database: Path) -> tuple[RunRow, ...]:
 
 
 def test_runs_are_listed_reported_and_advised_on(commit: str, old: Path, agentload: Called) -> None:
-    code, out, _ = agentload("runs", "list", "--db", "old.duckdb", "--json")
+    code, out, _ = agentload("runs", "list", "old.duckdb", "--json")
     names = [each["run_id"] for each in json.loads(out)]
     assert (code, names) == (0, [row.run_id for row in described(old)])
     for name in names[:3]:  # a simulation, an evaluation and a sweep; what comes then was stopped, or is a job's

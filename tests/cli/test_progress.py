@@ -1,10 +1,13 @@
 """The time left: the plan's at the beginning, what was seen at the end."""
 
+import os
+import sys
 import time
 from dataclasses import replace
 
 import pytest
 
+from agentload.cli._print import notice, silenced, transient
 from agentload.cli._progress import Progress
 from agentload.layout.cost import cost
 from agentload.layout.plan import plan
@@ -24,3 +27,38 @@ def test_the_time_left_is_the_plans_at_first_and_what_was_seen_at_last(
     progress._arms["a"].latest.done = done
     monkeypatch.setattr(time, "monotonic", lambda: elapsed_s)
     assert progress.line().endswith(f"left {left}")
+
+
+def test_what_is_drawn_is_taken_away_whole_after_a_terminal_became_narrower(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line of 60 columns takes two rows of 40 once the terminal has wrapped it."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "fileno", lambda: 2)
+    sizes = iter([(80, 24), (40, 24), (40, 24)])
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: next(sizes))
+    transient("a" * 60, "b")
+    transient("c" * 60)
+    notice("said")
+    first, second, third = ("a" * 60 + "\nb", "\r\x1b[2A\x1b[J" + "c" * 39, "\r\x1b[Jsaid\n")
+    assert capsys.readouterr().err == first + second + third
+
+
+def test_nothing_is_drawn_and_nothing_noticed_when_quiet_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with silenced(is_quiet=True):
+        transient("a")
+        notice("b")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
+    trace = Trace(header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),))
+    progress = Progress(replace(cost(plan(trace, ["a"], run="r", pairs=1)), calls_by_arm={"a": 100}, minutes=60.0))
+    progress._arms["a"].latest.done = 50
+    bar, head, row = progress.lines()
+    assert bar.startswith("████████████░░░░░░░░░░░░  50% · ")
+    assert head.split()[:3] == ["arm", "calls", "in"]
+    assert row.split()[:3] == ["a", "50/100", "0"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.endpoints.endpoint import Endpoint, checked_url, masked, socket_of, without_credentials, without_user
+from agentload.endpoints.endpoint import Endpoint, check_environment, checked_url, masked, socket_of, without_credentials, without_user
 from agentload.errors import EndpointError
 from agentload.live.target import address
 from agentload.run.record import again, shown
@@ -64,3 +64,18 @@ def test_a_url_that_is_none_is_told_without_its_password(url: str) -> None:
 def test_a_unix_socket_is_named_by_its_url() -> None:
     assert socket_of("http+unix://%2Frun%2Fvllm.sock/v1") == "/run/vllm.sock"
     assert socket_of("http://h/v1") is None
+
+
+def test_all_variables_that_are_not_set_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THERE", "x")
+    arms = [
+        Endpoint(name="a", url="http://x/v1", key_env="GONE"),
+        Endpoint(name="b", url="http://y/v1", key_env="THERE", header_env={"X-Key": "AWAY", "X-Team": "GONE"}),
+    ]
+    with pytest.raises(EndpointError) as caught:
+        check_environment(arms)
+    said = "a, b: environment variable GONE is not set; b: environment variable AWAY is not set"
+    assert (caught.value.message, caught.value.hint) == (said, "export GONE=… AWAY=…")
+    monkeypatch.setenv("GONE", "x")
+    monkeypatch.setenv("AWAY", "x")
+    check_environment(arms)

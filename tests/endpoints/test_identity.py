@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -7,7 +8,8 @@ import pytest
 
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.identity import Identity, identify, silence
+from agentload.endpoints.identity import Identity, identify, identify_all, silence
+from agentload.errors import EndpointError
 from agentload.exposition.scrape import joined, parse
 from agentload.telemetry.log_lines import start_up
 from tests.live.scripted import serving
@@ -94,3 +96,14 @@ async def test_why_an_exporter_says_nothing_of_the_arms_gpus() -> None:
     caveat = f"a: {met.gpus_unseen}: what its GPUs draw, and whether they are slowed, is not seen"
     assert caveat in agreement([closed], {"a": met}).unseen
     assert caveat not in agreement([closed], {"a": Identity(models=("m",))}).unseen
+
+
+async def test_every_endpoint_that_does_not_answer_is_named(unused_tcp_port_factory: Callable[[], int]) -> None:
+    ports = [unused_tcp_port_factory() for _ in range(2)]
+    arms = tuple(Endpoint(name=f"arm{port}", url=f"http://127.0.0.1:{port}/v1") for port in ports)
+    with pytest.raises(EndpointError) as caught:
+        await identify_all(arms)
+    assert caught.value.message.count("Connection refused") == 2
+    assert all(f"arm{port}: cannot reach" in caught.value.message for port in ports)
+    assert caught.value.hint is not None
+    assert caught.value.hint.count("is the server up?") == 2

@@ -73,7 +73,7 @@ def test_what_two_runs_must_have_in_common_is_named_where_it_differs(database: P
     with pytest.raises(EvidenceError) as caught:
         compare(database, "r1", later, setting=Setting())
     assert caught.value.message == f"runs r1 and {later} cannot be compared: {DIFFERING[later][1]}"
-    assert caught.value.hint == "replay the later run with the options of the earlier one: agentload runs show r1"
+    assert caught.value.hint == "replay the later run with the options of the earlier one: agentload runs show --run r1"
 
 
 def test_a_run_is_not_compared_with_itself(database: Path) -> None:

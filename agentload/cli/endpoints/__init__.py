@@ -144,7 +144,7 @@ def check(
             for warning in identity.log.warnings:
                 print(f"log: {warning}")
     if found.mismatches:
-        raise GateError("; ".join(found.mismatches), hint="mend the server or the arms file")
+        raise GateError("; ".join(found.mismatches), hint="fix the server or the arms file")
 
 
 def _cells(identity: Identity) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from agentload.builtin import names
+from agentload.cli._options import Database, Run
 from agentload.cli._print import print_json
 from agentload.emulator.profile import read, text
 from agentload.evidence.fit import fitted
@@ -110,11 +111,11 @@ def _arm(arm: ArmProfile) -> Iterator[str]:
 
 
 def fit(
-    database: Annotated[Path, typer.Argument(help="DuckDB file that a replay wrote.")],
+    database: Database,
     *,
     like: Annotated[str, typer.Option(help="Profile of the same model on the same hardware, with arms of the same names.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Profile file to write.")],
-    run: Annotated[str | None, typer.Option(help="Run to fit, or how its name begins; the one stored last when omitted.")] = None,
+    run: Run = None,
     json: Annotated[bool, typer.Option("--json", help="Print coefficients and errors as JSON.")] = False,
 ) -> None:
     """Fit a profile to a measured run, so that your own server can be simulated.

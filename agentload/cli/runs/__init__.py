@@ -1,4 +1,4 @@
-"""Look at stored runs, bring journals in, and be rid of what is not needed."""
+"""Look at stored runs, bring journals in, and delete what is not needed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 import typer
 
+from agentload.cli._options import DB, Database, Run
 from agentload.cli._print import ABSENT, notice, print_json, print_table, table, when
 from agentload.errors import AgentloadError, StoreError, UsageError
 from agentload.evidence.gaps import Gaps, gaps
@@ -18,10 +19,8 @@ from agentload.store import runs as stored
 from agentload.store.database import reading, writing
 from agentload.store.frames import Fault
 from agentload.store.places import journal_folder, journalled_runs, journals, raw_files
-from agentload.store.runs import ArmLine, BlockLine, LegLine, RunLine, RunSummary, lines, named, summary
+from agentload.store.runs import ArmLine, BlockLine, LegLine, RunLine, RunSummary, lines, named, run_named, summary
 
-DB: Final = Path("agentload.duckdb")
-Read: TypeAlias = Annotated[Path, typer.Option(help="DuckDB file to read.")]
 ARMS: Final = ("arm", "calls", "ended", "model", "machine", "where")
 GAPS: Final = ("workload", "arm", "gaps", "chunk gap p50", "p95", "p99 ms", "token p50", "p95", "p99 ms")
 BLOCKS: Final = ("leg", "round", "pair", "block", "arm", "seconds", "drain", "calls", "ok", "tokens/s", "requests/s", "void")
@@ -29,24 +28,24 @@ BLOCKS: Final = ("leg", "round", "pair", "block", "arm", "seconds", "drain", "ca
 
 def list_(
     *,
-    db: Read = DB,
+    database: Database = DB,
     json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
     """List the runs of a database, in the order in which they were stored.
 
     For example:
 
-        agentload runs list --db agentload.duckdb
+        agentload runs list agentload.duckdb
     """
-    with reading(db) as connection:
+    with reading(database) as connection:
         runs = lines(connection)
     if json:
         print_json(runs)
         return
     head = ("run", "kind", "started (UTC)", "name", "arms", "blocks", "void", "calls", "ok", "status")
     print_table(head, [_run(each) for each in runs])
-    for name in sorted(set(journalled_runs(db)) - {each.run_id for each in runs}):
-        notice(f"not loaded yet: {name} (agentload runs load {name} --db {db})")
+    for name in sorted(set(journalled_runs(database)) - {each.run_id for each in runs}):
+        notice(f"not loaded yet: {name} (agentload runs load {name} --db {database})")
 
 
 def _run(run: RunLine) -> tuple[str, ...]:
@@ -56,24 +55,29 @@ def _run(run: RunLine) -> tuple[str, ...]:
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="Name of the run, or how it begins.", metavar="RUN")],
+    database: Database = DB,
+    older: Annotated[str | None, typer.Argument(hidden=True)] = None,
     *,
-    db: Read = DB,
+    run: Run = None,
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Show a run: its health, arms, how calls ended, latencies, and every block with what voided it.
+    """Show a run: its health, arms, how calls ended, latencies, and every block with what made it invalid.
 
     Rates of a block leave out its drain tail. A chunk gap is what a reader sees, a token latency what the server takes for one token; they
     differ where chunks carry several tokens.
 
     For example:
 
-        agentload runs show 20261120-074205-1f3a
+        agentload runs show agentload.duckdb --run 20261120-074205-1f3a
     """
-    with reading(db) as connection:
+    if run is None and (older is not None or not (database.exists() or database.suffix)):
+        database, run = (database, older) if older is not None else (DB, str(database))
+        notice(f"note: a run is named by an option now: agentload runs show {database} --run {run}")
+    name = run_named(database, run)
+    with reading(database) as connection:
         found = summary(connection, name)
         between = gaps(connection, found.run.run_id)
-    raw = raw_files(db, found.run.run_id)
+    raw = raw_files(database, found.run.run_id)
     if json:
         print_json({"summary": found, "gaps": between, "raw": [str(path) for path in raw]})
         return
@@ -115,7 +119,7 @@ def _health(legs: tuple[LegLine, ...]) -> Iterator[str]:
             ("workers", len(health.get("workers", ())) or None, "{}"),
         )
         known = [f"{name} {form.format(value)}" for name, value, form in figures if value is not None]
-        yield "  " + (", ".join(known) if known else "nobody watched the client")
+        yield "  " + (", ".join(known) if known else "client load was not monitored")
         if health.get("void"):
             yield f"  void: {health['void']}"
 
@@ -156,9 +160,9 @@ def load(
     db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = DB,
     json: Annotated[bool, typer.Option("--json", help="Print what was loaded as JSON.")] = False,
 ) -> None:
-    """Load journals into a database: what a crash or a busy database left behind, or a whole database anew.
+    """Load journals into a database: what a crash or a busy database left behind, or a whole database again.
 
-    Names runs whose journals lie beside the database, journal files, or folders of them; without any, all journals beside the database.
+    Names runs whose journals are next to the database, journal files, or folders of them; without any, all journals next to the database.
     Rows that are there already stay as they are, so loading twice does no harm.
 
     For example:
@@ -169,7 +173,7 @@ def load(
     """
     wanted = {name: _files(name, db) for name in names or journalled_runs(db)}
     if not wanted:
-        raise StoreError(f"no journals beside {db}", hint="name a journal file or folder: agentload runs load FILE --db DATABASE")
+        raise StoreError(f"no journals next to {db}", hint="name a journal file or folder: agentload runs load FILE --db DATABASE")
     found = {name: loader.load(files, db) for name, files in wanted.items()}
     if json:
         print_json([{"name": name, "calls": each.calls, "stamps": each.stamps, "faults": each.faults} for name, each in found.items()])
@@ -186,7 +190,7 @@ def _files(name: str, database: Path) -> tuple[Path, ...]:
     if not found:
         known = ", ".join(journalled_runs(database)[-8:])
         hint = f"there are: {known}" if known else "name a journal file or folder"
-        raise StoreError(f"no journals of a run '{name}' beside {database}", hint=hint)
+        raise StoreError(f"no journals of a run '{name}' next to {database}", hint=hint)
     return found
 
 
@@ -206,7 +210,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was deleted as JSON.")] = False,
 ) -> None:
-    """Delete runs: their rows in the database and the journals beside it.
+    """Delete runs: their rows in the database and the journals next to it.
 
     Asks first, unless --yes is given. With --keep-journals, `agentload runs load RUN` can bring a run back.
 

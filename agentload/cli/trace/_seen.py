@@ -52,7 +52,7 @@ class Seen:
 
 
 def look(trace: Trace, *, profile: str | None, pools: Sequence[int]) -> Seen:
-    """Sum up a trace, and hold it against the pools of a profile's arms (`NAME` or `NAME/ARM`)."""
+    """Sum up a trace, and compare it with the pools of a profile's arms (`NAME` or `NAME/ARM`)."""
     sized = [(arm, pool_of(arm).tokens) for arm in _arms(profile)]
     found = load(trace, pools=tuple(dict.fromkeys((*pools, *(tokens for _, tokens in sized)))))
     return Seen(

@@ -34,7 +34,7 @@ def import_(
     with_text: Annotated[
         bool,
         typer.Option(
-            "--with-text", help="Also write the literal text, to FILE.text.jsonl beside the trace: it is as private as the source."
+            "--with-text", help="Also write the literal text, to FILE.text.jsonl next to the trace: it is as private as the source."
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON to stdout.")] = False,
@@ -43,7 +43,7 @@ def import_(
 
     The format is guessed when it is not named; options of the format follow as NAME=VALUE. Without a path, the formats are listed; with a
     format alone, its help and options. Only lengths, times, roles, names of tools and keyed hashes of contents leave the source, under a
-    key that is drawn anew for each import and kept nowhere.
+    key that is drawn for each import and kept nowhere.
 
     For example:
 
@@ -113,6 +113,7 @@ def fit(
     given: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the fit.")] = None,
     watch: Annotated[float, typer.Option("--for", min=0.0, help="Read a URL again after these seconds, and fit what came between.")] = 0.0,
     out: Out = "-",
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON to stdout.")] = False,
 ) -> None:
     """Make a trace from a server's metrics alone.
 
@@ -127,6 +128,8 @@ def fit(
     """
     if len(prometheus) > 2:
         raise UsageError("--prometheus is given once or twice")
+    if json and out == "-":
+        raise UsageError("--json needs a file for the trace", hint="-o FILE")
     if watch and not is_url(prometheus[-1]):
         raise UsageError("--for reads a URL again, and a file stays what it is", hint="--prometheus EARLIER --prometheus LATER")
     options = named(given or [], hint="agentload trace import prometheus")
@@ -140,7 +143,7 @@ def fit(
             write(out, made.trace)
         except TraceError as error:  # which names our copy of what a URL answered
             raise TraceError(error.message.replace(str(paths[-1]), prometheus[-1]), hint=error.hint) from error
-        notice(_described(made.summary, texts=None))
+        print_json(made.summary) if json else notice(_described(made.summary, texts=None))
 
 
 def _described(summary: Summary, *, texts: Path | None) -> str:

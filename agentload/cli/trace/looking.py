@@ -33,7 +33,7 @@ def check(
     """Check that a trace can be played, and that a generated one is what its workload should give.
 
     Exits with 1 if the trace cannot be played: sessions that wait for themselves or for what does not come, contexts cut where they have
-    no segment, keys in two roles. A trace that says which workload made it is also held against that workload's measured quantiles;
+    no segment, keys in two roles. A trace that says which workload made it is also compared with that workload's measured quantiles;
     what misses them is a note.
 
     For example:
@@ -86,8 +86,8 @@ def _print(report: Report, targets: Sequence[Held]) -> None:
 def show(
     trace: Named,
     *,
-    profile: Annotated[str | None, typer.Option(help="A profile, or PROFILE/ARM: hold the trace against its KV pool.")] = None,
-    pool: Annotated[list[int] | None, typer.Option(help="A KV pool of so many tokens; may be repeated.", min=1)] = None,
+    profile: Annotated[str | None, typer.Option(help="A profile, or PROFILE/ARM: compare the trace with its KV pool.")] = None,
+    pool: Annotated[list[int] | None, typer.Option(help="A KV pool of this many tokens; may be repeated.", min=1)] = None,
     against: Against = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with charts to this file.")] = None,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")] = False,

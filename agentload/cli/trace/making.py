@@ -111,7 +111,7 @@ def export(
     trace: Annotated[str | None, typer.Argument(help="A trace file, the name of a shipped trace, or - for stdin.")] = None,
     given: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the format.")] = None,
     out: Out = "-",
-    text: Annotated[Path | None, typer.Option(help="Literal texts that `trace import --with-text` wrote beside the trace.")] = None,
+    text: Annotated[Path | None, typer.Option(help="Literal texts that `trace import --with-text` wrote next to the trace.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
 ) -> None:
     """Export a trace in the format of another program.

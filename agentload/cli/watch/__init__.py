@@ -1,6 +1,6 @@
 """Compare on a schedule: did something get worse since last time?
 
-Jobs live in a file, watch.yaml, with their database beside it:
+Jobs live in a file, watch.yaml, with their database next to it:
 
     database: watch.duckdb
     jobs:
@@ -11,7 +11,7 @@ Jobs live in a file, watch.yaml, with their database beside it:
         budget: {calls: 400, minutes: 30}
         retention: {runs: 30}
 
-The first usable run of a job is the reference; each later one is held against it, turn by turn on the same bytes.
+The first usable run of a job is the reference; each later one is compared with it, turn by turn on the same bytes.
 """
 
 from pathlib import Path
@@ -19,7 +19,9 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-DEFAULT: Final = Path("watch.yaml")
+from agentload.watch import jobs_file
 
-JobsFile: TypeAlias = Annotated[Path, typer.Option("--file", "-f", help="Jobs file; its database lies beside it.")]
+DEFAULT: Final = Path(jobs_file.DEFAULT)
+
+JobsFile: TypeAlias = Annotated[Path, typer.Option("--file", "-f", help="Jobs file; its database is next to it.")]
 Name: TypeAlias = Annotated[str, typer.Argument(help="Name of the job.")]

@@ -44,10 +44,10 @@ def run(
 ) -> None:
     """Execute a job once, now: what a scheduler calls.
 
-    Exits with 0 when nothing got worse, 3 on a regression, a changed identity or void figures, and 1 when the job could not run. While an
+    Exits with 0 when nothing got worse, 3 on a regression, a changed identity or invalid figures, 1 when the job could not run. While an
     execution still runs, another is recorded as skipped and exits with 0.
 
-    Schedulers start with hardly any environment: variables of keys and webhooks may lie in watch.env beside watch.yaml, as NAME=value
+    Schedulers start with hardly any environment: variables of keys and webhooks may stand in watch.env next to watch.yaml, as NAME=value
     lines.
 
     For example:
@@ -96,7 +96,7 @@ def accept(
     run: Annotated[str | None, typer.Option(help="Run to accept; the latest usable one when omitted.")] = None,
     note: Annotated[str | None, typer.Option(help="Why, for the history.")] = None,
 ) -> None:
-    """Accept a change: later runs are held against this one, and alarms on what was before are closed.
+    """Accept a change: later runs are compared with this one, and alarms on what was before are closed.
 
     The run is kept from then on, and the history says when and why.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -19,6 +19,7 @@ from agentload.model.rows import AlarmRow, ExecutionRow, JobRow
 from agentload.report import format as say
 from agentload.report.charts.spec import Axis, Band, Plot, Rule, Series
 from agentload.report.labels import slug
+from agentload.report.parts import Tone
 from agentload.store import tables
 from agentload.ui.source import NotFoundError, Query
 from agentload.watch import trends
@@ -26,12 +27,14 @@ from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
 from agentload.watch.job import Metric
 from agentload.watch.ledger import alarm, execution, executions
-from agentload.watch.schedule import Schedule, check
+from agentload.watch.schedule import Schedule, between, check
 from agentload.watch.trends import Identity, Point
 
 METRICS: Final[Mapping[Metric, str]] = {"turn_ms": "turn latency", "ttft_ms": "time to first token", "tpot_ms": "time per output token"}
 EXECUTIONS: Final = 60
 NEVER: Final = 1 << 63
+GRACE_NS: Final = 3_600_000_000_000
+"""How long after a firing a job may start before it is overdue: staggers and machines that wake up."""
 GLANCED: Final = 30
 """Executions in the sparkline next to a job's name."""
 
@@ -53,7 +56,8 @@ class JobLine:
     schedule_text: str
     schedule: Schedule | None
     executions: int
-    latest: Execution | None
+    past: tuple[Execution, ...]
+    """The latest executions, the last one last."""
     series: str | None
     """The series in the sparkline."""
     changes: tuple[float, ...]
@@ -62,6 +66,53 @@ class JobLine:
     changed: int
     """Open alarms for changed servers, which are neither better nor worse."""
     better: int
+
+    @property
+    def latest(self) -> Execution | None:
+        """Return the last execution; None where there is none."""
+        return self.past[-1] if self.past else None
+
+    def blind(self, running: Container[str | None], now_ns: int) -> str | None:
+        """Say why nothing is known of now; None where the latest execution was judged, and is the one that the schedule asks for."""
+        ran = [each for each in self.past if each.outcome != "skipped" and not (each.outcome == "running" and each.run_id in running)]
+        if not ran:
+            return "has never run"
+        latest = ran[-1]
+        if latest.outcome not in {"done", "accepted"}:
+            word = {"void": "is invalid", "missed": "was missed", "dead": "found a dead endpoint", "running": "was killed"}
+            why = f": {latest.detail.reason}" if latest.detail.reason else ""
+            return f"the latest run {word.get(latest.outcome, latest.outcome)}{why}"
+        due = between(self.schedule, self.past[-1].started_ns, now_ns - GRACE_NS) if self.schedule else ()
+        if due:
+            return f"is overdue: {say.plural(len(due), 'firing')} without a run"
+        if latest.detail.reference is None and latest.outcome == "done":
+            return "has only its first run, which later ones are compared with"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What jobs come to, in a sentence."""
+
+    text: str
+    tone: Tone
+    blind: tuple[tuple[str, str], ...]
+    """Jobs of which nothing is known now, each with the reason."""
+
+
+def standing(lines: Sequence[JobLine], running: Container[str | None], now_ns: int) -> Standing:
+    """Sum jobs up: red where something got worse, green only where every job was judged lately."""
+    blind = tuple((line.job, why) for line in lines if (why := line.blind(running, now_ns)) is not None)
+    worse, changed = sum(line.worse for line in lines), sum(line.changed for line in lines)
+    seen = len(lines) - len(blind)
+    if worse:
+        return Standing(text=f"{'One thing' if worse == 1 else f'{worse} things'} got worse", tone="bad", blind=blind)
+    if blind:
+        rest = f" · nothing got worse in the other{'s' if seen > 1 else ''}" if seen else ""
+        return Standing(text=f"{len(blind)} of {say.plural(len(lines), 'job')} could not be judged{rest}", tone="plain", blind=blind)
+    if changed:
+        return Standing(text=f"Nothing got worse, but {'a server' if changed == 1 else 'servers'} changed", tone="plain", blind=())
+    return Standing(text="Nothing got worse", tone="good", blind=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +151,10 @@ def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> Jobs:
     for row in tables.rows(connection, ExecutionRow, **wanted):
         past.setdefault(row.job, []).append(row)
     found = alarms(connection, job=query.name)
-    # A job without a row (not yet stored, or deleted) is known by its executions.
+    # A job without a row (not yet stored, or deleted) is known by its executions, or by the jobs file alone.
     rows = {row.job: row for row in tables.rows(connection, JobRow, **wanted)}
-    return Jobs(lines=tuple(_line(job, rows.get(job), past.get(job, []), found) for job in sorted({*rows, *past})), alarms=found)
+    planned = {name for name in query.planned if query.name in ("", name)}
+    return Jobs(lines=tuple(_line(job, rows.get(job), past.get(job, []), found) for job in sorted({*rows, *past, *planned})), alarms=found)
 
 
 def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Raised, ...]:
@@ -123,7 +175,7 @@ def _line(job: str, row: JobRow | None, executions: list[ExecutionRow], found: t
         schedule_text=row.schedule if row else "",
         schedule=_schedule(row.spec if row else "{}"),
         executions=len(executions),
-        latest=past[-1] if past else None,
+        past=tuple(past),
         series=series,
         changes=tuple(math.expm1(change.log_ratio) for each in past for change in each.detail.changes if change.series == series),
         worse=sum(alarm.kind not in {"changed identity", "improvement"} for alarm in open_),

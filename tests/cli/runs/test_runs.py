@@ -93,9 +93,9 @@ def test_what_a_crash_cut_or_a_disk_damaged_is_named(agentload: Agentload) -> No
 
 def test_runs_without_journals_or_names_are_named(agentload: Agentload) -> None:
     assert (agentload("load", "r9"), agentload.code) == ("", 1)
-    assert agentload.err == "error: no journals of a run 'r9' beside agentload.duckdb\nhint: there are: r1\n"
+    assert agentload.err == "error: no journals of a run 'r9' next to agentload.duckdb\nhint: there are: r1\n"
     assert (agentload("load", "--db", "other.duckdb"), agentload.code) == ("", 1)
-    assert "no journals beside other.duckdb" in agentload.err
+    assert "no journals next to other.duckdb" in agentload.err
 
 
 def test_the_list_names_runs_that_wait_to_be_loaded(agentload: Agentload) -> None:
@@ -140,11 +140,11 @@ def test_show_prints_health_arms_statuses_latencies_blocks_and_voids(agentload: 
 
 
 def test_show_without_a_database_or_run_says_how_to_get_one(agentload: Agentload) -> None:
-    assert (agentload("show", "r1"), agentload.code) == ("", 1)
+    assert (agentload("show", "--run", "r1"), agentload.code) == ("", 1)
     assert agentload.err.startswith("error: agentload.duckdb: no such database\nhint: ")
     agentload("load")
-    assert (agentload("show", "x"), agentload.code) == ("", 1)
-    assert agentload.err == "error: no run 'x' in the database\nhint: runs: r1\n"
+    assert (agentload("show", "--run", "x"), agentload.code) == ("", 1)
+    assert agentload.err == "error: no run 'x' in agentload.duckdb\nhint: runs: r1\n"
 
 
 def test_delete_asks_unless_told_not_to(agentload: Agentload, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,3 +170,12 @@ def test_show_names_the_files_with_raw_bytes_and_delete_takes_them_along(agentlo
     assert agentload.json("show", "r1")["raw"] == [str(raw)]
     agentload("delete", "r1", "--yes")
     assert not (folder / raw).exists()
+
+
+@pytest.mark.parametrize("older", [("r1",), ("r1", "--db", "agentload.duckdb"), ("--db=agentload.duckdb", "--run", "r1")])
+def test_older_ways_to_name_a_run_still_work_and_say_how_it_is_done_now(agentload: Agentload, older: tuple[str, ...]) -> None:
+    agentload("load")
+    now = agentload("show", "agentload.duckdb", "--run", "r1")
+    assert (agentload("show", *older), agentload.code) == (now, 0)
+    assert agentload.err.startswith("note: ")
+    assert agentload("show") == now

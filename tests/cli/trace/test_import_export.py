@@ -166,7 +166,7 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
 
 
 BESIDE = """\
-beside production        trace  production
+next to production       trace  production
 prompt tokens mean       10     1,800            less
 prompt tokens q50        10     100 to 1,000     less
 prompt tokens q90        12     1,000 to 10,000  less
