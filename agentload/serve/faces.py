@@ -9,8 +9,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from agentload.serve.script import Part, Script, alternative, logprob
-from agentload.serve.wanted import Wanted
+from agentload.emulator.logprobs import Listed
+from agentload.serve.script import Part, Script
+from agentload.serve.wanted import Wanted, token_id
 
 DONE: Final = b"data: [DONE]\n\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -66,6 +67,8 @@ class Exchange:
     prompt_tokens: int
     prompt_ids: tuple[int, ...] | None = None
     """Only when the client asked for token ids."""
+    prompt_logprobs: tuple[Listed, ...] | None = None
+    """Of each token of the prompt but the first, itself first; only when the client asked for them."""
 
 
 class ChatFace:
@@ -125,7 +128,7 @@ class ChatFace:
             "token_ids": script.ids if wanted.token_ids else None,
             "routed_experts": None,
         }
-        prompt = {"prompt_logprobs": None, "prompt_token_ids": self._exchange.prompt_ids, "prompt_text": None}
+        prompt = {"prompt_logprobs": _scored(self._exchange), "prompt_token_ids": self._exchange.prompt_ids, "prompt_text": None}
         details = self._completion_details()
         return _whole(self._exchange, self._head("chat.completion"), choice, cached_tokens, details=details, prompt=prompt)
 
@@ -193,14 +196,12 @@ class ChatFace:
         ranks = self._wanted.top_logprobs
         if ranks is None:
             return None
-        return {"content": [{**self._logprob(index, 0), "top_logprobs": self._top(index, ranks)} for index in range(first, stop)]}
+        listed = self._script.listed[first:stop]
+        return {"content": [{**_logprob(*row[0]), "top_logprobs": [_logprob(*each) for each in row[:ranks]]} for row in listed]}
 
-    def _top(self, index: int, ranks: int) -> list[dict[str, Any]]:
-        return [self._logprob(index, rank) for rank in range(ranks)]
 
-    def _logprob(self, index: int, rank: int) -> dict[str, Any]:
-        token = alternative(self._script, index, rank=rank)
-        return {"token": token, "logprob": logprob(self._script, index, rank=rank), "bytes": list(token.encode())}
+def _logprob(token: str, value: float) -> dict[str, Any]:
+    return {"token": token, "logprob": value, "bytes": list(token.encode())}
 
 
 class CompletionsFace:
@@ -250,7 +251,7 @@ class CompletionsFace:
             "finish_reason": script.finish,
             "stop_reason": script.stop_reason,
             "token_ids": script.ids if self._wanted.token_ids else None,
-            "prompt_logprobs": None,
+            "prompt_logprobs": _scored(self._exchange),
             "prompt_token_ids": self._exchange.prompt_ids,
             "routed_experts": None,
         }
@@ -272,14 +273,25 @@ class CompletionsFace:
             offset += len(piece)
         return {
             "text_offset": offsets,
-            "token_logprobs": [logprob(script, index) for index in range(first, stop)],
+            "token_logprobs": [row[0][1] for row in script.listed[first:stop]],
             "tokens": script.pieces[first:stop],
             # At least the token itself, as vLLM lists it.
-            "top_logprobs": [
-                {alternative(script, index, rank=rank): logprob(script, index, rank=rank) for rank in range(max(ranks, 1))}
-                for index in range(first, stop)
-            ],
+            "top_logprobs": [dict(row) for row in script.listed[first:stop]],
         }
+
+
+def _scored(exchange: Exchange) -> list[dict[str, Any] | None] | None:
+    """Return what vLLM lists of a prompt: nothing for its first token, then by token id."""
+    if exchange.prompt_logprobs is None:
+        return None
+    return [None, *(_ranked(row) for row in exchange.prompt_logprobs)]
+
+
+def _ranked(row: Listed) -> dict[str, Any]:
+    values = sorted((value for _, value in row), reverse=True)
+    return {
+        str(token_id(token.strip())): {"logprob": value, "rank": values.index(value) + 1, "decoded_token": token} for token, value in row
+    }
 
 
 def _of_tokens(exchange: Exchange, head: dict[str, Any], choice: dict[str, Any], running: dict[str, Any], *, ended: bool) -> bytes:
