@@ -18,6 +18,7 @@ from agentload.model.profile import (
     ArmProfile,
     Gpu,
     LoadTest,
+    Logprobs,
     ModelShape,
     Noise,
     Price,
@@ -49,7 +50,7 @@ _BOUNDS: Final[Bounds] = {
     "percent": (0.0, 100.0),
     "factor": (SMALLEST, 1e6),
 }
-_SHARED: Final = ("server", "step", "noise")
+_SHARED: Final = ("server", "step", "noise", "logprobs")
 _FROM_ELSEWHERE = frozenset({"name", "profile", "gpu", "model"})
 """Of an arm: its place in the file, or of the whole profile."""
 
@@ -254,6 +255,7 @@ def _arm(value: object, key: str, head: _Head, profile: str, shared: Mapping[str
         server=server,
         step=None if merged["step"] is None else build(StepTime, merged["step"], f"{at}.step", bounds=_BOUNDS),
         noise=build(Noise, merged["noise"] or {}, f"{at}.noise", bounds=_BOUNDS),
+        logprobs=build(Logprobs, merged["logprobs"] or {}, f"{at}.logprobs", bounds=_BOUNDS),
     )
 
 

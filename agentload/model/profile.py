@@ -155,6 +155,23 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Logprobs:
+    """How far an arm's log probabilities are off the model's, and how many of them its server lists."""
+
+    error: float = 0.0
+    """Standard deviation of a logit's error that is the same whenever it is asked."""
+    broken_from: int | None = None
+    """Context from which on the error is another: a kernel that breaks there."""
+    broken_error: float = 0.0
+    batch: float = 0.0
+    """Standard deviation of what the rest of a prompt, and requests that are served beside it, add to a logit."""
+    most: int = 20
+    """For each token; asked for more, the server refuses. 0: none at all."""
+    crash_above: int | None = None
+    """Asked for more of a prompt's own tokens, the server dies; None: it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTest:
     """One published load test of an arm: a closed loop of equal clients."""
 
@@ -208,6 +225,7 @@ class ArmProfile:
     accuracy: tuple[Accuracy, ...] = ()
     failure: Literal["miss", "repetition"] = "miss"
     """What an emulated answer that fails looks like: a wrong value, or garbage as a broken kernel makes it."""
+    logprobs: Logprobs = field(default_factory=Logprobs)
     load_tests: tuple[LoadTest, ...] = ()
     synthetic: bool = False
     """Invented for demonstrations; no deployment was ever measured."""

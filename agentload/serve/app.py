@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from agentload.emulator.faults import Crash
 from agentload.serve import mishaps, refusal
 from agentload.serve.delivery import Delivery, order
 from agentload.serve.facts import Facts
@@ -43,8 +44,18 @@ class Service:
         faults = self._faults.of_next()
         log.fault = mishaps.name(faults)
         try:
-            placed = order(body, face=face, content_type=request.content_type, request_id=log.request_id, facts=self.facts, seed=self._seed)
+            placed = order(
+                body,
+                face=face,
+                content_type=request.content_type,
+                request_id=log.request_id,
+                facts=self.facts,
+                seed=self._seed,
+                company=self.pacer.company,
+            )
             log.prompt_tokens = placed.exchange.prompt_tokens
+            if mishaps.overtaxed(self.facts.arm, placed.exchange.wanted.prompt_logprobs):
+                faults = (*faults, Crash(after_tokens=0))
             if declining := mishaps.busy(faults):
                 raise RefusedError(refusal.busy(status=declining.status, retry_after_s=declining.retry_after_s))
             self._check_queue()

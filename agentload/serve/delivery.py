@@ -18,7 +18,7 @@ from agentload.serve.metrics import Tally
 from agentload.serve.mishaps import Breaking, Mishaps, breaking, byte_s
 from agentload.serve.pacing import Flight, Pacer
 from agentload.serve.refusal import EVENTS, JSON, RefusedError, headers
-from agentload.serve.script import script
+from agentload.serve.script import prompt_listed, script
 from agentload.serve.stream import Outlet, Stream, taken
 from agentload.serve.truth import Log
 from agentload.serve.wanted import Face, Runs, content, token_ids
@@ -43,12 +43,13 @@ class Order:
         return len(self.exchange.script.pieces)
 
 
-def order(body: bytes, *, face: Face, content_type: str, request_id: str, facts: Facts, seed: int) -> Order:
+def order(body: bytes, *, face: Face, content_type: str, request_id: str, facts: Facts, seed: int, company: int = 0) -> Order:
     """Read a request and decide what it will be answered; raise RefusedError if it cannot be served."""
     if content_type != "application/json":
         raise RefusedError(refusal.unsupported_media())
     server = facts.arm.server
-    asked = (wanted.chat if face == "chat" else wanted.completion)(body, max_model_len=server.max_model_len)
+    most = facts.arm.logprobs.most
+    asked = (wanted.chat if face == "chat" else wanted.completion)(body, max_model_len=server.max_model_len, max_logprobs=most)
     if asked.model is not None and asked.model != facts.model:
         raise RefusedError(refusal.unknown_model(asked.model, served=(facts.model,)))
     prompt = content(asked, block=facts.pool.layout.block_tokens)
@@ -65,11 +66,15 @@ def order(body: bytes, *, face: Face, content_type: str, request_id: str, facts:
         model=asked.model or facts.model,
         fingerprint=facts.fingerprint,
         wanted=asked,
-        script=script(asked, arm=facts.arm, prompt_tokens=prompt.tokens, seed=seed),
+        script=script(asked, arm=facts.arm, prompt_tokens=prompt.tokens, seed=seed, company=company),
         prompt_tokens=prompt.tokens,
         prompt_ids=tuple(token_ids(asked)) if asked.token_ids else None,
+        prompt_logprobs=prompt_listed(asked, arm=facts.arm, seed=seed, company=company),
     )
-    return Order(exchange=exchange, speaker=ChatFace(exchange) if face == "chat" else CompletionsFace(exchange), content=prompt.runs)
+    runs = prompt.runs
+    if asked.prompt_logprobs is not None:  # vLLM computes a prompt that it scores, whatever is cached of it
+        runs = ((f"{request_id}\0{runs[0][0]}", runs[0][1]), *runs[1:])
+    return Order(exchange=exchange, speaker=ChatFace(exchange) if face == "chat" else CompletionsFace(exchange), content=runs)
 
 
 class BrokenError(Exception):

@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from agentload.serve.script import Part, Script, alternative, logprob
-from agentload.serve.wanted import Wanted
+from agentload.emulator.logprobs import Listed
+from agentload.serve.script import Part, Script
+from agentload.serve.wanted import Wanted, token_id
 
 DONE: Final = b"data: [DONE]\n\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -43,6 +44,8 @@ class Exchange:
     prompt_tokens: int
     prompt_ids: tuple[int, ...] | None = None
     """Only when the client asked for token ids."""
+    prompt_logprobs: tuple[Listed, ...] | None = None
+    """Of each token of the prompt but the first, itself first; only when the client asked for them."""
 
 
 class Face(ABC):
@@ -162,7 +165,7 @@ class ChatFace(Face):
         }
 
     def _prompt(self) -> dict[str, Any]:
-        return {"prompt_logprobs": None, "prompt_token_ids": self._exchange.prompt_ids, "prompt_text": None}
+        return {"prompt_logprobs": _scored(self._exchange), "prompt_token_ids": self._exchange.prompt_ids, "prompt_text": None}
 
     def _thoughts(self, completion_tokens: int) -> dict[str, int] | None:
         total = self._script.reasoning_tokens
@@ -218,14 +221,12 @@ class ChatFace(Face):
         ranks = self._wanted.top_logprobs
         if ranks is None:
             return None
-        return {"content": [{**self._logprob(index, 0), "top_logprobs": self._top(index, ranks)} for index in range(first, stop)]}
+        listed = self._script.listed[first:stop]
+        return {"content": [{**_logprob(*row[0]), "top_logprobs": [_logprob(*each) for each in row[:ranks]]} for row in listed]}
 
-    def _top(self, index: int, ranks: int) -> list[dict[str, Any]]:
-        return [self._logprob(index, rank) for rank in range(ranks)]
 
-    def _logprob(self, index: int, rank: int) -> dict[str, Any]:
-        token = alternative(self._script, index, rank=rank)
-        return {"token": token, "logprob": logprob(self._script, index, rank=rank), "bytes": list(token.encode())}
+def _logprob(token: str, value: float) -> dict[str, Any]:
+    return {"token": token, "logprob": value, "bytes": list(token.encode())}
 
 
 class CompletionsFace(Face):
@@ -255,7 +256,12 @@ class CompletionsFace(Face):
 
     def _choice(self) -> dict[str, Any]:
         token_ids = self._script.ids if self._wanted.token_ids else None
-        more = {"token_ids": token_ids, "prompt_logprobs": None, "prompt_token_ids": self._exchange.prompt_ids, "routed_experts": None}
+        more = {
+            "token_ids": token_ids,
+            "prompt_logprobs": _scored(self._exchange),
+            "prompt_token_ids": self._exchange.prompt_ids,
+            "routed_experts": None,
+        }
         return self._said(0, len(self._script.pieces), ended=True) | more
 
     def _said(self, first: int, stop: int, *, ended: bool) -> dict[str, Any]:
@@ -279,11 +285,22 @@ class CompletionsFace(Face):
             offset += len(piece)
         return {
             "text_offset": offsets,
-            "token_logprobs": [logprob(script, index) for index in range(first, stop)],
+            "token_logprobs": [row[0][1] for row in script.listed[first:stop]],
             "tokens": script.pieces[first:stop],
             # At least the token itself, as vLLM lists it.
-            "top_logprobs": [
-                {alternative(script, index, rank=rank): logprob(script, index, rank=rank) for rank in range(max(ranks, 1))}
-                for index in range(first, stop)
-            ],
+            "top_logprobs": [dict(row) for row in script.listed[first:stop]],
         }
+
+
+def _scored(exchange: Exchange) -> list[dict[str, Any] | None] | None:
+    """Return what vLLM lists of a prompt: nothing for its first token, then by token id."""
+    if exchange.prompt_logprobs is None:
+        return None
+    return [None, *(_ranked(row) for row in exchange.prompt_logprobs)]
+
+
+def _ranked(row: Listed) -> dict[str, Any]:
+    values = sorted((value for _, value in row), reverse=True)
+    return {
+        str(token_id(token.strip())): {"logprob": value, "rank": values.index(value) + 1, "decoded_token": token} for token, value in row
+    }

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agentload.emulator.faults import KINDS, Busy, Crash, Cut, Fault, InBand, OfRequest, OutOfMemory, Restart, Stall, Trickle, met
+from agentload.model.profile import ArmProfile
 
 Breaking = Cut | Stall | InBand | Crash
 """Faults that meet a stream after some tokens."""
@@ -59,6 +60,12 @@ def breaking(faults: tuple[OfRequest, ...], *, tokens: int) -> tuple[Breaking, .
 def busy(faults: tuple[OfRequest, ...]) -> Busy | None:
     """Return the fault that declines a request."""
     return next((fault for fault in faults if isinstance(fault, Busy)), None)
+
+
+def overtaxed(arm: ArmProfile, prompt_logprobs: int | None) -> bool:
+    """Tell whether a server dies of the log probabilities that it is asked for."""
+    most = arm.logprobs.crash_above
+    return most is not None and prompt_logprobs is not None and prompt_logprobs > most
 
 
 def name(faults: tuple[OfRequest, ...]) -> str | None:

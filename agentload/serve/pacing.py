@@ -67,6 +67,11 @@ class Pacer:
         self._engine.abort(request_id, self._played_ns)
         self._sleep()
 
+    @property
+    def company(self) -> int:
+        """Return how many requests are being served."""
+        return len(self._flights)
+
     def gauges(self) -> Gauges:
         """Return the engine's gauges as of now."""
         self._ring()

@@ -5,17 +5,18 @@ A tool is called where a request insists on it, or where its question names one:
 
 import json
 import re
-import zlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from agentload.emulator.answers import answer
+from agentload.emulator.answers import GARBAGE, answer
+from agentload.emulator.logprobs import Listed, behind, of_answer, of_prompt, within
+from agentload.emulator.logprobs import listed as likely
 from agentload.model.profile import ArmProfile
 from agentload.prompts import count, words
 from agentload.serve.wanted import Json, Wanted, token_id
@@ -51,6 +52,8 @@ class Script:
     parts: tuple[Part, ...]
     finish: Finish
     stop_reason: str | None = None
+    listed: tuple[Listed, ...] = ()
+    """Of each token: itself, and the likeliest others; only when the client asked for them."""
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
@@ -87,18 +90,6 @@ class Script:
         """Return the text of all parts of a kind; None when there is none."""
         found = [part.text for part in self.parts if part.kind == kind]
         return "".join(found) if found else None
-
-
-def logprob(script: Script, index: int, *, rank: int = 0) -> float:
-    """Return a plausible log probability of a token: drawn from its text and place, lower for each rank below the first."""
-    drawn = zlib.crc32(script.pieces[index].encode(), index) % 4096
-    return -(drawn / 4096 + rank * (0.25 + drawn / 16384))
-
-
-def alternative(script: Script, index: int, *, rank: int) -> str:
-    """Return a token that might have stood here: a neighbour in the answer, so that it is a real word."""
-    pieces = script.pieces
-    return pieces[index] if rank == 0 else pieces[(index + rank) % len(pieces)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +139,35 @@ def _defaults(tool: Json) -> dict[str, object]:
     return {name: _ANY.get(str(schema.get("type"))) if isinstance(schema, Mapping) else None for name, schema in properties.items()}
 
 
-def script(asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int) -> Script:
+def script(asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int = 0) -> Script:
+    """Return what the arm's model says, and in *company* of so many other requests how likely it held that."""
+    said = _script(asked, arm=arm, prompt_tokens=prompt_tokens, seed=seed, company=company)
+    if asked.top_logprobs is None:
+        return said
+    most = max(1, asked.top_logprobs)
+    rows = likely(arm, behind(_texts(asked), said.pieces, prompt_tokens), seed=seed, company=company, most=most)
+    return replace(said, listed=tuple(of_answer(row, piece, most=most) for row, piece in zip(rows, said.pieces, strict=True)))
+
+
+def prompt_listed(asked: Wanted, *, arm: ArmProfile, seed: int, company: int) -> tuple[Listed, ...] | None:
+    """Return how likely each token of a prompt was but the first; None when the client did not ask."""
+    if asked.prompt_logprobs is None:
+        return None
+    words = [word for text in _texts(asked) for word in text.split()]
+    rows = likely(arm, within(words), seed=seed, company=company, most=max(1, asked.prompt_logprobs))
+    return tuple(of_prompt(row, word) for row, word in zip(rows, words[1:], strict=True))
+
+
+def _greedy(arm: ArmProfile, texts: Sequence[str], pieces: Sequence[str], *, tokens: int, seed: int, company: int) -> tuple[str, ...]:
+    """Return as many words, each the likeliest behind those before it."""
+    said: list[str] = []
+    for _ in pieces:
+        at = behind(texts, [*said, ""], tokens)
+        said.append(likely(arm, at, seed=seed, company=company, most=1)[-1][0][0])
+    return _spaced(" ".join(said))
+
+
+def _script(asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, company: int) -> Script:
     """Return what the arm's model says. It thinks for exactly as many tokens as the request's budget for thinking allows."""
     room = arm.server.max_model_len - prompt_tokens
     limit = min(asked.max_tokens or room, room)
@@ -160,6 +179,8 @@ def script(asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int) -> 
         part = Part(kind="call", pieces=said, name=calling.name)
         return _with_thoughts(thinking, part, finish="tool_calls" if said == calling.pieces else "length")
     told = answer(arm, texts, context_tokens=prompt_tokens, seed=seed, limit=limit - len(thinking), is_forced=asked.ignore_eos)
+    if asked.top_logprobs is not None and told.is_right is None and not asked.ignore_eos and GARBAGE not in told.pieces:
+        told = replace(told, pieces=_greedy(arm, texts, told.pieces, tokens=prompt_tokens, seed=seed, company=company))
     least = asked.min_tokens - len(thinking)
     if len(told.pieces) < least:
         told = answer(arm, texts, context_tokens=prompt_tokens, seed=seed, limit=least, is_forced=True)

@@ -23,8 +23,8 @@ Json: TypeAlias = Mapping[str, Any]
 Face: TypeAlias = Literal["chat", "completions"]
 # vLLM's default when a completion names no length.
 _COMPLETION_TOKENS: Final = 16
-# `--max-logprobs` of vLLM.
-_MAX_LOGPROBS: Final = 20
+# vLLM's default of `--max-logprobs`.
+MAX_LOGPROBS: Final = 20
 Runs: TypeAlias = tuple[tuple[str, int], ...]
 # As many ids as Llama 3 has; the emulated vocabulary is a hash of the word.
 _VOCABULARY = 128_000
@@ -127,10 +127,12 @@ class Wanted:
     stop: tuple[str, ...] = ()
     top_logprobs: int | None = None
     """How many alternatives to list for each token; None: no log probabilities at all."""
+    prompt_logprobs: int | None = None
+    """The same for each token of the prompt."""
     token_ids: bool = False
 
 
-def chat(body: bytes, *, max_model_len: int) -> Wanted:
+def chat(body: bytes, *, max_model_len: int, max_logprobs: int = MAX_LOGPROBS) -> Wanted:
     """Read the body of `/v1/chat/completions`; raise `RefusedError` if it cannot be served."""
     fields = parsed(body)
     if "messages" not in fields:
@@ -146,13 +148,13 @@ def chat(body: bytes, *, max_model_len: int) -> Wanted:
         tools=tools,
         tool_choice=_tool_choice(fields, tools),
         max_tokens=integer(fields, name),
-        top_logprobs=_logprobs(top, "top_logprobs") if fields.get("logprobs") else None,
-        **_shared(fields),
+        top_logprobs=_logprobs(top, "top_logprobs", max_logprobs) if fields.get("logprobs") else None,
+        **_shared(fields, max_logprobs),
     )
     return _checked(wanted, name=name, max_model_len=max_model_len)
 
 
-def completion(body: bytes, *, max_model_len: int) -> Wanted:
+def completion(body: bytes, *, max_model_len: int, max_logprobs: int = MAX_LOGPROBS) -> Wanted:
     """Read the body of `/v1/completions`; raise `RefusedError` if it cannot be served."""
     fields = parsed(body)
     limit = integer(fields, "max_tokens")
@@ -161,14 +163,17 @@ def completion(body: bytes, *, max_model_len: int) -> Wanted:
         face="completions",
         prompt=_prompt(fields),
         max_tokens=_COMPLETION_TOKENS if limit is None else limit,
-        top_logprobs=None if top is None else _logprobs(top, "logprobs"),
-        **_shared(fields),
+        top_logprobs=None if top is None else _logprobs(top, "logprobs", max_logprobs),
+        **_shared(fields, max_logprobs),
     )
     return _checked(wanted, name="max_tokens", max_model_len=max_model_len)
 
 
-def _shared(fields: Json) -> dict[str, Any]:
+def _shared(fields: Json, max_logprobs: int) -> dict[str, Any]:
     stream = bool(fields.get("stream"))
+    scored = integer(fields, "prompt_logprobs")
+    if scored is not None and stream:
+        raise invalid("`prompt_logprobs` are not available when `stream=True`.", fields, param="prompt_logprobs")
     streaming = options(fields, "stream_options")
     if streaming and not stream:
         raise invalid("Stream options can only be defined when `stream=True`.", fields, param="stream_options")
@@ -189,6 +194,7 @@ def _shared(fields: Json) -> dict[str, Any]:
         "ignore_eos": bool(fields.get("ignore_eos")),
         "stop": stop_texts(fields),
         "token_ids": bool(fields.get("return_token_ids")),
+        "prompt_logprobs": None if scored is None else _logprobs(scored, "prompt_logprobs", max_logprobs),
     }
 
 
@@ -207,9 +213,10 @@ def _checked(wanted: Wanted, *, name: str, max_model_len: int) -> Wanted:
     return wanted
 
 
-def _logprobs(top: int, name: str) -> int:
-    if not 0 <= top <= _MAX_LOGPROBS:
-        text = f"Requested sample logprobs of {top}, which is greater than max allowed: {_MAX_LOGPROBS}"
+def _logprobs(top: int, name: str, most: int) -> int:
+    if not 0 <= top <= most:
+        what = "prompt" if name == "prompt_logprobs" else "sample"
+        text = f"Requested {what} logprobs of {top}, which is greater than max allowed: {most}"
         raise RefusedError(bad_parameter(text, param=name, value=top))
     return top
 

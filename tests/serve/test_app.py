@@ -2,6 +2,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from openai import AsyncOpenAI, AuthenticationError
 
 from agentload.exposition.scrape import parse
+from agentload.model.profile import Logprobs
 from agentload.prompts import images
 from agentload.serve.server import Options, Running
 from tests.serve.arms import arm
@@ -283,3 +285,44 @@ async def test_speed_plays_the_engine_faster_than_real() -> None:
             answer = await openai.chat.completions.create(model="tiny", messages=HELLO, max_tokens=1000, extra_body={"ignore_eos": True})
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 1000
+
+
+PROBE: dict[str, Any] = {"prompt": [*range(40)], "max_tokens": 1, "temperature": 0}
+
+
+async def test_what_is_likely_behind_a_prompt_and_within_it_is_listed_and_a_scored_prompt_is_computed_anew(
+    http: aiohttp.ClientSession,
+) -> None:
+    first = await (await http.post("/v1/completions", json=PROBE | {"logprobs": 5})).json()
+    again = await (await http.post("/v1/completions", json=PROBE | {"logprobs": 5})).json()
+    scored = await (await http.post("/v1/completions", json=PROBE | {"prompt_logprobs": 3})).json()
+    assert again["choices"][0]["logprobs"] == first["choices"][0]["logprobs"]
+    (top,) = first["choices"][0]["logprobs"]["top_logprobs"]
+    assert len(top) == 5
+    assert max(top, key=top.get) == first["choices"][0]["text"]
+    assert [each["usage"]["prompt_tokens_details"]["cached_tokens"] for each in (first, again, scored)] == [0, 32, 0]
+    nothing, *rows = scored["choices"][0]["prompt_logprobs"]
+    assert (nothing, len(rows)) == (None, 39)
+    assert all(len(row) in (3, 4) for row in rows)
+    streamed = await http.post("/v1/completions", json=PROBE | {"prompt_logprobs": 3, "stream": True})
+    assert streamed.status == 400
+
+
+@pytest.mark.parametrize(("most", "asked", "status"), [(20, 21, 400), (20, 20, 200), (0, 1, 400), (5, 6, 400)])
+async def test_a_server_lists_no_more_than_its_profile_says(most: int, asked: int, status: int) -> None:
+    capped = replace(arm(step_ms=0.5), logprobs=Logprobs(most=most))
+    async with served(capped) as server, aiohttp.ClientSession(server.url.removesuffix("/v1")) as http:
+        for field in ("logprobs", "prompt_logprobs"):
+            answer = await http.post("/v1/completions", json=PROBE | {field: asked})
+            assert answer.status == status
+            assert status == 200 or f"max allowed: {most}" in await answer.text()
+
+
+async def test_a_server_may_die_of_what_it_is_asked_of_a_prompt() -> None:
+    frail = replace(arm(step_ms=0.5), logprobs=Logprobs(crash_above=5))
+    async with served(frail) as server, aiohttp.ClientSession(server.url.removesuffix("/v1")) as http:
+        assert (await http.post("/v1/completions", json=PROBE | {"prompt_logprobs": 5})).status == 200
+        with pytest.raises(aiohttp.ClientError):
+            await http.post("/v1/completions", json=PROBE | {"prompt_logprobs": 6})
+        with pytest.raises(aiohttp.ClientError):
+            await http.get("/health")

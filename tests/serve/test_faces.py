@@ -63,7 +63,8 @@ def test_tokens_that_had_to_wait_ride_in_one_chunk() -> None:
 
 def test_ids_log_probabilities_and_running_usage_have_the_recorded_shape() -> None:
     wanted = replace(STREAMED, continuous_usage=True, token_ids=True, top_logprobs=2)
-    script = plain(("gory", " gre", "@", "raw", "UNI", "numerator"), finish="length")
+    pieces = ("gory", " gre", "@", "raw", "UNI", "numerator")
+    script = replace(plain(pieces, finish="length"), listed=tuple(((piece, -0.1), (" other", -2.0)) for piece in pieces))
     face = ChatFace(replace(EXCHANGE, wanted=wanted, script=script, prompt_ids=(3, 1517)))
     role, first, last, _ = map(event, lines("chat_token_ids.sse"))
     for ours, theirs in ((face.opening(), role), (face.tokens(0, 1), first), (face.tokens(5, 6), last)):
@@ -167,11 +168,12 @@ def test_the_fast_path_says_what_the_slow_one_says() -> None:
 
 
 def test_log_probabilities_are_listed_by_token_with_their_offsets() -> None:
-    face = CompletionsFace(replace(SILENT, wanted=replace(SILENT.wanted, top_logprobs=2)))
+    script = replace(SILENT.script, listed=tuple(((piece, -0.1), (" other", -2.0)) for piece in COMPLETION_PIECES))
+    face = CompletionsFace(replace(SILENT, wanted=replace(SILENT.wanted, top_logprobs=2), script=script))
     found = event(face.tokens(1, 3))["choices"][0]["logprobs"]
     assert found["text_offset"] == [3, 7]
     assert found["tokens"] == ["help", "ec"]
-    assert [list(top) for top in found["top_logprobs"]] == [["help", "ec"], ["ec", " callable"]]
+    assert [list(top) for top in found["top_logprobs"]] == [["help", " other"], ["ec", " other"]]
     assert all(max(top.values()) == value for top, value in zip(found["top_logprobs"], found["token_logprobs"], strict=True))
 
 

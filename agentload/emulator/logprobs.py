@@ -1,0 +1,136 @@
+"""What the emulated model holds likely next: a distribution over words, as far off the truth as the profile says of the arm.
+
+The truth follows from the last few words alone: another salt at the start of a prompt does not change it. An arm's error is the same
+whenever it is asked; what the rest of the prompt and the company of other requests move is drawn for each of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from agentload.model.profile import ArmProfile
+from agentload.prompts.words import WORDS
+
+Keys: TypeAlias = npt.NDArray[np.uint64]
+Listed: TypeAlias = tuple[tuple[str, float], ...]
+"""Words with their log probabilities, the likeliest first."""
+
+TAIL: Final = 4
+"""Words that decide what comes next."""
+LIKELY: Final = 48
+_REST: Final = -3.0
+"""Logit of all other words together."""
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Places in a text: what stands right before each, and all that does."""
+
+    tails: Keys
+    wholes: Keys
+    tokens: npt.NDArray[np.int64]
+
+
+def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
+    """Return the places before each token of an answer to a prompt of so many tokens."""
+    last = list(islice((word for text in reversed(texts) for word in reversed(text.split())), TAIL))[::-1]
+    digest = blake2b(digest_size=8)
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    ids = _ids([*[""] * (TAIL - len(last)), *last, *(piece.strip() for piece in said)])
+    whole, counts = np.frombuffer(digest.digest(), "<u8").astype(np.uint64), np.arange(len(said))
+    return Places(tails=_folded(ids)[:-1], wholes=_mixed(whole ^ counts.astype(np.uint64)), tokens=tokens + counts)
+
+
+def within(words: Sequence[str]) -> Places:
+    """Return the places before each word of a prompt but the first."""
+    ids = _ids([*[""] * TAIL, *words])
+    counts = np.arange(1, len(words), dtype=np.int64)
+    with np.errstate(over="ignore"):
+        wholes = np.cumsum(_mixed(ids[TAIL:] + np.arange(len(words), dtype=np.uint64) * _ODD))
+    return Places(tails=_folded(ids)[1:-1], wholes=wholes[:-1], tokens=counts)
+
+
+def listed(arm: ArmProfile, at: Places, *, seed: int, company: int, most: int) -> list[Listed]:
+    """Return the *most* likely words at each place, asked in the *company* of so many other requests."""
+    logits, first, stride = _truth(at.tails, seed)
+    said = arm.logprobs
+    beyond = np.inf if said.broken_from is None else said.broken_from
+    error = np.where(at.tokens >= beyond, said.broken_error, said.error)[:, None]
+    logits = logits + error * _normal(at.tails, f"{seed} {arm.name}") + said.batch * _normal(at.wholes, f"{seed} {arm.name} {company}")
+    scaled = logits - np.logaddexp(np.logaddexp.reduce(logits, axis=1), _REST)[:, None]
+    order = np.argsort(-scaled, axis=1, kind="stable")[:, : max(1, most)]
+    names = (first[:, None] + order.astype(np.uint64) * stride[:, None]) % np.uint64(len(WORDS))
+    values = np.take_along_axis(scaled, order, axis=1)
+    return [
+        tuple((WORDS[int(name)], round(float(value), 6)) for name, value in zip(*row, strict=True))
+        for row in zip(names, values, strict=True)
+    ]
+
+
+def of_answer(likely: Listed, said: str, *, most: int) -> Listed:
+    """Return what is listed of a greedy answer's token: it is the likeliest, whatever the others are."""
+    others = [word for word, _ in likely if word != said.strip()]
+    return tuple(zip((said, *(f" {word}" for word in others)), (value for _, value in likely[:most]), strict=False))
+
+
+def of_prompt(likely: Listed, word: str) -> Listed:
+    """Return what is listed of a prompt's token: it, as likely as it is, and those that are likelier than the rest."""
+    own = next((value for each, value in likely if each == word), likely[-1][1] - 1.0)
+    return ((word, own), *((f" {each}", value) for each, value in likely if each != word))
+
+
+def _truth(tails: Keys, seed: int) -> tuple[npt.NDArray[np.float64], Keys, Keys]:
+    """Return logits of the likely words, and which these are: some places are sure of one word, at others several are as likely."""
+    keys = _mixed(tails ^ _key(f"{seed}"))
+    sure = 0.5 + 2.0 * _uniform(keys)
+    ranks = np.log(np.arange(1, LIKELY + 1, dtype=np.float64))
+    return -sure[:, None] * ranks[None, :] + 0.3 * _normal(keys, "truth"), keys, _mixed(keys) | np.uint64(1)
+
+
+def _ids(words: Sequence[str]) -> Keys:
+    known = {word: zlib.crc32(word.encode()) for word in set(words)}
+    return np.fromiter((known[word] for word in words), np.uint64, len(words))
+
+
+def _folded(ids: Keys) -> Keys:
+    """Return a key of each run of TAIL ids."""
+    out = np.zeros(len(ids) - TAIL + 1, np.uint64)
+    for offset in range(TAIL):
+        out = _mixed(out ^ ids[offset : len(ids) - TAIL + 1 + offset])
+    return out
+
+
+def _key(text: str) -> np.uint64:
+    return np.uint64(int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little"))
+
+
+def _mixed(keys: Keys) -> Keys:
+    """Scramble 64 bits (Steele, Lea, Flood 2014: SplitMix64)."""
+    with np.errstate(over="ignore"):
+        keys = keys + _ODD
+        keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return keys ^ (keys >> np.uint64(31))
+
+
+def _uniform(keys: Keys) -> npt.NDArray[np.float64]:
+    return ((keys >> np.uint64(11)).astype(np.float64) + 0.5) / (1 << 53)
+
+
+def _normal(keys: Keys, what: str) -> npt.NDArray[np.float64]:
+    """Draw a standard normal number for every key and likely word."""
+    with np.errstate(over="ignore"):
+        bits = _mixed((keys ^ _key(what))[:, None] + np.arange(2 * LIKELY, dtype=np.uint64) * _ODD)
+    first, second = _uniform(bits[:, :LIKELY]), _uniform(bits[:, LIKELY:])
+    drawn: npt.NDArray[np.float64] = np.sqrt(-2 * np.log(first)) * np.cos(2 * np.pi * second)
+    return drawn
