@@ -254,6 +254,8 @@ class CapacityPoint:
     preemptions: float | None = None
     hit_rate: float | None = None
     output_tokens_per_s: float | None = None
+    worth: float | None = None  # agents of an ordinary draw that each of its own is, where a model has played both
+    error: float = 0.0  # of what they are worth, on the log scale: half width of an interval that the arm's steps share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -56,9 +56,12 @@ def limits(points: Mapping[str, Sequence[CapacityPoint]], *, share: float) -> di
     """Return the agents that each arm carries, from the trials of all of them together."""
     if not points:
         return {}
-    tried = {arm: [Tried.of(each.agents, each.turns, each.within_slo, each.trouble) for each in own] for arm, own in points.items()}
+    tried = {
+        arm: [Tried.of(each.agents, each.turns, each.within_slo, each.trouble, worth=each.worth) for each in own]
+        for arm, own in points.items()
+    }
     fit = crossing(tried, share=share)
-    return {arm: fit.limit(arm) for arm in points}
+    return {arm: fit.limit(arm).widened(max(each.error for each in own)) for arm, own in points.items()}
 
 
 def _capacity(

@@ -5,10 +5,14 @@ drew: ten trials of fifteen minutes put the limit of one server at 6 to 10 agent
 load, moved by a draw of its own; slope and scatter are one for all arms, whose trials are regressed together on a grid. What is looked for
 is the load at which the *mean* share over draws crosses the level: what a long run sees. Above the level and below a half, a share says
 that the load is carried, or is not, and nothing of the slope: curves level out there for other reasons, such as prompts that hit no cache.
+
+Where a model of the server has played the very sessions of a trial, it says how many ordinary sessions they are worth: what is left of the
+draw is what the model misses.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +27,7 @@ BEYOND: Final = 1.5  # log load to both sides of what was tried that the limit m
 SLOPES: Final = np.geomspace(3, 48, 7)[:, None, None]  # share against log load: from 95 to 50 % over a factor of 2.7 to one of 1.06
 SCATTER: Final = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45])[:, None]
 USUAL: Final = 0.2  # log sd of where single trials of 15 minutes see the limit: 0.20 and 0.11 on two arms, ten simulated trials each
+MODELLED: Final = 0.05  # and what is left of it where the draw is known: 0.01 where the model is right, a few times that where it is not
 FARTHEST: Final = 50  # steps that a draw moves a trial's curve by, at most: more than three of the largest scatter
 FLOOR: Final = 0.5
 TROUBLED: Final = 20  # turns that the trouble of a server counts for, whatever its turns say
@@ -37,11 +42,19 @@ class Tried:
     load: float
     turns: int
     within: int
+    is_modelled: bool = False
+    """What its draw of sessions is worth is in its load."""
 
     @classmethod
-    def of(cls, load: float, turns: int, within: int, trouble: str | None) -> Tried:
-        """Return a trial; a server in trouble of its own carries nothing, whatever its turns say."""
-        return cls(load=load, turns=turns, within=within) if trouble is None else cls(load=load, turns=max(turns, TROUBLED), within=0)
+    def of(cls, load: float, turns: int, within: int, trouble: str | None, *, worth: float | None = None) -> Tried:
+        """Return a trial; a server in trouble of its own carries nothing, whatever its turns say.
+
+        *worth* says how many sessions of an ordinary draw each of its sessions is, where a model has played them.
+        """
+        load, is_modelled = load * (worth or 1.0), worth is not None
+        if trouble is not None:
+            return cls(load=load, turns=max(turns, TROUBLED), within=0, is_modelled=is_modelled)
+        return cls(load=load, turns=turns, within=within, is_modelled=is_modelled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +64,14 @@ class Limit:
     low: float
     value: float
     high: float | None
+
+    def widened(self, error: float) -> Limit:
+        """Return the limit with an error (half width of its interval, on the log scale) that all its trials share."""
+        if not error or not self.low:
+            return self
+        low = self.value / math.exp(math.hypot(math.log(self.value / self.low), error))
+        high = None if self.high is None else self.value * math.exp(math.hypot(math.log(self.high / self.value), error))
+        return Limit(low=low, value=self.value, high=high)
 
     def is_within(self, width: float) -> bool:
         """Tell whether each end is at most a factor of 1 + *width* away, on the log scale."""
@@ -105,7 +126,8 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
 
     likely = {arm: sum(np.log(alone(each) + 1e-12) for each in own) for arm, own in trials.items()}
     evidence = {arm: special.logsumexp(found, axis=2, keepdims=True) for arm, found in likely.items()}
-    prior = stats.halfnorm.logpdf(SCATTER, scale=USUAL) + np.log(SCATTER)  # the grid is even in the log of the scatter
+    usual = MODELLED if all(each.is_modelled for own in trials.values() for each in own) else USUAL
+    prior = stats.halfnorm.logpdf(SCATTER, scale=usual) + np.log(SCATTER)  # the grid is even in the log of the scatter
     together = prior + sum(evidence.values())
     joint = {arm: likely[arm] + together - evidence[arm] for arm in trials}
     return Crossing(

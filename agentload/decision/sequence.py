@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from advisor.steps import Questions
-from advisor.verdict import ArmVerdict, Decision
+from advisor.steps import MorePairs, Questions, Swap
+from advisor.verdict import ArmVerdict, Decision, Leg
 
-Criterion: TypeAlias = Literal["speed", "step times", "capacity", "accuracy"]
-"""Step times are none of their own: what they are fitted to says where capacity is worth measuring."""
+Criterion: TypeAlias = Literal["checks", "speed", "step times", "capacity", "accuracy"]
+"""Checks and step times are none of their own: the first say whether anything can be measured, the others where capacity is worth it."""
 
 PAIRS: Final = (4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 46, 64)
 """Block pairs in all, look by look."""
@@ -55,36 +55,34 @@ class Stage:
     lengths: tuple[int, ...] = ()
 
 
-def following(known: Known | None, *, capacity: bool) -> Stage | None:
-    """Return what is asked next; None where the decision is made, or no question is left that could make it.
+def following(known: Known | None, *, capacity: bool) -> Iterator[Stage]:
+    """Yield what could be asked next, the best thing first; nothing where the decision is made, or no question is left that could make it.
 
     Speed comes first, and is looked at often: a clear loss ends it all. *capacity* is searched where the user named a service level or a
     peak, once. Accuracy is the dearest, so it is asked only of what pays.
     """
     if known is None:
-        return Stage(criterion="speed", amount=PAIRS[0])
-    if not known.open:
-        return None
-    return next(_stages(known, is_searching=capacity and not known.is_searched), None)
+        yield Stage(criterion="speed", amount=PAIRS[0])
+    elif known.open:
+        yield from dict.fromkeys(_stages(known, is_searching=capacity and not known.is_searched))
 
 
 def _stages(known: Known, *, is_searching: bool) -> Iterator[Stage]:
     """Yield what could settle an open verdict, the first thing first."""
-    plays = known.step_times
-    capacity = Stage(criterion="step times", amount=plays) if plays else Stage(criterion="capacity", amount=1)
+    capacity = [Stage(criterion="step times", amount=known.step_times)] if known.step_times else []
+    capacity = [*capacity, Stage(criterion="capacity", amount=1)] if is_searching else []
     paying = [each for each in known.open if _pays(each)]
     if any(each.safe.state in ("unclear", "untested") for each in paying) and (items := _next(ITEMS, known.items)) is not None:
-        if is_searching:  # it is part of the answer, and an arm that loses there need not be asked
-            yield capacity
+        yield from capacity  # it is part of the answer, and an arm that loses there need not be asked
         yield Stage(criterion="accuracy", amount=items, lengths=known.lengths or lengths(known.decision))
-    if any(each.pays.state in ("unclear", "untested") for each in known.open):
+    # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
+    if any(isinstance(need.step, MorePairs | Swap) for each in known.open for need in each.pays.needs):
         # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
-        if is_searching and known.pairs >= PAIRS[2]:
-            yield capacity
+        if known.pairs >= PAIRS[2]:
+            yield from capacity
         if (pairs := _next(PAIRS, known.pairs)) is not None:
             yield Stage(criterion="speed", amount=pairs)
-    if is_searching:
-        yield capacity
+    yield from capacity
 
 
 def _pays(verdict: ArmVerdict) -> bool:
@@ -99,3 +97,8 @@ def lengths(decision: Decision) -> tuple[int, ...]:
     """Return the lengths at which questions are worth asking: those that the user's contexts have."""
     asked = [need.step for verdict in decision.server for need in (*verdict.needs, *verdict.safe.needs)]
     return next((step.lengths for step in asked if isinstance(step, Questions) and step.lengths), LENGTHS)
+
+
+def reasons(known: Known, leg: Callable[[ArmVerdict], Leg]) -> str:
+    """Say of each arm what is known by one criterion."""
+    return "; ".join(f"{each.arm}: {leg(each).reason}" for each in known.challengers)

@@ -24,6 +24,8 @@ EVICTED: Final = 0.02  # of what later turns could find again: more than the sha
 OF_THE_TURNS: Final = frozenset({None, "errors", "slo"})
 """Trouble that the share of turns within the service level tells by itself."""
 
+Step: TypeAlias = tuple[float, int, int, str | None, float | None]
+"""A trial's load, its turns, those within the service level, its trouble, and what each of its sessions is worth."""
 _Scope: TypeAlias = tuple[str, str | None]
 """An arm, and the workload that its sessions were of; None: all that the run has."""
 
@@ -72,10 +74,13 @@ def capacity(
     return tuple(point for scope, steps in searches.items() if scope[0] in arms for point in _points(*scope, steps))
 
 
-def fit(trials: Mapping[str, Sequence[tuple[float, int, int, str | None]]], *, share: float) -> Crossing:
-    """Regress what trials of loads, their turns, turns within the service level and trouble say of the load that each arm carries."""
+def fit(trials: Mapping[str, Sequence[Step]], *, share: float) -> Crossing:
+    """Regress what trials say of the load that each arm carries."""
     tried = {
-        arm: [Tried.of(load, turns, within, None if trouble in OF_THE_TURNS else trouble) for load, turns, within, trouble in own]
+        arm: [
+            Tried.of(load, turns, within, None if trouble in OF_THE_TURNS else trouble, worth=worth)
+            for load, turns, within, trouble, worth in own
+        ]
         for arm, own in trials.items()
     }
     return crossing(tried, share=share)
@@ -124,6 +129,8 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
             preemptions=preemptions,
             hit_rate=detail["hit_rate"],
             output_tokens_per_s=detail["output_tokens_per_s"],
+            worth=detail.get("worth"),
+            error=detail.get("error", 0.0),
         )
 
 

@@ -25,7 +25,7 @@ from agentload.dispatch.arrivals import seeded
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import Kept
 from agentload.errors import EndpointError, LaunchError
-from agentload.evidence.capacity import PROBE, VOID, fit, next_search
+from agentload.evidence.capacity import PROBE, VOID, Step, fit, next_search
 from agentload.layout.cost import wait_s
 from agentload.layout.plan import plan
 from agentload.layout.traces import Drawn, Primed
@@ -79,8 +79,8 @@ class Found:
         return min((trial for trial in self.trials if trial.trouble is not None), key=lambda trial: trial.load, default=None)
 
 
-class _VoidError(Exception):
-    """A trial says nothing: whatever is tried after it would not either."""
+class _EndError(Exception):
+    """Nothing more is tried: a trial says nothing, and others would not either, or there were as many as were asked for."""
 
 
 def search(
@@ -91,8 +91,10 @@ def search(
     whole: bool,
     share: float,
     others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
+    most: int | None = None,
+    width: float = WIDTH,
 ) -> tuple[Trial, ...]:
-    """Try loads until the limit of *arm* is known well enough; a void trial ends the search where it is.
+    """Try loads until the limit of *arm* is known well enough, or *most* were; a void trial ends the search where it is.
 
     *attempt* is told which draw of sessions it is; trials of *others* say how steep the curve is and how far draws lie apart.
     """
@@ -100,11 +102,11 @@ def search(
 
     def holds(load: float) -> bool:
         trials.append(attempt(load, len(trials)))
-        if trials[-1].void is not None:
-            raise _VoidError
+        if trials[-1].void is not None or len(trials) == most:
+            raise _EndError
         return trials[-1].trouble is None
 
-    with suppress(_VoidError):
+    with suppress(_EndError):
         has_held = False
         for load in _doubling(start):
             if not holds(load):
@@ -114,9 +116,9 @@ def search(
             return tuple(trials)
         if not has_held and not any(holds(load) for load in _halving(start, whole=whole)):
             return tuple(trials)
-        for _, probability in zip(range(MOST), cycle(OPEN), strict=False):
+        for _, probability in zip(range(most or MOST), cycle(OPEN), strict=False):
             known = fit(_telling({**others, arm: trials}), share=share)
-            if len(trials) >= FEWEST and known.limit(arm).is_within(WIDTH):
+            if len(trials) >= FEWEST and known.limit(arm).is_within(width):
                 break
             load = known.at(arm, probability)
             holds(max(1.0, float(round(load))) if whole else float(f"{load:.3g}"))
@@ -129,18 +131,19 @@ def settled(tried: Mapping[str, Sequence[Trial]], *, share: float) -> tuple[Foun
     known = fit(told, share=share) if told else None
     found = []
     for arm, trials in tried.items():
-        limit = known.limit(arm) if known is not None and arm in told else None
+        error = max((each.error for each in trials), default=0.0)
+        limit = known.limit(arm).widened(error) if known is not None and arm in told else None
         holds, low, high = (None, None, None) if limit is None else (limit.value or None, limit.low or None, limit.high)
         found.append(Found(arm=arm, holds=holds, low=low, high=high, trials=tuple(sorted(trials, key=lambda trial: trial.load))))
     return tuple(found)
 
 
-def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[tuple[float, int, int, str | None]]]:
+def _telling(tried: Mapping[str, Sequence[Trial]]) -> dict[str, list[Step]]:
     """Return what each arm's trials say, of those that say something."""
-    told: dict[str, list[tuple[float, int, int, str | None]]] = {}
+    told: dict[str, list[Step]] = {}
     for arm, trials in tried.items():
         if own := [each for each in trials if each.void is None]:
-            told[arm] = [(each.load, each.turns, each.within, each.trouble) for each in own]
+            told[arm] = [(each.load, each.turns, each.within, each.trouble, each.worth) for each in own]
     return told
 
 
@@ -199,8 +202,22 @@ FASTEST_TOKEN_S = 0.002  # no deployment that is known decodes a sequence faster
 START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 
-Loads: TypeAlias = Sequence[tuple[float, int]]
-"""Loads that are tried and no others, each with the seed of its draw of sessions."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A load that is tried, with the seed of its draw of sessions and what those are worth."""
+
+    load: float
+    seed: int
+    worth: float
+    error: float
+
+    def of(self, trial: Trial) -> Trial:
+        """Return the trial that was made of it."""
+        return replace(trial, worth=self.worth, error=self.error)
+
+
+Loads: TypeAlias = Sequence[Chosen]
+"""What is tried, and nothing else."""
 
 
 def find(
@@ -210,6 +227,7 @@ def find(
     *,
     others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
     loads: Loads = (),
+    most: int | None = None,
 ) -> tuple[Trial, ...]:
     """Try numbers of sessions, or of session starts a second, to find the most that *arm* carries within the service level.
 
@@ -217,7 +235,7 @@ def find(
     sessions of a closed loop begin in the middle: while all are young, the pool holds several times as many as later on.
     """
     if loads:
-        return tuple(played(study, trace, arm, size, seed=seed) for size, seed in loads)
+        return tuple(each.of(played(study, trace, arm, each.load, seed=each.seed)) for each in loads)
     is_closed = study.find == "max-concurrency"
     return search(
         arm.name,
@@ -226,6 +244,7 @@ def find(
         whole=is_closed,
         share=study.share,
         others=others,
+        most=most,
     )
 
 
@@ -239,7 +258,8 @@ def played(study: Search, trace: Trace, arm: ArmProfile, size: float, *, seed: i
     enough = math.ceil(size * (1 + (1 / shortest_s if is_closed else 1.0) * seconds) / sessions) + 1
     first = round(size) if is_closed else 0
     repeated = Trace(header=trace.header, sessions=Drawn(trace, enough, seed, load, first))
-    begun = Trace(header=trace.header, sessions=Primed(repeated, first, seed))
+    # They are gone through more than once, and are as many as a trial may play.
+    begun = Trace(header=trace.header, sessions=tuple(Primed(repeated, first, seed)))
     made = plan(begun, [arm.name], run=f"find-{size:g}", seed=seed, pairs=1, load=load)
     tally = Tally(study.slo or Slo(), begun_ns=0, seconds=seconds, start=clock_start(load))
     for row in Shell(made, {arm.name: arm}, seed=seed, sample_s=max(1.0, seconds / 60)).play():
@@ -284,12 +304,13 @@ class Crowd:
         server: Kept | None = None,
         others: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
         loads: Loads = (),
+        most: int | None = None,
     ) -> tuple[Trial, ...]:
         """Try numbers of sessions on *arm*; each trial is told when it is over. A server of ours is kept up."""
 
         def attempt(size: float, number: int) -> Trial:
             try:
-                trial = self._tried(arm, round(size), loads[number][1] if loads else drawn(self.study, arm.name, number), server)
+                trial = self._tried(arm, round(size), loads[number].seed if loads else drawn(self.study, arm.name, number), server)
             except (EndpointError, LaunchError) as error:
                 if not number:
                     raise
@@ -300,11 +321,14 @@ class Crowd:
             return trial
 
         if loads:
-            trials = [attempt(loads[0][0], 0)]
-            while len(trials) < len(loads) and trials[-1].void is None:
-                trials.append(attempt(loads[len(trials)][0], len(trials)))
+            trials: list[Trial] = []
+            for number, each in enumerate(loads):
+                trials.append(each.of(attempt(each.load, number)))
+                if trials[-1].void is not None:
+                    break
             return tuple(trials)
-        return search(arm.name, attempt, start=self.study.start or FEW, whole=True, share=self.study.share, others=others)
+        start = self.study.start or FEW
+        return search(arm.name, attempt, start=start, whole=True, share=self.study.share, others=others, most=most)
 
     def _tried(self, arm: Endpoint, sessions: int, seed: int, server: Kept | None) -> Trial:
         if server is not None:

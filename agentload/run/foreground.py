@@ -192,10 +192,12 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
         return asyncio.run(ask(listener))
 
 
-def searched(study: Search, place: Place, audience: Audience, *, loads: Mapping[str, Loads] = MappingProxyType({})) -> tuple[Found, ...]:
+def searched(
+    study: Search, place: Place, audience: Audience, *, loads: Mapping[str, Loads] = MappingProxyType({}), most: int | None = None
+) -> tuple[Found, ...]:
     """Search the load that just holds, arm by arm; where we start the servers, one runs at a time, and one that died is started again.
 
-    With *loads* for the arms, those are tried and nothing is searched.
+    With *loads* for the arms, those are tried and nothing is searched; *most* trials are made of each arm.
     """
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
     tried: dict[str, tuple[Trial, ...]] = {}
@@ -204,13 +206,13 @@ def searched(study: Search, place: Place, audience: Audience, *, loads: Mapping[
             chosen = arms_of(profile, names)
             _warn(too_long(trace.header, trace.sessions, min(arm.server.max_model_len for arm in chosen)), audience)
             for arm in chosen if noise else quiet(chosen).values():
-                tried[arm.name] = find(study, trace, arm, others=tried, loads=loads.get(arm.name, ()))
+                tried[arm.name] = find(study, trace, arm, others=tried, loads=loads.get(arm.name, ()), most=most)
         case Live() as servers:
             wanted, starting = endpoints_of(servers), launching(servers)
             crowd = Crowd(study=study, trace=trace, play=lambda leg: _finished(leg.play(), audience))
             with reached(wanted, noise=servers.noise, seed=study.seed) as arms:
                 for each in arms:
-                    search = partial(crowd.search, each, told=audience.notice, others=tried, loads=loads.get(each.name, ()))
+                    search = partial(crowd.search, each, told=audience.notice, others=tried, loads=loads.get(each.name, ()), most=most)
                     if starting is None:
                         tried[each.name] = search()
                         continue

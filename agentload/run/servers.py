@@ -90,13 +90,17 @@ def arms_of(profile: str, names: Sequence[str] = (), *, is_timed: bool = True) -
     return tuple(arm for name, arm in playable.items() if not names or name in names)
 
 
+_UP: Final[dict[tuple[object, ...], tuple[Endpoint, ...]]] = {}
+"""Emulated servers that an outer block keeps up, by what they were started for."""
+
+
 @contextmanager
 def reached(
     wanted: tuple[Endpoint, ...] | Emulated, *, noise: bool, seed: int, is_dry: bool = False, machines: int = 1, speed: float = 1.0
 ) -> Iterator[tuple[Endpoint, ...]]:
     """Yield the endpoints; emulated arms are served meanwhile, in a process for each of the *machines*, or when *is_dry* only named.
 
-    Answers that are not timed need not take their time: *speed* divides it.
+    Answers that are not timed need not take their time: *speed* divides it. Inside another such block its servers serve.
     """
     if not isinstance(wanted, Emulated):
         yield wanted
@@ -105,9 +109,15 @@ def reached(
     if is_dry:
         yield tuple(_placed(arm, ["http://127.0.0.1:0/v1"] * machines) for arm in arms)
         return
+    asked = (wanted, noise, seed, machines, speed)
+    if asked in _UP:
+        yield _UP[asked]
+        return
     with ExitStack() as stack:
         running = [stack.enter_context(start(arms, noise=noise, seed=seed + number, speed=speed)) for number in range(machines)]
-        yield tuple(_placed(arm, [each.urls[arm.name] for each in running]) for arm in arms)
+        _UP[asked] = tuple(_placed(arm, [each.urls[arm.name] for each in running]) for arm in arms)
+        stack.callback(_UP.pop, asked)
+        yield _UP[asked]
 
 
 HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})

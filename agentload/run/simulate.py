@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -44,8 +44,8 @@ class Simulation:
     slowness: Mapping[str, float] = field(default_factory=dict)
     """How many times as long a step takes on each machine of the plan."""
 
-    def rows(self) -> Iterator[Row]:
-        """Yield the rows of the run, the first ones describing it."""
+    def rows(self, played: Iterable[Row] | None = None) -> Iterator[Row]:
+        """Yield the rows of the run, the first ones describing it; *played* where those of the plan are there already."""
         plan = self.plan
         profile = next(iter(self.arms.values())).profile
         yield run_row(
@@ -63,7 +63,9 @@ class Simulation:
         starts = {stretch[0].index: number for number, stretch in enumerate(stretches(plan.rounds))}
         yield from opening(plan.run, self.arms, start=0 if len(starts) > 1 else None)
         ended_ns = 0
-        for row in Shell(plan, self.arms, seed=plan.seed, sample_s=SAMPLE_S, slowness=self.slowness).play():
+        if played is None:
+            played = Shell(plan, self.arms, seed=plan.seed, sample_s=SAMPLE_S, slowness=self.slowness).play()
+        for row in played:
             if isinstance(row, BlockRow) and starts.get(row.round) and ended_ns <= row.started_ns:
                 yield from _told(plan.run, self.arms, start=starts[row.round], at_ns=row.started_ns, round_=row.round)
             ended_ns = max(ended_ns, getattr(row, "ended_ns", None) or 0)
@@ -117,14 +119,14 @@ def quiet(arms: Sequence[ArmProfile]) -> dict[str, ArmProfile]:
     return {arm.name: replace(arm, noise=Noise()) for arm in arms}
 
 
-def store(simulation: Simulation, *, told: Callable[[int], None] = lambda _: None) -> None:
+def store(simulation: Simulation, *, told: Callable[[int], None] = lambda _: None, played: Iterable[Row] | None = None) -> None:
     """Write a simulation's journal and load it; an equal run that is there already is replaced by its equal."""
     folder = journal_folder(simulation.database, simulation.plan.run)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "leg001.journal"
     path.unlink(missing_ok=True)
     with journal.Writer(path) as writer:
-        for count, row in enumerate(simulation.rows()):
+        for count, row in enumerate(simulation.rows(played)):
             writer.append(row)
             if count % 1000 == 0:
                 writer.flush()

@@ -40,6 +40,10 @@ class Trial:
     """Why the load does not hold; None: it does."""
     void: str | None = None
     """Why the trial says nothing of the server."""
+    worth: float | None = None
+    """How many sessions of an ordinary draw each of its own is, by a twin that has played both."""
+    error: float = 0.0
+    """Of that, on the log scale: half width of an interval that the trials of an arm share."""
 
     @property
     def share(self) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.steps import MorePairs, Questions
+from advisor.steps import MorePairs, Questions, Restarts, Step
 from advisor.verdict import ArmVerdict, Choice, Decision, Leg, LegState, Need, Word
 from agentload.decision.sequence import ITEMS, LENGTHS, PAIRS, Known, Stage, following, lengths
 
@@ -20,12 +20,15 @@ def verdict(
     pays: LegState = "unclear",
     safe: LegState = "untested",
     capacity: LegState | None = None,
+    step: Step | None = None,
 ) -> ArmVerdict:
+    """Return a verdict whose speed is settled by more pairs where it is unclear, unless another *step* is named."""
+    settles = (Need(what="", step=step or MorePairs(pairs=8)),) if pays == "unclear" else ()
     return ArmVerdict(
         arm=arm,
         workload=None,
         verdict=word,
-        pays=Leg(name="pays", state=pays, reason=""),
+        pays=Leg(name="pays", state=pays, reason="", needs=settles),
         safe=Leg(name="safe", state=safe, reason=""),
         capacity=None if capacity is None else Leg(name="capacity", state=capacity, reason=""),
         reason="",
@@ -62,18 +65,18 @@ def known(*verdicts: ArmVerdict, pairs: int = 4, items: int = 0, asked: tuple[in
 
 
 def following_of(now: Known | None, *, capacity: bool = False) -> tuple[str, int] | None:
-    stage = following(now, capacity=capacity)
+    stage = next(following(now, capacity=capacity), None)
     return None if stage is None else (stage.criterion, stage.amount)
 
 
 def test_speed_is_asked_first() -> None:
-    assert following(None, capacity=True) == Stage(criterion="speed", amount=PAIRS[0])
+    assert [*following(None, capacity=True)] == [Stage(criterion="speed", amount=PAIRS[0])]
 
 
 @pytest.mark.parametrize("word", ["use", "avoid", "no difference", "calibrate"])
 def test_nothing_is_asked_once_every_arm_is_decided(word: Word) -> None:
-    assert following(known(verdict(word=word)), capacity=True) is None
-    assert following(known(verdict(word=word), verdict("skip", pays="unclear")), capacity=False) is not None
+    assert following_of(known(verdict(word=word)), capacity=True) is None
+    assert following_of(known(verdict(word=word), verdict("skip", pays="unclear"))) is not None
 
 
 def test_more_pairs_are_played_look_by_look_until_there_are_no_more_looks() -> None:
@@ -90,7 +93,8 @@ def test_answers_are_asked_only_of_what_pays() -> None:
 
 def test_more_answers_are_asked_at_the_lengths_of_those_before_until_there_are_no_more_looks() -> None:
     paying = verdict(pays="yes", safe="unclear")
-    assert following(known(paying, items=130, asked=(4096,)), capacity=False) == Stage(criterion="accuracy", amount=160, lengths=(4096,))
+    stage = next(following(known(paying, items=130, asked=(4096,)), capacity=False))
+    assert stage == Stage(criterion="accuracy", amount=160, lengths=(4096,))
     assert following_of(known(paying, items=ITEMS[-1])) is None
 
 
@@ -101,6 +105,19 @@ def test_capacity_is_searched_once_and_before_the_dear_questions() -> None:
     assert following_of(known(verdict(), pairs=PAIRS[0]), capacity=True) == ("speed", PAIRS[1])
     assert following_of(known(verdict(), pairs=PAIRS[2]), capacity=True) == ("capacity", 1)
     assert following_of(known(verdict(), pairs=PAIRS[2], is_searched=True), capacity=True) == ("speed", PAIRS[3])
+
+
+def test_more_pairs_are_not_played_where_they_settle_nothing() -> None:
+    # What is open takes other starts, or a client that keeps up: the same pairs again would end the same way.
+    assert following_of(known(verdict(step=Restarts(restarts=8)))) is None
+    assert following_of(known(verdict(pays="untested"))) is None
+    assert following_of(known(verdict(pays="untested")), capacity=True) == ("capacity", 1)
+
+
+def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:
+    now = known(verdict(pays="yes"))
+    wanted = following(replace(now, step_times=2), capacity=True)
+    assert [stage.criterion for stage in wanted] == ["step times", "capacity", "accuracy"]
 
 
 def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.decision.capacity import MEASURED, Bracket, Capacity, around
+from agentload.decision.ledger import Ledger
+from agentload.decision.means import Means
 from agentload.decision.sequence import PAIRS, Stage, following
-from agentload.decision.twin import Bracket, Twinning, around
+from agentload.decision.twin import Twins
 from agentload.emulator.steptime import StepClock
-from agentload.evidence.capacity import held
+from agentload.evidence.capacity import capacity, held
 from agentload.evidence.gather import gather
 from agentload.evidence.twin import repeats, twins
 from agentload.model.apart import STEP_TIMES
@@ -47,19 +50,22 @@ def trial(load: int, within: int, trouble: Trouble | None = None, void: str | No
         ((trial(9, 99), trial(9, 94, "slo"), trial(11, 96), trial(11, 80, "slo")), None),
         # What a few draws of sessions differ by is no fault of a twin's.
         ((trial(9, 97), trial(9, 90, "slo"), trial(11, 97), trial(11, 97)), None),
-        ((trial(9, 97), trial(9, 84, "slo"), trial(11, 60, "slo")), "a does not carry 9 agents as its twin does (slo)"),
-        ((trial(9, 99, "preempted"), trial(11, 60, "slo")), "a does not carry 9 agents as its twin does (preempted)"),
-        ((trial(9, 99), trial(11, 99)), "a carries 11 agents, and its twin does not"),
+        # A draw of long sessions: each is worth more than an ordinary one, so eight of them are beyond the limit.
+        ((trial(7, 99), replace(trial(8, 40, "slo"), worth=1.3)), None),
+        ((trial(9, 97), trial(9, 84, "slo"), trial(11, 60, "slo")), "a does not carry 9.0 agents, and its twin carries 10.0 (slo)"),
+        ((trial(9, 99, "preempted"), trial(11, 60, "slo")), "a does not carry 9.0 agents, and its twin carries 10.0 (preempted)"),
+        ((trial(9, 99), trial(11, 99)), "a carries 11.0 agents, and its twin 10.0"),
         ((trial(9, 99), trial(11, 0, void="other requests")), "a: other requests"),
     ],
 )
 def test_a_twin_is_set_aside_where_its_arm_does_not_hold_below_and_break_above(trials: tuple[Trial, ...], says: str | None) -> None:
-    assert Bracket(said=(), trials={"a": trials}, share=0.95).failed == says
+    said = Found(arm="a", holds=10.0, low=9.5, high=10.5, trials=())
+    assert Bracket(said=(said,), trials={"a": trials}, share=0.95).failed == says
 
 
 @given(st.floats(1, 1e4))
 def test_trials_lie_on_both_sides_of_the_limit_a_tenth_away_or_next_to_it(holds: float) -> None:
-    low, high = around(Found(arm="a", holds=holds, low=holds, high=holds, trials=()))
+    low, high = around(holds)
     assert 1 <= low < high
     assert low <= max(1, 0.9 * holds) < low + 1
     assert high >= 1.1 * holds or high == low + 1
@@ -68,28 +74,30 @@ def test_trials_lie_on_both_sides_of_the_limit_a_tenth_away_or_next_to_it(holds:
 
 def test_step_times_are_played_before_capacity_is_measured() -> None:
     before = replace(known(verdict(), pairs=PAIRS[2]), step_times=2)
-    assert following(before, capacity=True) == Stage(criterion="step times", amount=2)
-    assert following(replace(before, step_times=0), capacity=True) == Stage(criterion="capacity", amount=1)
-    assert following(before, capacity=False) == Stage(criterion="speed", amount=PAIRS[3])
+    assert next(following(before, capacity=True)) == Stage(criterion="step times", amount=2)
+    assert next(following(replace(before, step_times=0), capacity=True)) == Stage(criterion="capacity", amount=1)
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Twinning, list[str]]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Capacity, list[str]]:
     said: list[str] = []
     place = Place(database=tmp_path_factory.mktemp("twin") / "x.duckdb", run="r")
     simulate(simulation(Replay(traces=TRACES, servers=LLAMA, pairs=4, load=Load(sessions=4, duration_s=60.0)), place), Audience())
-    made = Twinning(study=STUDY, arms=("bf16", "fp8"), place=place, audience=Audience(notice=said.append), run="r")
-    assert made.left() == 1, "a budget of ten minutes has time for one play"
-    minutes = made.measure(1)
+    ledger = Ledger(database=place.database, run="r")
+    means = Means(study=STUDY, place=place, audience=Audience(notice=said.append), run="r", ledger=ledger)
+    twins = Twins(means=means)
+    assert twins.wanted() == 1, "a budget of ten minutes has time for one play"
+    once = Stage(criterion="step times", amount=1)
+    minutes = twins.ask(once)
     assert minutes is not None
-    assert minutes < 2 * made.minutes(1)
-    return made, said
+    assert minutes < 2 * twins.price(once).minutes
+    return Capacity(means=means, twins=twins), said
 
 
-def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(played: tuple[Twinning, list[str]]) -> None:
+def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(played: tuple[Capacity, list[str]]) -> None:
     made, _ = played
-    assert made.left() == 0
-    with reading(made.place.database) as connection:
+    assert made.twins.wanted() == 0
+    with reading(made.means.place.database) as connection:
         assert repeats(connection, "r") == 1
         evidence = gather(connection, "r")
         ((calls,),) = connection.execute("SELECT count(*) FROM calls WHERE workload = ?", [STEP_TIMES]).fetchall()
@@ -97,9 +105,9 @@ def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(played: tupl
     assert [each.name for each in evidence.workloads] == ["chat"]
 
 
-def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_any(played: tuple[Twinning, list[str]]) -> None:
+def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_any(played: tuple[Capacity, list[str]]) -> None:
     made, _ = played
-    found = twins(made.place.database, "r")
+    found = twins(made.means.place.database, "r")
     for arm in arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]):
         assert arm.step is not None
         step = found[arm.name].arm.step
@@ -113,21 +121,27 @@ def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_an
         assert found[arm.name].arm.noise.sigma == 0
 
 
-def test_what_twins_say_is_measured_and_kept_as_a_search(played: tuple[Twinning, list[str]]) -> None:
+def test_what_twins_say_is_measured_and_kept_as_a_search(played: tuple[Capacity, list[str]]) -> None:
     made, said = played
     found = made.bracket()
     assert found is not None
-    assert (made.bracket_minutes > 0) == (found.failed is None), "a twin whose arm did otherwise is set aside"
+    assert made.twins.aside == found.failed, "a twin whose arm did otherwise is set aside"
     bf16, fp8 = found.said
     assert bf16.holds is not None
     assert fp8.holds is not None
     assert fp8.holds > bf16.holds
-    assert {arm: {each.load for each in trials} for arm, trials in found.trials.items()} == {
-        each.arm: {*around(each)} for each in found.said
-    }
-    with reading(made.place.database) as connection:
+    for each in found.said:
+        trials = found.trials[each.arm]
+        assert each.holds is not None
+        sides = [trial.load * (trial.worth or 0.0) <= each.holds for trial in trials]
+        assert sides.count(True) == sides.count(False) == MEASURED, "as many below what the twin carries as above it"
+    with reading(made.means.place.database) as connection:
+        points = capacity(connection, "r", ["bf16", "fp8"], ["chat"])
+    assert len({point.worth for point in points}) > 2, "what each draw is worth is kept with its trials"
+    assert all(point.error > 0 for point in points)
+    with reading(made.means.place.database) as connection:
         limits = {each.arm: each.holds for each in held(connection, "r", ["chat"])}
         ((trials,),) = connection.execute("SELECT count(*) FROM probes WHERE probe = 'capacity'").fetchall()
-    assert trials == sum(map(len, found.trials.values())) == 8
+    assert trials == sum(map(len, found.trials.values())) == 4 * MEASURED
     assert limits.keys() == {"bf16", "fp8"}
     assert any("replicas for 400" in line for line in said)

@@ -18,7 +18,7 @@ from agentload.layout.traces import Drawn
 from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
-from agentload.run.capacity import Crowd, Found, drawn, find, keep_searches, measured, rows, search, settled
+from agentload.run.capacity import Chosen, Crowd, Found, drawn, find, keep_searches, measured, rows, search, settled
 from agentload.run.servers import arms_of
 from agentload.run.simulate import quiet
 from agentload.run.trial import Trial, Trouble
@@ -340,11 +340,16 @@ def test_loads_that_are_named_are_tried_and_no_others_each_with_its_own_draw(mon
         return replace(HOLDS if sessions < 10 else SLOW, load=sessions), None
 
     monkeypatch.setattr(Crowd, "_trial", trial)
-    trials = CROWD.search(ARM, told=lambda _: None, loads=((9.0, 5), (9.0, 6), (11.0, 5)))
+    loads = [Chosen(load=load, seed=seed, worth=1.1, error=0.05) for load, seed in ((9.0, 5), (9.0, 6), (11.0, 5))]
+    trials = CROWD.search(ARM, told=lambda _: None, loads=loads)
     assert asked == [(9, 5), (9, 6), (11, 5)]
-    assert [(each.load, each.trouble) for each in trials] == [(9, None), (9, None), (11, "slo")]
+    assert [(each.load, each.trouble, each.worth, each.error) for each in trials] == [
+        (9, None, 1.1, 0.05),
+        (9, None, 1.1, 0.05),
+        (11, "slo", 1.1, 0.05),
+    ]
     monkeypatch.setattr(Crowd, "_trial", lambda *_: (Trial(load=9, void="others"), None))
-    assert len(CROWD.search(ARM, told=lambda _: None, loads=((9.0, 5), (9.0, 6)))) == 1, "nothing follows a trial that says nothing"
+    assert len(CROWD.search(ARM, told=lambda _: None, loads=loads)) == 1, "nothing follows a trial that says nothing"
 
 
 def test_the_servers_own_trouble_counts_however_late_we_are(monkeypatch: pytest.MonkeyPatch) -> None:

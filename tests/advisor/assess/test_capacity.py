@@ -42,6 +42,27 @@ def test_trials_of_one_arm_say_how_steep_the_others_curve_is() -> None:
     assert together.high / together.low < alone.high / alone.low
 
 
+def test_trials_whose_draw_a_model_has_played_say_far_more_of_the_long_run() -> None:
+    # One draw is of long sessions and breaks at 14, one of short ones and holds at 18: the long run's limit lies between.
+    draws = ((10, 13, 1.25), (13, 16, 1.0), (16, 20, 0.8))
+    steps = [each for low, high, _ in draws for each in (_step(low, 98, 100), _step(high, 80, 100))]
+    known = [replace(step, worth=draws[number // 2][2], error=0.05) for number, step in enumerate(steps)]
+    alone, modelled = (capacity.limits({"bf16": each}, share=0.95)["bf16"] for each in (steps, known))
+    assert alone.high is not None
+    assert modelled.high is not None
+    assert alone.high / alone.low > 1.4 * modelled.high / modelled.low
+    assert 12 < modelled.low < modelled.value < modelled.high < 16.5
+
+
+def test_what_the_model_itself_is_unsure_of_is_in_the_interval() -> None:
+    steps = [replace(_step(agents, within, 100), worth=1.0) for agents, within in ((13, 98), (13, 97), (16, 80), (16, 85))]
+    sure, unsure = (capacity.limits({"bf16": [replace(step, error=error) for step in steps]}, share=0.95)["bf16"] for error in (0.0, 0.2))
+    assert sure.high is not None
+    assert unsure.high is not None
+    assert unsure.low < sure.low < sure.value == unsure.value < sure.high < unsure.high
+    assert unsure.high / unsure.value > 1.22
+
+
 @pytest.mark.parametrize("trouble", ["preempted", "died"])
 def test_a_server_in_trouble_carries_nothing_whatever_its_turns_say(trouble: str) -> None:
     steps = [_step(8, 995), _step(16, 995), replace(_step(24, 990), trouble=trouble), replace(_step(32, 0, 0), trouble=trouble)]

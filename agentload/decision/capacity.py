@@ -1,0 +1,218 @@
+"""Ask how much load each arm carries: a few trials on both sides of what the twins say, or a search where there are none.
+
+A twin is free, so it plays the trace with the waits it has, draw after draw of its sessions, until the load is known that it carries in the
+long run. Servers then play a few draws each, the same on every arm, below and above what the twin carries *of that draw*: below it must
+hold, above it must break. Which sessions were drawn moves a trial's limit by a fifth, and moves that of a twin which is a few percent wrong
+alike: so a trial says far more of the long run than it would by itself. What is measured decides. A twin is set aside where its arm does
+otherwise, and has cost those trials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Final
+
+from agentload.decision.forecast import Price
+from agentload.decision.means import Means
+from agentload.decision.sequence import Known, Stage, reasons
+from agentload.decision.twin import Twins
+from agentload.dispatch.arrivals import seeded
+from agentload.evidence.capacity import OF_THE_TURNS
+from agentload.evidence.twin import Twin
+from agentload.model.trace import Trace
+from agentload.run import foreground
+from agentload.run.capacity import START, Chosen, Found, played, search, settled
+from agentload.run.trial import Trial, trouble
+from agentload.study.kinds import Search
+from agentload.study.parts import Live
+
+BRACKET_SHARE: Final = 0.4
+"""Of the budget."""
+BRACKET_S: Final = (20.0, 300.0)
+"""Length of a measured trial, at least and at most."""
+BELOW: Final = 0.9
+ABOVE: Final = 1.1
+LONGER: Final = 8
+"""How many times as long as a measured trial a twin's is."""
+FREE: Final = 40
+"""Trials of a twin at most, and how well it then knows its limit."""
+KNOWN: Final = 0.06
+DRAWS: Final = 12
+"""Of sessions, among which those are found that are measured."""
+MEASURED: Final = 3
+"""Draws that are played on servers, each at two loads."""
+ORDINARY: Final = 1.5
+"""A draw whose limit is further than this factor from the long run's says little of it."""
+ALLOWED: Final = 0.03
+"""By how much the share of turns within the limits may miss its level before a twin is wrong."""
+TRIALS: Final = 8
+"""Of a search, on each arm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bracket:
+    """What was measured on both sides of what the twins say."""
+
+    said: tuple[Found, ...]
+    trials: Mapping[str, tuple[Trial, ...]]
+    share: float
+
+    @property
+    def failed(self) -> str | None:
+        """Say which arm did not do what its twin says, all trials of a side together; None: all did."""
+        for found in self.said:
+            limit, trials = found.holds or 0.0, self.trials[found.arm]
+            if void := next((each.void for each in trials if each.void is not None), None):
+                return f"{found.arm}: {void}"
+            low = [each for each in trials if each.load * (each.worth or 1.0) <= limit]
+            high = [each for each in trials if each not in low]
+            if (worst := self._trouble(low, share=self.share - ALLOWED)) is not None:
+                return f"{found.arm} does not carry {BELOW * limit:.1f} agents, and its twin carries {limit:.1f} ({worst})"
+            if self._trouble(high, share=min(1.0, self.share + ALLOWED)) is None:
+                return f"{found.arm} carries {ABOVE * limit:.1f} agents, and its twin {limit:.1f}"
+        return None
+
+    def _trouble(self, trials: Sequence[Trial], *, share: float) -> str | None:
+        """Return what kept a load from holding: what its turns say, or else the trouble of its server in most of the trials."""
+        if sum(each.within for each in trials) < share * sum(each.turns for each in trials):
+            return "slo"
+        own = [each.trouble for each in trials if each.trouble not in OF_THE_TURNS]
+        return own[0] if 2 * len(own) > len(trials) else None
+
+
+@dataclass(kw_only=True)
+class Capacity:
+    """The trials of a decision."""
+
+    means: Means
+    twins: Twins
+
+    def price(self, _: Stage) -> Price:
+        """Return what the trials take."""
+        trials = TRIALS * len(self.means.arms) if self.twins.aside is not None else self._trials
+        return Price(minutes=trials * self._trial_s / 60)
+
+    def ask(self, stage: Stage) -> float | None:
+        """Measure what the twins say, or search where they say nothing, or what is wrong."""
+        planned = self.price(stage).minutes
+        found = self.bracket()
+        spent = planned if found is not None else 0.0
+        if found is None or found.failed is not None:
+            searching = self.price(stage).minutes
+            if found is not None and spent + searching > self.means.left_minutes:
+                self.means.audience.notice(f"  a search would take {searching:.0f} min, more than is left: the trials that were made stand")
+            else:
+                study = self.means.search(self._trial_s)
+                tried = foreground.searched(study, self.means.beside, self.means.audience, most=TRIALS)
+                foreground.require(tried)
+                spent += sum(len(each.trials) for each in tried) * self._trial_s / 60
+        return spent if self.means.is_virtual else None
+
+    def said(self, known: Known | None) -> str:
+        """Say how many agents each arm carries."""
+        return "" if known is None else reasons(known, lambda verdict: verdict.capacity or verdict.pays)
+
+    @property
+    def _trial_s(self) -> float:
+        share = BRACKET_SHARE * self.means.study.budget_s
+        if self.twins.aside is not None:
+            return max(BRACKET_S[0], share / (TRIALS * len(self.means.arms)))
+        return max(BRACKET_S[0], min(BRACKET_S[1], share / self._trials))
+
+    @property
+    def _trials(self) -> int:
+        return 2 * MEASURED * len(self.means.arms)
+
+    def bracket(self) -> Bracket | None:
+        """Measure trials below and above what the twins say, and keep them as a search; None without twins, or where they find no limit."""
+        fitted = self.twins.fitted()
+        said = self._said(fitted)
+        if not said:
+            return None
+        if any(each.low is None or each.high is None for each in said):
+            self.twins.set_aside("its load within the service level has no end")
+            return None
+        self.means.audience.notice("  " + "; ".join(map(self._told, said)))
+        study = self.means.search(self._trial_s)
+        asked = self._chosen(fitted, study, said)
+        if len(asked[said[0].arm]) < 2 * MEASURED:
+            self.twins.set_aside(f"by the twins themselves trials of {self._trial_s:.0f} s are too short to see that limit")
+            return None
+        measured = foreground.searched(study, self.means.beside, self.means.audience, loads=asked)
+        found = Bracket(said=said, trials={each.arm: each.trials for each in measured}, share=study.share)
+        if found.failed is not None:
+            self.twins.set_aside(found.failed)
+        return found
+
+    def _said(self, fitted: Mapping[str, Twin]) -> tuple[Found, ...]:
+        """Return the load that each twin carries in the long run, over draws of sessions that all of them play."""
+        study = self.means.search(LONGER * self._trial_s)
+        tried: dict[str, tuple[Trial, ...]] = {}
+        for name, twin in fitted.items():
+            attempt = partial(self._on, twin, study)
+            tried[name] = search(
+                name, attempt, start=START[study.find], whole=True, share=study.share, others=tried, most=FREE, width=KNOWN
+            )
+        return settled(tried, share=study.share) if tried else ()
+
+    def _chosen(self, fitted: Mapping[str, Twin], study: Search, said: Sequence[Found]) -> dict[str, list[Chosen]]:
+        """Return what is measured of each arm: the same draws on all, each at loads around what the arm's twin carries of it."""
+        chosen: dict[str, list[Chosen]] = {each.arm: [] for each in said}
+        for number in range(DRAWS):
+            limits = [self._limit(fitted[each.arm], study, each.holds or 1.0, number) for each in said]
+            if None in limits:
+                continue
+            for each, limit in zip(said, limits, strict=True):
+                worth, error = (each.holds or 1.0) / (limit or 1.0), math.log((each.high or 1.0) / (each.low or 1.0)) / 2
+                chosen[each.arm] += [
+                    Chosen(load=float(load), seed=self._seed(number), worth=worth, error=error) for load in around(limit or 1.0)
+                ]
+            if len(chosen[said[0].arm]) == 2 * MEASURED:
+                break
+        return chosen
+
+    def _limit(self, twin: Twin, study: Search, near: float, number: int) -> float | None:
+        """Return the load that a twin carries of one draw; None where that is far from what it carries in the long run."""
+        shares: dict[int, float] = {}
+
+        def share(load: int) -> float:
+            if load not in shares:
+                trial = self._on(twin, study, load, number)
+                shares[load] = trial.share if trial.trouble in (None, "slo") else 0.0
+            return shares[load]
+
+        low, high = max(1, math.floor(near / ORDINARY)), math.ceil(near * ORDINARY)
+        if share(low) < study.share or share(high) >= study.share:
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if share(middle) >= study.share else (low, middle)
+        return low + (share(low) - study.share) / (share(low) - share(high))
+
+    def _told(self, found: Found) -> str:
+        assert found.holds is not None
+        line = f"{found.arm}'s twin carries {found.holds:.1f} agents [{found.low:.1f}, {found.high:.1f}]"
+        peak = self.means.study.agents
+        return line if peak is None else f"{line}, {math.ceil(peak / max(1, math.floor(found.holds)))} replicas for {peak}"
+
+    def _seed(self, number: int) -> int:
+        return seeded(self.means.study.seed, "twin", number).getrandbits(32)
+
+    def _on(self, twin: Twin, study: Search, size: float, number: int) -> Trial:
+        """Play a draw on a twin, and judge it as the arm is judged: live, by the server's own trouble as well."""
+        trial = played(study, self._trace, twin.arm, size, seed=self._seed(number))
+        return replace(trial, trouble=trouble(trial, study.share)) if isinstance(study.servers, Live) else trial
+
+    @cached_property
+    def _trace(self) -> Trace:
+        """Return the user's trace, read once for hundreds of trials."""
+        return Trace(header=self.means.trace.header, sessions=tuple(self.means.trace.sessions))
+
+
+def around(limit: float) -> tuple[int, int]:
+    """Return the loads on both sides of a limit; next to a small one they are its neighbours."""
+    low = max(1, math.floor(BELOW * limit))
+    return low, max(low + 1, math.ceil(ABOVE * limit))

@@ -1,0 +1,94 @@
+"""What was asked so far, and what it took. It lies in the run, so that a decision goes on where it was stopped or killed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from agentload.decision.sequence import Stage
+from agentload.model.rows import ProbeRow
+from agentload.run.capacity import keep
+from agentload.store import tables
+from agentload.store.database import reading
+from agentload.store.places import journals
+
+PROBE: Final = "decision"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One question that was asked: what it was expected to take, what it took, and what it said."""
+
+    stage: Stage
+    planned_minutes: float
+    minutes: float
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """The questions of a run, in their order."""
+
+    database: Path
+    run: str
+    asked: tuple[Asked, ...] = ()
+    """Those that came to their end."""
+    lost_minutes: tuple[float, ...] = ()
+    """What was spent on those that did not, and were asked again."""
+    aside: str | None = None
+    """Why the twins are set aside."""
+
+    @property
+    def minutes(self) -> float:
+        """Return what was spent."""
+        return sum(each.minutes for each in self.asked) + sum(self.lost_minutes)
+
+    def looks(self, criterion: str) -> dict[int, float]:
+        """Return the minutes of each look at a criterion, by how much there was in all."""
+        return {each.stage.amount: each.minutes for each in self.asked if each.stage.criterion == criterion}
+
+    def write(self, outcome: Literal["asking", "asked", "stopped"], asked: Asked, *, aside: str | None = None) -> Ledger:
+        """Write down that a question is asked, and then how it ended: should nobody live to do so, its time was spent all the same."""
+        row = ProbeRow(
+            run_id=self.run,
+            arm="",
+            probe=PROBE,
+            at_ns=time.time_ns(),
+            settings=json.dumps({"number": len(self.asked) + len(self.lost_minutes)}),
+            outcome=outcome,
+            detail=json.dumps(asdict(asked) | {"aside": aside}, sort_keys=True),
+        )
+        keep([row], self.database, run_id=self.run, name=PROBE)
+        match outcome:
+            case "asked":
+                return replace(self, asked=(*self.asked, asked), aside=aside)
+            case "stopped":
+                return replace(self, lost_minutes=(*self.lost_minutes, asked.minutes), aside=aside)
+            case "asking":
+                return self
+
+
+def ledger(database: Path, run: str) -> Ledger:
+    """Read what was asked in a run. A question that was killed is closed here: it took until the last row that it left behind."""
+    rows: Sequence[ProbeRow] = ()
+    if database.exists():
+        with reading(database) as connection:
+            rows = tables.rows(connection, ProbeRow, run_id=run, probe=PROBE)
+    made = Ledger(database=database, run=run)
+    for row in sorted(rows, key=lambda row: row.at_ns):
+        found = json.loads(row.detail or "{}")
+        aside, stage = found.pop("aside"), found.pop("stage")
+        asked = Asked(stage=Stage(**stage | {"lengths": tuple(stage["lengths"])}), **found)
+        match row.outcome:
+            case "asked":
+                made = replace(made, asked=(*made.asked, asked), aside=aside)
+            case "stopped":
+                made = replace(made, lost_minutes=(*made.lost_minutes, asked.minutes), aside=aside)
+            case _:
+                last_ns = max((path.stat().st_mtime_ns for path in journals(database, run)), default=row.at_ns)
+                made = made.write("stopped", replace(asked, minutes=max(0, last_ns - row.at_ns) / 60e9), aside=aside)
+    return made

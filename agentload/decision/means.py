@@ -1,0 +1,170 @@
+"""What every question of a decision is asked with: the trace, the arms, the load, and the run that keeps the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Protocol
+
+import msgspec
+
+from advisor.policy import Policy
+from advisor.policy import Slo as Level
+from agentload.decision.forecast import Price
+from agentload.decision.ledger import Ledger
+from agentload.decision.sequence import PAIRS, Known, Stage
+from agentload.endpoints.read import Emulated
+from agentload.layout.traces import Repeated
+from agentload.model.profile import Price as GpuPrice
+from agentload.model.rows import RunRow
+from agentload.model.trace import Trace
+from agentload.model.walk import contexts
+from agentload.report.policy import Load as Peak
+from agentload.report.policy import Setting
+from agentload.run.files import read_traces
+from agentload.run.foreground import Audience
+from agentload.run.prepared import Place, endpoints_of
+from agentload.run.servers import arms_of, reached
+from agentload.store import tables
+from agentload.store.database import reading
+from agentload.study.kinds import Decide, Replay, Search
+from agentload.study.parts import Live, Load, Slo, Virtual
+from agentload.study.stored import study_of
+
+SESSIONS: Final = 8
+USER_WAIT_S: Final = 5.0
+SPEED_SHARE: Final = 1 / 3
+"""Of the budget."""
+USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
+"""Where the user names a peak and no service level."""
+
+
+class Question(Protocol):
+    """One kind of question: what it takes, how it is asked, and what was learnt."""
+
+    def price(self, stage: Stage, /) -> Price:
+        """Return what it takes, beyond what the run has already."""
+        ...
+
+    def ask(self, stage: Stage, /) -> float | None:
+        """Carry it out; return the minutes of virtual time that it took, None where the clock tells."""
+        ...
+
+    def said(self, known: Known | None, /) -> str:
+        """Say what is known by it now."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Means:
+    """The study of a decision, and what is read of it once."""
+
+    study: Decide
+    place: Place
+    audience: Audience
+    run: str
+    ledger: Ledger
+    """What was asked so far."""
+    arms: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the arms' names."""
+        self.arms = arms_named(self.study.servers)
+
+    @property
+    def is_virtual(self) -> bool:
+        """Tell whether no server is asked and no clock tells."""
+        return isinstance(self.study.servers, Virtual)
+
+    @property
+    def is_launching(self) -> bool:
+        """Tell whether servers are started for their blocks."""
+        return isinstance(self.study.servers, Live) and self.study.servers.launch
+
+    @property
+    def left_minutes(self) -> float:
+        """Return what is left of the budget."""
+        return self.study.budget_s / 60 - self.ledger.minutes
+
+    @property
+    def beside(self) -> Place:
+        """Return where what is asked after the first pairs is kept."""
+        return Place(database=self.place.database, into=self.run)
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Keep emulated servers up for as long as the block: one that is started for every question is another server each time."""
+        found = endpoints_of(self.study.servers) if isinstance(self.study.servers, Live) else ()
+        if not isinstance(found, Emulated):
+            yield
+            return
+        assert isinstance(self.study.servers, Live)
+        with reached(found, noise=self.study.servers.noise, seed=self.study.seed):
+            yield
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Return the user's sessions with the waits that they have."""
+        return read_traces(self.study.traces, max_context_tokens=self.study.load.max_context_tokens)[0]
+
+    @cached_property
+    def longest(self) -> int:
+        """Return the longest context of the trace, its answer included."""
+        calls = (each for session in self.trace.sessions for each in zip(contexts(self.trace.header, session), session.turns, strict=True))
+        return max(sum(segment.tokens for segment in context) + turn.output for context, turn in calls)
+
+    @cached_property
+    def load(self) -> Load:
+        """Return the load that pairs are played under: some sessions at once, users who answer soon, and no block longer than fits."""
+        if self.place.resume is not None:
+            with reading(self.place.database) as connection:
+                first = next((study_of(row) for row in tables.rows(connection, RunRow, run_id=self.place.resume)), None)
+            if isinstance(first, Replay):
+                return first.load
+        load = self.study.load
+        if (load.sessions, load.rate_per_s, load.speed) == (None, None, 1.0):
+            load = msgspec.structs.replace(load, sessions=SESSIONS)
+        if not load.wait_cap_s and not load.wait_scale:
+            load = msgspec.structs.replace(load, wait_cap_s={"user": USER_WAIT_S})
+        if load.duration_s is None:
+            longest = SPEED_SHARE * self.study.budget_s / (PAIRS[2] * len(self.arms))
+            load = msgspec.structs.replace(load, duration_s=float(round(longest)))
+        return load
+
+    def wide(self, trace: Trace, _: int = 0) -> Trace:
+        """Return a trace with sessions enough to keep as many going in every block as the load asks for: the same ones with new content."""
+        wanted = 2 * PAIRS[0] * (self.load.sessions or 0)
+        rounds = -(-wanted // max(1, sum(1 for _ in trace.sessions)))
+        return Trace(header=trace.header, sessions=Repeated(trace, rounds)) if rounds > 1 else trace
+
+    def search(self, trial_s: float) -> Search:
+        """Return a search for the load within the service level, with the waits that users have."""
+        study, load = self.study, self.study.load
+        waits = Load(wait_cap_s=load.wait_cap_s, wait_scale=load.wait_scale, max_context_tokens=load.max_context_tokens)
+        return Search(traces=study.traces, servers=study.servers, load=waits, trial_s=trial_s, slo=study.slo or USUAL, seed=study.seed)
+
+    @property
+    def setting(self) -> Setting:
+        """Return what the user decides on beyond the run."""
+        study, slo = self.study, self.study.slo
+        levels = () if slo is None else (Level(ttft_ms=slo.ttft_ms, tpot_ms=slo.tpot_ms, turn_ms=slo.turn_ms),)
+        return Setting(
+            policy=Policy(planned_looks=True, min_change=study.min_change, accuracy_margin=study.accuracy_margin, slos=levels),
+            load=Peak(peak_agents=study.agents),
+            price=None if study.price_usd is None else GpuPrice(usd_per_gpu_hour=study.price_usd, source="--price"),
+            name="decide",
+        )
+
+
+def arms_named(servers: Live | Virtual) -> tuple[str, ...]:
+    """Return the names of the arms."""
+    match servers:
+        case Virtual(profile=profile, arms=names):
+            return tuple(arm.name for arm in arms_of(profile, names))
+        case Live():
+            found = endpoints_of(servers)
+            if isinstance(found, Emulated):
+                return tuple(arm.name for arm in arms_of(found.profile, found.arms))
+            return tuple(endpoint.name for endpoint in found)

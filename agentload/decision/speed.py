@@ -1,0 +1,103 @@
+"""Ask how fast the arms are: block pairs, a look at a time, all of one plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from agentload.decision.forecast import Price
+from agentload.decision.means import Means
+from agentload.decision.sequence import PAIRS, Known, Stage, reasons
+from agentload.errors import InterruptError
+from agentload.layout.cost import Cost, cost
+from agentload.layout.plan import of_study
+from agentload.model.rows import BlockRow, Row
+from agentload.run import foreground
+from agentload.run.past import began
+from agentload.run.prepared import prepared, simulation
+from agentload.run.simulate import SAMPLE_S, Simulation, store
+from agentload.study.kinds import Replay
+from agentload.virtual.shell import Shell
+
+START_S: Final = 90.0
+"""What a start of a server takes, before one was seen."""
+
+
+@dataclass(kw_only=True)
+class Speed:
+    """The pairs of a decision. In virtual time they are simulated once, as far as they are asked for."""
+
+    means: Means
+    _ahead: Iterator[Row] | None = None
+    _seen: list[Row] = field(default_factory=list)
+
+    def price(self, stage: Stage) -> Price:
+        """Return what more pairs take: by what the others took, once some were played."""
+        first, looks = self._first, self.means.ledger.looks("speed")
+        played = max(looks, default=0)
+        share = stage.amount / PAIRS[0]
+        minutes = first.minutes * share
+        if self.means.is_launching:
+            minutes += stage.amount * len(self.means.arms) * START_S / 60
+        if played:
+            minutes = sum(looks.values()) / played * (stage.amount - played)
+        tokens = first.prompt_tokens + first.output_tokens
+        return Price(minutes=minutes, calls=round(sum(first.calls_by_arm.values()) * share), tokens=round(tokens * share))
+
+    def ask(self, stage: Stage) -> float | None:
+        """Play pairs until there are so many."""
+        if self.means.is_virtual:
+            before = self._minutes()
+            self._simulate(stage.amount)
+            return self._minutes() - before
+        self._play(stage.amount)
+        return None
+
+    def said(self, known: Known | None) -> str:
+        """Say by how much the turns of each arm are shorter or longer."""
+        return f"fewer than {PAIRS[0]} pairs count so far" if known is None else reasons(known, lambda verdict: verdict.pays)
+
+    @cached_property
+    def _first(self) -> Cost:
+        means = self.means
+        return cost(of_study(self._replay(PAIRS[0]), means.wide(means.trace), means.arms, run="", blocks=PAIRS[0]))
+
+    def _replay(self, pairs: int) -> Replay:
+        study = self.means.study
+        return Replay(
+            traces=study.traces, servers=study.servers, tokenizer=study.tokenizer, pairs=pairs, load=self.means.load, seed=study.seed
+        )
+
+    def _play(self, pairs: int) -> None:
+        means = self.means
+        is_begun = began(means.place.database, means.run) is not None
+        place = replace(means.place, run=None if is_begun else means.run, resume=means.run if is_begun else None)
+        with prepared(self._replay(pairs), place, notice=means.audience.notice, laid=means.wide) as made:
+            ended = foreground.measure(made, place, means.audience)
+        foreground.concluded(ended.run_id, place, means.audience, load_error=ended.load_error)
+        if ended.was_stopped:
+            raise InterruptError("stopped")
+
+    def _simulate(self, pairs: int) -> None:
+        made = self._simulation(pairs)
+        if self._ahead is None:
+            whole = self._simulation(PAIRS[-1])
+            self._ahead = Shell(whole.plan, whole.arms, seed=whole.plan.seed, sample_s=SAMPLE_S).play()
+        plays = sum(len(round_.plays) for round_ in made.plan.rounds)
+        ended = sum(isinstance(row, BlockRow) for row in self._seen)
+        while ended < plays:
+            row = next(self._ahead)
+            ended += isinstance(row, BlockRow)
+            self._seen.append(row)
+        store(made, played=self._seen)
+
+    def _simulation(self, pairs: int) -> Simulation:
+        place = replace(self.means.place, run=self.means.run)
+        made = simulation(self._replay(pairs), place, blocks=PAIRS[0], laid=self.means.wide).playing
+        assert isinstance(made, Simulation)
+        return made
+
+    def _minutes(self) -> float:
+        return max((row.ended_ns or 0 for row in self._seen if isinstance(row, BlockRow)), default=0) / 60e9

@@ -1,0 +1,40 @@
+"""What was asked outlasts the process that asked it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentload.decision.ledger import Asked, Ledger, ledger
+from agentload.decision.sequence import Stage
+
+PAIRS = Asked(stage=Stage(criterion="speed", amount=4), planned_minutes=2.0, minutes=3.0, said="fp8: turn time")
+ITEMS = Asked(stage=Stage(criterion="accuracy", amount=30, lengths=(8192,)), planned_minutes=1.0, minutes=0.5, said="fp8: as right")
+
+
+def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
+    made = Ledger(database=tmp_path / "x.duckdb", run="r")
+    made = made.write("asked", PAIRS, aside="fp8 speculates")
+    made = made.write("stopped", replace(ITEMS, minutes=1.5), aside=made.aside)
+    made = made.write("asked", ITEMS, aside=made.aside)
+    assert ledger(tmp_path / "x.duckdb", "r") == made
+    assert (made.minutes, made.aside) == (5.0, "fp8 speculates")
+    assert made.looks("accuracy") == {30: 0.5}
+
+
+def test_a_question_that_was_killed_took_until_the_last_row_that_it_left_behind(tmp_path: Path) -> None:
+    made = Ledger(database=tmp_path / "x.duckdb", run="r").write("asked", PAIRS)
+    made.write("asking", replace(ITEMS, minutes=0.0))
+    (journal,) = tmp_path.rglob("decision.journal")
+    later = time.time() + 120
+    os.utime(journal, (later, later))
+    found = ledger(tmp_path / "x.duckdb", "r")
+    assert found.asked == (PAIRS,)
+    assert found.minutes == pytest.approx(PAIRS.minutes + 2.0, abs=0.2)
+    os.utime(journal, (later + 3600, later + 3600))
+    assert ledger(tmp_path / "x.duckdb", "r") == found, "what it took is known once it was closed"
+    assert ledger(tmp_path / "x.duckdb", "r").write("asked", ITEMS).asked == (PAIRS, ITEMS)
