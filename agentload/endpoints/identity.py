@@ -41,6 +41,8 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
     "data_parallel": ("parallel_config", "data_parallel_size"),
     "speculative": ("speculative_config", "method"),
 }
+_LOGGED: Final = frozenset({"kv_cache_dtype", "prefix_caching"})
+"""Settings of a log that are facts of their own."""
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 HOPE = aiohttp.ClientTimeout(total=60)  # a server asks its drivers before it answers /server_info for the first time
 UNLISTED = frozenset({405, 500, 501})  # of servers that answer questions all the same; others mean a wrong URL, or a server that is down
@@ -147,7 +149,7 @@ class Identity:
             "compile_cache": log.compile_cache,
             "check_ms": self.check_ms,
             "replicas": self.replicas,
-            "settings": {**_without_facts(log.settings), **self.settings},
+            "settings": {name: log.settings[name] for name in log.settings if name not in _LOGGED} | dict(self.settings),
             "gateway": self.gateway,
             "arguments": arguments(self.launch, log.arguments),
             "warnings": list(log.warnings),
@@ -232,10 +234,6 @@ def served_model(endpoint: Endpoint, identity: Identity) -> str:
 
 def _said(labels: Mapping[str, str], name: str) -> str | None:
     return None if labels.get(name) in {None, "", "None"} else labels[name]
-
-
-def _without_facts(settings: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in settings.items() if name not in {"kv_cache_dtype", "prefix_caching"}}
 
 
 def _one_configuration(endpoint: Endpoint, scrapes: tuple[Scrape, ...]) -> None:

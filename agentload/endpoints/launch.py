@@ -55,8 +55,9 @@ def check_apart(arms: Sequence[Endpoint]) -> None:
     takers = [(arm.name, gpus(arm.launch)) for arm in arms if arm.launch is not None and _takes_all(arm.launch)]
     for (one, first), (other, second) in combinations(takers, 2):
         if first & second or not first | second:
+            which = f"GPU {', '.join(sorted(first & second))}" if first & second else "the first GPU"
             raise LaunchError(
-                f"'{one}' and '{other}' would each take the memory of {_shown(first & second)}",
+                f"'{one}' and '{other}' would each take the memory of {which}",
                 hint="in turn: agentload replay TRACE --endpoints FILE --launch; side by side: launch: {command: …, "
                 "env: {CUDA_VISIBLE_DEVICES: …}}, or --gpu-memory-utilization",
             )
@@ -73,10 +74,6 @@ def _takes_all(launch: Launch) -> bool:
     flags = {word.partition("=")[0].replace("_", "-") for word in launch.command}
     is_vllm = any(Path(word).name == "vllm" or word.startswith("vllm.entrypoints") for word in launch.command)
     return is_vllm and Path(launch.command[0]).name not in _ELSEWHERE and not flags & _BOUNDED
-
-
-def _shown(shared: frozenset[str]) -> str:
-    return f"GPU {', '.join(sorted(shared))}" if shared else "the first GPU"
 
 
 class EndedError(LaunchError):

@@ -98,15 +98,12 @@ def _searches(connection: duckdb.DuckDBPyConnection, run_id: str, workloads: Col
         (row, json.loads(row.settings)) for row in tables.rows(connection, ProbeRow, run_id=run_id, probe=PROBE) if row.outcome != VOID
     ]
     for row, settings in sorted(tried, key=lambda each: (each[0].arm, each[1]["agents"])):
-        scope = row.arm, _workload(settings.get("classes", ()), workloads)
+        classes = settings.get("classes", ())
+        scope = row.arm, None if set(workloads) <= set(classes) or not classes else " + ".join(classes)
         step = _Step(at_ns=row.at_ns, agents=settings["agents"], share=settings.get("share", SHARE), detail=json.loads(row.detail or "{}"))
         found[scope].append(step)
     newest = {scope: max(step.at_ns for step in steps) for scope, steps in found.items()}
     return {scope: tuple(step for step in steps if step.at_ns == newest[scope]) for scope, steps in found.items()}
-
-
-def _workload(classes: Collection[str], workloads: Collection[str]) -> str | None:
-    return None if set(workloads) <= set(classes) or not classes else " + ".join(classes)
 
 
 def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterator[CapacityPoint]:

@@ -33,7 +33,7 @@ def described(server: Server, profile: ArmProfile | None) -> Arm:
         kernel=_kernel(facts),
         skip_layers=names(facts.get("skip_layers")),
         scales=_scales(server),
-        flags=_flags(server),
+        flags=tuple(word for option, said in server.arguments.items() if option not in _TOLD for word in (option, *said)),
         all_flags=server.is_command_told,
         weights=_weights(server),
         prefix_caching=truth(facts.get("prefix_caching")),
@@ -112,10 +112,6 @@ def _kernel(facts: Mapping[str, object]) -> str | None:
 def _weights(server: Server) -> str | None:
     found = text(server.settings.get("weights")) or next(iter(server.arguments.get("--model", ())), None)
     return None if found == server.model else found
-
-
-def _flags(server: Server) -> tuple[str, ...]:
-    return tuple(word for option, said in server.arguments.items() if option not in _TOLD for word in (option, *said))
 
 
 def _scales(server: Server) -> Scales | None:

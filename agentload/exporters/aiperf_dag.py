@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agentload.exporters.parts.speech import Speech, Texts
-from agentload.model.trace import Session, Trace, Turn
+from agentload.model.trace import Session, Trace
 from agentload.model.walk import contexts
 
 
@@ -53,12 +53,9 @@ def _turn(session: Session, number: int, context: list[Any], speech: Speech, mod
 def _spawn(session: Session, number: int, child: str) -> dict[str, Any]:
     """Return a child and the turn that waits for it."""
     last = len(session.turns) - 1
-    joined = next((later for later in range(number + 1, last + 1) if _waits(session.turns[later], child)), last)
+    waiting = (later for later in range(number + 1, last + 1) if any(ref.session == child for ref in session.turns[later].after))
+    joined = next(waiting, last)
     return {"children": [child]} | ({"join_at": joined} if joined > number else {})
-
-
-def _waits(turn: Turn, child: str) -> bool:
-    return any(ref.session == child for ref in turn.after)
 
 
 def _only_grows(session: Session) -> bool:

@@ -21,7 +21,6 @@ from agentload.model.trace import Session
 from agentload.plugins import Bytes, Count
 
 FILES: Final = ("*.log", "*.jsonl", "*.json")
-LICENCE: Final = None
 
 _TIME: Final = ("start_time", "time", "timestamp", "@timestamp", "ts", "StartUTC", "started_at", "time_local", "time_iso8601", "msec")
 _MILLIS: Final = ("duration_ms", "duration", "upstream_service_time", "response_duration", "request_duration_ms")

@@ -58,7 +58,7 @@ def importer(name: str) -> Importer:
         options=options(found.sessions),
         files=found.FILES,
         licence=getattr(found, "LICENCE", None),
-        sniff=getattr(found, "sniff", _never),
+        sniff=getattr(found, "sniff", lambda _: 0.0),
         sessions=found.sessions,
     )
 
@@ -69,7 +69,7 @@ def sniffed(paths: Sequence[Path]) -> str:
     surest = (0.0, "")
     for path in _some(paths):
         head = Head(path)
-        if _is_archive(head):
+        if head.bytes[257:262] == b"ustar" or head.bytes.startswith(b"PK\x03\x04"):
             raise UsageError(f"{path}: an archive", hint=f"unpack it and import the folder: tar -xf {path}")
         surest = max(surest, *((found.sniff(head), found.name) for found in known))
         if surest[0] >= 0.9:
@@ -92,18 +92,9 @@ def expanded(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, ...]
     return tuple(dict.fromkeys(found))
 
 
-def _never(_: Head) -> float:
-    """Never guess a format without a `sniff`."""
-    return 0.0
-
-
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
     endings = [pattern + ending for pattern in patterns for ending in ("", ".gz", ".zst")]
     return sorted({path for pattern in endings for path in folder.rglob(pattern) if path.is_file()})
-
-
-def _is_archive(head: Head) -> bool:
-    return head.bytes[257:262] == b"ustar" or head.bytes.startswith(b"PK\x03\x04")
 
 
 def _some(paths: Sequence[Path]) -> Iterator[Path]:

@@ -27,7 +27,6 @@ from agentload.importers.parts.transcripts import Entry, Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
-LICENCE: Final = None
 Record = dict[str, Any]
 _SILENT: Final = frozenset(
     {

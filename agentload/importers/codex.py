@@ -24,7 +24,6 @@ from agentload.importers.parts.transcripts import Entry, Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("rollout-*.jsonl",)
-LICENCE: Final = None
 
 _KINDS: Final = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
 _CALLS: Final = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})

@@ -18,7 +18,6 @@ from agentload.importers.parts.requests import Continuations, Logged
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.json", "*.csv")
-LICENCE: Final = None
 
 _CHATS: Final = ("completion", "responses", "messages", "generate_content")
 Record = dict[str, Any]

@@ -23,7 +23,6 @@ from agentload.model.trace import Session
 from agentload.plugins import Bytes, Seconds
 
 FILES: Final = ("*.jsonl", "*.json")
-LICENCE: Final = None
 
 _SESSIONS: Final = ("session_id", "conversation_id", "sessionId", "trace_id", "traceId", "chat_id")
 _SENT: Final = ("startTime", "start_time", "timestamp", "created_at", "created", "time")

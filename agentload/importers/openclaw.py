@@ -29,7 +29,6 @@ from agentload.importers.parts.transcripts import Entry, Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.jsonl.reset.*", "*.jsonl.deleted.*", "*.sqlite", "session-branch.json")
-LICENCE: Final = None
 Opening: TypeAlias = Callable[[], Sequence[Piece]]
 _HOMES: Final = (".openclaw", ".clawdbot", ".moltbot")
 _BUNDLE: Final = "session-branch.json"
@@ -128,16 +127,12 @@ def _stored(intake: Intake, path: Path) -> Iterator[Transcript]:
     for session, began in found:
         key = str(windows.get(session, {}).get("session_key") or session)
         yield _transcript(
-            read=partial(_events, intake, path, session),
+            read=partial(lambda session: list(transcripts.entries(intake, _recorded(path, session, intake.notes))), session),
             key=key,
             agent=path.parent.parent.name,
             began_s=fields.seconds(began) or 0.0,
             spawned_by=windows.get(session, {}).get("spawned_by") or nodes.get(key, {}).get("spawned_by"),
         )
-
-
-def _events(intake: Intake, path: Path, session: str) -> list[Entry]:
-    return list(transcripts.entries(intake, _recorded(path, session, intake.notes)))
 
 
 def _transcript(
@@ -173,7 +168,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:
             database = sqlite3.connect(f"file:{quote(str(path.resolve()))}?{mode}", uri=True)
-            database.text_factory = _text
+            database.text_factory = lambda found: found.decode("utf-8", "replace")
             database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError:
             continue
@@ -232,7 +227,3 @@ def _recorded(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dic
 
 def _exists(database: sqlite3.Connection, table: str) -> bool:
     return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
-
-
-def _text(found: bytes) -> str:
-    return found.decode("utf-8", "replace")

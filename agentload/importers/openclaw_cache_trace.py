@@ -18,7 +18,6 @@ from agentload.importers.parts.requests import Logged
 from agentload.model.trace import Session
 
 FILES: Final = ("cache-trace*.jsonl",)
-LICENCE: Final = None
 
 
 class _Event(msgspec.Struct):

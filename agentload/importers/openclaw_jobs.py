@@ -23,7 +23,6 @@ from agentload.model.trace import Segment, Session, Turn
 from agentload.plugins import Count, Positive
 
 FILES: Final = ("jobs.json",)
-LICENCE: Final = None
 
 _STAGGER_S: Final = 300.0  # OpenClaw docs/automation/cron-jobs.md: full hours are staggered by up to 5 minutes unless exact
 _NO_AGENT: Final = frozenset({"command", "script"})

@@ -25,7 +25,6 @@ from agentload.importers.parts.transcripts import Entry, Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.json")
-LICENCE: Final = None
 _CHATS: Final = frozenset({"chat", "text_completion", "generate_content"})
 _CONVERSATION: Final = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _COUNTS: Final = (
@@ -33,6 +32,7 @@ _COUNTS: Final = (
     ("output_tokens", ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens")),
     ("cached_tokens", ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")),
 )
+_AT: Final = ("timeUnixNano", "time_unix_nano", "timestamp")
 Kind = Literal["chat", "agent", "tool", "other"]
 Attributes = Mapping[str, Any]
 
@@ -127,7 +127,8 @@ def _kind(attributes: Attributes) -> Kind:
 def _call(intake: Intake, row: _Row, span: Span) -> None:
     said = span.attributes
     row.usage = usage({name: first(said, *names) for name, names in _COUNTS})
-    row.model = _text(first(said, "gen_ai.request.model", "gen_ai.response.model"))
+    model = first(said, "gen_ai.request.model", "gen_ai.response.model")
+    row.model = model if isinstance(model, str) else None
     row.first_s = next((at_s for name, at_s in span.events if "first_token" in name.replace(" ", "_").lower()), None)
     system = said.get("gen_ai.system_instructions")
     told = [*chat.pieces(intake, "system", {"content": list_in(system) or system})] if system else []
@@ -222,10 +223,6 @@ def _numbered(said: Attributes, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _text(found: object) -> str | None:
-    return found if isinstance(found, str) else None
-
-
 def spans(record: dict[str, Any]) -> Iterator[Span | None]:
     """Yield a record's spans; None for one without an id or a time."""
     for resource in _list(record.get("resourceSpans", record.get("resource_spans"))):
@@ -253,12 +250,8 @@ def _span(found: dict[str, Any], trace: object) -> Span | None:
         start_s=start_s,
         end_s=max(start_s, end_s),
         attributes=_attributes(found.get("attributes")),
-        events=tuple(_event(event) for event in _list(found.get("events"))),
+        events=tuple((str(event.get("name")), seconds(first(event, *_AT))) for event in _list(found.get("events"))),
     )
-
-
-def _event(event: dict[str, Any]) -> tuple[str, float | None]:
-    return str(event.get("name")), seconds(first(event, "timeUnixNano", "time_unix_nano", "timestamp"))
 
 
 def _attributes(found: object) -> Attributes:

@@ -18,7 +18,6 @@ from agentload.importers.parts.transcripts import Transcript
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
-LICENCE: Final = None
 
 
 def sniff(head: Head) -> float:

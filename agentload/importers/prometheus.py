@@ -25,7 +25,6 @@ from agentload.model.trace import Segment, Session, Turn
 from agentload.plugins import Count, Positive, Seconds
 
 FILES: Final = ("*.prom", "*.metrics", "*.txt")
-LICENCE: Final = None
 
 Rate = Annotated[float, Meta(ge=0)]
 _LONGEST: Final = 1 << 28
@@ -59,7 +58,7 @@ def sessions(
         raise TraceError(
             f"{intake.files[-1]}: no request {when}, or not a vLLM or SGLang server", hint="save SERVER/metrics after some load"
         )
-    rate = rate_per_s or _rate(prompts.count, seconds)
+    rate = rate_per_s or (prompts.count / seconds if seconds is not None and seconds > 0 else 0.0)
     if not rate:
         raise TraceError(f"{intake.files[0]}: no start time to measure a rate from", hint="rate_per_s=REQUESTS_PER_SECOND, or two texts")
     share = (found.cached_share or 0.0) if sharing != "none" else 0.0
@@ -105,10 +104,6 @@ def _told(intake: Intake) -> tuple[Scrape, float | None]:
         return last.minus(first), last_s - first_s
     started = last.values.get("process_start_s")
     return last, None if started is None else last_s - started
-
-
-def _rate(count: float, seconds: float | None) -> float:
-    return count / seconds if seconds is not None and seconds > 0 else 0.0
 
 
 def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:

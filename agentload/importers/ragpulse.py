@@ -49,20 +49,13 @@ def sniff(head: Head) -> float:
 
 def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:
     """Yield a session for each `session_id`; grid=spread spreads the starts within a second over it."""
-    tables = [path for path in _beside(intake.files) if _is_table(path)]
+    near = sorted({found for path in intake.files for found in path.parent.glob("*.jsonl*")})
+    tables = [path for path in near if Head(path).has("token_length")]
     lengths = dict(chain.from_iterable(_lengths(intake, path) for path in tables))
     if not lengths:
         raise TraceError(f"{intake.files[0]}: no table of lengths next to it", hint="give the folder with the trace and its tables")
     found = _requests(intake, [path for path in intake.files if path not in tables], lengths)
     return requests.sessions(intake, found, workload="ragpulse", grid=grid)
-
-
-def _beside(files: tuple[Path, ...]) -> list[Path]:
-    return sorted({found for path in files for found in path.parent.glob("*.jsonl*")})
-
-
-def _is_table(path: Path) -> bool:
-    return Head(path).has("token_length")
 
 
 def _lengths(intake: Intake, path: Path) -> Iterator[tuple[int, int]]:

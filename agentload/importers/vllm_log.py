@@ -21,7 +21,6 @@ from agentload.model.trace import Session
 from agentload.plugins import Positive
 
 FILES: Final = ("*.log", "*.txt")
-LICENCE: Final = None
 
 _STAMP: Final = re.compile(rb"\b(?:INFO|DEBUG) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) ")
 _RECEIVED: Final = re.compile(rb"(?:Received request|Request) (\S+?)(?: details)?: ")

@@ -199,11 +199,8 @@ def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> Mod
     wanted = ("layers",) if latent else ("layers", "kv_heads", "head_dim")
     if missing := next((name for name in wanted if name not in figures), None):
         raise ProfileError(f"'{text}' lacks '{missing}'", hint=EXAMPLE)
-    return ModelShape(name=text, groups=_latent(figures) if latent else _windowed(text, figures), max_len=max_len, weight_gib=weight_gib)
-
-
-def _latent(figures: dict[str, int]) -> tuple[LayerGroup, ...]:
-    return (LayerGroup(kind="mla", layers=figures["layers"], head_dim=figures["latent"]),)
+    groups = (LayerGroup(kind="mla", layers=figures["layers"], head_dim=latent),) if latent else _windowed(text, figures)
+    return ModelShape(name=text, groups=groups, max_len=max_len, weight_gib=weight_gib)
 
 
 def _windowed(text: str, figures: dict[str, int]) -> tuple[LayerGroup, ...]:

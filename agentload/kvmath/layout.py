@@ -143,12 +143,14 @@ def layout(
     if not any(group.kind in _GROWING for group, _ in pairs):
         raise ProfileError(f"model {model.name}: no layer keeps every token", hint="model.groups needs a full or mla group")
     block = _hybrid_block(pairs, block_tokens)
-    specs = [_Spec(group, block, block * size if size else _largest_page(pairs, block)) for group, size in pairs]
+    largest = max(size for _, size in pairs)
+    specs = [_Spec(group, block, block * (size or largest)) for group, size in pairs]
     if all(spec.group.kind in _GROWING for spec in specs):
         table = Table(kind=specs[0].group.kind, count=1, block_tokens=block)
         return Layout(page_bytes=sum(spec.group.layers * spec.page_bytes for spec in specs), tables=(table,), prefix_caching=prefix_caching)
     specs = _same_page(specs)
-    per_group = _layers_per_group([spec.group.layers for spec in specs])
+    counts = [spec.group.layers for spec in specs]
+    per_group = max(counts) if max(counts) < min(counts) * PADDED_GROUP else min(counts)
     return Layout(
         page_bytes=per_group * specs[0].page_bytes, tables=tuple(_table(spec, per_group) for spec in specs), prefix_caching=prefix_caching
     )
@@ -162,10 +164,6 @@ def _hybrid_block(pairs: list[tuple[LayerGroup, int]], block_tokens: int) -> int
     return max(block_tokens, MAMBA_BLOCK_STEP * ceil(state / (densest * MAMBA_BLOCK_STEP)))
 
 
-def _largest_page(pairs: list[tuple[LayerGroup, int]], block: int) -> int:
-    return block * max(size for _, size in pairs)
-
-
 def _same_page(specs: list[_Spec]) -> list[_Spec]:
     largest = max(spec.page_bytes for spec in specs)
     return [
@@ -174,10 +172,6 @@ def _same_page(specs: list[_Spec]) -> list[_Spec]:
         )
         for spec in specs
     ]
-
-
-def _layers_per_group(counts: list[int]) -> int:
-    return max(counts) if max(counts) < min(counts) * PADDED_GROUP else min(counts)
 
 
 def _table(spec: _Spec, per_group: int) -> Table:

@@ -146,11 +146,8 @@ def balanced_orders(arms: Sequence[str], pairs: int, rng: Random) -> list[tuple[
 
 def _play(block: int, pair: int, arm: str, *, run: str, cache: Cache, machines: Mapping[str, str], warmup: bool = False) -> Play:
     mark = arm if is_control(arm) else ""
-    return Play(block=block, arm=arm, pair=pair, salt=_salt(run, pair, cache), mark=mark, warmup=warmup, machine=machines.get(arm))
-
-
-def _salt(run: str, pair: int, cache: Cache) -> str:
-    return f"{run}/{pair}" if cache == "cold" else f"{run}/warm"
+    salt = f"{run}/{pair}" if cache == "cold" else f"{run}/warm"
+    return Play(block=block, arm=arm, pair=pair, salt=salt, mark=mark, warmup=warmup, machine=machines.get(arm))
 
 
 def families(sessions: Iterable[Session]) -> list[list[Session]]:

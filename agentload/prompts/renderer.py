@@ -86,10 +86,10 @@ class Renderer:
                 return _joined(b'{"role":"tool","tool_call_id":"%b","content":"' % identity, map(self._text, slots), b'"}', b"")
             case role if any(segment.role == "image" for segment in message.segments):
                 runs = groupby(slots, lambda slot: slot.segment.role == "image")
-                parts = [
-                    self._images(run) if is_image else _joined(b'{"type":"text","text":"', map(self._text, run), b'"}', b"")
-                    for is_image, run in runs
-                ]
+                parts = []
+                for is_image, run in runs:
+                    drawn, start, end = (self._image, b"", b"") if is_image else (self._text, b'{"type":"text","text":"', b'"}')
+                    parts.append(_joined(start, map(drawn, run), end, b"," if is_image else b""))
                 return _joined(b'{"role":"%b","content":[' % role.encode(), parts, b"]}", b",")
             case role:
                 return _joined(b'{"role":"%b","content":"' % role.encode(), map(self._text, slots), b'"}', b"")
@@ -105,9 +105,6 @@ class Renderer:
         segment = slot.segment
         key = ("text", segment.key, segment.tokens, slot[1:], segment.text, segment.plant, segment.at)
         return self._cache.piece(key, lambda: self._bodies.text(slot))
-
-    def _images(self, slots: Iterable[Slot]) -> Piece:
-        return _joined(b"", map(self._image, slots), b"", b",")
 
     def _image(self, slot: Slot) -> Piece:
         size = slot.segment.size

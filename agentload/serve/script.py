@@ -74,12 +74,7 @@ class Script:
     @cached_property
     def starts(self) -> tuple[int, ...]:
         """Return the index of each part's first token, and the count of all tokens."""
-        total = 0
-        out = [0]
-        for part in self.parts:
-            total += len(part.pieces)
-            out.append(total)
-        return tuple(out)
+        return tuple(accumulate((len(part.pieces) for part in self.parts), initial=0))
 
     @property
     def reasoning_tokens(self) -> int:
@@ -92,15 +87,7 @@ class Script:
         return "".join(found) if found else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """Hold the call of a tool; its tokens spell the arguments."""
-
-    name: str
-    pieces: tuple[str, ...]
-
-
-def call(asked: Wanted, texts: Sequence[str], *, arm: ArmProfile, prompt_tokens: int, seed: int) -> Call | None:
+def call(asked: Wanted, texts: Sequence[str], *, arm: ArmProfile, prompt_tokens: int, seed: int) -> Part | None:
     """Return the call that a right answer makes, a wrong one as often as the arm errs, or None where nothing is to be called."""
     tools = [function for tool in asked.tools if isinstance(function := tool.get("function"), Mapping)]
     tool = _chosen(tools, asked.tool_choice, texts[-1][-_QUESTION_CHARS:] if texts else "")
@@ -111,9 +98,8 @@ def call(asked: Wanted, texts: Sequence[str], *, arm: ArmProfile, prompt_tokens:
         question = f"Answer as JSON with keys {' and '.join(arguments)}."
         said = answer(arm, (*texts, question), context_tokens=prompt_tokens, seed=seed, limit=_LONGEST)
         if said.is_right is not None:
-            return Call(name=str(tool.get("name")), pieces=said.pieces)
-    spelled = json.dumps(arguments).split(" ")
-    return Call(name=str(tool.get("name")), pieces=(spelled[0], *(f" {word}" for word in spelled[1:])))
+            return Part(kind="call", name=str(tool.get("name")), pieces=said.pieces)
+    return Part(kind="call", name=str(tool.get("name")), pieces=_spaced(json.dumps(arguments)))
 
 
 def _chosen(tools: Sequence[Json], choice: str | None, question: str) -> Json | None:
@@ -171,13 +157,13 @@ def _script(asked: Wanted, *, arm: ArmProfile, prompt_tokens: int, seed: int, co
     """Return what the arm's model says. It thinks for exactly as many tokens as the request's budget for thinking allows."""
     room = arm.server.max_model_len - prompt_tokens
     limit = min(asked.max_tokens or room, room)
-    thinking = _thoughts(asked, limit, seed)
+    # One token is left for the answer.
+    thinking = _spaced(words.text(seed, _THOUGHTS, min(asked.thinking_tokens, limit - 1)))
     texts = _texts(asked)
     calling = None if asked.ignore_eos else call(asked, texts, arm=arm, prompt_tokens=prompt_tokens, seed=seed)
     if calling is not None:
-        said = calling.pieces[: limit - len(thinking)]
-        part = Part(kind="call", pieces=said, name=calling.name)
-        return _with_thoughts(thinking, part, finish="tool_calls" if said == calling.pieces else "length")
+        said = replace(calling, pieces=calling.pieces[: limit - len(thinking)])
+        return _with_thoughts(thinking, said, finish="tool_calls" if said == calling else "length")
     told = answer(arm, texts, context_tokens=prompt_tokens, seed=seed, limit=limit - len(thinking), is_forced=asked.ignore_eos)
     if asked.top_logprobs is not None and told.is_right is None and not asked.ignore_eos and GARBAGE not in told.pieces:
         told = replace(told, pieces=_greedy(arm, texts, told.pieces, tokens=prompt_tokens, seed=seed, company=company))
@@ -195,11 +181,6 @@ def _texts(asked: Wanted) -> list[str]:
     if asked.face == "completions":
         return [asked.prompt]
     return [piece for piece in count.pieces(asked.messages, asked.tools) if isinstance(piece, str)]
-
-
-def _thoughts(asked: Wanted, limit: int, seed: int) -> tuple[str, ...]:
-    # One token is left for the answer.
-    return _spaced(words.text(seed, _THOUGHTS, min(asked.thinking_tokens, limit - 1)))
 
 
 def _spaced(text: str) -> tuple[str, ...]:

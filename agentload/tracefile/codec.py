@@ -90,23 +90,14 @@ def _convert(found: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def _turn(read: wire.Turn, raw: Mapping[str, Any]) -> Turn:
-    return Turn(
-        add=_segments(read.add, raw["add"]),
-        output=read.output,
-        wait=read.wait,
-        wait_s=read.wait_s,
-        after=tuple(TurnRef(session=session, turn=turn) for session, turn in read.after),
-        spawn=read.spawn,
-        keep=read.keep,
-        check=tuple(map(check, read.check)),
-        event=read.event,
-        model=read.model,
-        deadline_s=read.deadline_s,
-        thinking=read.thinking,
-        recorded=None if read.recorded is None else Recorded(**msgspec.structs.asdict(read.recorded)),
-        context=read.context,
-        extra=_extra(raw, _TURN),
-    )
+    parts: dict[str, Any] = {
+        "add": _segments(read.add, raw["add"]),
+        "after": tuple(TurnRef(session=session, turn=turn) for session, turn in read.after),
+        "check": tuple(map(check, read.check)),
+        "recorded": None if read.recorded is None else Recorded(**msgspec.structs.asdict(read.recorded)),
+        "extra": _extra(raw, _TURN),
+    }
+    return Turn(**{**msgspec.structs.asdict(read), **parts})
 
 
 def _segments(read: tuple[wire.Segment, ...], raw: list[Any]) -> tuple[Segment, ...]:
