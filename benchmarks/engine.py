@@ -12,10 +12,11 @@ import time
 from dataclasses import dataclass, field
 from random import Random
 
+from agentload.emulator.noise import off
+
 from agentload.builtin import find
 from agentload.emulator.calls import Finished, Gauges, Request, Run
 from agentload.emulator.engine import Engine
-from agentload.emulator.noise import off
 from agentload.emulator.profile import arm, parse
 from agentload.model.profile import ArmProfile
 from tests.emulator.closed_loop import LOAD_TEST, closed_loop

@@ -11,15 +11,14 @@ from typing import Annotated, Final
 import typer
 
 from agentload.cli._print import ABSENT, print_json, print_table
-from agentload.endpoints.weights import config_file
+from agentload.endpoints.commands import config_file
 from agentload.errors import ProfileError, UsageError
 from agentload.kvmath.compare import LayerSize, Size, cautions, layer_sizes, sharded, sizes
 from agentload.kvmath.config import model_shape, shape_of
 from agentload.kvmath.gpus import NAMES, gpu_named
-from agentload.kvmath.pool import GIB
+from agentload.kvmath.pool import GIB, USUAL_STEP
+from agentload.kvmath.pool import batched_tokens as usual_step
 from agentload.kvmath.practice import GUIDE, Advice, Subject, advice
-from agentload.kvmath.vllm import USUAL_STEP
-from agentload.kvmath.vllm import batched_tokens as usual_step
 from agentload.model.profile import Gpu, ModelShape
 
 WIDTH: Final = 96

@@ -22,12 +22,11 @@ from agentload.cli._print import notice
 from agentload.cli._signals import handled
 from agentload.cli.main import GATE
 from agentload.emulator.faults import parse
-from agentload.endpoints.commands import Pins, explained, planned
+from agentload.endpoints.commands import Pins, explained, has_windows, planned
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import launched
 from agentload.endpoints.manifests import compose, kubernetes
 from agentload.endpoints.read import read_file
-from agentload.endpoints.weights import has_windows
 from agentload.errors import AgentloadError, EndpointError, GateError, InterruptError, LaunchError, ProfileError, UsageError
 from agentload.run.relay import primed
 from agentload.run.servers import arms_of

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentload.emulator.inflight import InFlight, StepLog, tokens_per_step
-from agentload.emulator.noise import ONE, NoiseSource, Segment
 from agentload.emulator.profile import step_time
-from agentload.emulator.steptime import PS_PER_NS, StepClock
+from agentload.emulator.steptime import ONE, PS_PER_NS, NoiseSource, Segment, StepClock
 from agentload.model.profile import ArmProfile
 
 NEVER = 1 << 62

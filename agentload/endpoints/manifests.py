@@ -14,7 +14,7 @@ from agentload.endpoints.arguments import served
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.launch import VISIBLE
 from agentload.errors import LaunchError
-from agentload.kvmath.vllm import TRIED
+from agentload.kvmath.pool import TRIED
 
 IMAGE: Final = "vllm/vllm-openai:v{version}"
 CACHE: Final = "/cache"

@@ -11,19 +11,17 @@ import polars as pl
 from advisor.evidence import Evidence, Kind, Observation, Telemetry, WorkloadClass
 from agentload.errors import EvidenceError
 from agentload.evidence import (
-    accuracy,
+    capacity,
     described,
+    grades,
     hardware,
     health,
-    long_run,
-    notes,
     observations,
     plays,
     servers,
     starts,
     telemetry,
 )
-from agentload.evidence.capacity import capacity, isolation
 from agentload.evidence.observations import controls
 from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
@@ -44,7 +42,7 @@ class _Run:
     is_cold: bool
     ideal_hit_rates: Mapping[str, float]
     caveats: tuple[str, ...]
-    long_run: long_run.LongRun | None
+    long_run: capacity.LongRun | None
 
 
 def gather(
@@ -70,11 +68,11 @@ def gather(
     played = plays.plays(connection, run_id)
     frame = observations.with_batches(plays.attempts(connection, run_id, played), played)
     counted = observations.counted(frame)
-    told = notes.notes(played, counted)
+    told = health.notes(played, counted)
     everything = counted
     swept, counted = observations.parted(counted)
     loaded = observations.without(played, everything, counted)
-    answers, same_answers = accuracy.accuracy(connection, run_id, names, first)
+    answers, same_answers = grades.accuracy(connection, run_id, names, first)
     if not counted.height and not answers:
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
     profile = profiles.get(first) or next(iter(profiles.values()), None)
@@ -95,13 +93,13 @@ def gather(
     # The first call behind a priming one is meant to find its context.
     is_cold = run.is_cold and not frame["prime"].any()
     server = dict(telemetry.of_servers(connection, run_id, names, loaded, counted, is_cold=is_cold))
-    points = list(capacity(connection, run_id, names, counted["workload"].unique().to_list()))
+    points = list(capacity.capacity(connection, run_id, names, counted["workload"].unique().to_list()))
     unfilled: tuple[str, ...] = ()
     if run.long_run is not None:
-        pools = {arm.name: long_run.pool(arm, frame, played, server[arm.name]) for arm in compared}
-        points += [long_run.point(run.long_run, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
-        server = {arm: long_run.seen(run.long_run, arm, server[arm], found) for arm, found in pools.items()}
-        unfilled = tuple(long_run.notes(pools))
+        pools = {arm.name: capacity.pool(arm, frame, played, server[arm.name]) for arm in compared}
+        points += [capacity.point(run.long_run, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
+        server = {arm: capacity.seen(run.long_run, arm, server[arm], found) for arm, found in pools.items()}
+        unfilled = tuple(capacity.notes(pools))
     return Evidence(
         run=run_id,
         kind=run.kind,
@@ -119,7 +117,7 @@ def gather(
         starts=starts.of_profile(run.study, profile) if run.kind != "measured" else starts.of_history(connection, run.row),
         looks=starts.looks(played, getattr(run.study, "pairs", None)),
         capacity=tuple(points),
-        probes=isolation(connection, run_id, names),
+        probes=capacity.isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
         notes=(*run.caveats, *unfilled, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),
@@ -154,7 +152,7 @@ def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
         is_cold=not isinstance(made, Replay) or made.cache == "cold",
         ideal_hit_rates=noted.ideal_hit_rates,
         caveats=noted.caveats,
-        long_run=long_run.long_run(made, noted),
+        long_run=capacity.long_run(made, noted),
     )
 
 

@@ -1,6 +1,7 @@
-"""The pool of pages that a server allocates at start, and how many tokens it holds."""
+"""The pool of pages that a server allocates at start, how many tokens it holds, and the releases and defaults of vLLM that we know."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from agentload.errors import ProfileError
 from agentload.kvmath.layout import Layout, layout
@@ -62,3 +63,22 @@ def pool_of(arm: ArmProfile) -> Pool:
     )
     memory = kv_bytes(arm.gpu, arm.model, server)
     return pool(cut, memory, max_model_len=server.max_model_len, in_flight=server.max_num_batched_tokens)
+
+
+READ: Final = "0.33.0"
+"""The release whose source our rules follow: flags, defaults, kernels, pages."""
+TRIED: Final = "0.32.0"
+"""The release that was run and recorded: used in commands and images, for a matrix's settings, and in tests of pools and answers."""
+
+# `EngineArgs.get_batch_defaults`: GPU memory in GiB from which a step has this many tokens with the API server.
+_STEPS: Final = ((160.0, 16384), (70.0, 8192))
+_SMALL_STEP: Final = 2048
+USUAL_STEP: Final = 8192
+"""The step of common GPUs, used if none is named."""
+
+
+def batched_tokens(memory_gib: float, name: str = "") -> int:
+    """Return the default max_num_batched_tokens on a GPU. An A100 gets that of small GPUs, whatever its memory."""
+    if "a100" in name.lower():
+        return _SMALL_STEP
+    return next((tokens for least, tokens in _STEPS if memory_gib >= least), _SMALL_STEP)

@@ -12,10 +12,9 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from agentload import documents
-from agentload.kvmath import vllm
 from agentload.kvmath.compare import Size
 from agentload.kvmath.layout import layout
-from agentload.kvmath.pool import GIB
+from agentload.kvmath.pool import GIB, READ
 from agentload.model.kv import USUAL
 from agentload.model.profile import Gpu, ModelShape
 
@@ -195,7 +194,7 @@ def advice(subject: Subject) -> tuple[Advice, ...]:
 
 def _rules() -> tuple[Rule, ...]:
     text = (files("agentload.kvmath") / "practice.yaml").read_text()
-    return msgspec.convert(documents.parsed(text.replace("{vllm}", f"vLLM {vllm.READ}"), at="practice.yaml"), tuple[Rule, ...])
+    return msgspec.convert(documents.parsed(text.replace("{vllm}", f"vLLM {READ}"), at="practice.yaml"), tuple[Rule, ...])
 
 
 _FIGURES: Final[Mapping[str, Callable[[Subject], str | None]]] = {

@@ -14,10 +14,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from agentload.endpoints.arguments import holds_key
 from agentload.endpoints.commands import COMMON
-from agentload.endpoints.keys import holds_key
 from agentload.errors import UsageError
-from agentload.kvmath.vllm import TRIED
+from agentload.kvmath.pool import TRIED
 from agentload.matrix.described import Config, LeftOut, Model, Server, Settings
 
 

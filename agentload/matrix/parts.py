@@ -11,9 +11,9 @@ import msgspec
 import yaml
 
 from agentload import documents
+from agentload.endpoints.commands import config_file, has_windows
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.read import EMULATED, Emulated, is_arms_file, read, read_file
-from agentload.endpoints.weights import config_file, has_windows
 from agentload.errors import ProfileError, UsageError
 from agentload.matrix.arms import Fitting, arms_document, fit, is_folder, subset
 from agentload.matrix.described import LeftOut, Matrix, Model, Places, has_sessions, trace_of

@@ -10,8 +10,7 @@ from itertools import groupby
 
 from agentload.model.trace import Segment, image_tokens
 from agentload.prompts import images
-from agentload.prompts.bodies import Bodies, Cache, Piece, Slot
-from agentload.prompts.messages import Message, call_id, messages, schema_count, schemas, tool_call
+from agentload.prompts.messages import Bodies, Cache, Message, Piece, Slot, call_id, messages, schema_count, schemas, tool_call
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer, WordTokens
 from agentload.prompts.words import WIDTH
 

@@ -18,11 +18,10 @@ from typing import Any, Final, TypeVar
 
 from agentload.ask.probes import Probed, probed
 from agentload.dispatch.stretches import stretches, where
-from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.endpoint import Endpoint, on
 from agentload.endpoints.facts import COMMANDED, Facts
 from agentload.endpoints.identity import identify
 from agentload.endpoints.launch import kept
-from agentload.endpoints.places import on
 from agentload.errors import EndpointError, InterruptError, StoreError
 from agentload.layout.cost import Cost, cost, too_long
 from agentload.live.runner import Listener

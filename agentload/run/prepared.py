@@ -11,10 +11,9 @@ from typing import Final
 
 import msgspec
 
-from agentload.endpoints.endpoint import Endpoint, check_environment
+from agentload.endpoints.endpoint import Endpoint, beginnings, check_environment
 from agentload.endpoints.identity import identify_all
 from agentload.endpoints.launch import kept
-from agentload.endpoints.places import beginnings
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import PlanError, UsageError
 from agentload.kvmath.pool import pool_of

@@ -16,9 +16,9 @@ import msgspec
 from agentload import __version__
 from agentload.dispatch.stretches import stretches, where
 from agentload.endpoints.agreement import expectations
+from agentload.endpoints.commands import config_file
 from agentload.endpoints.endpoint import Endpoint, without_credentials
 from agentload.endpoints.identity import Identity
-from agentload.endpoints.weights import config_file
 from agentload.errors import ProfileError
 from agentload.exposition.scrape import is_level
 from agentload.kvmath.config import model_shape

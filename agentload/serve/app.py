@@ -19,7 +19,7 @@ from agentload.serve.metrics import HttpMetrics, Tally
 from agentload.serve.mishaps import Mishaps
 from agentload.serve.pacing import Pacer
 from agentload.serve.refusal import JSON, RefusedError, headers, refused
-from agentload.serve.truth import Log, Truth
+from agentload.serve.stream import Log, Truth
 from agentload.serve.wanted import Face, Wanted, objects, parsed, token_ids
 
 # Images travel inside the body.

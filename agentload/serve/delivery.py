@@ -19,8 +19,7 @@ from agentload.serve.mishaps import Breaking, Mishaps, breaking, byte_s
 from agentload.serve.pacing import Flight, Pacer
 from agentload.serve.refusal import EVENTS, JSON, RefusedError, headers
 from agentload.serve.script import prompt_listed, script
-from agentload.serve.stream import Outlet, Stream, taken
-from agentload.serve.truth import Log
+from agentload.serve.stream import Log, Outlet, Stream, taken
 from agentload.serve.wanted import Face, Runs, content, token_ids
 
 _PREFIX: Final[dict[Face, str]] = {"chat": "chatcmpl", "completions": "cmpl"}

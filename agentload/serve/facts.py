@@ -8,8 +8,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from agentload import documents
-from agentload.kvmath.pool import Pool
-from agentload.kvmath.vllm import TRIED
+from agentload.kvmath.pool import TRIED, Pool
 from agentload.model.kv import FORMATS
 from agentload.model.profile import ArmProfile
 

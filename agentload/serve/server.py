@@ -13,7 +13,7 @@ from aiohttp import web
 
 from agentload.emulator.engine import Engine
 from agentload.emulator.faults import parse, suffered
-from agentload.emulator.noise import off
+from agentload.emulator.steptime import off
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
 from agentload.serve.app import Service, application
@@ -22,7 +22,7 @@ from agentload.serve.facts import Facts
 from agentload.serve.metrics import EngineMetrics, Tally, registry
 from agentload.serve.mishaps import Mishaps, most_tokens
 from agentload.serve.pacing import Pacer
-from agentload.serve.truth import Truth
+from agentload.serve.stream import Truth
 
 # uvicorn's default, which vLLM keeps: clients must not count on connections that were idle for longer.
 _KEEP_ALIVE_S: Final = 5.0

@@ -1,18 +1,81 @@
-"""Send one streamed answer: whole steps at a time, straight to the transport, never more than the reader takes.
+"""Send one streamed answer: whole steps at a time, straight to the transport, never more than the reader takes; and note the truth.
 
 One event an emission of the engine, also where our own event loop was late and several leave in one write: its lateness is not the
 emulated server's. A reader that lags is another matter: vLLM's output collector merges the tokens that such a client has yet to take
 into one chunk, and so does this. Meanwhile the tokens wait here, so that a slow reader costs a comparison a step and no memory.
+
+What really happened on the wire is what measurements are tested against: one JSON line a request, after a header line with the clock's
+anchors. All stamps are ns of the monotonic clock of this process. `planned_ns` is when the engine had the chunk's last token, `before_ns`
+and `after_ns` were read right before and right after the bytes were handed to the kernel, `tokens` is what the chunk carried. `behind`
+counts chunks of which the kernel did not take all bytes at once: their rest left later than `after_ns`.
 """
 
 import asyncio
 import time
+from array import array
+from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Protocol
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
 
 from agentload.serve.faces import Face, chunk
-from agentload.serve.truth import Log
+
+
+@dataclass(slots=True, kw_only=True)
+class Log:
+    """Collect the truth about one request."""
+
+    request_id: str
+    arrived_ns: int
+    """The last byte of the request had been read."""
+    submitted_ns: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    planned_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    before_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    after_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    tokens: "array[int]" = field(default_factory=lambda: array("H"))
+    behind: int = 0
+    fault: str | None = None
+    end: str | None = None
+    """`done`; `refused`; `left`: the connection ended before the answer did; `broken`: by a fault, or because the engine died."""
+    ended_ns: int | None = None
+
+
+class Truth:
+    """Write logs to a file, one a turn of the event loop, so that many ends at once do not stall the streams that go on."""
+
+    def __init__(self, path: Path, *, arm: str, speed: float) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._waiting: deque[Log] = deque()
+        anchors = {"monotonic_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
+        self._write({"kind": "agentload-truth", "version": 1, "arm": arm, "speed": speed, **anchors})
+
+    def add(self, log: Log) -> None:
+        """Take a finished log; it is written by `write_one`."""
+        self._waiting.append(log)
+
+    def write_one(self) -> bool:
+        """Write one waiting log; return whether others wait."""
+        if self._waiting:
+            self._write(self._waiting.popleft())
+        return bool(self._waiting)
+
+    def close(self) -> None:
+        """Write all that waits and close the file."""
+        while self.write_one():
+            pass
+        self._file.close()
+
+    def _write(self, value: object) -> None:
+        self._file.write(msgspec.json.encode(value, enc_hook=list) + b"\n")
+        self._file.flush()
+
 
 # How often the end of a stream looks whether its lagging reader has caught up.
 _RETRY_S = 0.005

@@ -21,7 +21,7 @@ from typing import Final, Self
 from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.store import codec
-from agentload.store.frames import MAGIC, Fault, Frame, frames
+from agentload.store.codec import MAGIC, Fault, Frame, frames
 
 SECOND: Final = 1_000_000_000
 RESERVE: Final = 16 * 1024 * 1024  # about half a minute at 50,000 chunks/s

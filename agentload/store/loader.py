@@ -17,8 +17,8 @@ import duckdb
 import pyarrow as pa
 
 from agentload.store import codec, columns
+from agentload.store.codec import Fault
 from agentload.store.database import WRITER_PATIENCE_S, refusal, transaction, writing
-from agentload.store.frames import Fault
 from agentload.store.journal import Reader, read
 from agentload.store.tables import CALL, TABLES
 

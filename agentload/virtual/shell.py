@@ -22,7 +22,7 @@ from agentload.dispatch.sse import Parsed
 from agentload.dispatch.stretches import stretches, where
 from agentload.emulator.calls import Finished, FirstToken, Gauges, Rejected, Request
 from agentload.emulator.engine import Engine
-from agentload.emulator.noise import slowed
+from agentload.emulator.steptime import slowed
 from agentload.model.commands import (
     Cancel,
     Chunks,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentload.builtin import find
-from agentload.emulator.noise import off
 from agentload.emulator.profile import arm, parse
+from agentload.emulator.steptime import off
 from agentload.model.profile import ArmProfile, Gpu, LayerGroup, ModelShape, Noise, Server, Speculation, StepTime
 
 BLOCK = 16

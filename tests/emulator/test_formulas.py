@@ -10,8 +10,8 @@ import pytest
 from agentload.builtin import find, names
 from agentload.emulator.calls import Finished, Request
 from agentload.emulator.engine import Engine
-from agentload.emulator.noise import off
 from agentload.emulator.profile import parse
+from agentload.emulator.steptime import off
 from agentload.model.profile import ArmProfile
 
 ARMS = [off(arm) for name in names("profiles") for arm in parse(find("profiles", name).read_text(), name=name).arms if arm.step is not None]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from agentload.endpoints.commands import Pins, explained, planned
-from agentload.kvmath.vllm import TRIED
+from agentload.kvmath.pool import TRIED
 
 PINS = Pins(max_model_len=8192, batched_tokens=2048, kv_memory="40G", revision="abc")
 PINNED = "--max-model-len 8192 --max-num-batched-tokens 2048 --kv-cache-memory-bytes 40G"

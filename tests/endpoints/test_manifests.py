@@ -10,7 +10,7 @@ from agentload.endpoints.commands import planned
 from agentload.endpoints.endpoint import Endpoint, Launch
 from agentload.endpoints.manifests import compose, container, kubernetes
 from agentload.errors import LaunchError
-from agentload.kvmath.vllm import TRIED
+from agentload.kvmath.pool import TRIED
 
 CURRENT = f"vllm/vllm-openai:v{TRIED}"
 

@@ -28,7 +28,7 @@ from agentload.model.rows import VerdictRow
 from agentload.report.policy import read_policy
 from agentload.run.files import read_study
 from agentload.store import codec, journal
-from agentload.store.frames import HEAD, MAGIC, frame
+from agentload.store.codec import HEAD, MAGIC, frame
 from agentload.telemetry.log_lines import start_up, work
 from agentload.tracefile import check, overview, read
 from agentload.ui.pages import run as page

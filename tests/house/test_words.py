@@ -56,7 +56,6 @@ STILL: dict[str, set[str]] = {
     "agentload/endpoints/agreement.py": {"mend", "voids"},
     "agentload/endpoints/identity.py": {"stand-ins"},
     "agentload/evidence/described.py": {"held against"},
-    "agentload/evidence/power.py": {"told"},
     "agentload/live/raw.py": {"go on"},
     "agentload/live/target.py": {"mend"},
     "agentload/live/workers/pool.py": {"go on"},

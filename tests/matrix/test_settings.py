@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.endpoints.keys import holds_key
+from agentload.endpoints.arguments import holds_key
 from agentload.errors import UsageError
-from agentload.kvmath.vllm import TRIED
+from agentload.kvmath.pool import TRIED
 from agentload.matrix.arms import OURS, arm_fields, check, expectations, gpus, grid, known_settings, words
 
 

@@ -10,8 +10,7 @@ from agentload.emulator.engine import Engine
 from agentload.model.profile import ArmProfile, Speculation
 from agentload.serve.faces import ChatFace, Exchange
 from agentload.serve.pacing import Flight, Pacer
-from agentload.serve.stream import Stream
-from agentload.serve.truth import Log
+from agentload.serve.stream import Log, Stream
 from agentload.serve.wanted import Wanted
 from tests.serve.arms import arm
 from tests.serve.scripts import plain

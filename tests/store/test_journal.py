@@ -16,7 +16,7 @@ from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.model.stamps import stamps
 from agentload.store import codec
-from agentload.store.frames import HEAD, MAGIC, NEWS, Fault, Frame, frame, frames
+from agentload.store.codec import HEAD, MAGIC, NEWS, Fault, Frame, frame, frames
 from agentload.store.journal import LOW, Writer, read
 from agentload.store.tables import CALL
 from tests.store.rows import ONE_OF_EACH, S, call

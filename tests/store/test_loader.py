@@ -14,8 +14,8 @@ import pytest
 from agentload.errors import StoreError
 from agentload.model.rows import LegRow, Row, SampleRow
 from agentload.store import codec, loader
+from agentload.store.codec import Fault
 from agentload.store.database import reading
-from agentload.store.frames import Fault
 from agentload.store.journal import Reader, Writer, read
 from agentload.store.loader import Loaded, load
 from agentload.store.tables import TABLES

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentload.endpoints.commands import COMMON, Pins
-from agentload.kvmath.vllm import TRIED
+from agentload.kvmath.pool import TRIED
 from agentload.matrix.arms import known_settings
 from agentload.model.kv import RECIPES
 from tests.vllm.serving import executable, missing
@@ -25,7 +25,7 @@ def package() -> Path:
 def test_this_is_the_release_that_commands_and_images_name(package: Path) -> None:
     said = re.search(r"__version__ = version = '([\d.]+)", (package / "_version.py").read_text(encoding="utf-8"))
     assert said is not None
-    assert said[1] == TRIED, "say in kvmath/vllm.py what is tried now, and list its options in vllm_settings.txt"
+    assert said[1] == TRIED, "say in kvmath/pool.py what is tried now, and list its options in vllm_settings.txt"
 
 
 def test_every_flag_and_setting_of_ours_is_one_that_vllm_takes(package: Path) -> None:

@@ -16,11 +16,10 @@ import yaml
 
 from agentload.cli._print import print_json, print_table
 from agentload.endpoints.agreement import Agreement, agreement
-from agentload.endpoints.commands import Pins, planned, why
+from agentload.endpoints.commands import Pins, has_windows, planned, why
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify_all, served_model
 from agentload.endpoints.read import Emulated, read
-from agentload.endpoints.weights import has_windows
 from agentload.errors import GateError, UsageError
 
 Length: TypeAlias = Annotated[int | None, typer.Option(help="Pin the longest request, equal on all arms.")]

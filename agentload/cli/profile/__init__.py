@@ -14,7 +14,7 @@ from agentload.builtin import names
 from agentload.cli._options import Database, Run
 from agentload.cli._print import print_json
 from agentload.emulator.profile import read, text
-from agentload.evidence.fit import fitted
+from agentload.evidence.twin import fitted
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile, Profile
 from agentload.store.runs import run_named

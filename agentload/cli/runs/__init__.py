@@ -16,8 +16,8 @@ from agentload.errors import AgentloadError, StoreError, UsageError
 from agentload.evidence.gaps import Gaps, gaps
 from agentload.store import loader
 from agentload.store import runs as stored
+from agentload.store.codec import Fault
 from agentload.store.database import reading, writing
-from agentload.store.frames import Fault
 from agentload.store.places import journal_folder, journalled_runs, journals, raw_files
 from agentload.store.runs import ArmLine, BlockLine, LegLine, RunLine, RunSummary, lines, named, run_named, summary
 

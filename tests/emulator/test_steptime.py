@@ -7,7 +7,7 @@ import pytest
 
 from agentload.emulator.calls import Finished, Request
 from agentload.emulator.engine import Engine
-from agentload.emulator.noise import ONE, NoiseSource, off
+from agentload.emulator.steptime import ONE, NoiseSource, off
 from agentload.model.profile import Episode, Noise
 from tests.emulator.arms import small
 
