@@ -18,6 +18,7 @@ from agentload.builtin import find
 from agentload.emulator.calls import Finished, Gauges, Request, Run
 from agentload.emulator.engine import Engine
 from agentload.emulator.profile import arm, parse
+from agentload.emulator.steptime import off
 from agentload.model.profile import ArmProfile
 from tests.emulator.closed_loop import LOAD_TEST, closed_loop
 
