@@ -12,8 +12,6 @@ import time
 from dataclasses import dataclass, field
 from random import Random
 
-from agentload.emulator.noise import off
-
 from agentload.builtin import find
 from agentload.emulator.calls import Finished, Gauges, Request, Run
 from agentload.emulator.engine import Engine

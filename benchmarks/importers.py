@@ -146,7 +146,7 @@ def of_format(folder: Path, format: str) -> Iterator[Path]:
     """Find the files of a format in a folder of samples."""
     for path in sorted(folder.rglob("*.json*")):
         try:
-            if catalog.sniffed([path]) == format:
+            if catalog.likeliest_format([path]) == format:
                 yield path
         except UsageError:
             continue

@@ -77,5 +77,3 @@ class Gauges:
     generation_tokens: int
     steps: int
     """Engine steps done."""
-    steps_beyond_known: int
-    """Of these, with a larger batch than the profile's data cover: extrapolated."""

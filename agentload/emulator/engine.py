@@ -131,7 +131,6 @@ class Engine:
             prompt_tokens_computed=counts.prompt - counts.prompt_cached,
             generation_tokens=counts.generated + sum(scheduler.generated(call) for call in (*scheduler.admitted, *scheduler.waiting)),
             steps=scheduler.steps.log.last,
-            steps_beyond_known=scheduler.steps.beyond,
         )
 
     def _play(self) -> None:

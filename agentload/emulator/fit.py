@@ -191,7 +191,7 @@ def _notes(*, in_company: bool, has_hits: bool, batch: Ints) -> tuple[str, ...]:
     if not in_company:
         notes.append("no call decoded in company: the cost of a batch is unknown and taken as nothing")
     elif batch.min() * 2 > batch.max():
-        notes.append("the batch hardly varied: its cost and that of a lone sequence cannot be told apart")
+        notes.append("the batch hardly varied: its cost and that of a lone sequence cannot be separated")
     if not has_hits:
         notes.append("no prompt was cached: the host's time per prompt token is part of prefill_ms_per_token")
     return tuple(notes)

@@ -207,7 +207,7 @@ class Scheduler:
         self._mixed_end = self._jump = None
         self._is_short = False
         steps = self.steps
-        steps.play_mixed(end_ps, len(self.admitted))
+        steps.play_mixed(end_ps)
         if steps.batch.first_end <= steps.log.last:
             self._end_calls()
         while self._prefilling and self._prefilling[0].computed == self._prefilling[0].to_compute:

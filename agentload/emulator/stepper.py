@@ -164,7 +164,6 @@ class Stepper:
     def __init__(self, arm: ArmProfile, *, seed: int, block_tokens: int) -> None:
         step = step_time(arm)
         self._clock = StepClock(step=step, experts=arm.model.experts, max_seqs=arm.server.max_num_seqs, speculation=arm.speculation)
-        self._known_batch = step.known_to_batch
         pace = tokens_per_step(arm.speculation)
         self.block_steps = max(1, round(block_tokens / pace))
         """Steps in which a sequence fills a block."""
@@ -172,8 +171,6 @@ class Stepper:
         self.log = StepLog()
         self.now = 0
         """The end of the last step, or when the idle engine woke."""
-        self.beyond = 0
-        """Steps with a larger batch than the profile's data cover."""
         self._noise = NoiseSource(arm.noise, seed=seed, name=arm.name)
         self._segment = Segment(ONE, 0)
         self._segment_steps = arm.noise.segment_steps
@@ -226,8 +223,6 @@ class Stepper:
         self.log.append_run(self.now, jump.steps, jump.first, jump.growth)
         self.now = jump.end
         batch.context += jump.steps * batch.size * batch.growth
-        if batch.size > self._known_batch:
-            self.beyond += jump.steps
 
     def mixed_end(self, tokens: int, twice_pairs: int) -> int:
         """Return when a step that starts now will end if it also holds prefill chunks."""
@@ -237,13 +232,11 @@ class Stepper:
             duration = duration * self._segment.factor // ONE + pause
         return self.now + duration
 
-    def play_mixed(self, end_ps: int, admitted: int) -> None:
-        """Play a step that also held prefill chunks, with so many calls on the machine."""
+    def play_mixed(self, end_ps: int) -> None:
+        """Play a step that also held prefill chunks."""
         self.log.append(end_ps)
         self.now = end_ps
         self.batch.context += self.batch.size * self.batch.growth
-        if admitted > self._known_batch:
-            self.beyond += 1
 
     def _pause(self) -> int:
         """Draw the noise of the coming step if a segment begins with it; return the pause before the step."""

@@ -40,7 +40,7 @@ class Agreement:
         """Raise EndpointError when a server is not what is expected."""
         if self.mismatches:
             raise EndpointError(
-                "; ".join(self.mismatches), hint="mend the server, the arm's name or the arms file; --force measures it all the same"
+                "; ".join(self.mismatches), hint="fix the server, the arm's name or the arms file; --force measures it all the same"
             )
 
 
@@ -111,6 +111,6 @@ def _unseen(endpoint: Endpoint, identity: Identity) -> Iterator[str]:
     elif "requests_done" not in identity.counters:
         yield f"{name}: no count of finished requests at {where}: requests of others are not seen"
     if (between := identity.gateway) is not None:
-        yield f"{name}: {between} stands between us and the server: its time is in every latency, and what it does to calls voids blocks"
+        yield f"{name}: {between} is between us and the server: its time is in every latency, and what it does to calls invalidates blocks"
     if identity.gpus_unseen is not None:
         yield f"{name}: {identity.gpus_unseen}: what its GPUs draw, and whether they are slowed, is not seen"

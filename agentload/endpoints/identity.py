@@ -18,7 +18,7 @@ from agentload.endpoints.arguments import arguments
 from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
 from agentload.endpoints.reach import exporter, reach
 from agentload.errors import EndpointError
-from agentload.exposition.scrape import DIGITS, Scrape, joined, parse
+from agentload.exposition.scrape import DIGITS, Scrape, of_replicas, parse
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import document_of, plain, text_of
@@ -168,7 +168,7 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         version = await _optional_json(session, f"{endpoint.root}/version", missing)
         pages = await asyncio.gather(*(_scrape(session, url, missing) for url in endpoint.metrics_urls))
         scrapes = tuple(page for page in pages if page is not None)
-        scrape = joined(scrapes)
+        scrape = of_replicas(scrapes)
         _one_configuration(endpoint, scrapes)
         start = scrape.values.get("process_start_s")
         if known is not None and start is not None and known.counters.get("process_start_s") == start:
@@ -216,7 +216,9 @@ def kind_of(identities: Mapping[str, Identity]) -> Literal["measured", "emulated
     stand_ins = [name for name, identity in identities.items() if identity.emulated is not None]
     if stand_ins and len(stand_ins) < len(identities):
         real = next(name for name in identities if name not in stand_ins)
-        raise EndpointError(f"{stand_ins[0]} is emulated and {real} is not", hint="compare stand-ins with stand-ins, servers with servers")
+        raise EndpointError(
+            f"{stand_ins[0]} is emulated and {real} is not", hint="compare emulated servers with emulated ones, real servers with real ones"
+        )
     return "emulated" if stand_ins else "measured"
 
 

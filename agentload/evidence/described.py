@@ -71,7 +71,7 @@ def differences(arms: Sequence[Server]) -> tuple[str, ...]:
     if len(set(built.values())) > 1:
         told.append("arms run on different GPUs: " + ", ".join(f"{arm} on {gpus}" for arm, gpus in built.items()))
     unknown = {each.gpu for each in arms if each.gpu is not None and gpu_named(each.gpu) is None}
-    told += [f"'{name}' is no GPU whose peaks are known: nothing is held against them" for name in sorted(unknown)]
+    told += [f"the peaks of '{name}' are not known: its figures are not compared with them" for name in sorted(unknown)]
     return tuple(told)
 
 

@@ -76,17 +76,17 @@ def twins(database: Path, run_id: str) -> dict[str, Twin]:
     """Fit a twin of each arm to all calls of a run. Raises ProfileError where one cannot be had; the rest would compare nothing."""
     arms = _arms(database, run_id)
     with reading(database) as connection, tabled(connection, [play for play in plays(connection, run_id) if play.is_void]):
-        found = {name: _twin(arm, fit_of(connection, run_id, arm)) for name, arm in arms.items()}
-    for name, each in found.items():
-        worst = max(each.fitted.itl_error.median, each.fitted.ttft_error.median)
+        fits = {name: fit_of(connection, run_id, arm) for name, arm in arms.items()}
+    for name, each in fits.items():
+        worst = max(each.itl_error.median, each.ttft_error.median)
         if worst > LARGEST_ERROR:
             raise ProfileError(f"{name}: step times that were left out are missed by {worst:.0%}", hint="capacity is searched instead")
-    return found
+    return {name: Twin(arm=_fitted(arms[name], each), fitted=each) for name, each in fits.items()}
 
 
-def _twin(arm: ArmProfile, found: Fitted) -> Twin:
+def _fitted(known: ArmProfile, found: Fitted) -> ArmProfile:
     note = "; ".join(found.notes) or None
-    return Twin(arm=replace(arm, step=found.step, noise=Noise(), accuracy=(), load_tests=(), note=note), fitted=found)
+    return replace(known, step=found.step, noise=Noise(), accuracy=(), load_tests=(), note=note)
 
 
 def _arms(database: Path, run_id: str) -> dict[str, ArmProfile]:
@@ -170,7 +170,7 @@ class FittedProfile:
     fits: dict[str, Fitted]
 
 
-def fitted(database: Path, run_id: str, *, like: str, name: str) -> FittedProfile:
+def profile_of_run(database: Path, run_id: str, *, like: str, name: str) -> FittedProfile:
     """Fit every arm of a run that the profile *like* describes; hardware, geometry and KV configuration are taken from there."""
     model = read(like)
     known = {arm.name: arm for arm in model.arms if arm.step is not None}
@@ -189,7 +189,7 @@ def fitted(database: Path, run_id: str, *, like: str, name: str) -> FittedProfil
         title=f"{model.title}, fitted to run {run_id}",
         sources=(Source(key="run", title=f"agentload run {run_id}", where=str(database)), *model.sources),
         provenance=_provenance(fits),
-        arms=tuple(_arm(known[arm], fits[arm], name) for arm in shared),
+        arms=tuple(replace(_fitted(known[arm], fits[arm]), profile=name) for arm in shared),
         slos=model.slos,
         price=model.price,
     )
@@ -225,11 +225,6 @@ def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) 
     weights_ms = None if arm.step is None else arm.step.weights_ms
     seen = observed(connection, run_id, arm.name)
     return fit(seen, weights_ms=weights_ms, experts=arm.model.experts, budget=arm.server.max_num_batched_tokens)
-
-
-def _arm(known: ArmProfile, found: Fitted, name: str) -> ArmProfile:
-    note = "; ".join(found.notes) or None
-    return replace(known, profile=name, step=found.step, noise=Noise(), accuracy=(), load_tests=(), note=note)
 
 
 def _provenance(fits: dict[str, Fitted]) -> Provenance:

@@ -172,7 +172,7 @@ def parse(text: str) -> Scrape:
     )
 
 
-def joined(scrapes: Sequence[Scrape]) -> Scrape:
+def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
     """Combine replicas into one server: the largest shares, the latest start, sums of everything else."""
     if len(scrapes) == 1:
         return scrapes[0]

@@ -63,7 +63,7 @@ def importer(name: str) -> Importer:
     )
 
 
-def sniffed(paths: Sequence[Path]) -> str:
+def likeliest_format(paths: Sequence[Path]) -> str:
     """Return the format with the highest confidence; raise `UsageError` if none recognises the files."""
     known = [found for found in every() if isinstance(found, Importer)]
     surest = (0.0, "")
@@ -79,7 +79,7 @@ def sniffed(paths: Sequence[Path]) -> str:
     return surest[1]
 
 
-def expanded(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, ...]:
+def source_files(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, ...]:
     """Expand paths to files: those of a folder by pattern, sorted; raise `TraceError` if there are none."""
     found: list[Path] = []
     for path in paths:
@@ -175,10 +175,10 @@ def conversion(
     texts: Texts | None = None,
 ) -> Conversion:
     """Prepare an import; without a format, guess it from the files."""
-    wanted = importer(format or sniffed(paths))
+    wanted = importer(format or likeliest_format(paths))
     return Conversion(
         importer=wanted,
-        files=expanded(paths, wanted.files),
+        files=source_files(paths, wanted.files),
         options=checked(wanted.name, wanted.options, options or {}),
         tolerance=tolerance,
         key=key,

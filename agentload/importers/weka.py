@@ -47,8 +47,6 @@ class _Trace(msgspec.Struct):
     requests: list[_Request]
     block_size: int = 64
     hash_id_scope: str = "local"
-    tool_tokens: int = 0
-    system_tokens: int = 0
 
 
 class _Ids:

@@ -230,9 +230,6 @@ def placed(arms: Sequence[str], machines: Sequence[str], *, changes: int) -> dic
     return {arm: machines[(position + changes) % len(machines)] for position, arm in enumerate(arms)} if machines else {}
 
 
-FEW: Final = 3  # starts an arm; below this nobody can tell what a start changes from what the arm does
-
-
 def with_starts(made: Plan, restarts: int | None = None) -> Plan:
     """Return an interleaved plan with its pairs divided over *restarts* starts of each arm's server; None: a start for each pair.
 

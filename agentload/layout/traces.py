@@ -92,9 +92,6 @@ def _of_round(round_: int) -> _Names:
     return _Names(lambda name: f"{name}#{round_}", round_ * ROUND)
 
 
-SMALLEST: Final = 64
-
-
 def sweep(contexts: Sequence[int], *, pairs: int, output: int, seed: int) -> Trace:
     """Return a trace whose blocks are one call for each length; no two calls share a token beyond the template's."""
     rng = Random(seed)

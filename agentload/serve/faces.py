@@ -11,7 +11,6 @@ from agentload.serve.script import Part, Script
 from agentload.serve.wanted import Wanted, token_id
 
 DONE: Final = b"data: [DONE]\n\n"
-LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 def chunk(payload: bytes) -> bytes:

@@ -20,8 +20,6 @@ CHUNKS: Final = pa.schema(
         ("tokens", pa.list_(pa.uint16())),
     ]
 )
-DERIVED: Final = frozenset({"chunk_count", "first_chunk_tokens", "streamed_tokens", "gap_p99_us"})
-"""Columns of a call derived from its chunks; journals do not hold them."""
 FILLED: Final = {kind: {*names} | ({"call_id"} if kind == CALL else set()) for kind, names in codec.NAMES.items()}
 """The table columns that a kind of row fills."""
 GROUP: Final = 2048  # DuckDB packs this many integers together, each as wide as the widest

@@ -15,7 +15,7 @@ from typing import Final
 import aiohttp
 
 from agentload.errors import AgentloadError
-from agentload.exposition.scrape import joined, parse
+from agentload.exposition.scrape import of_replicas, parse
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
 from agentload.telemetry.log_lines import LogTail
@@ -145,7 +145,7 @@ class Watch:
                 return SampleRow(run_id=run_id, leg=leg, arm=page.arm, at_ns=page.at_ns, name=name, value=value, labels=labels)
 
             with contextlib.suppress(ValueError):  # half a page, or no exposition at all: nothing was observed
-                scraped = joined([parse(text) for text in page.texts])
+                scraped = of_replicas([parse(text) for text in page.texts])
                 yield from (row(name, value) for name, value in scraped.samples())
             yield from (row(name, value, FROM_LOG) for name, value in page.logged)
             with contextlib.suppress(ValueError):

@@ -236,4 +236,4 @@ def accept(job: Job, database: Path, *, run: str | None, note: str | None, notic
 def _check_kept(database: Path, run: str) -> None:
     with reading(database) as connection:
         if not tables.rows(connection, RunRow, run_id=run):
-            raise AgentloadError(f"the calls of run {run} are gone: nothing can be held against it", hint="accept a later run")
+            raise AgentloadError(f"the calls of run {run} were deleted: nothing can be compared with it", hint="accept a later run")

@@ -117,19 +117,14 @@ def job(name: str, content: object, *, at: Path) -> Job:
         raise AgentloadError(error.message, hint=error.hint or SHOWN) from error
     check(said.schedule, where=where)
     _check_numbers(said, study, where)
+    own = {field: value for field, value in msgspec.structs.asdict(said).items() if field not in {"policy", "retention"}}
     return Job(
         name=name,
         study=study,
-        schedule=said.schedule,
-        budget=said.budget,
         setting=_setting(said.policy, at=at, where=where),
-        metrics=said.metrics,
-        noise=said.noise,
-        reference=said.reference,
-        control=said.control,
         keep_runs=said.retention.runs,
-        notify=said.notify,
         spec=msgspec.json.encode(content).decode(),
+        **own,
     )
 
 
@@ -211,7 +206,7 @@ def _check_numbers(said: _Entry, study: Replay, where: str) -> None:
     wrong = {
         "metrics names at least one, each once": not said.metrics or len(set(said.metrics)) < len(said.metrics),
         "pairs must be >= 3: fewer have no interval": study.pairs < 3,
-        "swap exchanges the arms alone: it goes with control: false": study.swap and said.control,
+        "`swap` exchanges the arms alone: set control: false": study.swap and said.control,
         "budget.calls must be >= 1": said.budget.calls is not None and said.budget.calls < 1,
         "budget.minutes must be positive": said.budget.minutes <= 0,
         "budget.usd must be positive": said.budget.usd is not None and said.budget.usd <= 0,

@@ -200,7 +200,7 @@ def place(jobs: Jobs) -> Place:
     beside = Path(sys.executable).with_name("agentload")
     program = str(beside) if beside.is_file() else shutil.which("agentload")
     if program is None:
-        raise AgentloadError("no agentload command beside this Python or on the PATH", hint="pip install agentload")
+        raise AgentloadError("no agentload command next to this Python or on the PATH", hint="pip install agentload")
     return Place(
         program=Path(program).absolute(),
         jobs_file=jobs.path,

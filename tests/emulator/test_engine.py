@@ -215,15 +215,6 @@ def test_the_prefix_cache_is_only_reset_when_nothing_runs() -> None:
     assert [event.cached_tokens for event in run(engine) if isinstance(event, FirstToken)] == [0]
 
 
-def test_steps_with_a_larger_batch_than_the_data_cover_are_counted() -> None:
-    engine = Engine(small())
-    for index in range(6):
-        engine.submit(request(str(index), 10, 3), 0)
-    run(engine)
-    gauges = engine.gauges()
-    assert (gauges.steps, gauges.steps_beyond_known) == (3, 3)
-
-
 def test_instants_are_those_of_the_shells_axis_however_large() -> None:
     starts = (0, 10**18)
     ends = []

@@ -152,7 +152,7 @@ def test_what_cannot_be_seen_is_a_caveat_that_names_the_arm_and_what_stands_in()
     arms = [Endpoint(name="a", url="http://me:secret@x/v1"), Endpoint(name="b", url="http://y/v1", log="b.log")]
     behind = Identity(models=("m",), counters={"requests_done": 0.0}, gateway="LiteLLM")
     assert agreement(arms[:1], {"a": behind}).caveats() == (
-        "a: LiteLLM stands between us and the server: its time is in every latency, and what it does to calls voids blocks",
+        "a: LiteLLM is between us and the server: its time is in every latency, and what it does to calls invalidates blocks",
     )
     uncounted = Identity(models=("m",), counters={"running": 0.0})
     assert agreement(arms[:1], {"a": uncounted}).caveats() == (

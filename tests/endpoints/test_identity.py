@@ -10,7 +10,7 @@ from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, identify, identify_all, silence
 from agentload.errors import EndpointError
-from agentload.exposition.scrape import joined, parse
+from agentload.exposition.scrape import of_replicas, parse
 from agentload.telemetry.log_lines import start_up
 from tests.live.scripted import serving
 from tests.run.playing import answering
@@ -28,7 +28,7 @@ PAGES = {
 
 
 def identity(*pages: str) -> Identity:
-    found = joined([parse(page) for page in pages])
+    found = of_replicas([parse(page) for page in pages])
     return Identity(models=("m",), cache_config=found.cache_config, engines=found.engines, counters=found.values)
 
 

@@ -138,7 +138,7 @@ def test_gpus_that_differ_or_are_not_known_are_told(tmp_path: Path) -> None:
     with stored(tmp_path, [run(), leg(), *rows], described=False) as connection:
         notes = gather(connection, "r1").notes
     assert "arms run on different GPUs: bf16 on 1 × H100, fp8 on 1 × TPU v6" in notes
-    assert "'TPU v6' is no GPU whose peaks are known: nothing is held against them" in notes
+    assert "the peaks of 'TPU v6' are not known: its figures are not compared with them" in notes
 
 
 def test_a_measured_runs_gates_hold_it_against_physics_without_a_profile(tmp_path: Path) -> None:

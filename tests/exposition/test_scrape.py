@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from agentload.exposition.scrape import Histogram, Scrape, joined, parse
+from agentload.exposition.scrape import Histogram, Scrape, of_replicas, parse
 from tests.importers.test_prometheus import CHAT, text
 
 PAGES: Final = Path(__file__).parent / "pages"
@@ -90,12 +90,12 @@ def info(engine: int, tokens: object, blocks: int = 200, concurrency: object = 1
 def test_a_pool_is_that_of_all_engines_and_replicas_and_blocks_are_added_up_by_the_server_itself() -> None:
     one = parse(info(0, 1_000) + info(1, 1_000))
     other = parse(info(0, 900, blocks=90))
-    assert (one.engines, other.engines, joined([one, other]).engines) == (2, 1, 3)
+    assert (one.engines, other.engines, of_replicas([one, other]).engines) == (2, 1, 3)
     pools = [
         tuple(
             found.cache_config.get(name) for name in ("kv_cache_size_tokens", "kv_cache_max_concurrency", "num_gpu_blocks", "cache_dtype")
         )
-        for found in (one, other, joined([one, other]), joined([one, parse(info(0, "None"))]), joined([one, Scrape()]))
+        for found in (one, other, of_replicas([one, other]), of_replicas([one, parse(info(0, "None"))]), of_replicas([one, Scrape()]))
     ]
     assert pools == [
         ("2000", "25.0", "200", "fp8"),
@@ -147,7 +147,7 @@ def test_engines_are_added_up_and_a_difference_is_what_came_between() -> None:
     assert told == Histogram(bounds=(100.0, 1_000.0, 10_000.0, INF), counts=(40.0, 100.0, 60.0, 0.0), total=360_000.0)
     assert two.minus(one).histogram("prompt_tokens") == one.histogram("prompt_tokens")
     assert two.minus(one).cached_share == pytest.approx(0.6)
-    assert joined([one, one]).histogram("prompt_tokens") == told
+    assert of_replicas([one, one]).histogram("prompt_tokens") == told
     restarted = parse(text([20, 50, 30, 0], [70, 30, 0, 0], (1_800.0, 120.0), cached=0.6, started=5_000.0))
     assert restarted.minus(one) == restarted
 

@@ -106,7 +106,7 @@ def _importer(name: str, files: Mapping[str, bytes], data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder, suppress(AgentloadError), tempfile.TemporaryFile() as texts:
         paths = laid_out(Path(folder), {**files, max(files, key=lambda each: len(files[each])): data})
         with suppress(AgentloadError):
-            catalog.sniffed(paths)
+            catalog.likeliest_format(paths)
         for tolerance in ("lenient", "normal"):
             made = conversion(paths, key=KEY, format=name, tolerance=tolerance, texts=Texts(texts))
             assert sum(1 for _ in islice(made, MOST)) <= MOST

@@ -57,7 +57,7 @@ def test_a_path_that_is_not_there_and_a_folder_without_files_are_refused(tmp_pat
 def test_files_of_a_folder_are_found_in_order_packed_or_not(tmp_path: Path) -> None:
     for name in ("b/2.csv.gz", "a.csv", "b/1.csv.zst", "c.json"):
         written(tmp_path / name, "")
-    found = catalog.expanded([tmp_path], ["*.csv"])
+    found = catalog.source_files([tmp_path], ["*.csv"])
     assert [str(path.relative_to(tmp_path)) for path in found] == ["a.csv", "b/1.csv.zst", "b/2.csv.gz"]
 
 
@@ -66,5 +66,5 @@ def test_an_archive_is_to_be_unpacked_first(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "m.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "in", "in")
     with pytest.raises(UsageError, match="an archive") as caught:
-        catalog.sniffed([tmp_path / "m.tar.gz"])
+        catalog.likeliest_format([tmp_path / "m.tar.gz"])
     assert caught.value.hint == f"unpack it and import the folder: tar -xf {tmp_path / 'm.tar.gz'}"

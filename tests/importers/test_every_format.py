@@ -30,7 +30,7 @@ every_format = pytest.mark.parametrize("name", SAMPLES)
 
 @every_format
 def test_the_format_is_recognised(name: str, tmp_path: Path) -> None:
-    assert catalog.sniffed(laid_out(tmp_path, SAMPLES[name])) == name
+    assert catalog.likeliest_format(laid_out(tmp_path, SAMPLES[name])) == name
 
 
 @every_format

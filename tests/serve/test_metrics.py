@@ -22,7 +22,7 @@ UNKNOWN = {
 }
 GAUGES = Gauges(
     running=3, waiting=2, kv_usage=0.25, preemptions=1, prefix_queries=100, prefix_hits=60, prompt_tokens=90, prompt_tokens_cached=50,
-    prompt_tokens_computed=40, generation_tokens=70, steps=9, steps_beyond_known=0,
+    prompt_tokens_computed=40, generation_tokens=70, steps=9,
 )  # fmt: skip
 END = Finished(
     id="1", at_ns=4_000_000_000, token_ns=np.array([1, 2, 4]) * 1_000_000_000, token_counts=np.ones(3, dtype=np.uint16), prompt_tokens=100,

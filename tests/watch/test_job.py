@@ -105,7 +105,7 @@ def test_a_load_is_recorded_closed_or_open(tmp_path: Path, load: dict[str, objec
     [
         ({"pairs": 2}, "pairs must be >= 3: fewer have no interval"),
         ({"pairs": 3}, None),
-        ({"swap": True}, "swap exchanges the arms alone: it goes with control: false"),
+        ({"swap": True}, "`swap` exchanges the arms alone: set control: false"),
         ({"swap": True, "control": False}, None),
         ({"traces": []}, "traces names at least one"),
         ({"metrics": []}, "metrics names at least one, each once"),

@@ -14,7 +14,7 @@ from agentload.builtin import names
 from agentload.cli._options import Database, Run
 from agentload.cli._print import print_json
 from agentload.emulator.profile import read, text
-from agentload.evidence.twin import fitted
+from agentload.evidence.twin import profile_of_run
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile, Profile
 from agentload.store.runs import run_named
@@ -127,7 +127,7 @@ def fit(
 
         agentload profile fit agentload.duckdb --like llama-3.1-8b-h100 -o profiles/mine.yaml
     """
-    made = fitted(database, run_named(database, run), like=like, name=out.stem)
+    made = profile_of_run(database, run_named(database, run), like=like, name=out.stem)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text(made.profile), encoding="utf-8")
     if json:

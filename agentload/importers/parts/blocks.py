@@ -48,12 +48,6 @@ def kept(before: Sequence[object], now: Sequence[object]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
 
 
-def fitted(ids: Sequence[int], tokens: int, block: int) -> tuple[Sequence[int], int]:
-    """Return the ids that fit a prompt of this length, and how many of its tokens they cover."""
-    fitting = ids[: -(-tokens // block)]
-    return fitting, min(tokens, len(fitting) * block)
-
-
 class Numbering:
     """The block numbers of one import."""
 

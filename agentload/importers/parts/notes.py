@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from agentload.errors import TraceError
-from agentload.importers.parts.reuse import Reuse, Trail
+from agentload.importers.parts.reuse import Reuse
 from agentload.model.trace import Session
 
 Tolerance: TypeAlias = Literal["strict", "normal", "lenient"]
@@ -106,7 +106,6 @@ class Tally:
     _ties: int = 0
     _start_s: float | None = None
     _grid_ms: int = 0
-    _trails: dict[str, Trail] = field(default_factory=dict)
 
     def count(self, sessions: Iterator[Session]) -> Iterator[Session]:
         """Pass sessions through."""
