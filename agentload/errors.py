@@ -77,6 +77,21 @@ def first_of(group: BaseExceptionGroup[Raised]) -> Raised:
     return first_of(found) if isinstance(found, BaseExceptionGroup) else found
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error comes of a lack of memory: every line of code may fail of it, and so may whatever clears up."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        if isinstance(each, MemoryError) or str(each) == "can't start new thread":
+            return True
+        seen.add(id(each))
+        waiting += [each.__cause__, each.__context__, *(each.exceptions if isinstance(each, BaseExceptionGroup) else ())]
+    return False
+
+
 @contextmanager
 def alone() -> Iterator[None]:
     """Have what the user can mend leave a group of tasks by itself; one with a mistake of ours in it stays whole."""

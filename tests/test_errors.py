@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentload.errors import LaunchError, StoreError, alone
+from agentload.errors import LaunchError, StoreError, alone, is_out_of_memory
 
 FULL, LOST = StoreError("disk full"), LaunchError("worker lost")
 
@@ -25,3 +25,23 @@ def test_mistakes_of_ours_and_single_errors_stay_as_they_are(error: BaseExceptio
     with pytest.raises(type(error)) as caught:
         raised(error)
     assert caught.value is error
+
+
+def in_the_course_of(error: BaseException, other: BaseException) -> BaseException:
+    error.__context__ = other
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_it"),
+    [
+        (MemoryError(), True),
+        (ExceptionGroup("tasks", [KeyError("bug"), ExceptionGroup("inner", [MemoryError()])]), True),
+        (in_the_course_of(RuntimeError("loop closed"), MemoryError()), True),
+        (RuntimeError("can't start new thread"), True),
+        (in_the_course_of(FULL, LOST), False),
+        (ExceptionGroup("bug", [KeyError("bug")]), False),
+    ],
+)
+def test_a_lack_of_memory_is_told_from_a_bug_wherever_it_struck(error: BaseException, *, is_it: bool) -> None:
+    assert is_out_of_memory(error) is is_it

@@ -16,7 +16,7 @@ from agentload import __version__
 from agentload.cli._lazy import LazyGroup
 from agentload.cli._print import Style, styled
 from agentload.cli._signals import handled
-from agentload.errors import AgentloadError, GateError, InterruptError, UsageError
+from agentload.errors import AgentloadError, GateError, InterruptError, UsageError, first_of, is_out_of_memory
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -76,22 +76,20 @@ def main() -> int:
         # Nobody reads: say nothing, not even at interpreter exit. Not 0, so that a gate behind a pipe never passes by accident.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except ExceptionGroup as group:  # of what goes on side by side, the first that failed says why
-        first = _first(group)
-        if not isinstance(first, AgentloadError | OSError):
+    except Exception as error:
+        first = (
+            first_of(error) if isinstance(error, ExceptionGroup) else error
+        )  # of what goes on side by side, the first that failed says why
+        if isinstance(first, AgentloadError | typer.TyperException | OSError):
+            return _explain(first)
+        if not is_out_of_memory(error):
             raise
-        return _explain(first)
-    except (AgentloadError, typer.TyperException, OSError) as error:
-        return _explain(error)
+        _say("error", "out of memory; what was measured is in its journal")
+        _say("hint", "go on with --resume on a machine with more memory, or with fewer sessions at once")
+        return FAILED
     if code == INTERRUPTED:
         _say("error", "interrupted")
     return code
-
-
-def _first(error: Exception) -> Exception:
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _run(arguments: list[str]) -> int:

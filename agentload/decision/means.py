@@ -16,19 +16,18 @@ from agentload.decision.forecast import Price
 from agentload.decision.ledger import Ledger
 from agentload.decision.sequence import PAIRS, Known, Stage
 from agentload.endpoints.read import Emulated
+from agentload.errors import PlanError
 from agentload.layout.traces import Repeated
 from agentload.model.profile import Price as GpuPrice
-from agentload.model.rows import RunRow
 from agentload.model.trace import Trace
 from agentload.model.walk import contexts
 from agentload.report.policy import Load as Peak
 from agentload.report.policy import Setting
 from agentload.run.files import read_traces
 from agentload.run.foreground import Audience
+from agentload.run.past import began
 from agentload.run.prepared import Place, endpoints_of
 from agentload.run.servers import arms_of, reached
-from agentload.store import tables
-from agentload.store.database import reading
 from agentload.study.kinds import Decide, Replay, Search
 from agentload.study.parts import Live, Load, Slo, Virtual
 from agentload.study.stored import study_of
@@ -119,9 +118,12 @@ class Means:
     def load(self) -> Load:
         """Return the load that pairs are played under: some sessions at once, users who answer soon, and no block longer than fits."""
         if self.place.resume is not None:
-            with reading(self.place.database) as connection:
-                first = next((study_of(row) for row in tables.rows(connection, RunRow, run_id=self.place.resume)), None)
-            if isinstance(first, Replay):
+            row = began(self.place.database, self.place.resume)  # which is there before any database is
+            if row is None:
+                raise PlanError(
+                    f"no journal of run {self.place.resume} beside {self.place.database}", hint=f"agentload runs list {self.place.database}"
+                )
+            if isinstance(first := study_of(row), Replay):
                 return first.load
         load = self.study.load
         if (load.sessions, load.rate_per_s, load.speed) == (None, None, 1.0):

@@ -131,6 +131,11 @@ class Conversion:
         return Trace(header=Header(name=self.importer.name, block=self.block, source=source), sessions=self)
 
     @property
+    def so_far(self) -> tuple[int, int]:
+        """Return the bytes that the latest reading has read, and the sessions that came of them."""
+        return self._notes.read_bytes, self._tally.sessions
+
+    @property
     def summary(self) -> Summary:
         """Summarise the latest reading."""
         return self._tally.summary(

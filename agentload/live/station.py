@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agentload.dispatch.checking import checked
 from agentload.dispatch.row import row
@@ -126,12 +126,28 @@ async def station(job: Job, write: Callable[[Row], None]) -> AsyncIterator[Recor
         wire = await stack.enter_async_context(Wire(job.targets(), raw=raw))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         caller = PromptCaller(wire, job.speech, renderer, seed=job.seed)
-        beside = [tasks.create_task(caller.cook())]
+        beside = [tasks.create_task(caller.cook()), tasks.create_task(_callbacks_heard())]
         if job.renews_keys:
             beside.append(tasks.create_task(_renewed(wire, job)))
         yield Recorder(caller, run_id=job.run_id, leg=job.leg, write=write)
         for task in beside:
             task.cancel()
+
+
+async def _callbacks_heard() -> None:
+    """Raise what a callback of the loop raised: it has nobody to raise to, and a reader that failed once would fail for ever."""
+    loop = asyncio.get_running_loop()
+    broken: asyncio.Future[None] = loop.create_future()
+
+    def heard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "handle" not in context or error is None:
+            loop.default_exception_handler(context)
+        elif not broken.done():  # the first says why
+            broken.set_exception(error)
+
+    loop.set_exception_handler(heard)
+    await broken
 
 
 async def _renewed(wire: Wire, job: Job) -> None:

@@ -170,7 +170,8 @@ def _text(source: str) -> str:
         if not answer.is_good:
             raise ValueError(f"HTTP status {answer.status}")
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        why = str(error) or f"no whole answer within {TIMEOUT_S:g} s"
+        said = "no address" if isinstance(error, aiohttp.InvalidURL) else str(error)  # which would say all of it, with its query
+        why = said or f"no whole answer within {TIMEOUT_S:g} s"
         raise EndpointError(f"{where}: {why}", hint="name the whole address: http://HOST:8000/metrics") from error
     return answer.body.decode(errors="replace")
 

@@ -151,7 +151,7 @@ def overview(trace: Trace) -> Overview:
     values: dict[str, array[float]] = defaultdict(lambda: array("d"))
     workloads: dict[str, int] = defaultdict(int)
     reuse: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    contexts: dict[int, array[int]] = defaultdict(lambda: array("q"))
+    contexts: dict[int, array[float]] = defaultdict(lambda: array("d"))  # sums may have more bits than each
     starts = array("d")
     events: dict[str, int] = defaultdict(int)
     spawned = turns = 0
@@ -209,7 +209,7 @@ def _quantiles(every: npt.NDArray[np.float64] | npt.NDArray[np.int64], shares: S
     return tuple(np.quantile(every, shares, method="inverted_cdf").tolist())
 
 
-def _growth(index: int, found: array[int]) -> Growth:
+def _growth(index: int, found: array[float]) -> Growth:
     q50, q90 = _quantiles(np.asarray(found), (0.5, 0.9))
     return Growth(call=index + 1, sessions=len(found), q50=q50, q90=q90)
 

@@ -17,6 +17,8 @@ class Place(NamedTuple):
     text: int
     """The same without the segment's own length: texts of one key are prefixes of each other."""
     tokens: int
+    end: int
+    """Tokens of all up to its end."""
 
 
 class Chain:
@@ -37,8 +39,9 @@ class Chain:
             del self.places[turn.keep :]
         kept = len(self.places)
         for segment in added:
-            text = hash((self.places[-1].identity if self.places else 0, segment.key))
-            self.places.append(Place(hash((text, segment.tokens)), text, segment.tokens))
+            before, end = (self.places[-1].identity, self.places[-1].end) if self.places else (0, 0)
+            text = hash((before, segment.key))
+            self.places.append(Place(hash((text, segment.tokens)), text, segment.tokens, end + segment.tokens))
         return self.places[kept:]
 
 
@@ -55,7 +58,7 @@ class IdealCache:
         chain = Chain(header, session)
         for index in range(len(session.turns)):
             added = chain.turn(index)
-            total = sum(place.tokens for place in chain.places)
+            total = chain.places[-1].end if chain.places else 0
             known = total - sum(place.tokens for place in added) + self._told(added)
             yield total, known // self._block * self._block
 

@@ -1,8 +1,8 @@
 """Kill what measures and what loads at random moments, and count what is lost: `python -m tests.cli.kills --number 100`.
 
 The servers write down which answers left them whole. Of those that were complete a second before a kill none may be missing, none may be
-there twice, and what was killed goes on: a replay and questions with `--resume`, a sweep with `--into`, a job with its next execution, a
-load with the next load.
+there twice, and what was killed goes on: a replay, questions and a decision with `--resume`, a sweep with `--into`, a job with its next
+execution, a load with the next load.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from agentload.store.places import journal_folder, journalled_runs
 from agentload.tracefile.files import write
 from tests.store.rows import block_row, call, run_row
 
-Verb = Literal["replay", "workers", "eval", "sweep", "watch", "load"]
+Verb = Literal["replay", "workers", "eval", "sweep", "decide", "watch", "load"]
 AGENTLOAD: Final = (sys.executable, "-m", "agentload")
 A_RUN: Final = 8
 """Kills of one run, before it may come to its end."""
 CALLS: Final = 30_000
+PAIRS: Final = 12
 
 
 @dataclass(slots=True)
@@ -55,8 +56,8 @@ class Count:
         return not (self.lost or self.twice or self.stuck)
 
 
-def killed(verb: Verb, number: int, *, folder: Path, seed: int) -> Count:
-    """Kill a verb so many times."""
+def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_RUN) -> Count:
+    """Kill a verb so many times, each of its runs *a_run* times."""
     rng, count = Random(f"{seed} {verb}"), Count()
     if verb == "load":
         _loads(number, folder, rng, count)
@@ -67,7 +68,7 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int) -> Count:
         while count.kills < number:
             database = folder / f"x{count.kills}.duckdb"
             command = _command(verb, endpoints, database)
-            for _ in range(min(A_RUN, number - count.kills)):
+            for _ in range(min(a_run, number - count.kills)):
                 if _was_killed([*command, *_on(verb, database)], database, rng):
                     kills_ns.append(time.monotonic_ns())
                 count.kills += 1
@@ -79,8 +80,12 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int) -> Count:
                 count.stuck.append(loaded.stderr)
                 continue
             with duckdb.connect(str(database), read_only=True) as connection:
-                table = "answers" if verb == "eval" else "calls_row"
-                stored += [name for (name,) in connection.execute(f"SELECT request_id FROM {table}").fetchall()]
+                names = connection.execute("SELECT request_id FROM calls_row UNION ALL SELECT request_id FROM answers").fetchall()
+                pairs = connection.execute("SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair, salt HAVING count(DISTINCT arm) = 2")
+                whole = sorted(pair for (pair,) in pairs.fetchall())
+            stored += [name for (name,) in names]
+            if verb in {"replay", "workers"} and whole != list(range(PAIRS)):
+                count.stuck.append(f"whole are the pairs {whole}")
     count.twice = sorted({name for name in stored if name and stored.count(name) > 1}) if len(stored) != len(set(stored)) else []
     known = set(stored)
     for path in folder.glob("truth-*.jsonl"):
@@ -111,17 +116,19 @@ def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
     match verb:
         case "replay" | "workers":
             workers = ["--workers", "2" if verb == "workers" else "1"]
-            return [*AGENTLOAD, "replay", str(_trace(database.parent)), *at, "--pairs", "12", *workers]
+            return [*AGENTLOAD, "replay", str(_trace(database.parent)), *at, "--pairs", str(PAIRS), *workers]
         case "eval":
             return [*AGENTLOAD, "eval", *at, "--contexts", "1k", "--tasks", "json_recall", "--items", "600"]
         case "sweep":
             return [*AGENTLOAD, "sweep", *at, "--contexts", "512,1k,2k", "--pairs", "30", "--output", "64"]
+        case "decide":
+            return [*AGENTLOAD, "decide", str(_trace(database.parent)), *at, "--budget", "3m", "-o", str(database.parent / "report")]
         case "watch":
             entry = {
                 "traces": [str(_trace(database.parent))],
                 "endpoints": endpoints.partition(",")[0],
                 "schedule": {"cron": "0 2 * * *"},
-                "pairs": 12,
+                "pairs": PAIRS,
                 "budget": {"calls": 500, "minutes": 5},
             }
             file = database.with_suffix(".yaml")

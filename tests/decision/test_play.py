@@ -7,13 +7,19 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from agentload.decision.ledger import ledger
+from agentload.decision.means import Means
 from agentload.decision.play import Deciding, Outcome
-from agentload.errors import UsageError
+from agentload.errors import PlanError, UsageError
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
+from agentload.run.record import run_row
+from agentload.store.journal import Writer
+from agentload.store.places import journal_folder
 from agentload.study.change import extended
-from agentload.study.kinds import Decide
-from agentload.study.parts import Load, TraceRef, Virtual
+from agentload.study.kinds import Decide, Replay
+from agentload.study.parts import Live, Load, TraceRef, Virtual
+from agentload.study.stored import Notes
 
 LLAMA = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
 STUDY = Decide(traces=(TraceRef(path="demo-chat"),), servers=LLAMA, load=Load(sessions=4), accuracy_margin=0.05)
@@ -69,3 +75,21 @@ def test_what_cannot_be_decided_is_refused_at_once(tmp_path: Path, change: dict[
     with pytest.raises(UsageError, match=says):
         decided(extended(STUDY, **change), tmp_path)
     assert not (tmp_path / "x.duckdb").exists()
+
+
+def test_a_decision_that_was_killed_before_there_was_a_database_is_resumed_under_the_load_of_its_journal(tmp_path: Path) -> None:
+    database, load = tmp_path / "x.duckdb", Load(sessions=7)
+    pairs = Replay(traces=STUDY.traces, servers=Live(endpoints="a=http://x/v1,b=http://y/v1"), load=load)
+    with Writer(journal_folder(database, "r1") / "leg001.journal") as writer:
+        writer.append(
+            run_row("r1", pairs, plan=None, kind="measured", trace_hash=None, model=None, created_ns=1, command="", notes=Notes())
+        )
+    study = Decide(traces=STUDY.traces, servers=pairs.servers)
+
+    def means(resume: str) -> Means:
+        place = Place(database=database, resume=resume)
+        return Means(study=study, place=place, audience=Audience(), run=resume, ledger=ledger(database, resume))
+
+    assert means("r1").load == load
+    with pytest.raises(PlanError, match="no journal of run r2"):
+        _ = means("r2").load

@@ -1,5 +1,6 @@
 """Recorded conversations get the lengths that the server counted, and waits of the right kind."""
 
+import time
 from pathlib import Path
 
 from hypothesis import given
@@ -159,3 +160,33 @@ def test_every_prompt_has_the_length_that_was_counted_and_shares_what_the_source
         assert length == prompt or (length == 0 and not turn.add)
     if dialogue.intake.source.prompt_tokens:
         assert dialogue.intake.source.ratio == ideal_of([session], 16)
+
+
+def test_a_call_costs_what_it_adds_however_long_the_conversation_is() -> None:
+    """Ten thousand calls compare each new piece with nothing: 50 million comparisons would take a minute."""
+    dialogue, began_s = begun(), time.process_time()
+    for number in range(10_000):
+        dialogue.add([piece("user", 3, f"u{number}")])
+        dialogue.call(
+            timing=Timing(), usage=Usage(prompt=5 * number + 3, output=2), answer=[piece("assistant", 2, f"a{number}")], place="f"
+        )
+    assert time.process_time() - began_s < 10
+    assert [len(turn.add) for turn in dialogue.turns[:3]] == [1, 2, 2]
+    assert {turn.keep for turn in dialogue.turns} == {None}
+
+
+@given(st.data())
+def test_what_a_call_keeps_and_adds_is_its_context_whatever_happened_before(data: st.DataObject) -> None:
+    dialogue = begun(lead=data.draw(st.sampled_from([None, "lead"])))
+    sent: list[tuple[int, int]] = []
+    for number in range(data.draw(st.integers(1, 8))):
+        news = [piece("user", data.draw(st.integers(1, 9)), data.draw(st.sampled_from("abc"))) for _ in range(data.draw(st.integers(1, 3)))]
+        (dialogue.restart if data.draw(st.booleans()) else dialogue.add)(news)
+        prompt = data.draw(st.none() | st.integers(20, 90))
+        dialogue.call(timing=Timing(), usage=Usage(prompt=prompt, output=4), answer=[piece("assistant", 4, f"x{number}")], place="f")
+        sent.append((len(dialogue.turns), prompt or 0))
+    context: tuple[Segment, ...] = ()
+    for turn, (_, prompt) in zip(dialogue.turns, sent, strict=True):
+        assert turn.keep is None or turn.keep < len(context)
+        context = context[: turn.keep] + turn.add
+        assert not prompt or sum(each.tokens for each in context) == prompt or turn.context == prompt

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
@@ -14,6 +14,36 @@ from agentload.live.wire import Wire
 from agentload.prompts.tokenizer import WORD_TOKENS
 from tests.live.calls import request
 from tests.live.scripted import Peer, serving
+
+
+def job(targets: Callable[[], Iterable[Target]], *, renews_keys: bool = False) -> Job:
+    return Job(
+        run_id="r",
+        leg=1,
+        seed=0,
+        targets=targets,
+        speech={"a": Speech(model="m")},
+        trace_seed=1,
+        block=64,
+        tokenizer=WORD_TOKENS,
+        renews_keys=renews_keys,
+    )
+
+
+async def test_a_callback_that_fails_ends_what_is_measured_and_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise MemoryError
+
+    async def measured() -> None:
+        async with asyncio.timeout(5), station(job(tuple), lambda _: None):
+            for _ in range(3):
+                asyncio.get_running_loop().call_soon(fails)
+            await asyncio.sleep(10)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await measured()
+    assert caught.group_contains(MemoryError)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.loopback
@@ -34,18 +64,7 @@ async def test_keys_that_expire_are_asked_for_again_while_connections_stay(monke
         def targets() -> Iterator[Target]:
             yield Target(arm="a", url=server.url, api_key=next(keys))
 
-        job = Job(
-            run_id="r",
-            leg=1,
-            seed=0,
-            targets=targets,
-            speech={"a": Speech(model="m")},
-            trace_seed=1,
-            block=64,
-            tokenizer=WORD_TOKENS,
-            renews_keys=True,
-        )
-        async with station(job, lambda _: None):
+        async with station(job(targets, renews_keys=True), lambda _: None):
             (wire,) = opened
             await wire.call(request(1))
             await asyncio.sleep(0.1)

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from threading import Event, Thread
+from typing import Annotated, Final
 
 import typer
 
@@ -21,6 +22,8 @@ from agentload.importers.parts.notes import Counted, Summary, Tolerance
 from agentload.report.format import plural
 from agentload.telemetry.reach import is_url, kept
 from agentload.tracefile import write
+
+PROGRESS_S: Final = 10.0
 
 
 def import_(
@@ -65,11 +68,31 @@ def import_(
     tolerance: Tolerance = "lenient" if lenient else "strict" if strict else "normal"
     with _texts(beside(Path(out)) if with_text else None) as texts:
         made = catalog.conversion(paths, key=secrets.token_bytes(32), format=name, options=options, tolerance=tolerance, texts=texts)
-        write(out, made.trace)
+        with _followed(made):
+            write(out, made.trace)
     if json:
         print_json(made.summary)
     else:
         notice(_described(made.summary, texts=beside(Path(out)) if with_text else None))
+
+
+@contextmanager
+def _followed(made: catalog.Conversion) -> Iterator[None]:
+    """Say now and then how far an import is."""
+    is_over = Event()
+
+    def tell() -> None:
+        while not is_over.wait(PROGRESS_S):
+            size, sessions = made.so_far
+            notice(f"{size / 1e6:,.0f} MB read, {plural(sessions, 'session')} so far")
+
+    teller = Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join()
 
 
 @contextmanager

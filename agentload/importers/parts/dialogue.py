@@ -3,6 +3,8 @@
 Message lengths are estimates until a call's usage gives the tokens of its prompt. Then its new pieces are scaled to the right sum: the
 previous answer has the server's count, the others share the rest. A system prompt and tool schemas that the transcript does not
 show have the tokens of the first prompt beyond its messages.
+
+A call costs what it adds: the context grows in place, and what the last call sent is compared piece by piece only after a restart or a cut.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,7 +59,11 @@ class Dialogue:
     """When the last call was complete, if known."""
     done_s: list[float | None] = field(default_factory=list)
     _context: list[Piece] = field(default_factory=list)
-    _sent: list[Piece] = field(default_factory=list)
+    _sent: int = 0
+    """Leading pieces of the context that the last call sent, as they are."""
+    _sent_tokens: int = 0
+    _before: list[Piece] | None = None
+    """What the last call sent, if the context does not start with it any more."""
     _lengths: dict[str, int] = field(default_factory=dict)
     _trail: Trail | None = None
     began_s: float | None = None
@@ -74,11 +80,13 @@ class Dialogue:
     def restart(self, pieces: Iterable[Piece]) -> None:
         """Replace the next call's context, after a compaction or a branch; the conversation's opening stays."""
         lead = self._context[:1] if self._context and self._context[0].key == self.lead else []
+        self._leave()
         self._context = [*lead, *self.opening, *pieces]
 
     def grow(self, prompt: int, key: str) -> None:
         """Give the next call this many tokens: the context so far and new ones, or only new ones if they are too few."""
-        spare = prompt - sum(piece.tokens for piece in self._context)
+        same, tokens = (self._sent, self._sent_tokens) if self._before is None else (0, 0)
+        spare = prompt - tokens - sum(piece.tokens for piece in self._context[same:])
         if spare > 0:
             self._context.append(Piece(role="user", tokens=spare, key=key))
         else:
@@ -101,17 +109,16 @@ class Dialogue:
 
         `asked` is what the call waited for, if the roles of its new pieces do not show it; `joined_s` is when all of `after` was complete.
         """
-        sized = self._sized(usage, place)
-        keep = kept(self._sent, sized)
+        keep, tokens = self._send(usage, place)
+        pieces, sent = self._context[keep:], self._sent if self._before is None else len(self._before)
         output = usage.output
         if output is None:
             self.intake.notes.estimate("output tokens of a call: estimated from its answer")
             output = sum(piece.tokens for piece in answer)
         if usage.prompt is None:
             self.intake.notes.estimate("prompt tokens of a call: estimated from its messages")
-        wait, wait_s = self._pause(asked or _asked(sized[keep:]), timing, joined_s, place)
-        tokens = sum(piece.tokens for piece in sized)
-        added = tuple(piece.segment() for piece in sized[keep:])
+        wait, wait_s = self._pause(asked or _asked(pieces), timing, joined_s, place)
+        added = tuple(piece.segment() for piece in pieces)
         self._trail = self._trail or self.intake.source.trail()
         self._trail.call(added, keep=keep)
         self.turns.append(
@@ -121,7 +128,7 @@ class Dialogue:
                 wait=wait,
                 wait_s=wait_s,
                 after=tuple(after),
-                keep=None if keep == len(self._sent) else keep,
+                keep=None if keep == sent else keep,
                 event=event,
                 model=model,
                 thinking=usage.thinking or None,
@@ -129,7 +136,8 @@ class Dialogue:
                 context=usage.prompt if usage.prompt != tokens else None,
             )
         )
-        self._sent, self._context = sized, [*sized, *self._counted(answer, output)]
+        self._sent, self._sent_tokens, self._before = len(self._context), tokens, None
+        self._context += self._counted(answer, output)
         self.ready_s = timing.done_s if timing.done_s is not None else timing.sent_s
         self.done_s.append(self.ready_s)
 
@@ -145,28 +153,42 @@ class Dialogue:
             session=name, workload=workload, turns=tuple(self.turns), start_s=None if self.spawned_s is not None else self.began_s or 0.0
         )
 
-    def _sized(self, usage: Usage, place: str) -> list[Piece]:
-        keep = shared(self._sent, self._context)
-        base, new = self._sent[:keep], self._context[keep:]
-        prompt = usage.prompt
-        if prompt is None:
-            return base + new
-        if self.lead is not None and not self._has_led:
+    def _leave(self) -> list[Piece]:
+        """Return what the last call sent, apart from the context, whose beginning changes."""
+        if self._before is None:
+            self._before = self._context[: self._sent]
+        return self._before
+
+    def _send(self, usage: Usage, place: str) -> tuple[int, int]:
+        """Give the context's pieces their true lengths; return how many were sent before as they are now, and the tokens of all."""
+        if self._before is None:
+            base, same, tokens = None, self._sent, self._sent_tokens
+        else:
+            base = self._before[: shared(self._before, self._context)]
+            same, tokens = len(base), _tokens(base)
+        new, prompt = self._context[same:], usage.prompt
+        if prompt is not None and self.lead is not None and not self._has_led:
             self._has_led = True
-            new = self._context
-            spare = prompt - sum(piece.tokens for piece in new)
-            if spare > 0:
+            base, new = [], self._context
+            tokens = max(0, prompt - _tokens(new))
+            if tokens:
                 self.intake.notes.estimate("system prompt and tools of a session: the tokens of its first prompt beyond its messages")
-                return [Piece(role="system", tokens=spare, key=self.lead), *new]
-            base = []
-        least = sum(piece.tokens if piece.size else 1 for piece in new)
-        if prompt - sum(piece.tokens for piece in base) < least:
-            self.intake.notes.meet(place, "the context shrank without a record: cut at the cached prefix, or by length")
-            base = _cut(base, min(prompt - least, usage.cached or prompt - sum(piece.tokens for piece in new)))
-        room = prompt - sum(piece.tokens for piece in base)
-        sized = base + self._fitted(new, room)
-        self._lengths.update((piece.key, piece.tokens) for piece in sized[len(base) :])
-        return sized
+                base, prompt = [Piece(role="system", tokens=tokens, key=self.lead)], None
+        if prompt is not None:
+            least = sum(piece.tokens if piece.size else 1 for piece in new)
+            if prompt - tokens < least:
+                self.intake.notes.meet(place, "the context shrank without a record: cut at the cached prefix, or by length")
+                whole = self._context[:same] if base is None else base
+                base = _cut(whole, min(prompt - least, usage.cached or prompt - _tokens(new)))
+                tokens = _tokens(base)
+            new = self._fitted(new, prompt - tokens)
+            self._lengths.update((piece.key, piece.tokens) for piece in new)
+        tokens += _tokens(new)
+        if base is None:
+            self._context[same:] = new
+            return same, tokens
+        before, self._context = self._leave(), [*base, *new]
+        return kept(before, self._context), tokens
 
     def _fitted(self, new: Sequence[Piece], room: int) -> list[Piece]:
         """Scale the uncounted pieces, or all if that is not enough; images keep their size."""
@@ -219,6 +241,10 @@ def _asked(added: Sequence[Piece]) -> Wait | None:
     if "tool" in roles:
         return "tool"
     return "user" if {"user", "image"} & set(roles) else None
+
+
+def _tokens(pieces: Iterable[Piece]) -> int:
+    return sum(piece.tokens for piece in pieces)
 
 
 def _cut(base: Sequence[Piece], tokens: int) -> list[Piece]:

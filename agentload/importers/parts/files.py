@@ -102,7 +102,9 @@ def head(path: Path, size: int = 1 << 16) -> bytes:
 
 def _chunks(path: Path, notes: Notes) -> Iterator[bytes]:
     try:
-        yield from documents.chunks(path)
+        for chunk in documents.chunks(path):
+            notes.read_bytes += len(chunk)
+            yield chunk
     except documents.DAMAGED as error:
         notes.meet(str(path), f"the compressed file is damaged or cut short ({type(error).__name__})")
     except OSError as error:

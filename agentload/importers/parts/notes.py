@@ -30,6 +30,8 @@ class Notes:
     dropped: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
     """The first place of each kind of malformed record or oddity."""
+    read_bytes: int = 0
+    """Of the source, expanded."""
 
     def skip(self, place: str, what: str) -> None:
         """Skip an unreadable record; raise `TraceError` unless lenient."""

@@ -4,6 +4,7 @@ Every recorded answer was a real call, on any branch, so all are played in file 
 A compaction's context is its summary and the entries from the first kept one on.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -75,7 +76,7 @@ def play(
 ) -> None:
     """Play entries into a dialogue; `main` is the default model, `joins` are complete before the next call after them."""
     known: dict[str, Entry] = {}
-    open_joins = sorted(joins, key=lambda join: join.done_s)
+    open_joins = deque(sorted(joins, key=lambda join: join.done_s))
     tip: str | None = None
     heartbeat = False
     for entry in found:
@@ -92,8 +93,9 @@ def play(
             if entry.grows is not None:
                 dialogue.grow((entry.usage and entry.usage.prompt) or 1, entry.grows)
             sent_s = entry.timing.sent_s
-            done = [join for join in open_joins if sent_s is not None and join.done_s <= sent_s]
-            open_joins = open_joins[len(done) :]
+            done = []
+            while open_joins and sent_s is not None and open_joins[0].done_s <= sent_s:
+                done.append(open_joins.popleft())
             dialogue.call(
                 timing=entry.timing,
                 usage=entry.usage or Usage(),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentload.cli.main import main
+from agentload.cli.trace import importing
 from agentload.tracefile import read
 from tests.importers import test_mooncake, test_prometheus, test_tables_of_requests
 from tests.importers.importing import jsonl, written
@@ -51,6 +52,13 @@ def test_the_summary_is_data_when_it_is_asked_for(tmp_path: Path, run: Run) -> N
     source = written(tmp_path / "m.jsonl", test_mooncake.LINES)
     code, out, err = run("import", source, "block=4", "--json", "-o", tmp_path / "t.jsonl")
     assert (code, err, json.loads(out)["ideal_import"]) == (0, "", 8 / 31)
+
+
+def test_an_import_that_takes_long_says_how_far_it_is(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "PROGRESS_S", 0.001)
+    source = written(tmp_path / "m.jsonl", test_mooncake.LINES * 200)
+    code, _, err = run("import", source, "block=4", "-o", tmp_path / "t.jsonl")
+    assert (code, " so far\n" in err, err.endswith(" (kvcache-ai/Mooncake)\n")) == (0, True, True)
 
 
 def test_malformed_records_are_errors_unless_they_may_be_left_out(tmp_path: Path, run: Run) -> None:
@@ -198,7 +206,7 @@ def test_a_trace_is_shown_beside_production(tmp_path: Path, run: Run) -> None:
     ("place", "error"),
     [
         ("http://me:word@127.0.0.1/metrics", "http://127.0.0.1/metrics: an address with a password"),
-        ("http://127.0.0.1:x/metrics", "http://127.0.0.1:x/metrics: nonnumeric port: 'x'"),
+        ("http://127.0.0.1:x/metrics", "http://127.0.0.1:x/metrics: no address"),
     ],
 )
 def test_an_address_that_cannot_be_read_is_an_error_that_shows_no_password(tmp_path: Path, run: Run, place: str, error: str) -> None:
