@@ -60,14 +60,15 @@ def test_machines_that_never_changed_places_are_drawn_once_however_often_servers
     assert paired.pairs_of(apart).starts == 1
     low, high = _change(*drawn, scale=0.0212).interval()
     assert low < 0.0 < high
-    together = [replace(each, machine=np.zeros(len(each), dtype=np.int64)) for each in drawn]
-    same = paired.pair_table(*together, "turn_ms")
-    assert same is not None
-    assert paired.pairs_of(same).starts == 12
-    moved = [replace(each, machine=np.where(each.pair == 0, 1 - on, on)) for on, each in enumerate(drawn)]
-    exchanged = paired.pair_table(*moved, "turn_ms")
-    assert exchanged is not None
-    assert paired.pairs_of(exchanged).starts == 12
+    reference, arm = drawn
+    for theirs, mine in ((0, 0), (1 * (reference.pair == 0), 1 * (arm.pair > 0))):  # on one machine, and exchanged for a pair
+        other = paired.pair_table(
+            replace(reference, machine=np.broadcast_to(theirs, len(reference))),
+            replace(arm, machine=np.broadcast_to(mine, len(arm))),
+            "turn_ms",
+        )
+        assert other is not None
+        assert paired.pairs_of(other).starts == 12
 
 
 def test_the_bootstrap_error_of_a_mean_is_the_closed_form() -> None:
