@@ -1,4 +1,4 @@
-"""For how long the GPUs of each arm were slowed while it was played, by their own reasons."""
+"""For how long the GPUs of each arm were slowed while it was played, by their own reasons, and their clocks."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ CAPPED: Final = 0x4  # the limit of its power
 _QUERY: Final = """
 WITH each_gpu AS (
     SELECT s.arm, s.labels,
-        avg((s.value::BIGINT & $slowed <> 0)::INTEGER) AS slowed, avg((s.value::BIGINT & $capped <> 0)::INTEGER) AS capped
+        avg((s.value::BIGINT & $slowed <> 0)::INTEGER) FILTER (s.name = 'gpu_throttle_reasons') AS slowed,
+        avg((s.value::BIGINT & $capped <> 0)::INTEGER) FILTER (s.name = 'gpu_throttle_reasons') AS capped,
+        median(s.value) FILTER (s.name = 'gpu_clock_mhz') AS clock
     FROM readings AS s JOIN plays AS p ON (p.leg, p.arm) = (s.leg, s.arm) AND s.at_ns BETWEEN p.started_ns AND p.until_ns
-    WHERE s.run_id = $run AND s.name = 'gpu_throttle_reasons' GROUP BY ALL
+    WHERE s.run_id = $run AND s.name IN ('gpu_throttle_reasons', 'gpu_clock_mhz')
+    GROUP BY ALL
 )
-SELECT arm, max(slowed), max(capped) FROM each_gpu GROUP BY arm
+SELECT arm, max(slowed), max(capped), min(clock) FROM each_gpu GROUP BY arm
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Shares of the time under load."""
+    """Shares of the time under load, and the clock of the slowest GPU."""
 
     slowed: float | None = None
     capped: float | None = None
+    mhz: float | None = None
 
 
 def clocks(connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[Play]) -> Mapping[str, Clocks]:
-    """Read by arm how long its GPUs were slowed in the plays that count; an arm whose GPUs say nothing is left out."""
+    """Read by arm how its GPUs ran in the plays that count; an arm whose GPUs say nothing is left out."""
     with tabled(connection, counted(plays)):
         rows = connection.execute(_QUERY, {"run": run_id, "slowed": SLOWED, "capped": CAPPED}).fetchall()
-    return {arm: Clocks(slowed=slowed, capped=capped) for arm, slowed, capped in rows}
+    return {arm: Clocks(slowed=slowed, capped=capped, mhz=mhz) for arm, slowed, capped, mhz in rows}

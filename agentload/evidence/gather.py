@@ -145,7 +145,7 @@ def _is_twin(arm: str, reference: str, caveats: tuple[str, ...], profiles: Mappi
 
 def _with_gpus(figures: Telemetry, watts: float | None, found: clocks.Clocks | None) -> Telemetry:
     found = found or clocks.Clocks()
-    return replace(figures, watts=watts, throttled_share=found.slowed, power_capped_share=found.capped)
+    return replace(figures, watts=watts, throttled_share=found.slowed, power_capped_share=found.capped, clock_mhz=found.mhz)
 
 
 def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
