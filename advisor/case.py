@@ -13,7 +13,7 @@ from advisor.policy import Policy
 from advisor.statistics.paired import Metric
 from advisor.statistics.planning import answer_level, look_level, planned_level
 from advisor.statistics.spread import Spread
-from advisor.statistics.starts import Scatter
+from advisor.statistics.starts import Draw, Scatter
 from advisor.steps import Lengths, Search
 from advisor.verdict import BreakEven, BucketResult, Capacity, Change, Gate, ItlLine, Spoiled, TtftCurve
 
@@ -45,6 +45,14 @@ def doubled(shortest: int, longest: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """Hold what copies of one configuration differed by: on one server, or with a server each."""
+
+    spread: Spread  # inside the run
+    draws: tuple[Draw, ...]  # of starts; none where both copies were one server, and as alike as their places in the order allow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
     """Hold one comparison of latencies with its sampling distribution (log ratio, arm over reference)."""
 
@@ -55,7 +63,12 @@ class Speed:
     scatter: Scatter
     starts: int = 1  # pairs of starts that share no server's start
     doubted: Estimate | None = None  # the same had a start added twice as much; None: the starts themselves tell
-    control: Spread | None = None  # what the A/A control behind the floor showed
+    controls: tuple[Control, ...] = ()  # of the same figure and scope
+
+    @property
+    def control(self) -> Spread | None:
+        """Return what the surest A/A control showed: the noise floor."""
+        return min((each.spread for each in self.controls), key=lambda each: each.se, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +150,8 @@ class Case:
         low, high = map(expm1, found.spread.interval(level))
         return replace(found, change=replace(found.change, relative=replace(found.change.relative, low=low, high=high, level=level)))
 
-    def level(self, arm: str, *, alone: bool = False) -> float:
-        """Return the one-sided level at which a claim about *arm* is tested, and its interval printed.
+    def level(self, arm: str, *, alone: bool = False, look: int | None = None) -> float:
+        """Return the one-sided level at which a claim about *arm* is tested, and its interval printed; at another *look* than this one.
 
         It is shared where any of several claims would be enough: over the arms, and over speed and capacity where both were measured.
         Accuracy stands *alone*: "use" needs it besides.
@@ -150,7 +163,7 @@ class Case:
         if alone:
             whole = answer_level(alpha, planned=planned)
         else:
-            whole = planned_level(alpha) if planned else look_level(self.evidence.looks, alpha)
+            whole = planned_level(alpha) if planned else look_level(look or self.evidence.looks, alpha)
         return whole / rivals(self.evidence) / either
 
     def spoiled(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:

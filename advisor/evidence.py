@@ -226,6 +226,7 @@ class Telemetry:
     watts: float | None = None  # mean draw of the replica's GPUs
     throttled_share: float | None = None  # of the time, of the GPU that was slowed most: by heat, or by a brake of the hardware
     power_capped_share: float | None = None  # of the time, at the limit of its power: slower than its clocks, as its maker means it to be
+    clock_mhz: float | None = None  # of the slowest GPU, median under load
     sent_tokens: float | None = None  # prompts and answers of all that was sent to the server, whether or not it is evidence
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from advisor import gates, plugins
 from advisor.assess import accuracy, capacity, lines, reach, room, speed
-from advisor.case import Case
+from advisor.case import Case, rivals
 from advisor.evidence import Evidence
 from advisor.policy import Policy
 from advisor.verdict import Gate, Spoiled
@@ -31,20 +31,22 @@ def assess(evidence: Evidence, policy: Policy) -> Case:
     shares = reach.shares(evidence)
     gates_seen = gate_results(evidence, policy)
     decoded, prefilled = _unspoiled(evidence, gates_seen, "decode sweep"), _unspoiled(evidence, gates_seen, "prefill sweep")
-    judged = accuracy.pooled(evidence, policy)
+    judged, speeds = accuracy.pooled(evidence, policy), speed.speeds(evidence, shares, policy)
+    # Any arm may be chosen, and for its speed or for its capacity: the error is shared. A search is looked at once.
+    level = 1 - policy.alpha / rivals(evidence) / (2 if speeds else 1)
     return Case(
         evidence=evidence,
         policy=policy,
         shares=shares,
         gates=gates_seen,
-        speeds=speed.speeds(evidence, shares, policy),
+        speeds=speeds,
         itl=lines.itl_lines(decoded),
         ttft=lines.ttft_curves(prefilled),
         break_even=lines.break_evens(decoded, shares, policy),
         buckets=accuracy.bucket_results(evidence, policy),
         accuracy=judged,
         same_answers=accuracy.controls(evidence, policy),
-        capacity=capacity.capacities(evidence, policy),
+        capacity=capacity.capacities(evidence, policy, level=level),
         rooms=room.rooms(evidence, policy),
         reach=reach.reaches(evidence, shares, judged),
     )

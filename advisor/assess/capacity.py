@@ -15,7 +15,7 @@ from advisor.verdict import Capacity
 SHARE = 0.95  # of turns within the service level, when nobody states one
 
 
-def _agents_per_gpu(limit: Limit, *, trials: int, share: float, gpus: int) -> Estimate:
+def _agents_per_gpu(limit: Limit, *, trials: int, share: float, gpus: int, level: float) -> Estimate:
     return Estimate(
         value=limit.value / gpus,
         low=limit.low / gpus,
@@ -23,7 +23,7 @@ def _agents_per_gpu(limit: Limit, *, trials: int, share: float, gpus: int) -> Es
         n=trials,
         unit="agents/GPU",
         method=f"trials of all arms, the share of turns within the service level regressed on log load to {share:.0%}",
-        level=LEVEL,
+        level=level,
     )
 
 
@@ -52,7 +52,7 @@ def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
     return "pool filled" if trouble is None else f"pool filled; beyond it the server is in trouble: {trouble}"
 
 
-def limits(points: Mapping[str, Sequence[CapacityPoint]], *, share: float) -> dict[str, Limit]:
+def limits(points: Mapping[str, Sequence[CapacityPoint]], *, share: float, level: float = LEVEL) -> dict[str, Limit]:
     """Return the agents that each arm carries, from the trials of all of them together."""
     if not points:
         return {}
@@ -61,13 +61,12 @@ def limits(points: Mapping[str, Sequence[CapacityPoint]], *, share: float) -> di
         for arm, own in points.items()
     }
     fit = crossing(tried, share=share)
-    return {arm: fit.limit(arm).widened(max(each.error for each in own)) for arm, own in points.items()}
+    return {arm: fit.limit(arm, level=level).widened(max(each.error for each in own)) for arm, own in points.items()}
 
 
 def _capacity(
-    evidence: Evidence, arm: str, workload: str | None, points: Sequence[CapacityPoint], limit: Limit, *, share: float
+    evidence: Evidence, arm: str, workload: str | None, points: Sequence[CapacityPoint], limit: Limit, *, share: float, level: float
 ) -> Capacity:
-
     def silent(reason: str) -> Capacity:
         return Capacity(arm=arm, workload=workload, agents_per_gpu=None, replicas_at_peak=None, next_replica_at_agents=None, reason=reason)
 
@@ -75,7 +74,7 @@ def _capacity(
         watched = all(each.pool_filled is not None for each in points)
         return silent("the KV pool never filled" if watched else "nobody watched whether the KV pool filled")
     gpus, deployment = evidence.gpus(arm), evidence.deployment
-    found = _agents_per_gpu(limit, trials=len(points), share=share, gpus=gpus * deployment.replicas)
+    found = _agents_per_gpu(limit, trials=len(points), share=share, gpus=gpus * deployment.replicas, level=level)
     fewest, busy, most = (_busy(each, deployment, gpus) for each in (found.high, found.value, found.low or 0.0))
     return Capacity(
         arm=arm,
@@ -89,8 +88,8 @@ def _capacity(
     )
 
 
-def capacities(evidence: Evidence, policy: Policy) -> tuple[Capacity, ...]:
-    """Return the capacity of every arm, for the whole mix and for whatever was searched on its own."""
+def capacities(evidence: Evidence, policy: Policy, *, level: float = LEVEL) -> tuple[Capacity, ...]:
+    """Return the capacity of every arm, for the whole mix and for whatever was searched on its own, with intervals at *level*."""
     tried: dict[str | None, dict[str, list[CapacityPoint]]] = defaultdict(lambda: defaultdict(list))
     for each in evidence.capacity:
         if each.turns > 0 or each.trouble is not None:
@@ -99,8 +98,8 @@ def capacities(evidence: Evidence, policy: Policy) -> tuple[Capacity, ...]:
     for workload, points in tried.items():
         slo = policy.slo(workload)
         share = SHARE if slo is None else slo.share
-        for arm, limit in limits(points, share=share).items():
-            fitted[arm, workload] = _capacity(evidence, arm, workload, points[arm], limit, share=share)
+        for arm, limit in limits(points, share=share, level=level).items():
+            fitted[arm, workload] = _capacity(evidence, arm, workload, points[arm], limit, share=share, level=level)
     named = [each.name for each in evidence.workloads]
     together = sorted({each for each in tried if each is not None} - set(named))
     keys = ((arm.name, workload) for arm in evidence.arms for workload in (None, *named, *together))

@@ -126,6 +126,7 @@ def _telemetry(figures: Telemetry) -> Iterator[tuple[str, Estimate]]:
         "watts": "W",
         "throttled_share": "share",
         "power_capped_share": "share",
+        "clock_mhz": "MHz",
     }
     for name, unit in units.items():
         value = getattr(figures, name)

@@ -13,27 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.case import Speed
+from advisor.case import Control, Speed
 from advisor.evidence import Calls, Evidence, Ints
 from advisor.policy import Policy
 from advisor.statistics import paired, planning, starts
 from advisor.statistics.paired import Metric, PairTable, same_turns
 from advisor.statistics.spread import Spread
-from advisor.statistics.starts import Draw
 from advisor.verdict import Change
 
 METRICS: tuple[Metric, ...] = ("turn_ms", "ttft_ms", "tpot_ms")
 METHOD = "mean log ratio of the same turns, starts of the servers included, over"
 NO_PLACE = 3  # standard deviations of what a place in the order adds, above which it was something else
 _SIDES = math.sqrt(2)  # a ratio has a start on each of its sides
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """Hold what copies of one configuration differed by: on one server, or with a server each."""
-
-    spread: Spread  # inside the run
-    draws: tuple[Draw, ...]  # of starts; none where both copies were one server, and as alike as their places in the order allow
 
 
 Controls = dict[tuple[str | None, Metric], tuple[Control, ...]]
@@ -157,7 +148,7 @@ def _speed(
         starts=drawn.starts,
         scatter=starts.scatter(drawn, scale=scale),
         doubted=None if doubted is None else doubted.relative(unit="relative", method=METHOD, level=level),
-        control=control,
+        controls=known,
     )
 
 

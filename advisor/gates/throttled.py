@@ -1,16 +1,18 @@
-"""A GPU that is slowed by heat or a brake is measured in the arm's place."""
+"""A GPU that is slowed by heat, a brake or clocks that were set for it is measured in the arm's place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.evidence import Evidence
+from advisor.evidence import Evidence, Telemetry
 from advisor.policy import Policy
 from advisor.verdict import TIMES, Gate
 
 NAME = "throttled"
 MOST = 0.05
 """Share of the time: below it medians and paired means hardly move."""
+SLOWER = 0.10
+"""Of the fastest arm's clock: nothing but a limit of power, which is the arm's own doing, moves clocks under load that far."""
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
@@ -25,5 +27,20 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         told = f"GPUs were {told}" if share <= MOST else f"a GPU was {told}"
         found = Gate(name=NAME, arm=arm, message=told, observed=share, limit=MOST, unit="share", spoils=TIMES)
         yield found.judged(good=share <= MOST, but=": its cooling was measured, not the arm")
+    yield from _clocks([(arm, figures, clock) for arm, figures in evidence.server if (clock := figures.clock_mhz) is not None])
     if not seen:
         yield Gate(name=NAME, message="no GPU said whether it was slowed: `gpu_metrics` names an exporter")
+
+
+def _clocks(known: list[tuple[str, Telemetry, float]]) -> Iterator[Gate]:
+    """Yield a failure for each arm whose GPU ran slower than another arm's while neither heat nor power slowed it."""
+    fastest = max((clock for _, _, clock in known), default=0.0)
+    for arm, figures, clock in known:
+        slower = 1 - clock / fastest
+        if slower > SLOWER and max(figures.throttled_share or 0.0, figures.power_capped_share or 0.0) <= MOST:
+            told = (
+                f"a GPU ran at {clock:,.0f} MHz, another arm's at {fastest:,.0f}, and nothing slowed it: its clocks were set, not the arm's"
+            )
+            yield Gate(
+                name=NAME, status="fail", arm=arm, message=told, observed=clock, limit=(1 - SLOWER) * fastest, unit="MHz", spoils=TIMES
+            )

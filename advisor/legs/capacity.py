@@ -56,6 +56,7 @@ def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
         low=None if down is None else value / down - 1,
         high=None if up is None else value * up - 1,
         n=min(mine.n, theirs.n),
+        level=mine.level,
         unit="relative",
         method=AGENTS,
     )

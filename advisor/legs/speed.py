@@ -14,7 +14,7 @@ from advisor.case import Case, Speed
 from advisor.estimate import Estimate
 from advisor.legs.tested import Tested
 from advisor.statistics.paired import MIN_PAIRS
-from advisor.statistics.planning import FAMILY, LEVEL, MOST_UNITS, look_level, units_needed, z_reach
+from advisor.statistics.planning import FAMILY, LEVEL, MOST_UNITS, units_needed, z_reach
 from advisor.statistics.starts import ENOUGH_STARTS
 from advisor.steps import Again, MorePairs, Restarts, Swap
 from advisor.verdict import Leg, LegState, Need
@@ -43,9 +43,8 @@ def more_pairs(case: Case, speed: Speed) -> Need:
 
 def _pairs(case: Case, speed: Speed) -> Need | None:
     have, scatter, margin = speed.change.pairs, speed.scatter, math.log1p(case.policy.min_change)
-    level = LEVEL / FAMILY
-    if case.evidence.kind != "simulated":  # a simulation is made again, longer; a run is looked at once more
-        level = min(level, look_level(case.evidence.looks + 1, case.policy.alpha))
+    # A simulation is made again, longer; a run is looked at once more.
+    level = _planned_level(case, speed, look=case.evidence.looks + (case.evidence.kind != "simulated"))
     # More pairs leave the error of their starts as it is: what is left of the margin has to do for them.
     room = margin**2 - (z_reach(level) * scatter.start) ** 2 / speed.starts
     if room <= 0:
@@ -65,10 +64,16 @@ def _pairs(case: Case, speed: Speed) -> Need | None:
     )
 
 
+def _planned_level(case: Case, speed: Speed, *, look: int) -> float:
+    """Return the level to plan at: that of the look that will decide, and never above that of two criteria that both have to stand."""
+    return min(LEVEL / FAMILY, case.level(speed.change.arm, look=look))
+
+
 def restarts(case: Case, speed: Speed) -> Need:
-    """Return what a start of both servers for every pair would take to settle *speed* without knowing anything of starts."""
+    """Return what a start of both servers for every pair would take to settle *speed* without knowing anything of starts: in a new run."""
     total = math.hypot(speed.scatter.pair, speed.scatter.start)
-    pairs = max(ENOUGH_STARTS, units_needed(total, math.log1p(case.policy.min_change)))
+    level = _planned_level(case, speed, look=1)
+    pairs = max(ENOUGH_STARTS, units_needed(total, math.log1p(case.policy.min_change), level=level))
     arms = len(case.evidence.arms) + bool(case.evidence.aa)
     return Need(
         what=f"block pairs with starts of their own ({words.scope(speed.change.workload)} on {speed.change.arm})",

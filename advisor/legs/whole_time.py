@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor import words
 from advisor.assess.speed import estimated, start_scale
-from advisor.case import Case
+from advisor.case import Case, Control
 from advisor.evidence import Bools, Calls, Floats, Ints
 from advisor.legs.speed import more_pairs
 from advisor.legs.tested import Tested
@@ -67,10 +67,11 @@ def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
             yield _Matched(workload=name, share=share, sides=(reference, calls), rows=(left[timed], right[timed]))
 
 
-def _mixed(case: Case, tables: Iterable[tuple[PairTable | None, float]]) -> Spread | None:
+def _mixed(case: Case, tables: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()) -> Spread | None:
     known = [(table, share) for table, share in tables if table is not None]
     table = paired.mixed(tuple(table for table, _ in known), tuple(share for _, share in known))
-    return None if table is None else estimated(table, start_scale(case.evidence, case.policy))
+    scale, position = start_scale(case.evidence, case.policy), case.policy.position_spread
+    return None if table is None else estimated(table, scale, controls, position=position)
 
 
 def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[list[tuple[str, Spread | None]]]:
@@ -108,7 +109,8 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     is_settled = leg.state in ("yes", "no", "equal")
     if speed is not None and leg.estimate is not None and (counts == "time" or (counts == "both" and is_settled)):
         matched = tuple(_matched(case, arm, workload))
-    total = _mixed(case, ((each.total(), each.share) for each in matched))
+    # What a place in the order adds, and what starts differ by, a control tells of all turn times alike.
+    total = _mixed(case, ((each.total(), each.share) for each in matched), () if speed is None else speed.controls)
     if total is None or speed is None or leg.estimate is None:
         return typical
     whole, near = (

@@ -96,10 +96,10 @@ class Crossing:
         found = min(int(np.searchsorted(reached, probability * reached[-1])), order.size - 1)
         return float(self.loads.ravel()[order[found]])
 
-    def limit(self, arm: str) -> Limit:
-        """Return the load that an arm carries."""
+    def limit(self, arm: str, *, level: float = LEVEL) -> Limit:
+        """Return the load that an arm carries, with its interval at *level*."""
         held = [each.load for each in self.trials[arm] if each.within >= self.share * each.turns]
-        low, value, high = (self.at(arm, probability) for probability in ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2))
+        low, value, high = (self.at(arm, probability) for probability in ((1 - level) / 2, 0.5, (1 + level) / 2))
         if not held:
             return Limit(low=0.0, value=0.0, high=high)
         if len(held) == len(self.trials[arm]):

@@ -78,7 +78,7 @@ def gather(
     profile = profiles.get(first) or next(iter(profiles.values()), None)
     shared = described.deployment(arms, first, profile, price)
     drawn = hardware.power(connection, run_id, [each for each in arms if not is_control(each.arm)], loaded)
-    slowed = hardware.throttling(connection, run_id, loaded)
+    clocks = hardware.clocks(connection, run_id, loaded)
     where = plays.machines(arms, played)
     compared = tuple(
         replace(
@@ -110,7 +110,9 @@ def gather(
         workloads=_workloads(counted, first),
         observations=_observations(counted, names, where.names, ideal_hit_rates or run.ideal_hit_rates),
         sweeps=observations.sweeps(swept, names),
-        server=tuple((arm, _with_gpus(figures, drawn.watts.get(arm), slowed.get(arm, (None, None)))) for arm, figures in server.items()),
+        server=tuple(
+            (arm, _with_gpus(figures, drawn.watts.get(arm), clocks.get(arm, hardware.Clocks()))) for arm, figures in server.items()
+        ),
         accuracy=answers,
         aa_accuracy=same_answers,
         aa=controls(counted, where.names, arms),
@@ -134,8 +136,8 @@ def _is_twin(arm: str, reference: str, caveats: tuple[str, ...], profiles: Mappi
     return any(f"{one} and {other} {SAME}" in caveats for one, other in ((arm, reference), (reference, arm)))
 
 
-def _with_gpus(figures: Telemetry, watts: float | None, shares: tuple[float | None, float | None]) -> Telemetry:
-    return replace(figures, watts=watts, throttled_share=shares[0], power_capped_share=shares[1])
+def _with_gpus(figures: Telemetry, watts: float | None, found: hardware.Clocks) -> Telemetry:
+    return replace(figures, watts=watts, throttled_share=found.slowed, power_capped_share=found.capped, clock_mhz=found.mhz)
 
 
 def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:

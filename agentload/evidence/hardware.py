@@ -32,6 +32,8 @@ SELECT arm, max(slowed), max(capped) FROM (
     FROM sampled GROUP BY arm, labels
 ) GROUP BY arm
 """
+# The slowest GPU's, as above.
+_CLOCK: Final = "SELECT arm, min(clock) FROM (SELECT arm, median(value) AS clock FROM sampled GROUP BY arm, labels) GROUP BY arm"
 # Each GPU's own peak: they are sampled one after the other, so that no instant has them all.
 _MEMORY: Final = "SELECT arm, sum(peak) FROM (SELECT arm, max(value) AS peak FROM sampled GROUP BY arm, labels) GROUP BY arm ORDER BY arm"
 
@@ -42,6 +44,15 @@ class Power:
 
     watts: dict[str, float]
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Shares of the time under load in which GPUs were slowed, and at the limit of their power; and the clock of the slowest one."""
+
+    slowed: float | None = None
+    capped: float | None = None
+    mhz: float | None = None
 
 
 def power(connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[Server], played: Sequence[Play]) -> Power:
@@ -68,11 +79,14 @@ def power(connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[
     return Power(watts=watts, notes=tuple(notes))
 
 
-def throttling(connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]) -> Mapping[str, tuple[float, float]]:
-    """Read by arm for which share of the plays that count its GPUs were slowed, and at their power limit; silent arms are left out."""
+def clocks(connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]) -> Mapping[str, Clocks]:
+    """Read by arm how its GPUs ran in the plays that count; arms whose GPUs were not sampled are left out."""
+    throttled = {"run": run_id, "name": "gpu_throttle_reasons", "slowed": SLOWED, "capped": CAPPED}
     with tabled(connection, counted(played)):
-        asked = {"run": run_id, "name": "gpu_throttle_reasons", "slowed": SLOWED, "capped": CAPPED}
-        return {arm: (slowed, capped) for arm, slowed, capped in connection.execute(_SAMPLED + _CLOCKS, asked).fetchall()}
+        shares = connection.execute(_SAMPLED + _CLOCKS, throttled).fetchall()
+        speeds = dict(connection.execute(_SAMPLED + _CLOCK, {"run": run_id, "name": "gpu_clock_mhz"}).fetchall())
+    found = {arm: Clocks(slowed=slowed, capped=capped, mhz=speeds.get(arm)) for arm, slowed, capped in shares}
+    return {arm: Clocks(mhz=mhz) for arm, mhz in speeds.items()} | found
 
 
 def gpu_memory(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, float]:

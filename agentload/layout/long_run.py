@@ -1,8 +1,8 @@
 """Lay out a run that can say something of capacity: a long closed loop whose first sessions begin in the middle.
 
 Sessions that all begin at their first turn take an hour until their contexts are long, and a pool that is not full limits nobody. So the
-sessions that a block begins with are told the story so far in one priming call each; those that follow them begin at their beginning, and
-the loop is from its first minute what it would be after hours.
+sessions that a block begins with are drawn as a loop that has run for hours holds them, the longer ones more often, and are told the story
+so far in one priming call each; those that follow begin at their beginning, and the loop is from its first minute what it would be later.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Final
 
 from agentload.errors import UsageError
 from agentload.layout.cost import fill_s, seconds_of
-from agentload.layout.traces import Primed, Repeated
+from agentload.layout.traces import Drawn, Primed
 from agentload.model.plan import ClosedLoop, Load, Recorded
 from agentload.model.trace import Trace
 
@@ -63,7 +63,8 @@ def _lasting(lasts_s: float, trace: Trace, load: Load, agents: int, seed: int) -
     if not shape:
         raise UsageError("the trace has no session", hint="agentload trace show TRACE")
     needed = agents * (1 + FASTER * lasts_s / max(sum(shape) / len(shape), 1e-3))
-    repeated = Trace(header=trace.header, sessions=Repeated(trace, math.ceil(needed / len(shape))))
+    drawn = Drawn(trace, math.ceil(needed / len(shape)), seed, load, agents)
+    repeated = Trace(header=trace.header, sessions=drawn)
     return (
         replace(trace, sessions=Primed(repeated, agents, seed)),
         replace(load, arrivals=ClosedLoop(sessions=agents), budget=replace(load.budget, seconds=lasts_s)),

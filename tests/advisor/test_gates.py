@@ -246,6 +246,24 @@ def test_more_than_one_call_in_a_hundred_answered_429_is_the_limiters_latency(sh
 
 
 @pytest.mark.parametrize(
+    ("fp8", "failed"),
+    [
+        (Telemetry(clock_mhz=1700.0), ["fp8"]),
+        (Telemetry(clock_mhz=1800.0), []),  # a tenth is no other mode
+        (Telemetry(clock_mhz=1700.0, power_capped_share=0.3), []),  # what it draws is the arm's own doing
+        (Telemetry(clock_mhz=1700.0, throttled_share=0.05), ["fp8"]),
+        (Telemetry(clock_mhz=2300.0), ["bf16"]),
+        (Telemetry(), []),
+    ],
+)
+def test_clocks_that_were_set_for_one_gpu_are_not_the_arm(fp8: Telemetry, failed: list[str]) -> None:
+    evidence = bare(kind="measured", server=(("bf16", Telemetry(clock_mhz=1980.0)), ("fp8", fp8)))
+    found = [gate for gate in throttled.check(evidence, Policy()) if gate.unit == "MHz"]
+    assert [gate.arm for gate in found] == failed
+    assert all(gate.status == "fail" and "turn" in gate.spoils for gate in found)
+
+
+@pytest.mark.parametrize(
     ("figures", "status", "message"),
     [
         (Telemetry(throttled_share=0.0), "pass", "GPUs were slowed by heat or a brake for 0.0% of the time"),

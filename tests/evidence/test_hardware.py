@@ -110,11 +110,14 @@ def test_a_gpu_is_slowed_by_heat_or_a_brake_and_not_by_idling_and_the_slowest_co
         *(reasons("bf16", at, bits, "0") for at, bits in ((10, 0), (30, 0x1), (60, 0x4), (90, 0x4 | 0x20))),
         *(reasons("bf16", at, bits, "1") for at, bits in ((10, 0x40), (30, 0x1), (60, 0x8), (90, 0))),
         reasons("bf16", 250, 0x40),  # the other arm plays
+        *(replace(power("bf16", at, mhz, gpu), name="gpu_clock_mhz") for gpu, mhz in (("0", 1980.0), ("1", 1500.0)) for at in (10, 30, 60)),
+        replace(power("bf16", 250, 200.0, "1"), name="gpu_clock_mhz"),
     ]
     evidence = found(tmp_path, rows)
     server = dict(evidence.server)
     assert (server["bf16"].throttled_share, server["bf16"].power_capped_share) == (0.5, 0.5)
     assert (server["fp8"].throttled_share, server["fp8"].power_capped_share) == (None, None)
+    assert (server["bf16"].clock_mhz, server["fp8"].clock_mhz) == (1500.0, None)
     assert [(gate.arm, gate.status) for gate in throttled.check(evidence, Policy())] == [("bf16", "fail")]
 
 

@@ -37,13 +37,24 @@ def test_the_first_sessions_begin_in_the_middle_and_those_after_them_at_their_be
     trace, load = laid(Load(), agents=4)
     assert (load.arrivals, load.budget.seconds) == (ClosedLoop(sessions=4), 1800.0)
     first = list(islice(trace.sessions, 8))
-    assert [session.session for session in first[:5]] == ["a", "b", "c", "a#1", "b#1"]
+    assert len({session.session for session in first}) == 8
     # Two turns have no middle.
-    assert [session.turns[0].event for session in first] == [PRIME, PRIME, None, PRIME, None, None, None, None]
-    told = first[0].turns[0]
+    is_short = [session.session.startswith("c") for session in first[:4]]
+    assert [session.turns[0].event for session in first] == [*(None if short else PRIME for short in is_short), *4 * [None]]
+    told, *rest = next(session.turns for session, short in zip(first, is_short, strict=False) if not short)
     assert told.output == 1
-    assert sum(segment.tokens for segment in told.add) == 1_000 * (7 - len(first[0].turns))
-    assert first[0].turns[1].wait_s == 0
+    assert sum(segment.tokens for segment in told.add) == 1_000 * (6 - len(rest))
+    assert rest[0].wait_s == 0
+
+
+def test_the_first_sessions_are_those_that_a_loop_of_hours_holds_the_longer_ones_more_often() -> None:
+    trace, _ = laid(Load(), agents=4000)
+    short = sum(session.session.startswith("c") for session in islice(trace.sessions, 4000))
+    mean_s = 6 * 1.1 + 45, 2 * 1.1 + 9
+    assert short / 4000 == pytest.approx(mean_s[1] / (2 * mean_s[0] + mean_s[1]), rel=0.15)
+    assert [each.session for each in islice(trace.sessions, 9)] == [
+        each.session for each in islice(laid(Load(), agents=4000)[0].sessions, 9)
+    ]
 
 
 def test_sessions_do_not_run_out_before_the_run_is_over() -> None:

@@ -48,6 +48,7 @@ FIGURES: Final[dict[str, tuple[str, float | None]]] = {
     "watts": ("power, W", 1),
     "power_capped_share": ("time at the power limit", None),
     "throttled_share": ("time slowed by heat or a brake", None),
+    "clock_mhz": ("GPU clock under load, MHz", 1),
 }
 """What a reader calls a figure, and by what it is multiplied where its name says the unit; the order is the table's."""
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.assess.capacity import limits
 from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
 from advisor.legs.capacity import capacity_leg
 from advisor.policy import Policy, Slo
 from advisor.steps import Search
 from advisor.whole import assess
-from tests.advisor.cases import bare, search
+from tests.advisor.cases import FP8, bare, compared, search
 
 Tried = dict[int, tuple[int, int] | str]
 """Turns within the service level and all turns of each step, or the trouble that the server was in."""
@@ -43,6 +44,26 @@ def test_a_search_settles_what_its_interval_leaves_no_doubt_about(bf16: float, f
     assert ratio.high is not None
     assert ratio.low <= fp8 / bf16 - 1 <= ratio.high
     assert ratio.high > ratio.low  # a search of some trials never knows it to the point
+
+
+@pytest.mark.parametrize(("others", "level"), [(0, 0.95), (1, 0.975)])
+def test_agents_are_known_at_the_level_that_a_claim_about_them_is_made_at(others: int, level: float) -> None:
+    evidence = long_searched(40, 80)
+    evidence = replace(evidence, arms=(*evidence.arms, *(replace(FP8, name=f"other-{each}") for each in range(others))))
+    with_speed = replace(compared(effect=0.0), capacity=evidence.capacity, arms=evidence.arms)
+    for each, shared in ((evidence, level), (with_speed, 1 - (1 - level) / 2)):
+        case = assess(each, Policy())
+        agents, ratio = case.capacity_of("fp8", None), capacity_leg(case, "fp8", None).estimate
+        assert agents is not None
+        assert agents.agents_per_gpu is not None
+        assert ratio is not None
+        assert agents.agents_per_gpu.level == ratio.level == pytest.approx(shared)
+    widths = [
+        (each.high or 0.0) - each.low
+        for at in (0.9, 0.95, 0.99)
+        for each in limits({"fp8": search("fp8", 80), "bf16": search("bf16", 40)}, share=0.95, level=at).values()
+    ]
+    assert widths[0] <= widths[2] <= widths[4] > widths[0]
 
 
 @pytest.mark.parametrize(

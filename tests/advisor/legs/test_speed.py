@@ -12,12 +12,14 @@ from advisor.case import Case, Room
 from advisor.decide import decide
 from advisor.evidence import AaControl, Calls, Evidence, StartHistory, WorkloadClass
 from advisor.legs.capacity import pays_leg
-from advisor.legs.speed import speed_leg
+from advisor.legs.speed import more_pairs, restarts, speed_leg
+from advisor.legs.whole_time import with_total
 from advisor.policy import Policy
+from advisor.statistics.planning import units_needed
 from advisor.steps import MorePairs, Restarts
 from advisor.verdict import Leg, LegState, Need
 from advisor.whole import assess
-from tests.advisor.cases import SPREAD, bare, compared, observed
+from tests.advisor.cases import BF16, FP8, SPREAD, bare, compared, observed, search
 from tests.advisor.worlds import Noise, simulated_calls
 
 QUIET = Noise(call=0.02, wander=0.005, phi=0.2, block=0.002)
@@ -145,6 +147,35 @@ def test_what_counts_as_a_change_is_the_policys_to_say() -> None:
     assert 0.1 < change < 0.12
     states = [_speed(assess(evidence, Policy(min_change=least))).state for least in (0.9 * change, change, 1.1 * change)]
     assert states == ["yes", "unclear", "equal"]
+
+
+@pytest.mark.parametrize("looks", [1, 3])
+@pytest.mark.parametrize("others", [0, 3])
+@pytest.mark.parametrize("searched", [False, True])
+def test_pairs_are_planned_at_the_level_of_the_look_that_will_decide(looks: int, others: int, searched: bool) -> None:  # noqa: FBT001  # a case
+    evidence = compared(effect=-0.03, pairs=12, noise=Noise(), kind="measured", looks=looks)
+    evidence = replace(evidence, arms=(BF16, FP8, *(replace(FP8, name=f"other-{each}") for each in range(others))))
+    case = assess(replace(evidence, capacity=(*search("bf16", 20), *search("fp8", 20)) if searched else ()), Policy())
+    speed, look = case.speed("fp8", None), assess(replace(case.evidence, looks=looks + 1), Policy())
+    assert speed is not None
+    level = min(0.0125, look.level("fp8"))
+    need = more_pairs(case, speed)
+    assert need.step == MorePairs(pairs=units_needed(speed.scatter.pair, math.log1p(0.03), level=level))
+    assert restarts(case, speed).pairs == max(
+        8, units_needed(speed.scatter.pair, math.log1p(0.03), level=min(0.0125, 0.025 / (1 + others) / (2 if searched else 1)))
+    )
+
+
+def test_the_time_of_all_turns_knows_what_a_place_in_the_order_adds() -> None:
+    evidence = compared(effect=-0.1, pairs=12, noise=QUIET)
+
+    def total(evidence: Evidence) -> float:
+        case = assess(evidence, Policy(counts="time"))
+        estimate = with_total(case, "fp8", None, speed_leg(case, "fp8", None)).leg.estimate
+        assert estimate is not None
+        return math.log1p(estimate.value)
+
+    assert total(evidence) - total(replace(evidence, aa=(_control("chat", QUIET, effect=0.01),))) == pytest.approx(0.01, abs=0.004)
 
 
 def _lasting(calls: Calls, *, from_block: int) -> Calls:

@@ -8,7 +8,7 @@ from scipy import stats
 
 from advisor.evidence import Calls
 from advisor.statistics import paired, resampling
-from advisor.statistics.paired import same_turns
+from advisor.statistics.paired import PairTable, same_turns
 from advisor.statistics.spread import Spread
 from tests.advisor.worlds import Noise, simulated_calls
 
@@ -60,14 +60,15 @@ def test_machines_that_never_changed_places_are_drawn_once_however_often_servers
     assert paired.pairs_of(apart).starts == 1
     low, high = _change(*drawn, scale=0.0212).interval()
     assert low < 0.0 < high
-    left, right = (replace(each, machine=np.zeros(len(each), dtype=np.int64)) for each in drawn)
-    same = paired.pair_table(left, right, "turn_ms")
-    assert same is not None
-    assert paired.pairs_of(same).starts == 12
-    left, right = (replace(each, machine=np.where(each.pair == 0, 1 - on, on)) for on, each in enumerate(drawn))
-    exchanged = paired.pair_table(left, right, "turn_ms")
-    assert exchanged is not None
-    assert paired.pairs_of(exchanged).starts == 12
+    reference, arm = drawn
+    for theirs, mine in ((0, 0), (1 * (reference.pair == 0), 1 * (arm.pair > 0))):  # on one machine, and exchanged for a pair
+        other = paired.pair_table(
+            replace(reference, machine=np.broadcast_to(theirs, len(reference))),
+            replace(arm, machine=np.broadcast_to(mine, len(arm))),
+            "turn_ms",
+        )
+        assert other is not None
+        assert paired.pairs_of(other).starts == 12
 
 
 def test_the_bootstrap_error_of_a_mean_is_the_closed_form() -> None:
@@ -115,6 +116,67 @@ def test_rows_are_matched_by_pair_session_and_turn_whatever_their_order_or_the_s
     left, right = same_turns(wide, shuffled)
     assert left.size == len(order)
     assert np.allclose(np.log(shuffled.turn_ms[right] / wide.turn_ms[left]), -0.1)
+
+
+def _table(order: list[int], machine: list[int] | None = None) -> PairTable:
+    zeros = np.zeros(len(order), dtype=np.int64)
+    return PairTable(
+        pair=np.arange(len(order)),
+        value=np.linspace(-0.1, 0.1, len(order)),
+        calls=zeros + 3,
+        start=zeros,
+        other_start=zeros,
+        order=np.array(order),
+        machine=zeros if machine is None else np.array(machine),
+    )
+
+
+@pytest.mark.parametrize(
+    ("order", "machine", "covariates"),
+    [
+        ([1, -1] * 3, None, 1),
+        ([1, 1, -1, -1, -1, -1], None, 1),
+        ([1, -1, -1, -1, -1, -1], None, 0),  # one pair the other way tells nothing
+        ([1, 1, 1, 1, 1, -1], None, 0),
+        ([1, 1, -1, -1, -1], None, 0),  # three degrees of freedom would be left
+        ([1, 1, -1, -1, 0, 0], None, 1),
+        ([1, -1] * 4, [1, 1, 1, 1, -1, -1, -1, -1], 2),
+        ([1, -1] * 3, [1, 1, 1, -1, -1, -1], 1),
+        ([1, 1, 1, 1, -1, -1, -1, -1], [1, 1, 1, 1, -1, -1, -1, -1], 1),  # one and the same
+    ],
+)
+def test_a_covariate_enters_where_it_was_both_ways_twice_and_leaves_pairs_enough(
+    order: list[int], machine: list[int] | None, covariates: int
+) -> None:
+    found = paired.pairs_of(_table(order, machine)).covariates
+    assert len(found) == covariates
+    assert [each.tolist() for each in found[:1]] == ([] if not covariates else [order if machine is None else machine])
+
+
+def test_three_pairs_are_the_least_and_a_mix_takes_them_from_each_class() -> None:
+    three, two = _table([1, -1, 1]), _table([1, -1])
+    assert paired.change(three, scale=0.02) is not None
+    assert paired.change(two, scale=0.02) is None
+    assert paired.mixed((two,), (1.0,)) is None
+    assert paired.mixed((three,), (0.0,)) is None
+    both = paired.mixed((three, replace(three, value=three.value + 0.4, pair=three.pair + 2)), (1.0, 3.0))
+    assert both is not None
+    assert both.pair.tolist() == [0, 1, 2, 3, 4]
+    assert both.calls.tolist() == [3, 3, 6, 3, 3]
+    assert float(both.value.mean()) == pytest.approx(0.3)
+    assert both.value[0] == pytest.approx(0.3 + 0.25 * -0.1 * 5 / 3)
+
+
+def test_a_pair_is_the_mean_log_ratio_of_its_turns_with_the_place_and_the_starts_of_its_servers() -> None:
+    reference, arm = simulated_calls(np.random.default_rng(16), pairs=4, effect=0.1, noise=Noise())
+    ratio = np.log(arm.turn_ms / reference.turn_ms)
+    table = paired.pair_table(replace(reference, machine=None), arm, "turn_ms")
+    assert table is not None
+    assert table.value == pytest.approx([float(ratio[arm.pair == pair].mean()) for pair in range(4)])
+    assert table.machine.tolist() == [0] * 4
+    assert table.order.tolist() == np.sign((arm.block - reference.block)[::30]).tolist()
+    numbers = paired.session_numbers(replace(arm, session=arm.session * 1000))
+    assert sorted(set(numbers.tolist())) == list(range(24))
 
 
 def test_two_pairs_are_no_evidence() -> None:

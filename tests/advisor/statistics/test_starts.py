@@ -67,22 +67,30 @@ def test_without_starts_or_wander_a_grid_is_about_as_wide_as_students_t() -> Non
     )
 
 
-def _by_matrices(pairs: Pairs, scale: float) -> tuple[float, float]:
-    """Integrate the grid by its definition: the whole covariance of the pairs at each of its points."""
+def _by_matrices(pairs: Pairs, scale: float, draws: tuple[tuple[float, float], ...] = ()) -> tuple[float, float]:
+    """Integrate the grid by its definition, priors restated: the whole covariance of the pairs at each of its points."""
     n = pairs.values.size
+    scatter = np.geomspace(0.003, 0.15, 18).tolist()
+    while scatter[-1] * np.exp(0.17) < 4 * pairs.values.std():
+        scatter.append(scatter[-1] * np.exp(0.17))
+    wander = 0.02 * np.array([0.0, 0.35, 1.05, 1.75, 2.45])
+    some = np.exp(-((wander[1:] / 0.02) ** 2) / 2)
+    wander_weight = np.append(0.5, 0.5 * some / some.sum())
+    start = np.arange(0.2, 3.6, 0.4)
+    start_weight = np.exp(-(start**2) / 2)
     design = np.stack([np.ones(n), *pairs.covariates], axis=1)
     lag = np.abs(np.arange(n)[:, None] - np.arange(n))
     same = [(each[:, None] == each) / 2 for each in (pairs.start, pairs.other_start)]
     found = []
-    for lasting, (at, w), (way, t), s in product(
-        starts.LASTING, enumerate(starts.WANDER), enumerate(scale * starts._START), starts.SCATTER
-    ):
+    for lasting, (at, w), (way, t), s in product((3.0, 10.0, 40.0), enumerate(wander), enumerate(scale * start), scatter):
         inverse = np.linalg.inv(s**2 * np.eye(n) + w**2 * np.exp(-lag / lasting) + t**2 * sum(same))
         covariance = np.linalg.inv(design.T @ inverse @ design)
         fitted = covariance @ design.T @ inverse @ pairs.values
         left = pairs.values - design @ fitted
         logs = 0.5 * (np.linalg.slogdet(inverse)[1] + np.linalg.slogdet(covariance)[1] - left @ inverse @ left)
-        found.append((logs + np.log(starts._WANDER_WEIGHT[at] * starts._START_WEIGHT[way]), fitted[0], covariance[0, 0]))
+        logs += np.log(wander_weight[at] * start_weight[way])
+        logs += sum(stats.norm.logpdf(value, 0.0, np.hypot(t, error)) for value, error in draws)
+        found.append((logs, fitted[0], covariance[0, 0]))
     logs, centre, variance = np.array(found).T
     weight = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
     value = float(weight @ centre)
@@ -99,6 +107,17 @@ def test_the_grid_is_the_normal_model_point_by_point(k: int, other: int, covaria
     for _ in range(2):  # prepared, and from what is known of the design
         spread = starts.spread(pairs, scale=SCALE)
         assert (spread.value, spread.se) == pytest.approx(_by_matrices(pairs, SCALE), rel=1e-9)
+
+
+@pytest.mark.parametrize("pair", [0.06, 0.2])
+def test_the_grid_reaches_as_far_as_pairs_scatter_and_knows_what_starts_of_equal_servers_showed(
+    pair: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "_NEGLIGIBLE", 0.0)
+    pairs, draws = _pairs(np.random.default_rng(14), n=7, k=2, pair=pair), ((0.03, 0.004), (-0.01, 0.01))
+    for each in ((), draws):
+        spread = starts.spread(pairs, scale=SCALE, draws=each)
+        assert (spread.value, spread.se) == pytest.approx(_by_matrices(pairs, SCALE, each), rel=1e-9)
 
 
 def test_what_is_known_of_a_design_serves_other_values_and_other_scales() -> None:
@@ -132,6 +151,36 @@ def test_an_interval_covers_whatever_the_starts_add(n: int, k: int) -> None:
         low, high = starts.spread(_pairs(rng, n=n, k=k, start=0.0245), scale=SCALE).interval()
         covered += low <= 0.0 <= high
     assert covered / runs >= 0.92
+
+
+def test_t_over_starts_is_t_over_their_means() -> None:
+    pairs = _pairs(np.random.default_rng(15), n=24, k=8, start=0.05)
+    means = [pairs.values[pairs.start == each].mean() for each in range(8)]
+    assert starts.start_means(pairs) == pytest.approx(means)
+    assert starts.spread(pairs, scale=SCALE).interval() == pytest.approx(tuple(stats.ttest_1samp(means, 0).confidence_interval(0.95)))
+    few = Pairs(values=pairs.values[:21], start=pairs.start[:21], other_start=pairs.start[:21])
+    assert starts.spread(few, scale=SCALE).unit_name == "block pairs"
+
+
+def test_scatter_of_pairs_and_of_starts_are_their_mean_squares_and_the_prior_counts_for_the_starts_that_are_missing() -> None:
+    values = np.array([0.0, 0.02, 0.06, 0.10, -0.02, 0.0])
+    pairs = Pairs(values=values, start=np.arange(6) // 2, other_start=np.arange(6) // 2)
+    within = 2 * (0.01**2 + 0.02**2 + 0.01**2) / 3
+    between = float(np.var([0.01, 0.08, -0.01], ddof=1)) - within / 2
+    found, own = starts.scatter(pairs, scale=0.03), starts.scatter(pairs, scale=0.03, worth=0)
+    assert (found.pair, own.pair) == pytest.approx((within**0.5, within**0.5))
+    assert found.start == pytest.approx(((5 * 0.03**2 + 2 * between) / 7) ** 0.5)
+    assert own.start == pytest.approx(between**0.5)
+    order = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    evened = values - order * float(np.polyfit(order, values, 1)[0])
+    left = evened - np.repeat([each.mean() for each in np.split(evened, 3)], 2)
+    with_order = Pairs(values=values, start=pairs.start, other_start=pairs.start, covariates=(order,))
+    assert starts.scatter(with_order, scale=0.03).pair == pytest.approx((float(left @ left) / 2) ** 0.5)
+    alone = Pairs(values=values, start=np.arange(6), other_start=np.arange(6))
+    assert starts.scatter(alone, scale=0.03).pair == pytest.approx(float(values.std(ddof=1)))
+    draws = starts.drawn(pairs)
+    assert [mean for mean, _ in draws] == pytest.approx([0.01, 0.08, -0.01])
+    assert [error for _, error in draws] == pytest.approx([(within / 2) ** 0.5] * 3)
 
 
 def test_servers_started_apart_share_half_of_what_a_pair_of_starts_adds() -> None:
