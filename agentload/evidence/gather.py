@@ -25,6 +25,7 @@ from agentload.evidence import (
 )
 from agentload.evidence.capacity import capacity, isolation
 from agentload.evidence.observations import controls
+from agentload.evidence.screen import screen
 from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
 from agentload.model.rows import RunRow
@@ -75,7 +76,8 @@ def gather(
     swept, counted = observations.parted(counted)
     loaded = observations.without(played, everything, counted)
     answers, same_answers = accuracy.accuracy(connection, run_id, names, first)
-    if not counted.height and not answers:
+    screened, unscreened = screen(connection, run_id, names)
+    if not counted.height and not answers and not screened and not unscreened:
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
     profile = profiles.get(first) or next(iter(profiles.values()), None)
     shared = described.deployment(arms, first, profile, price)
@@ -115,6 +117,8 @@ def gather(
         server=tuple((arm, _with_gpus(figures, drawn.watts.get(arm), slowed.get(arm, (None, None)))) for arm, figures in server.items()),
         accuracy=answers,
         aa_accuracy=same_answers,
+        screen=screened,
+        unscreened=unscreened,
         aa=controls(counted, where.names, arms),
         starts=starts.of_profile(run.study, profile) if run.kind != "measured" else starts.of_history(connection, run.row),
         looks=starts.looks(played, getattr(run.study, "pairs", None)),
