@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentload.evidence.screen import scored, screen
+from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.advise import advise
 from agentload.report.policy import Setting
 from agentload.run.prepared import Place
@@ -16,6 +17,7 @@ from agentload.store.database import reading
 from agentload.study.change import extended
 from agentload.study.kinds import Ask
 from agentload.study.parts import Live, TraceRef, Virtual
+from agentload.tracefile.files import write
 
 PROFILE = "llama-3.1-8b-h100-old-kernel"
 VIRTUAL = Ask(servers=Virtual(profile=PROFILE, arms=("bf16", "fp8")), contexts=(2048, 98_304), screen=True)
@@ -49,6 +51,11 @@ def test_a_screen_of_sound_arms_informs_and_asks_for_graded_answers(tmp_path: Pa
 @pytest.mark.loopback
 def test_emulated_servers_are_screened_on_the_prompts_of_a_trace(tmp_path: Path) -> None:
     database, told = tmp_path / "x.duckdb", list[str]()
+    sessions = (
+        Session(session=f"s{n}", workload="w", start_s=0.0, turns=(Turn(add=(Segment(role="user", tokens=1300, key=f"k{n}"),), output=1),))
+        for n in range(8)
+    )
+    write(tmp_path / "own.jsonl", Trace(header=Header(name="own"), sessions=tuple(sessions)))
     study = Ask(
         servers=Live(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8"),
         traces=(TraceRef(path=str(tmp_path / "own.jsonl")),),
