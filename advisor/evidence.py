@@ -294,6 +294,19 @@ class AccuracyBucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """Hold how far the log probabilities of an arm and the reference lie apart on one prompt, at one length of it."""
+
+    arm: str
+    prompt: int
+    length: float  # tokens
+    variation: float  # mean total variation of what comes next, what is not listed as one
+    own: tuple[float, ...]  # of the reference against itself on this prompt: behind another salt, in another batch, both
+    agreement: float  # share of the places with the same likeliest token
+    cached: float | None = None  # share of the prompt that was read from the arm's cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientHealth:
     """Say how well our own side kept up, for one arm (None: the whole run)."""
 
@@ -346,6 +359,8 @@ class Evidence:
     health: tuple[ClientHealth, ...] = ()
     aa: tuple[AaControl, ...] = ()
     aa_accuracy: tuple[AccuracyBucket, ...] = ()  # answers of an arm against its own, asked twice
+    screen: tuple[Screened, ...] = ()
+    unscreened: tuple[tuple[str, str], ...] = ()  # arms that told no log probabilities, with the reason
     priors: tuple[Prior, ...] = ()
     probes: tuple[Probe, ...] = ()
     starts: StartHistory | None = None  # None: the policy's assumption holds

@@ -13,6 +13,7 @@ from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
 from agentload.cli._dry import describe
 from agentload.cli._print import notice, print_json, table, transient
+from agentload.cli._screen import screen_and_tell
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
 from agentload.evidence.summary import summarise
@@ -47,6 +48,10 @@ def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gat
             _report(ended, made.playing, place, as_json=as_json)
         case Search():
             _search(study, place, is_dry=is_dry, as_json=as_json)
+        case Ask(screen=True):
+            if is_dry:
+                raise UsageError("a screen has no plan to print", hint="leave out --dry-run")
+            screen_and_tell(study, place, as_json=as_json)
         case Ask(servers=Virtual()):
             _answer(study, place, is_dry=is_dry, as_json=as_json)
         case Ask():

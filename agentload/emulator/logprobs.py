@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -42,7 +41,10 @@ class Places:
 
 def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
     """Return the places before each token of an answer to a prompt of so many tokens."""
-    last = list(islice((word for text in reversed(texts) for word in reversed(text.split())), TAIL))[::-1]
+    last: list[str] = []
+    for text in reversed(texts):
+        if len(last) < TAIL:
+            last = [*text.rsplit(maxsplit=TAIL)[-TAIL:], *last][-TAIL:]
     digest = blake2b(digest_size=8)
     for text in texts:
         digest.update(text.encode() + b"\0")

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -58,8 +59,24 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
     return measured if measured.tokens_a_word > 0 else None  # else a stand-in that says the same of every request
 
 
+def token_ids(endpoint: Endpoint, model: str, messages: Sequence[Message], tools: Sequence[Message] | None) -> tuple[int, ...] | None:
+    """Return the ids of a whole request's tokens; None where the server does not tell them."""
+    asked: dict[str, object] = {"model": model, "messages": list(messages), "add_generation_prompt": True}
+    try:
+        found = _tokenized(endpoint, asked | ({} if tools is None else {"tools": list(tools)}))
+    except _AbsentError:
+        return None
+    ids = None if found is None else found.get("tokens")
+    return tuple(ids) if isinstance(ids, list) and ids and all(isinstance(each, int) for each in ids) else None
+
+
 def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
     """Return the count; None where the server refuses this request, as templates without tools do."""
+    found = _tokenized(endpoint, asked)
+    return None if found is None else int(found["count"])
+
+
+def _tokenized(endpoint: Endpoint, asked: dict[str, object]) -> dict[str, Any] | None:
     try:
         answer = page(f"{endpoint.root}/tokenize", reach(endpoint), within_s=TIMEOUT_S, given=asked)
         if answer.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
@@ -69,4 +86,4 @@ def _count(endpoint: Endpoint, asked: dict[str, object]) -> int | None:
         raise _AbsentError from error
     if not isinstance(counted, dict) or not isinstance(counted.get("count"), int):
         raise _AbsentError
-    return int(counted["count"])
+    return counted

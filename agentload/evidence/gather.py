@@ -23,6 +23,7 @@ from agentload.evidence import (
     telemetry,
 )
 from agentload.evidence.observations import controls
+from agentload.evidence.screen import screen
 from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
 from agentload.model.rows import RunRow
@@ -73,7 +74,8 @@ def gather(
     swept, counted = observations.parted(counted)
     loaded = observations.without(played, everything, counted)
     answers, same_answers = grades.accuracy(connection, run_id, names, first)
-    if not counted.height and not answers:
+    screened, unscreened = screen(connection, run_id, names)
+    if not counted.height and not answers and not screened and not unscreened:
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
     profile = profiles.get(first) or next(iter(profiles.values()), None)
     shared = described.deployment(arms, first, profile, price)
@@ -115,6 +117,8 @@ def gather(
         ),
         accuracy=answers,
         aa_accuracy=same_answers,
+        screen=screened,
+        unscreened=unscreened,
         aa=controls(counted, where.names, arms),
         starts=starts.of_profile(run.study, profile) if run.kind != "measured" else starts.of_history(connection, run.row),
         looks=starts.looks(played, getattr(run.study, "pairs", None)),

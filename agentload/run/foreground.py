@@ -37,10 +37,11 @@ from agentload.run.past import Past, needless, past
 from agentload.run.play import Leg, Played, Playing
 from agentload.run.prepared import Place, Prepared, endpoints_of, launchable, launching
 from agentload.run.questions import Question
+from agentload.run.screen import screen
 from agentload.run.servers import arms_of, reached
 from agentload.run.simulate import Simulation, quiet, store
 from agentload.run.trial import Trial
-from agentload.study.kinds import Probe, Replay, Search
+from agentload.study.kinds import Ask, Probe, Replay, Search
 from agentload.study.parts import Live, Virtual
 
 ENDING_S: Final = 30.0
@@ -189,6 +190,11 @@ def asked(evaluation: Eval, audience: Audience) -> Asked:
 
     with audience.answers(evaluation.asked.questions(), len(evaluation.endpoints)) as listener:
         return asyncio.run(ask(listener))
+
+
+def screened(study: Ask, place: Place, audience: Audience) -> str:
+    """Screen the arms of a study; return the run. A stop lets the prompt in flight come to its end."""
+    return screen(study, place, notice=audience.notice, stopping=audience.stopping)
 
 
 def searched(

@@ -17,10 +17,12 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import identify, served_model
 from agentload.errors import EndpointError, UsageError
 from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
+from agentload.layout.passages import Subject, drawn, own
 from agentload.prompts.count import count
 from agentload.prompts.local import from_file
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Part, Tokenizer
 from agentload.prompts.words import WORDS
+from agentload.run.files import read_traces
 from agentload.study.kinds import Ask
 from agentload.tasks import Grade, Item, catalog
 from agentload.tasks.parts.custom import EXAMPLE, Own, parse
@@ -103,10 +105,20 @@ def asking(*, tasks: Sequence[str], contexts: Sequence[int], depths: int, items:
     return Asking(tasks=named, contexts=tuple(contexts), depths=places, items=count, repetitions=repetitions, seed=seed)
 
 
+def subject_of(study: Ask) -> Subject:
+    """Return whose prompts and lengths a study is about: those of its trace's calls, else drawn words at the lengths that it names."""
+    return own(read_traces(study.traces)[0]) if study.traces else drawn(study.contexts, seed=study.seed)
+
+
 def asking_of(study: Ask) -> Asking:
     """Return what a study asks."""
     return asking(
-        tasks=study.tasks, contexts=study.contexts, depths=study.depths, items=study.items, repetitions=study.repetitions, seed=study.seed
+        tasks=study.tasks,
+        contexts=subject_of(study).lengths,
+        depths=study.depths,
+        items=study.items,
+        repetitions=study.repetitions,
+        seed=study.seed,
     )
 
 

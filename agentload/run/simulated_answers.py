@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentload.ask.asker import Answered
 from agentload.dispatch.naming import named
@@ -33,6 +34,22 @@ WRONG = Grade(score=0.0, right=False)
 GARBLED = GARBAGE * 64
 
 
+def described(run: str, study: Ask, arms: Mapping[str, ArmProfile], database: Path) -> Iterator[Row]:
+    """Yield the rows that describe a simulated run of questions, or of a screen."""
+    yield run_row(
+        run,
+        study,
+        plan=None,
+        kind="simulated",
+        trace_hash=None,
+        model=next(iter(arms.values())).model.name,
+        created_ns=0,
+        command=again(study, database),
+        notes=Notes(arms=tuple(arms)),
+    )
+    yield from opening(run, arms)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
     """Questions to the arms of a profile; equal values give equal answers."""
@@ -57,19 +74,7 @@ class Answering:
     def rows(self, questions: tuple[Question, ...]) -> Iterator[Row]:
         """Yield the rows of the answers, behind those that describe the run if it is one of its own."""
         if self.place.into is None:
-            notes = Notes(arms=tuple(self.arms))
-            yield run_row(
-                self.run,
-                self.study,
-                plan=None,
-                kind="simulated",
-                trace_hash=None,
-                model=next(iter(self.arms.values())).model.name,
-                created_ns=0,
-                command=again(self.study, self.place.database),
-                notes=notes,
-            )
-            yield from opening(self.run, self.arms)
+            yield from described(self.run, self.study, self.arms, self.place.database)
         for question in questions:
             for name, arm in self.arms.items():
                 yield self._row(question, name, arm)

@@ -126,7 +126,7 @@ def _read(root: dict[str, Any], part: type[Part], at: str = "") -> None:
         name, value, place = flag.path[-1], holder.get(flag.path[-1]), f"{at}{'.'.join(flag.path)}"
         if name == "contexts" and isinstance(value, list | tuple | int):
             value = ",".join(map(str, [value] if isinstance(value, int) else value))
-        if name == "traces":
+        if name == "traces" and name in holder:
             listed = [value] if isinstance(value, str) else value
             holder[name] = (
                 [{"path": each} if isinstance(each, str) else each for each in listed] if isinstance(listed, list | tuple) else listed

@@ -39,9 +39,9 @@ class Form:
 
 
 _LIVE_ONLY: Final = frozenset({"tokenizer", "request", "timeouts", "warmup", "aa", "on_dead", "workers", "keep_raw", "lenient"})
+_LISTED: Final = {"option": "--trace", "text": replace(WORDS, write=lambda refs: ",".join(each.path for each in refs))}
 _TRACE: Final = {
-    "option": "--trace",
-    "text": replace(WORDS, write=lambda refs: ",".join(each.path for each in refs)),
+    **_LISTED,
     "default": (TraceRef(path="chat"),),
     "help": "--concurrency: whose sessions run; several, separated by commas, as one mix.",
 }
@@ -94,7 +94,10 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             servers=Live,
             switch="--endpoints",
             without=frozenset({"noise", "restarts"}),
-            other={"endpoints": {"help": "a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM]; the first is the reference."}},
+            other={
+                "endpoints": {"help": "a=URL,b=URL, a YAML file, or emulated:PROFILE[/ARM+ARM]; the first is the reference."},
+                "traces": _LISTED,
+            },
         ),
         Form(
             kind=Ask,
@@ -104,6 +107,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             other={
                 "profile": {"help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."},
                 "arms": _ARMS,
+                "traces": _LISTED,
             },
         ),
     ),

@@ -157,6 +157,18 @@ class Ask(_Kind, frozen=True, tag="ask"):
         ),
     ] = None
     aa: Annotated[str | None, option("Ask this endpoint a second time under another name: how far equals differ.")] = None
+    traces: Annotated[
+        tuple[TraceRef, ...],
+        option(
+            "Trace files, or names of shipped traces: questions have the lengths of its calls, a screen its prompts.",
+            name="--trace",
+            place=True,
+        ),
+    ] = ()
+    screen: Annotated[
+        bool,
+        option("Instead of questions: compare how likely each arm holds what comes next; finds what is broken, and where to ask."),
+    ] = False
 
     def checked(self) -> Ask:
         """Return the study."""

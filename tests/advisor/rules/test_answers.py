@@ -6,18 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 
+from advisor.decide import decide
 from advisor.evidence import (
     AccuracyBucket,
     Evidence,
+    Screened,
 )
+from advisor.policy import Policy
 from advisor.rules import (
     garbage_answers,
     same_question_twice,
+    screened_answers,
     systematic_shift,
     untested_lengths,
     worst_length,
 )
-from advisor.steps import Questions
+from advisor.steps import Calibrate, Questions
 from tests.advisor.cases import BF16, FP8, bare, compared
 from tests.advisor.rules.asking import chat_class, findings
 from tests.advisor.worlds import answers
@@ -98,3 +102,38 @@ def test_more_garbage_than_on_the_reference_is_a_veto() -> None:
     (found,) = findings(garbage_answers, compared(effect=0.0, accuracy=broken))
     assert found.asks_for == "avoid"
     assert found.message == "60 of 200 answers to needle at 128k are garbage on fp8, 0 on bf16."
+
+
+def _screen(times: dict[float, float], *, agreement: float = 0.95, cached: float | None = 0.99) -> Evidence:
+    rng = np.random.default_rng(3)
+    own = {prompt: tuple(0.01 * rng.lognormal(0, 0.1, 3)) for prompt in range(8)}
+    rows = (
+        Screened(arm="fp8", prompt=prompt, length=length, variation=0.01 * factor, own=own[prompt], agreement=agreement, cached=cached)
+        for length, factor in times.items()
+        for prompt in own
+    )
+    return bare(screen=tuple(rows))
+
+
+def test_a_screen_ends_the_question_for_broken_answers_alone() -> None:
+    (found,) = findings(screened_answers, _screen({8192.0: 90.0}, agreement=0.02))
+    assert (found.kind, found.asks_for, found.context_tokens) == ("blocks", "avoid", 8192.0)
+    assert "Answers of fp8 are broken from 8k tokens on: the likeliest token is that of bf16 at 2% of the places" in found.message
+    (verdict,) = (each for each in decide(_screen({8192.0: 90.0}, agreement=0.02), Policy()).server if each.arm == "fp8")
+    assert verdict.verdict == "avoid"
+    for times in ({8192.0: 1.0, 16384.0: 1.0}, {8192.0: 3.0, 16384.0: 3.0}, {8192.0: 1.0, 16384.0: 20.0}):
+        (found,) = findings(screened_answers, _screen(times))
+        assert (found.kind, found.asks_for, found.screening) == ("informs", None, True)
+        (verdict,) = (each for each in decide(_screen(times), Policy()).server if each.arm == "fp8")
+        assert (verdict.safe.state, verdict.verdict) == ("untested", "test further")
+
+
+def test_a_screen_says_where_to_ask_and_what_it_did_not_see() -> None:
+    (step,) = findings(screened_answers, _screen({8192.0: 1.0, 16384.0: 1.0, 32768.0: 9.0, 65536.0: 8.0}))
+    assert step.message.startswith("The distance of fp8 steps up at 32k tokens, to 9")
+    assert step.next_step == Questions(lengths=(16384, 32768, 65536)) or step.next_step == Questions(lengths=(8192, 32768, 65536))
+    (uniform,) = findings(screened_answers, _screen({8192.0: 3.0, 16384.0: 3.2}))
+    assert (isinstance(uniform.next_step, Calibrate), "what scales look like" in uniform.message) == (True, True)
+    (inside,) = findings(screened_answers, _screen({8192.0: 0.9}, cached=0.0))
+    assert "That does not show that it is as accurate: only graded answers do." in inside.message
+    assert "No probe was seen to read the prefix cache" in inside.message

@@ -1,0 +1,143 @@
+"""Ask an endpoint how likely it holds what comes next, behind a prompt that its cache has, and within one; small lists first.
+
+Some servers list nothing, some at most so many, and some have died of being asked: what cannot be asked is a sentence, not an exception.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
+
+from agentload.ask.asker import RETRIES, Failed, client, told
+from agentload.endpoints.endpoint import Endpoint
+
+T = TypeVar("T")
+TIMEOUT_S: Final = 600.0
+LISTS: Final = (1, 5, 20)
+"""How many tokens are asked for, one after the other, before anything rests on it."""
+Prompt: TypeAlias = Sequence[int] | str
+"""Token ids, or text where the server does not count."""
+Listed: TypeAlias = Mapping[str, float]
+"""Log probabilities by token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likely:
+    """What may come next at one place. Absent is None."""
+
+    listed: Listed
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class Source(Protocol):
+    """Whoever tells how likely tokens are: a server, or the model of one."""
+
+    async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
+        """Ask for the *most* likely tokens behind a prompt."""
+
+    async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
+        """Ask for the same at every place within it, but the first."""
+
+
+class Scorer:
+    """Speak to one endpoint; use it as an asynchronous context."""
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        own = {name: value for name, value in endpoint.extra_body.items() if name != "temperature"}
+        # Texts of different tokens may be equal: a server that takes foreign fields names tokens by their ids.
+        ours = {"return_tokens_as_token_ids": True} if endpoint.counting == "token_ids" else {}
+        self._wanted: dict[str, Any] = {"model": model, "max_tokens": 1, "temperature": 0, **ours, **own}
+        self._proven = 0
+        self._secrets = endpoint.secrets()
+        self._client = client(endpoint, timeout_s=TIMEOUT_S, retries=0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
+        """Ask for one token, and the *most* likely in its place."""
+        # A connection may have been closed while it was idle; what was never asked for is asked once.
+        said = await self._asked(prompt, {"logprobs": most}, _behind, retries=RETRIES if most <= self._proven else 0)
+        if isinstance(said, Likely):
+            self._proven = max(self._proven, most)
+        return said
+
+    async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
+        """Ask for the likeliest tokens at every place of a prompt, which servers compute anew for it."""
+        return await self._asked(prompt, {"prompt_logprobs": most}, _within, retries=0)
+
+    async def _asked(self, prompt: Prompt, more: Mapping[str, Any], read: Callable[[Any], T | Failed], *, retries: int) -> T | Failed:
+        import openai
+
+        asked = prompt if isinstance(prompt, str) else list(prompt)
+        try:
+            # Not by the SDK's own method, which looks at each of a hundred thousand token ids.
+            server = self._client.with_options(max_retries=retries)
+            return read(await server.post("/completions", cast_to=object, body={**self._wanted, **more, "prompt": asked}))
+        except openai.APIStatusError as error:
+            return Failed(error=told(error, self._secrets), http_status=error.status_code)
+        except Exception as error:  # noqa: BLE001  # whatever a server sends, it ends its own question alone
+            return Failed(error=told(error, self._secrets))
+
+
+def _behind(said: Any) -> Likely | Failed:  # noqa: ANN401  # JSON of a server, whose errors its reader catches
+    tops = (said["choices"][0].get("logprobs") or {}).get("top_logprobs")
+    if not tops or not tops[0]:
+        return Failed(error="its answers list no log probabilities", http_status=HTTPStatus.OK)
+    return _likely(tops[0], said.get("usage"))
+
+
+def _within(said: Any) -> tuple[Likely, ...] | Failed:  # noqa: ANN401  # as above
+    places = said["choices"][0].get("prompt_logprobs")
+    if not places:
+        return Failed(error="it scores no prompts", http_status=HTTPStatus.OK)
+    return tuple(_likely({token: each["logprob"] for token, each in place.items()}, said.get("usage")) for place in places[1:])
+
+
+def _likely(listed: Mapping[str, float | None], usage: Mapping[str, Any] | None) -> Likely:
+    counted = usage or {}
+    return Likely(
+        listed={token: -math.inf if value is None or math.isnan(value) else float(value) for token, value in listed.items()},
+        prompt_tokens=counted.get("prompt_tokens"),
+        cached_tokens=(counted.get("prompt_tokens_details") or {}).get("cached_tokens"),
+    )
+
+
+async def longest_list(source: Source, prompt: Prompt) -> int | str:
+    """Return how many tokens a server lists, at most those that are wanted; else why none. One that fails is not asked for more."""
+    most = 0
+    for wanted in LISTS:
+        said = await source.behind(prompt, most=wanted)
+        if isinstance(said, Likely):
+            most = wanted
+        elif said.http_status is None or said.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return f"it failed when it was asked for {wanted} log probabilities: {said.error}"
+        else:
+            return most or said.error
+    return most
+
+
+def variation(one: Listed, other: Listed) -> float:
+    """Return the total variation between two places, all that is not listed as one token."""
+    apart = sum(abs(_share(one, token) - _share(other, token)) for token in {*one, *other})
+    return (apart + abs(_rest(one) - _rest(other))) / 2
+
+
+def agrees(one: Listed, other: Listed) -> bool:
+    """Tell whether the likeliest token is the same."""
+    return bool(one) and bool(other) and max(one, key=one.__getitem__) == max(other, key=other.__getitem__)
+
+
+def _share(listed: Listed, token: str) -> float:
+    return math.exp(min(0.0, listed.get(token, -math.inf)))
+
+
+def _rest(listed: Listed) -> float:
+    return max(0.0, 1.0 - sum(_share(listed, token) for token in listed))

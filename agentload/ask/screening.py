@@ -1,0 +1,215 @@
+"""Screen arms before they are graded: is what comes next as likely on each of them as on the reference?
+
+A prompt is read into the cache once; then single tokens are asked for behind many of its places, so that each reads the stored cache. A
+place is one token past a whole block: that token alone is computed. The reference is asked four times, so that it is known how far equal
+servers are apart on this very prompt: alone, in a batch, behind another salt, and both. Whoever fails is asked nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from agentload.ask.asker import Failed
+from agentload.ask.likely import Likely, Prompt, Source, agrees, longest_list, variation
+from agentload.evidence.screen import SCREEN, breaks
+from agentload.layout.passages import places
+from agentload.model.rows import ProbeRow
+
+SCORED_TO: Final = 8192
+"""A prompt is scored whole, and on some servers in one piece: no longer ones."""
+ROUNDING: Final = 1.01
+"""A prompt that lacks so little of a length has it."""
+SCORES: Final = (1, 5)
+"""How many tokens are asked for at each of its places: servers have died of more."""
+Variant: TypeAlias = Literal["alone", "batch", "salt", "both"]
+VARIANTS: Final[Mapping[Variant, tuple[str, bool]]] = {
+    "alone": ("a", False),
+    "batch": ("a", True),
+    "salt": ("b", False),
+    "both": ("c", True),
+}
+"""Salt, and whether all places are asked for at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """One prompt as a server takes it, behind each salt."""
+
+    number: int
+    salted: Mapping[str, Prompt]
+
+    def cut(self, salt: str, tokens: int) -> Prompt:
+        """Return its first tokens."""
+        whole = self.salted[salt]
+        return " ".join(whole.split()[:tokens]) if isinstance(whole, str) else whole[:tokens]
+
+    @property
+    def tokens(self) -> int:
+        """Return the length that it has behind every salt."""
+        return min(len(each.split()) if isinstance(each, str) else len(each) for each in self.salted.values())
+
+
+@dataclass(slots=True, kw_only=True)
+class Screening:
+    """The screen of one run, under way: what the reference said is kept until every arm was asked."""
+
+    run: str
+    at_ns: int
+    """Wall clock, one for all of its rows; 0 in virtual time."""
+    reference: str
+    passages: Sequence[Passage]
+    lengths: tuple[int, ...]
+    block: int
+    listener: Callable[[str], None]
+    is_stopping: Callable[[], bool] = lambda: False
+    most: int = 0
+    excused: dict[str, str] = field(default_factory=dict)
+    """Arms that are asked no more, and why."""
+    rows: list[ProbeRow] = field(default_factory=list)
+    _said: dict[tuple[int, Variant], dict[int, Likely]] = field(default_factory=dict)
+    _scored: dict[tuple[int, str], tuple[Likely, ...]] = field(default_factory=dict)
+    _done: set[str] = field(default_factory=set)
+
+    async def meet(self, sources: Mapping[str, Source]) -> None:
+        """See how much each server lists, on a short prompt."""
+        short = self.passages[0].cut("a", 4 * self.block)
+        for arm, source in sources.items():
+            found = await longest_list(source, short)
+            if isinstance(found, str):
+                self.excuse(arm, found)
+            else:
+                self.most = min(self.most or found, found)
+
+    async def ask(self, sources: Mapping[str, Source]) -> None:
+        """Ask servers that run side by side about one prompt after the other, until nothing is left to ask."""
+        await self.meet(sources)
+        for passage in self.passages:
+            asked = {arm: source for arm, source in sources.items() if arm not in self.excused and arm not in self._done}
+            if not asked or self.is_stopping():
+                break
+            self.listener(f"screen: prompt {passage.number + 1} of {len(self.passages)}, {passage.tokens:,} tokens")
+            said = await asyncio.gather(*(self._passage(arm, source, passage) for arm, source in asked.items()))
+            for arm, answers in zip(asked, said, strict=True):
+                if answers is not None and arm != self.reference:
+                    self._compare(arm, passage, answers)
+                    if breaks([row for row in self.rows if row.arm == arm]):
+                        self._done.add(arm)
+                        self.listener(f"screen: answers of {arm} are broken; it is asked nothing more")
+            if set(sources) - {self.reference} and not set(sources) - {self.reference} - self._done - set(self.excused):
+                break
+        for arm, source in sources.items():
+            if arm not in self.excused:
+                await self._score(arm, source)
+
+    def excuse(self, arm: str, why: str) -> None:
+        """Ask an arm nothing more, and keep the reason."""
+        self.excused[arm] = why
+        self.listener(f"screen: {arm} is not screened: {why}")
+        self.rows.append(self._row(arm, {}, "not screened", {"reason": why}))
+
+    async def _passage(self, arm: str, source: Source, passage: Passage) -> dict[int, Likely] | None:
+        """Ask one server about one prompt; the reference in all ways. None where it failed."""
+        first: dict[int, Likely] | None = None
+        for variant, (salt, is_together) in VARIANTS.items():
+            if variant != "alone" and arm != self.reference:
+                break
+            said = await self._told(arm, source, passage, salt, is_together=is_together)
+            if said is None:
+                return None
+            first = first or said
+            if arm == self.reference:
+                self._said[passage.number, variant] = said
+        return first
+
+    async def _told(self, arm: str, source: Source, passage: Passage, salt: str, *, is_together: bool) -> dict[int, Likely] | None:
+        wanted = [each for length in self._own_lengths(passage) for each in self._places(passage, length)]
+
+        async def told(tokens: int) -> Likely | Failed:
+            return await source.behind(passage.cut(salt, tokens), most=self.most)
+
+        warm = await told(max(wanted))
+        if is_together:
+            answers = list(await asyncio.gather(*map(told, wanted)))
+        else:
+            answers = [warm if isinstance(warm, Failed) else await told(each) for each in wanted]
+        if failed := next((each for each in (warm, *answers) if isinstance(each, Failed)), None):
+            self.excuse(arm, failed.error)
+            return None
+        return {tokens: each for tokens, each in zip(wanted, answers, strict=True) if isinstance(each, Likely)}
+
+    async def _score(self, arm: str, source: Source) -> None:
+        """Have a prompt scored, where the server does that: its places are computed, not read from the cache."""
+        passage = self.passages[0]
+        length = next((each for each in reversed(self._own_lengths(passage)) if each <= SCORED_TO), None)
+        if length is None or self.reference in self.excused:
+            return
+        for salt in ("a", "b") if arm == self.reference else ("a",):
+            for most in SCORES:
+                said = await source.within(passage.cut(salt, length), most=most)
+                if isinstance(said, Failed):
+                    self.rows.append(self._row(arm, {"path": "prompt"}, "not scored", {"reason": said.error}))
+                    return
+                self._scored[passage.number, f"{arm} {salt}"] = said
+        mine, base, again = (
+            self._scored.get((passage.number, name)) for name in (f"{arm} a", f"{self.reference} a", f"{self.reference} b")
+        )
+        if arm != self.reference and mine and base and again:
+            own = _mean([variation(a.listed, b.listed) for a, b in zip(base[self.block :], again[self.block :], strict=False)])
+            detail = _distance(list(zip(mine, base, strict=False))) | {"own": [own], "cached": _cached(mine[:1])}
+            self.rows.append(self._row(arm, {"path": "prompt", "prompt": passage.number, "length": length}, "compared", detail))
+
+    def _own_lengths(self, passage: Passage) -> tuple[int, ...]:
+        """Return the lengths that a prompt has, be it that the last token of a window is left for an answer."""
+        return tuple(each for each in self.lengths if each <= passage.tokens * ROUNDING) or (passage.tokens,)
+
+    def _places(self, passage: Passage, length: int) -> tuple[int, ...]:
+        return places(min(length, passage.tokens), self.block)
+
+    def _compare(self, arm: str, passage: Passage, answers: Mapping[int, Likely]) -> None:
+        base = self._said.get((passage.number, "alone"))
+        if base is None:
+            return
+        for length in self._own_lengths(passage):
+            at = [each for each in self._places(passage, length) if each in answers]
+            own = [
+                _mean([variation(base[each].listed, self._said[passage.number, variant][each].listed) for each in at])
+                for variant in VARIANTS
+                if variant != "alone" and (passage.number, variant) in self._said
+            ]
+            detail = _distance([(answers[each], base[each]) for each in at])
+            detail |= {"own": own, "cached": _cached([answers[each] for each in at]), "listed": self.most}
+            settings = {"path": "cache", "prompt": passage.number, "length": length}
+            self.rows.append(self._row(arm, settings, "compared", detail))
+
+    def _row(self, arm: str, settings: Mapping[str, object], outcome: str, detail: Mapping[str, object]) -> ProbeRow:
+        return ProbeRow(
+            run_id=self.run,
+            arm=arm,
+            probe=SCREEN,
+            at_ns=self.at_ns,
+            settings=json.dumps(settings, sort_keys=True),
+            outcome=outcome,
+            detail=json.dumps(detail, sort_keys=True),
+        )
+
+
+def _distance(pairs: Sequence[tuple[Likely, Likely]]) -> dict[str, object]:
+    return {
+        "variation": _mean([variation(mine.listed, base.listed) for mine, base in pairs]),
+        "agreement": _mean([float(agrees(mine.listed, base.listed)) for mine, base in pairs]),
+        "places": len(pairs),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / max(1, len(values)), 9)
+
+
+def _cached(said: Sequence[Likely]) -> float | None:
+    """Return the share of the prompts that was read from the cache; None where nobody says."""
+    told = [each.cached_tokens / each.prompt_tokens for each in said if each.cached_tokens is not None and each.prompt_tokens]
+    return _mean(told) if told else None

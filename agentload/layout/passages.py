@@ -1,0 +1,73 @@
+"""Which prompts and places a screen looks at: the longest contexts of a trace, at the lengths that its calls have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import nlargest
+from itertools import islice
+from typing import Final
+
+from agentload.errors import PlanError
+from agentload.layout.traces import Repeated
+from agentload.model.trace import Header, Segment, Trace
+from agentload.model.walk import contexts
+
+PROMPTS: Final = 8
+"""No test passes with fewer, where several lengths are looked at."""
+PLACES: Final = 6
+"""Of each length; the last is at its end."""
+SHORTEST: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What an arm is screened on."""
+
+    header: Header
+    contexts: tuple[tuple[Segment, ...], ...]
+    lengths: tuple[int, ...]
+    is_own: bool
+    """The user's own prompts, not drawn words."""
+
+
+def ladder(shortest: int, longest: int) -> tuple[int, ...]:
+    """Return lengths that double, up to the longest."""
+    out = [SHORTEST]
+    while out[-1] * 2 <= shortest:
+        out[0] *= 2
+    while out[-1] * 2 <= longest:
+        out.append(out[-1] * 2)
+    return tuple(out) if longest >= SHORTEST else (longest,)
+
+
+def places(length: int, block: int) -> tuple[int, ...]:
+    """Return how many tokens stand before each place of a length, the last first: whole blocks, and the one token that is computed."""
+    step = max(block, length // 16)
+    found = ((length - 1 - number * step) // block * block + 1 for number in range(PLACES))
+    return tuple(dict.fromkeys(each for each in found if each > 1))
+
+
+def own(trace: Trace) -> Subject:
+    """Say that the longest contexts of a trace's longest sessions are screened, at the lengths of its calls. A short trace is repeated."""
+    rounds = -(-PROMPTS // max(1, sum(1 for _ in islice(trace.sessions, PROMPTS))))
+    sessions = Repeated(trace, rounds) if rounds > 1 else trace.sessions
+    calls: list[int] = []
+    found: list[tuple[int, int, tuple[Segment, ...]]] = []
+    for session in sessions:
+        sent = [tuple(each for each in context if each.role != "image") for context in contexts(trace.header, session)]
+        sizes = [sum(segment.tokens for segment in context) for context in sent]
+        calls += sizes
+        if sizes:
+            at = max(range(len(sent)), key=sizes.__getitem__)
+            found.append((sizes[at], len(found), sent[at]))
+    if not calls:
+        raise PlanError("the trace has no call to screen with", hint="agentload trace show")
+    lengths = ladder(sorted(calls)[len(calls) // 10], max(calls))
+    return Subject(header=trace.header, contexts=tuple(each for *_, each in nlargest(PROMPTS, found)), lengths=lengths, is_own=True)
+
+
+def drawn(lengths: tuple[int, ...], *, seed: int) -> Subject:
+    """Say that drawn words are screened at chosen lengths, for want of a trace."""
+    most = max(lengths)
+    texts = tuple((Segment(role="user", tokens=most, key=f"screen{number}"),) for number in range(PROMPTS))
+    return Subject(header=Header(name="drawn", seed=seed), contexts=texts, lengths=lengths, is_own=False)

@@ -1,0 +1,211 @@
+"""Carry a screen out: on servers that run side by side or in turn, or on the arms of a profile in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from agentload.ask.asker import Failed
+from agentload.ask.likely import Likely, Prompt, Scorer, Source
+from agentload.ask.screening import Passage, Screening
+from agentload.emulator.logprobs import behind, listed, within
+from agentload.endpoints.counting import token_ids
+from agentload.endpoints.endpoint import Endpoint
+from agentload.endpoints.identity import Identity, kind_of, served_model
+from agentload.layout.passages import Subject
+from agentload.model.profile import ArmProfile
+from agentload.prompts.renderer import Renderer
+from agentload.run.ask import seen_again
+from agentload.run.part import Notice, Part, Work, loaded, looked_at, part
+from agentload.run.past import check_joined, given
+from agentload.run.prepared import EMULATED_SPEED, Place, endpoints_of, launching
+from agentload.run.questions import subject_of
+from agentload.run.record import fingerprint
+from agentload.run.servers import arms_of, reached, with_control
+from agentload.run.simulate import simulated_id
+from agentload.run.simulated_answers import described
+from agentload.serve.wanted import token_id
+from agentload.store import journal
+from agentload.store.database import WRITER_PATIENCE_S
+from agentload.store.loader import load
+from agentload.store.places import journal_folder
+from agentload.study.kinds import Ask
+from agentload.study.parts import Virtual
+from agentload.study.stored import Notes
+
+Stopping: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[None]]
+BLOCK: Final = 16
+"""Tokens of a cache block, where a server does not say."""
+SALTS: Final = ("a", "b", "c")
+
+
+def screen(study: Ask, place: Place, *, notice: Notice, stopping: Stopping = lambda _: nullcontext()) -> str:
+    """Screen the arms of a study, and store what was seen; return the run. Raises EndpointError where a server cannot be asked.
+
+    *stopping*, entered inside the event loop, calls what it is given when the prompt that is asked about shall be the last.
+    """
+    subject = subject_of(study)
+    if isinstance(study.servers, Virtual):
+        return _simulated(study, place, subject, notice=notice)
+    servers = study.servers
+    with reached(endpoints_of(servers), noise=False, seed=study.seed, speed=EMULATED_SPEED) as found:
+        served = with_control(found, study.aa)
+        work = Work(
+            study=study,
+            endpoints=served,
+            database=place.database,
+            into=place.into,
+            launching=launching(servers),
+            notes=Notes(arms=tuple(each.name for each in served)),
+        )
+        leg = _Leg(work=work, run=place.name, subject=subject, notice=notice)
+        return asyncio.run(leg.play(stopping))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Leg:
+    work: Work
+    run: str
+    subject: Subject
+    notice: Notice
+    _stops: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _under_way: Screening | None = field(init=False, default=None)
+
+    async def play(self, stopping: Stopping) -> str:
+        with stopping(self._stops.set):
+            return await self._play()
+
+    async def _play(self) -> str:
+        work = self.work
+        await looked_at(work.database, notice=self.notice)
+        names = tuple(each.name for each in work.endpoints)
+        before = given(work.database, self.run, names)
+
+        def check(identities: Mapping[str, Identity]) -> None:
+            if work.into is not None:
+                check_joined(before, run_id=self.run, arms=names, kind=kind_of(identities) if identities else None, database=work.database)
+
+        check({})
+        async with part(
+            work,
+            self.run,
+            before,
+            first=names[0],
+            is_added=work.into is not None,
+            check=check,
+            is_stopping=self._stops.is_set,
+            notice=self.notice,
+        ) as opened:
+            if opened.relay is None:
+                await self._ask(work.endpoints, opened.met.identities, opened)
+            for endpoint in work.endpoints if opened.relay is not None else ():
+                up = await opened.relay.up(endpoint.name) if opened.relay is not None else None
+                assert up is not None
+                await self._ask((replace(endpoint, log=up.endpoint.log),), {endpoint.name: up.identity}, opened)
+            opened.row = replace(opened.row, status="stopped" if self._stops.is_set() else "done")
+        await loaded(self.run, work.database, patience_s=WRITER_PATIENCE_S, is_stopping=lambda: False, notice=self.notice)
+        return self.run
+
+    async def _ask(self, served: tuple[Endpoint, ...], identities: Mapping[str, Identity], opened: Part) -> None:
+        """Ask servers that run side by side; the first of the run is the reference, and makes the prompts."""
+        models = {each.name: served_model(each, identities[each.name]) for each in served}
+        if self._under_way is None:
+            self._under_way = await self._begun(served[0], models[served[0].name], identities)
+        screening, written = self._under_way, len(self._under_way.rows)
+        async with AsyncExitStack() as open_:
+            sources = {each.name: await open_.enter_async_context(Scorer(each, models[each.name])) for each in served}
+            await screening.ask(sources)
+        for row in screening.rows[written:]:
+            opened.writer.append(row)
+        for arm, now in (await seen_again(served, identities, notice=self.notice)).items():
+            opened.writer.append(fingerprint(self.run, opened.row.leg, arm, now, moment="after"))
+
+    async def _begun(self, reference: Endpoint, model: str, identities: Mapping[str, Identity]) -> Screening:
+        said = [each.max_model_len for each in identities.values()] + [each.expect.get("max_model_len") for each in self.work.endpoints]
+        window = min((length for length in said if isinstance(length, int)), default=1 << 62)
+        passages = [
+            await asyncio.to_thread(_passage, self.subject, number, reference, model, window - 1)
+            for number in range(len(self.subject.contexts))
+        ]
+        return Screening(
+            run=self.run,
+            at_ns=time.time_ns(),
+            reference=reference.name,
+            passages=passages,
+            lengths=self.subject.lengths,
+            block=identities[reference.name].cache_block or BLOCK,
+            listener=self.notice,
+            is_stopping=self._stops.is_set,
+        )
+
+
+def _passage(subject: Subject, number: int, endpoint: Endpoint | None, model: str, window: int) -> Passage:
+    """Write a prompt behind each salt, in the token ids of a server that tells them, else as words; None is the emulated model."""
+    salted: dict[str, Prompt] = {}
+    for salt in SALTS:
+        prompt = Renderer(seed=subject.header.seed, block=subject.header.block).render(subject.contexts[number], salt=f"screen {salt}")
+        messages, tools = json.loads(prompt.messages), None if prompt.tools is None else json.loads(prompt.tools)
+        words = [word for message in messages for word in str(message.get("content") or "").split()]
+        ids = tuple(map(token_id, words)) if endpoint is None else token_ids(endpoint, model, messages, tools)
+        salted[salt] = " ".join(words[:window]) if ids is None else ids[:window]
+    return Passage(number=number, salted=salted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modelled:
+    """Tell what a profile's arm holds likely, in virtual time; requests that come at once are company for each other."""
+
+    arm: ArmProfile
+    seed: int
+    _company: list[int] = field(default_factory=lambda: [0])
+
+    async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
+        """Ask for the *most* likely tokens behind a prompt."""
+        if most > self.arm.logprobs.most:
+            return Failed(error=f"it lists {self.arm.logprobs.most} log probabilities at most", http_status=400)
+        company = self._company[0]
+        self._company[0] += 1
+        await asyncio.sleep(0)
+        text, tokens = " ".join(map(str, prompt)), len(prompt)
+        row = listed(self.arm, behind([text], [""], tokens), seed=self.seed, company=company, most=most)[0]
+        self._company[0] -= 1
+        return Likely(listed=dict(row), prompt_tokens=tokens, cached_tokens=(tokens - 1) // BLOCK * BLOCK)
+
+    async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
+        """Ask for the same at every place within it, but the first."""
+        words = [str(each) for each in prompt]
+        rows = listed(self.arm, within(words), seed=self.seed, company=0, most=most)
+        return tuple(Likely(listed=dict(row), prompt_tokens=len(words), cached_tokens=0) for row in rows)
+
+
+def _simulated(study: Ask, place: Place, subject: Subject, *, notice: Notice) -> str:
+    """Screen the arms of a profile by what it says of their log probabilities."""
+    assert isinstance(study.servers, Virtual), study.servers
+    found = arms_of(study.servers.profile, study.servers.arms, is_timed=False)
+    run = place.into or place.run or simulated_id(study, found)
+    arms = {arm.name: arm for arm in found}
+    if place.into is not None:
+        check_joined(given(place.database, run, tuple(arms)), run_id=run, arms=tuple(arms), kind="simulated", database=place.database)
+    window = min(arm.server.max_model_len for arm in found) - 1
+    passages = [_passage(subject, number, None, "", window) for number in range(len(subject.contexts))]
+    screening = Screening(
+        run=run, at_ns=0, reference=found[0].name, passages=passages, lengths=subject.lengths, block=BLOCK, listener=notice
+    )
+    sources: dict[str, Source] = {name: Modelled(arm=arm, seed=study.seed) for name, arm in arms.items()}
+    asyncio.run(screening.ask(sources))
+    folder = journal_folder(place.database, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ("leg001.journal" if place.into is None else "screen.journal")
+    path.unlink(missing_ok=True)
+    with journal.Writer(path) as writer:
+        for row in described(run, study, arms, place.database) if place.into is None else ():
+            writer.append(row)
+        for probe in screening.rows:
+            writer.append(probe)
+    load([path], place.database)
+    return run
