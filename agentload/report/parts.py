@@ -197,8 +197,6 @@ class Confidence:
 
     level: Trust
     reasons: tuple[str, ...]
-    holds: str
-    """What was checked and is in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

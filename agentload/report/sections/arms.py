@@ -37,7 +37,9 @@ class _Row:
 def server(view: View) -> Table:
     """Compare the arms as servers: one flag serves all classes, so this decides. What was not measured has no row."""
     rows = (*_compared(view, None), *_pool(view), *_answers(view), *_gpus(view), *_verdicts(view, None))
-    return _table(view, f"Compared with {labels.arm(view.evidence.reference)}, on your mix", rows)
+    gpus = saved(view, view.focus)
+    note = f"{gpus.because}." if gpus.tone != "muted" and view.evidence.challengers else ""
+    return _table(view, f"Compared with {labels.arm(view.evidence.reference)}, on your mix", rows, note)
 
 
 def classes(view: View) -> Table:

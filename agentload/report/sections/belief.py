@@ -31,7 +31,6 @@ def confidence(checks: Sequence[Check]) -> Confidence:
     return Confidence(
         level=capped[0].caps or "high" if capped else "high",
         reasons=tuple(each.text for each in capped[:REASONS]),
-        holds="; ".join(each.text for each in checks if each.state == "ok" and each.caps is None),
     )
 
 

@@ -145,9 +145,9 @@ def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterato
         )
     name = labels.arm(arm)
     told = (
-        "Darker is slower."
+        "Stronger is slower."
         if arm == reference
-        else f"On the same turns; in the colour of {name} where it is faster, grey where it is slower."
+        else f"On the same turns; in the colour of {name} where it is faster, in grey where it is slower."
     )
     what = "time per output token" if arm == reference else f"change of time per output token against {labels.arm(reference)}"
     yield HeatMap(

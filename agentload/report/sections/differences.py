@@ -56,7 +56,7 @@ def forest(view: View) -> Lanes:
         name="differences",
         title=f"Change against {reference}",
         caption=" ".join(part for part in (told, noise, beyond) if part),
-        x=Axis(label=f"change against {reference}", quantity="percent", low=-limit, high=limit),
+        x=Axis(label=f"change against {reference}, %", quantity="percent", low=-limit, high=limit),
         lanes=tuple(lanes),
         spans=tuple(spans),
         arms=tuple((labels.arm(arm), slots[arm]) for arm in arms),

@@ -43,7 +43,7 @@ def _run(view: View) -> Lanes:
         name="timeline",
         title="Blocks and KV pool over time",
         caption=" ".join(part for part in parts if part),
-        x=Axis(label="time since the run's start", quantity="seconds", low=0.0),
+        x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
         lanes=tuple(map(labels.arm, view.arms)),
         spans=tuple(spans) or tuple(_seen(each, lane[each.arm], slots[each.arm]) for each in lines),
         traces=tuple(_usage(each, lane[each.arm]) for each in lines),
@@ -104,9 +104,9 @@ def _session(view: View) -> Lanes:
     return Lanes(
         name="session",
         title="One session, turn by turn",
-        caption="The same session on both arms: thinking and tools (thin), held back by the load's own limit (outlined), "
+        caption="The same session on both arms: thinking and tools (pale), held back by the load's own limit (outlined), "
         "time to first token (light), answer (dark).",
-        x=Axis(label="time since the session's start", quantity="seconds", low=0.0),
+        x=Axis(label="seconds since the session's start", quantity="seconds", low=0.0),
         lanes=tuple(lanes),
         spans=tuple(spans),
     )

@@ -113,7 +113,6 @@ def test_confidence_is_what_the_gravest_open_check_allows_with_two_reasons_at_mo
     """A simulated run is never sure of a reader's own servers."""
     sure = made().sure
     assert (sure.level, sure.reasons) == ("medium", ("each server was started once",))
-    assert "2 of 3 validity checks passed, none failed" in sure.holds
     simulated = made(replace(sample.decision(), kind="simulated")).sure
     assert (simulated.level, simulated.reasons) == ("low", ("none of your own servers was measured",))
     decision = sample.decision()
