@@ -98,8 +98,8 @@ def unmeasured(view: View) -> str:
 
 
 def flips(view: View) -> str:
-    """Say what would change the decision."""
-    return view.typeset(" · ".join(view.decision.flips))
+    """Say what would change the decision; nothing is decided between two runs."""
+    return "" if view.facts.made.compared_with else view.typeset(" · ".join(view.decision.flips))
 
 
 def answers(view: View) -> tuple[Answer, ...]:
