@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -90,28 +89,31 @@ def _heat(view: View) -> Iterator[HeatMap]:
     ours = [(name, calls) for name in view.workloads if (calls := view.evidence.calls(name, reference)) is not None]
     if not ours:
         return
-    opened = dict(zip([name for name, _ in ours], _open_calls([calls for _, calls in ours]), strict=True))
+    opened = open_calls([calls for _, calls in ours])
     for arm in view.arms:
-        fields: dict[tuple[int, int], list[Floats]] = defaultdict(list)
-        for name, calls in ours:
+        pieces = []
+        for (name, calls), at_once in zip(ours, opened, strict=True):
             other = calls if arm == reference else view.evidence.calls(name, arm)
-            if other is None:
-                continue
-            left, right = same_turns(calls, other)
-            values = calls.tpot_ms[left] if arm == reference else np.log(other.tpot_ms[right] / calls.tpot_ms[left])
-            places = np.stack([_octave(calls.prompt_tokens[left]), _octave(opened[name][left].astype(float))], axis=1)
-            known = np.isfinite(values) & (calls.prompt_tokens[left] > 0)
-            for place in np.unique(places[known], axis=0).tolist():
-                fields[place[0], place[1]].append(values[known & (places == place).all(axis=1)])
-        joined = {place: np.concatenate(found) for place, found in fields.items()}
-        yield from _map(view, arm, {place: found for place, found in joined.items() if found.size >= LEAST_CALLS})
+            if other is not None:
+                left, right = same_turns(calls, other)
+                values = other.tpot_ms[right] if arm == reference else np.log(other.tpot_ms[right] / calls.tpot_ms[left])
+                pieces.append((_octave(calls.prompt_tokens[left]), _octave(at_once[left]), values))
+        if not pieces:
+            continue
+        context, load, values = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
+        known = np.flatnonzero(np.isfinite(values))
+        order = known[np.lexsort((load[known], context[known]))]
+        ends = np.flatnonzero(np.diff(context[order]) | np.diff(load[order])) + 1
+        fields = {(int(context[rows[0]]), int(load[rows[0]])): values[rows] for rows in np.split(order, ends) if rows.size >= LEAST_CALLS}
+        yield from _map(view, arm, fields)
 
 
-def _octave(values: Floats) -> Ints:
-    return np.floor(np.log2(np.maximum(values, 1.0))).astype(np.int64)
+def _octave(values: Floats | Ints) -> Ints:
+    """Return the power of two at or below each value; what is not known is 0."""
+    return np.floor(np.log2(np.maximum(np.nan_to_num(values), 1.0))).astype(np.int64)
 
 
-def _open_calls(calls: list[Calls]) -> list[Ints]:
+def open_calls(calls: list[Calls]) -> list[Ints]:
     """Return, for each class, how many calls of all classes were open on the server when each of its own began."""
     starts = np.sort(np.concatenate([each.start_s for each in calls]))
     ends = np.sort(np.concatenate([each.start_s + np.nan_to_num(each.turn_ms) / 1e3 for each in calls]))

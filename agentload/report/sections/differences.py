@@ -26,8 +26,8 @@ def differences(view: View) -> Group | None:
 
 LEAST_SHOWN: Final = 0.10
 """Half of the axis where all differences are smaller."""
-MOST_SHOWN: Final = 0.90
-"""An interval with an end beyond this quantile of all ends runs out of the frame: one wide interval must not flatten the others."""
+MOST_SHOWN: Final = 3.0
+"""Times the middle one of all ends: an interval beyond it leaves the frame, where it would flatten all others. Every estimate is inside."""
 
 
 def forest(view: View) -> Lanes:
@@ -46,7 +46,9 @@ def forest(view: View) -> Lanes:
             lanes.append(f" {words_}")
             spans += _spans(view, len(lanes) - 1, changes)
     ends = [abs(end) for span in spans if span.look == "interval" for end in (span.low, span.high)]
-    limit = max(100 * LEAST_SHOWN, float(np.quantile(ends, MOST_SHOWN)) * 1.1) if ends else 100 * LEAST_SHOWN
+    values = [abs(span.at) for span in spans if span.at is not None]
+    limit = max(100 * LEAST_SHOWN, 1.1 * max(values, default=0.0), MOST_SHOWN * float(np.median(ends)) if ends else 0.0)
+    limit = min(limit, max(100 * LEAST_SHOWN, 1.1 * max(ends, default=0.0)))
     margin, reference = 100 * view.policy.min_change, labels.arm(view.evidence.reference)
     beyond = "An interval that leaves the frame ends beyond it." if ends and max(ends) > limit else ""
     noise = "The grey bar is by how much two identical servers may differ." if any(span.look == "noise" for span in spans) else ""
