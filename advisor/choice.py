@@ -44,7 +44,7 @@ def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
 
 
 def _slower(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> dict[str, float]:
-    """Return what each class that surely loses on *arm* adds at least to the turn time of the mix."""
+    """Return what each class that surely loses on *arm* adds at least to the turn latency of the mix."""
     shares, out = dict(case.shares), {}
     for each in classes:
         if each.arm != arm or each.workload is None:
@@ -71,7 +71,7 @@ def split_if_used(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> str:
     if avoided:
         return f"Split: {', '.join(avoided)} on {reference}, at the price of a spare in each pool."
     gain, spare = sum(losing.values()), _spare(case, arm)
-    told = f"a {reference} pool for {', '.join(losing)} would gain at least {gain:.1%} of the mix's turn time"
+    told = f"a {reference} pool for {', '.join(losing)} would gain at least {gain:.1%} of the mix's turn latency"
     if spare is None:
         return f"One flag, unless a spare replica costs you less: {told}."
     if gain > spare:

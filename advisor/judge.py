@@ -16,7 +16,7 @@ from advisor.legs.whole_time import with_total
 from advisor.steps import Calibrate
 from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Need, Word
 
-MISSED = "slo_broken"  # the rule that tells of a service level, in every reason
+MISSED = "slo_broken"  # the rule about service levels, in every reason
 
 
 def concerning(case: Case, findings: Sequence[Finding], arm: str, workload: str | None) -> tuple[Finding, ...]:
@@ -49,17 +49,17 @@ def _word(pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bo
     """Return the verdict and the sentence that carries it."""
     veto, calibrate, cap = (_asked(findings, word) for word in ("avoid", "calibrate", "test further"))
     slow = next((each for each in findings if _is_about_speed(each) and each.asks_for == "test further"), None)
-    both = f"Pays: {pays.reason}. Safe: {safe.reason}."
+    both = f"{_sentence(pays.reason)}; {safe.reason}."
     if veto is None and safe.state == "no" and pays.state == "yes" and uncalibrated:
         return "calibrate", f"{both} Its scales were not calibrated: calibrate them, then test it again."
     if safe.state == "no":
-        return "avoid", f"Not safe: {safe.reason}."
+        return "avoid", f"Answers are worse: {safe.reason}."
     if veto is not None:
         return "avoid", veto.message
     if pays.state == "no":
-        return "avoid", f"Does not pay: {pays.reason}."
+        return "avoid", f"It is neither faster nor cheaper: {pays.reason}."
     if pays.state == "equal":
-        told = f"{pays.reason[0].upper()}{pays.reason[1:]}."
+        told = f"{_sentence(pays.reason)}."
         return ("no difference", told) if slow is None else ("test further", f"{told} But {slow.message}")
     if calibrate is not None:
         return "calibrate", calibrate.message
@@ -67,6 +67,10 @@ def _word(pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bo
         cap = slow or cap
         return ("test further", f"{both} But {cap.message}") if cap is not None else ("use", both)
     return "test further", both
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def _vetoed(leg: Leg, findings: Sequence[Finding]) -> Leg:
@@ -100,7 +104,7 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     if pays.estimate is None or pays.margin is None:
         return None
     more = pays.estimate.method == AGENTS  # more agents are better, more milliseconds are worse
-    what = "agents per GPU" if more else "turn time"
+    what = "agents per GPU" if more else "turn latency"
     left = f"{what} of {words.scope(verdict.workload)}, {verdict.arm} / {case.evidence.reference}"
     if pays.state == "equal":
         return Inequality(left=left, observed=pays.estimate, relation="inside", right=f"±{100 * pays.margin:.1f} %", holds=True)
@@ -168,14 +172,14 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
         return
     match word:
         case "use":
-            yield f"a smallest change that counts above {-100 * gain.high:.1f} %"
+            yield f"min_change above {-100 * gain.high:.1f} %"
         case "avoid" if pays.state == "no":
-            yield f"a smallest change that counts above {100 * gain.low:.1f} %"
+            yield f"min_change above {100 * gain.low:.1f} %"
         case "no difference":
-            yield f"a smallest change that counts below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
+            yield f"lowering min_change below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
         case "test further" if pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin):
-            yield f"use: turn time surely below {words.percent(-pays.margin)} (its upper end is {words.percent(gain.high)})"
-            yield f"avoid: turn time surely above {words.percent(pays.margin)} (its lower end is {words.percent(gain.low)})"
+            yield f"use: turn latency surely below {words.percent(-pays.margin)} (its upper end is {words.percent(gain.high)})"
+            yield f"avoid: turn latency surely above {words.percent(pays.margin)} (its lower end is {words.percent(gain.low)})"
 
 
 def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
@@ -184,7 +188,7 @@ def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
         yield f"use: agents per GPU surely above {words.percent(case.policy.min_capacity_gain)}"
     if verdict.verdict == "no difference" and found is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
-        yield f"{found:,} agents{of} at once: from there on the pool of {case.evidence.reference} decides"
+        yield f"a load of about {found:,} concurrent agents{of}, from where {case.evidence.reference}'s KV pool becomes the limit"
 
 
 def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:

@@ -45,9 +45,9 @@ def _due(found: Estimate, busy: int | None, gpus: int) -> int | None:
 
 def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
     if not found.value:
-        return f"pool filled; no trial held the service level, the smallest had {min(each.agents for each in points)} agents"
+        return f"the SLO was missed even at {min(each.agents for each in points)} agents, the smallest load tried"
     if found.high is None:
-        return "pool filled; no trial broke the service level, so this is a lower bound"
+        return "pool filled; every load tried met the SLO, so this is a lower bound"
     trouble = next((each.trouble for each in sorted(points, key=lambda each: each.agents) if each.trouble is not None), None)
     return "pool filled" if trouble is None else f"pool filled; beyond it the server is in trouble: {trouble}"
 
@@ -72,7 +72,7 @@ def _capacity(
 
     if not any(each.pool_filled for each in points):
         watched = all(each.pool_filled is not None for each in points)
-        return silent("the KV pool never filled" if watched else "nobody watched whether the KV pool filled")
+        return silent("the KV pool never filled" if watched else "KV pool usage was not monitored")
     gpus, deployment = evidence.gpus(arm), evidence.deployment
     found = _agents_per_gpu(limit, trials=len(points), share=share, gpus=gpus * deployment.replicas, level=level)
     fewest, busy, most = (_busy(each, deployment, gpus) for each in (found.high, found.value, found.low or 0.0))

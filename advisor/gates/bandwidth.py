@@ -11,7 +11,7 @@ from advisor.policy import Policy
 from advisor.verdict import Gate
 
 NAME = "memory bandwidth"
-UNKNOWN = "page bytes or peak bandwidth unknown: name `gpu` and `config` in the arms file"
+UNKNOWN = "page bytes or peak bandwidth unknown: set `gpu` and `config` in the arms file to enable this check"
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
@@ -23,7 +23,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if evidence.arm(line.arm).kv_bytes_per_token is None or peak is None:
             yield gate
         elif bandwidth is None:
-            yield replace(gate, status="pass", message="the slope is not above zero: nothing to hold against the peak")
+            yield replace(gate, status="pass", message="the slope is not above zero, so the peak cannot be checked")
         else:
             limit = peak * evidence.deployment.tensor_parallel
             reads = f"the slope reads the KV cache at {bandwidth.value:.2f} TB/s, {bandwidth.value / limit:.0%} of the peak"

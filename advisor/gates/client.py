@@ -14,9 +14,14 @@ NAME = "client"
 
 def _faults(health: ClientHealth, policy: Policy) -> list[tuple[str, float, float, str]]:
     limits = (
-        (health.send_lag_p99_ms, policy.max_send_lag_ms, "ms", "requests left {value:.1f} ms late (p99)"),
+        (health.send_lag_p99_ms, policy.max_send_lag_ms, "ms", "the load generator sent requests {value:.1f} ms late (p99)"),
         (health.loop_stall_max_ms, policy.max_loop_stall_ms, "ms", "the event loop stalled for {value:.0f} ms"),
-        (health.coalesced_share, policy.max_coalesced_share, "", "{value:.0%} of the reads held several chunks under one stamp"),
+        (
+            health.coalesced_share,
+            policy.max_coalesced_share,
+            "",
+            "{value:.0%} of network reads contained several chunks, so their times are not separable",
+        ),
     )
     return [
         (told.format(value=value), value, limit, unit)
@@ -26,14 +31,14 @@ def _faults(health: ClientHealth, policy: Policy) -> list[tuple[str, float, floa
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
-    """Yield one gate an arm (or one for the run); "not observed" when nobody watched the client."""
+    """Yield one gate an arm (or one for the run); "not observed" without data."""
     if not evidence.health:
-        yield Gate(name=NAME, message="nobody watched the client")
+        yield Gate(name=NAME, message="client load was not monitored")
     for health in evidence.health:
         faults, lag = _faults(health, policy), health.send_lag_p99_ms
         if not faults:
             told = f"send lag p99 {'unknown' if lag is None else f'{lag:.2f} ms'}"
             yield Gate(name=NAME, status="pass", arm=health.arm, message=told, observed=lag, unit="ms")
         for told, value, limit, unit in faults:
-            why = f"{told}: lower the load or use a quieter machine"
+            why = f"{told}: reduce the load or use an idle machine"
             yield Gate(name=NAME, status="fail", arm=health.arm, message=why, observed=value, limit=limit, unit=unit, spoils=TIMES)

@@ -54,14 +54,14 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     """Yield one gate an arm and workload (or sweep) with TTFT and computed tokens."""
     del policy  # physics is not negotiable
     for arm, workload, (computed, prompt, ttft) in _measured(evidence):
-        gate = Gate(name=NAME, arm=arm, workload=workload, message="every TTFT is possible")
+        gate = Gate(name=NAME, arm=arm, workload=workload, message="no TTFT is faster than the GPU could compute")
         floor = floor_ms(evidence, evidence.arm(arm), computed, prompt)
         seen = np.isfinite(ttft) & np.isfinite(computed) & (computed > 0)
         if floor is None:
-            yield replace(gate, message="peak TFLOP/s or weights unknown: name `gpu` and `config` in the arms file")
+            yield replace(gate, message="peak TFLOP/s or weights unknown: set `gpu` and `config` in the arms file to enable this check")
             continue
         if not seen.any():
-            yield replace(gate, message="no TTFT of tokens that are known to be computed")
+            yield replace(gate, message="no call is known to have computed its whole prompt")
             continue
         below = seen & (ttft < (1 - TOLERANCE) * floor)
         if below.sum() <= RARE * seen.sum():

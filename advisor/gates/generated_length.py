@@ -34,7 +34,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             name=NAME,
             arm=each.arm,
             workload=each.workload,
-            message=f"{ratio:.0%} of the tokens asked for",
+            message=f"answers were {ratio:.0%} as long as requested",
             observed=ratio,
             limit=policy.length_low if ratio < 1 else policy.length_high,
             spoils=("turn", "itl"),

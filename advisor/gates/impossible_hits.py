@@ -20,12 +20,18 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     seen += [(each.arm, each.workload, each.telemetry) for each in evidence.observations if each.telemetry is not None]
     for arm, workload, figures in seen:
         hits, rate, ideal = figures.impossible_hits, figures.hit_rate, figures.ideal_hit_rate
-        gate = Gate(name=NAME, arm=arm, workload=workload, message="no hit across salts", spoils=("hits", "ttft", "turn", "capacity"))
+        gate = Gate(
+            name=NAME,
+            arm=arm,
+            workload=workload,
+            message="no cache hits between isolated runs",
+            spoils=("hits", "ttft", "turn", "capacity"),
+        )
         if hits:
             told = f"{hits:,.0f} prompt tokens hit the cache where the salt rules that out: blocks share a salt"
             yield replace(gate, message=told, observed=hits, limit=0.0, unit="tokens").judged(good=False)
         elif rate is not None and ideal is not None:
-            told = f"hit rate {rate:.0%}, {ideal:.0%} with a cache without bounds"
+            told = f"hit rate {rate:.0%}, an unlimited cache would reach {ideal:.0%}"
             found = replace(gate, message=told, observed=rate, limit=ideal)
             yield found.judged(good=rate <= ideal + TOLERANCE, but=": prompts repeat that the trace keeps apart")
         elif hits is not None:

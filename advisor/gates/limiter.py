@@ -21,4 +21,4 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if share:
             told = f"{share:.1%} of the attempts were answered 429"
             found = Gate(name=NAME, arm=health.arm, message=told, observed=share, limit=MOST, unit="share", spoils=TIMES)
-            yield found.judged(good=share <= MOST, but=": you measured the limiter; raise its limit, or lower the load")
+            yield found.judged(good=share <= MOST, but=": the rate limiter dominated this run; raise its limit, or lower the load")

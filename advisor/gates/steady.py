@@ -32,7 +32,7 @@ class Warmup:
 
 
 def _thirds(means: Floats) -> tuple[float, float]:
-    """Return how far the last third lies from the first, and the p-value of so large a step.
+    """Return how far the last third is from the first, and the p-value of so large a step.
 
     Neighbouring batches are alike; a few coarse means a third keep the test honest.
     """
@@ -79,8 +79,8 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         if found is None:
             continue
         if found.moved is None:
-            told = "token latency was still settling in the second half of the run"
+            told = "time per output token was still settling in the second half of the run"
         else:
-            told = f"token latency of the last third lies {np.expm1(found.moved):+.1%} from the first"
+            told = f"time per output token changed by {np.expm1(found.moved):+.1%} from the first third of the run to the last"
         gate = Gate(name=NAME, arm=each.arm, workload=each.workload, message=told, observed=float(found.drop), unit="calls dropped")
-        yield gate.judged(good=found.settled, but=": pairs cancel a drift, absolute figures do not")
+        yield gate.judged(good=found.settled, but=": pairs cancel drift, absolute figures do not")

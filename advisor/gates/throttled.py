@@ -23,13 +23,13 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     seen = [(arm, figures, share) for arm, figures in evidence.server if (share := figures.throttled_share) is not None]
     for arm, figures, share in seen:
         capped = f", at the power limit for {figures.power_capped_share:.0%}" if figures.power_capped_share else ""
-        told = f"slowed by heat or a brake for {share:.1%} of the time{capped}"
+        told = f"throttled (thermal or power brake) for {share:.1%} of the time{capped}"
         told = f"GPUs were {told}" if share <= MOST else f"a GPU was {told}"
         found = Gate(name=NAME, arm=arm, message=told, observed=share, limit=MOST, unit="share", spoils=TIMES)
         yield found.judged(good=share <= MOST, but=": its cooling was measured, not the arm")
     yield from _clocks([(arm, figures, clock) for arm, figures in evidence.server if (clock := figures.clock_mhz) is not None])
     if not seen:
-        yield Gate(name=NAME, message="no GPU said whether it was slowed: `gpu_metrics` names an exporter")
+        yield Gate(name=NAME, message="GPU throttling unknown: set `gpu_metrics` to a DCGM exporter")
 
 
 def _clocks(known: list[tuple[str, Telemetry, float]]) -> Iterator[Gate]:

@@ -82,7 +82,7 @@ def _finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
     """Return a search with more turns a step; from a single step, a search at all."""
     reference = case.evidence.reference
     if ratio.n <= 1:
-        return _need(case, f"a search for capacity on {reference} and {arm}, beside its one step")
+        return _need(case, f"a search for capacity on {reference} and {arm}, in addition to its one step")
     tried = (each.minutes for each in case.evidence.capacity if each.arm in (arm, reference) and each.workload in (workload, None))
     return _need(case, f"longer steps of the capacity search on {reference} and {arm}", seconds=60 * LONGER * min(tried, default=0.0))
 
@@ -136,7 +136,7 @@ def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> L
             return replace(speed, reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose")
         case "no", _ if is_open:
             # A larger pool may be worth more than its slower turns where the pool is what limits.
-            return replace(speed, state="unclear", reason=f"{speed.reason}; capacity not settled: {capacity.reason}", needs=capacity.needs)
+            return replace(speed, state="unclear", reason=f"{speed.reason}; capacity is undecided: {capacity.reason}", needs=capacity.needs)
         case "yes" | "no", _:
             return speed
         case "unclear", "yes" if speed.estimate is not None and not speed.estimate.is_below(least_change):
@@ -149,6 +149,6 @@ def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> L
         case "equal", "no":
             return replace(capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}")
         case "equal", _:
-            return replace(speed, state="unclear", reason=f"{speed.reason}; capacity not settled: {capacity.reason}", needs=capacity.needs)
+            return replace(speed, state="unclear", reason=f"{speed.reason}; capacity is undecided: {capacity.reason}", needs=capacity.needs)
         case _, _:
             return speed

@@ -49,7 +49,7 @@ def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already
     """Return so many items in all, with what reading their prompts takes: every arm is asked at the same time."""
     more = items - already
     minutes = more * sum(lengths) / len(lengths) / PROMPT_TOKENS_PER_S / 60
-    what = f"paired answers on {arm} at {words.lengths(lengths)}"
+    what = f"paired questions on {arm} at {words.lengths(lengths)}"
     return Need(what=what, pairs=more, minutes=minutes, usd=case.usd(minutes), step=Questions(lengths=lengths, items=items))
 
 

@@ -30,7 +30,9 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
         return Tested(leg=Leg(name="safe", state="yes", margin=margin, reason=reason))
     found, reach, spoiled = case.accuracy_of(arm, workload), case.reach_of(arm, workload), case.spoiled("accuracy", arm, workload)
     if found is None or spoiled is not None:
-        reason = "no paired answers at these lengths" if spoiled is None else f"{spoiled.name}: {spoiled.message}"
+        reason = "answer quality was not tested at your context lengths"
+        if spoiled is not None:
+            reason = f"answers cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
         needs = (questions.first(case, arm, workload),)
         return Tested(leg=Leg(name="safe", state="untested", margin=margin, reason=reason, needs=needs), if_unclear=needs)
     told = f"accuracy {words.points(found.estimate)} {_where(found.lengths)}, margin {100 * margin:.0f} pp"
@@ -75,7 +77,7 @@ def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
     leg = replace(
         own.leg,
         state=own.leg.state if is_open else "unclear",
-        reason=own.leg.reason if is_open else f"{own.leg.reason}; not settled for {', '.join(unsettled)}",
+        reason=own.leg.reason if is_open else f"{own.leg.reason}; undecided for {', '.join(unsettled)}",
         needs=needs,
     )
     return Tested(leg=leg, p_for=max(each.p_for or 1.0 for each in unsettled.values()), p_against=own.p_against, if_unclear=needs)

@@ -1,4 +1,4 @@
-"""Is the arm faster? Turn time against the smallest change that counts.
+"""Is the arm faster? Turn latency against the smallest change that counts.
 
 What a start of a server and its machine add was drawn once for all pairs of that start, and is in the interval: measured where there are
 enough starts, else by what the policy or the database's history says of starts. No claim is lost to a control: a noisy one tells little.
@@ -95,7 +95,7 @@ def by_prior(case: Case, speed: Speed) -> bool:
 
 
 def claim(relative: Estimate, *, margin: float) -> LegState:
-    """Return whether turn time surely falls (yes) or rises (no) by more than *margin*, does neither, or may: as its interval says."""
+    """Return whether turn latency surely falls (yes) or rises (no) by more than *margin*, does neither, or may: as its interval says."""
     if relative.is_below(-margin):
         return "yes"
     if relative.is_above(margin):
@@ -106,8 +106,8 @@ def claim(relative: Estimate, *, margin: float) -> LegState:
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     spoiled = case.spoiled("turn", arm, workload)
     if spoiled is not None:
-        reason = f"{spoiled.name}: {spoiled.message}"
-        needs = (Need(what=f"a replay in which the gate '{spoiled.name}' holds", step=Again()),)
+        reason = f"turn latency cannot be judged, because a validity check failed ({spoiled.name}: {spoiled.message})"
+        needs = (Need(what=f"a rerun in which the check '{spoiled.name}' passes", step=Again()),)
     else:
         reason = "fewer than three block pairs"
         needs = (Need(what=f"block pairs of {words.scope(workload)} on {arm}", pairs=MIN_PAIRS, step=MorePairs(pairs=MIN_PAIRS)),)
@@ -115,13 +115,13 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
 
 
 def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
-    """Return whether turn time falls or rises by more than the margin, stays within it, or is not settled."""
+    """Return whether turn latency falls or rises by more than the margin, stays within it, or is undecided."""
     speed = case.speed(arm, workload)
     if speed is None:
         return _untested(case, arm, workload)
     spread, relative, margin = speed.spread, speed.change.relative, case.policy.min_change
     needs = (more_pairs(case, speed),)
-    told = f"turn time {words.change(relative)}"
+    told = f"turn latency {words.change(relative)}"
 
     def tested(state: LegState, reason: str, settles: tuple[Need, ...] = ()) -> Tested:
         leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=reason, needs=settles)
@@ -135,7 +135,7 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
             return replace(equal, leg=replace(equal.leg, margin=within))
         case "unclear" if confounded(case, arm):
             swapped = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=swap(speed.change.pairs))
-            return tested("unclear", f"{told}; each arm has had one machine: swap them", (swapped,))
+            return tested("unclear", f"{told}; each arm stayed on one machine: let them change machines half way (--swap)", (swapped,))
         case "unclear":
             return tested("unclear", told, needs)
         case state:

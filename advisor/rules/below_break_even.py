@@ -27,7 +27,7 @@ def _held(case: Case, workload: WorkloadClass) -> float | None:
 
 
 def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
-    """Return on which side of a bounded set or a half-line the workload lies; the largest batch measured speaks."""
+    """Return on which side of a bounded set or a half-line the workload is; the largest batch measured speaks."""
     sets = [each for each in case.break_even if each.arm == arm.name and each.shape in ("bounded", "half-line")]
     held = _held(case, workload)
     if not sets or held is None:
@@ -45,9 +45,9 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     side = "below" if held < low else "above" if held > high else None
     ahead = side is not None and side == found.ahead
     if side is None:
-        told = "inside the break-even set: the lines cannot be told apart there"
+        told = "where the arms are too close to call (undecided)"
     else:
-        told = f"{side} the break-even set, where {arm.name} is {'ahead' if ahead else 'behind'} in token latency"
+        told = f"{side} the break-even, where {arm.name} is {'ahead' if ahead else 'behind'} in time per output token"
     ends = f"[{words.tokens(low)}, {'open' if found.high is None else words.tokens(found.high)}]"
     return Finding(
         kind="informs" if side is None else "supports" if ahead else "opposes",

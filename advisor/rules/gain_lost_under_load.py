@@ -18,7 +18,7 @@ LEAST_GAIN = 0.03  # modelled; below it a share means nothing
 
 
 def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
-    """Return that token latency surely gains less than the lines of single requests promise."""
+    """Return that time per output token surely gains less than the lines of single requests promise."""
     base, line = case.line(case.evidence.reference), case.line(arm.name)
     speed, lengths = case.speed(arm.name, workload.name, "tpot_ms"), contexts(case.evidence, workload.name)
     if base is None or line is None or speed is None or workload.batch is None or lengths is None or not lengths.size:
@@ -31,7 +31,7 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     return Finding(
         kind="informs",
         message=(
-            f"On {workload.name} the lines of single requests promise {promised:.1%} less token latency at {words.tokens(held)} KV "
+            f"On {workload.name} the lines of single requests promise {promised:.1%} less time per output token at {words.tokens(held)} KV "
             f"tokens; {words.change(speed.change.relative)} was measured. Decide on the measured figure."
         ),
         estimates=(speed.change.relative,),

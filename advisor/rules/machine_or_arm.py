@@ -11,15 +11,15 @@ NEEDS = frozenset({"evidence.deployment.machines", "speeds"})
 
 
 def check(case: Case, arm: Arm) -> Finding | None:
-    """Return that the arm cannot be told from its machine."""
+    """Return that the arm and its machine cannot be separated."""
     speed = case.speed(arm.name, None)
     if not confounded(case, arm.name):
         return None
     return Finding(
         kind="opposes",
         message=(
-            f"{arm.name} and {case.evidence.reference} ran on different machines and were not swapped: what a machine adds counts as part "
-            "of a start, and was not measured."
+            f"{arm.name} and {case.evidence.reference} ran on different machines and never changed places: what a machine adds counts as "
+            "part of a start, and was not measured."
         ),
         flips="arms that change machines half way",
         next_step=swap(0 if speed is None else speed.change.pairs),

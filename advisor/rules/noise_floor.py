@@ -20,7 +20,7 @@ def check(case: Case) -> Finding | None:
     if not controlled:
         return Finding(
             kind="informs",
-            message="No A/A control: that two equal servers show nothing here is not shown.",
+            message="No A/A control: the noise floor is unknown, so confirm small gains with a canary.",
             next_step=Control(arm=case.evidence.reference),
             leg="validity",
         )
@@ -28,12 +28,12 @@ def check(case: Case) -> Finding | None:
     small = control.se > case.policy.position_spread
     pairs = math.ceil(control.units * (control.se / case.policy.position_spread) ** 2)
     told = (
-        f"On {words.scope(speed.change.workload)} two identical servers may differ by up to {floor_of(control):.1%} in turn time "
+        f"On {words.scope(speed.change.workload)} two identical servers may differ by up to {floor_of(control):.1%} in turn latency "
         f"(A/A control, {control.units} {control.unit_name.removeprefix('block ')})"
     )
     return Finding(
         kind="informs",
-        message=f"{told}: too small a control to tell {case.policy.position_spread:.1%}, which takes about {pairs} pairs."
+        message=f"{told}: too small a control to resolve {case.policy.position_spread:.1%}, which takes about {pairs} pairs."
         if small
         else f"{told}.",
         next_step=MorePairs(pairs=pairs) if small else None,

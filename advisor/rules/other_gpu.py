@@ -22,7 +22,7 @@ def check(case: Case) -> Finding | None:
     return Finding(
         kind="informs",
         message=(
-            f"{count} published figures shown beside yours come from {', '.join(elsewhere)}, not from {here}: they decide nothing here."
+            f"{count} published figures shown next to yours come from {', '.join(elsewhere)}, not from {here}: they decide nothing here."
         ),
         source=KERNELS,
         prior=True,

@@ -13,7 +13,7 @@ NEEDS = frozenset({"same_answers"})
 
 
 def check(case: Case) -> Iterator[Finding]:
-    """Yield one finding an arm that was asked twice, and beside it what each challenger changed."""
+    """Yield one finding an arm that was asked twice, with what each challenger changed."""
     changed = {each.arm: each.discordance for each in case.accuracy if each.workload is None}
     beside = "".join(f"; {arm} changed {share:.1%}" for arm, share in changed.items())
     for control in case.same_answers:
@@ -27,7 +27,9 @@ def check(case: Case) -> Iterator[Finding]:
             kind="informs" if steady else "opposes",
             # Every arm is held against the reference: what moves its answers is a doubt about each.
             arm=None if control.arm == case.evidence.reference and not steady else control.arm,
-            message=told if steady else f"{told} Equal servers should lose as many as they win: something besides the arms moves answers.",
+            message=told
+            if steady
+            else f"{told} Equal servers should lose as many as they win: something other than the arms changes answers.",
             estimates=(difference,),
             next_step=None if steady else again,
             leg="safe",

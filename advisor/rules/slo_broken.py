@@ -26,7 +26,7 @@ def _tail(calls: Calls | None, metric: Metric, share: float) -> Estimate | None:
 
 
 def _looks(case: Case) -> list[tuple[str, float, Metric, float, str]]:
-    """Return every limit of every workload that every arm is held against: (workload, share of turns, metric, limit, arm)."""
+    """Return every limit of every workload that every arm has to meet: (workload, share of turns, metric, limit, arm)."""
     return [
         (workload.name, slo.share, metric, limit, arm.name)
         for workload in case.evidence.workloads

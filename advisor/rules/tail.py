@@ -1,4 +1,4 @@
-"""The slowest turns get surely slower by more than a tenth: a faster mean is no use to whoever waits for them, service level or not.
+"""The slowest turns get surely slower by more than a tenth: a faster mean is no use to a user who waits for them, service level or not.
 
 p99 speaks from 299 independent turns on, p95 from 59; with fewer the tail is not known, and vetoes nothing.
 """
@@ -62,7 +62,7 @@ def check(case: Case) -> Iterator[Finding]:
         found = next((each for each in told if each.ratio > WORSE and each.p_longer(WORSE) <= level), None)
         if found is None or _is_held(case, arm, workload, metric):
             continue
-        name = f"{'turn time' if metric == 'turn_ms' else 'TTFT'} p{100 * found.q:.0f}"
+        name = f"{'turn latency' if metric == 'turn_ms' else 'TTFT'} p{100 * found.q:.0f}"
         longer, surely = (100 * (times - 1) for times in (found.ratio, found.least(level)))
         yield Finding(
             kind="opposes",
@@ -80,6 +80,6 @@ def check(case: Case) -> Iterator[Finding]:
         yield Finding(
             kind="informs",
             workload=workload,
-            message=f"The tail of {workload} is not known: {turns:,.0f} independent turns, where 59 tell of p95 and 299 of p99.",
+            message=f"The tail of {workload} is not known: {turns:,.0f} independent turns, where p95 takes 59 and p99 takes 299.",
             leg="pays",
         )

@@ -11,7 +11,7 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"speeds"})
 
-BOUND = 0.5  # share of turn time before the first token
+BOUND = 0.5  # share of turn latency before the first token
 
 
 def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
@@ -27,7 +27,7 @@ def check(case: Case, workload: WorkloadClass, arm: Arm) -> Finding | None:
     return Finding(
         kind="opposes" if relative.is_above(0.0) else "supports" if relative.is_below(0.0) else "informs",
         message=(
-            f"{share:.0%} of the turn time of {workload.name} passes before the first token; TTFT changes by {words.change(relative)}."
+            f"{share:.0%} of the turn latency of {workload.name} passes before the first token; TTFT changes by {words.change(relative)}."
         ),
         estimates=(relative,),
         leg="pays",

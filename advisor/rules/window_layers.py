@@ -76,11 +76,11 @@ def check(case: Case) -> Finding | None:
         kind="supports" if direct is not None and direct.interval()[1] < 0 else "informs",
         arm=skip.name,
         message=(
-            f"Skipping the window layers changes turn time by {words.change(a)}, full FP8 by {words.change(b)}; "
+            f"Skipping the window layers changes turn latency by {words.change(a)}, full FP8 by {words.change(b)}; "
             f"{_against(direct, full)}{_pool_cost(skip, full, evidence.base)}."
         ),
         estimates=(a, b),
-        flips="a load that the KV pool limits: then the larger pool of full FP8 counts for more than its steps",
+        flips="a load that the KV pool limits: then full FP8's larger pool outweighs its slower steps",
         source=f"{BLOG}; {KERNELS}",
         leg="pays",
     )

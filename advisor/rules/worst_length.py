@@ -18,7 +18,7 @@ GROWS = 0.05  # two-sided level of the slope over length
 
 
 def check(case: Case, arm: Arm) -> Finding | None:
-    """Return a significant slope downwards, or a bucket whose interval lies below zero."""
+    """Return a significant slope downwards, or a bucket whose interval is below zero."""
     buckets = [each for each in case.buckets if each.arm == arm.name]
     if not buckets:
         return None

@@ -59,7 +59,7 @@ def report(
     *,
     run: Run = None,
     out: Out = None,
-    format: Annotated[str, typer.Option(help="Any of md,html,json,txt.")] = ",".join(USUAL),
+    format: Annotated[str, typer.Option(help="Any of md,html,json,txt,data (charts as CSV and Vega-Lite).")] = ",".join(USUAL),
     reference: Reference = None,
     policy: Policy = None,
     profile: Profile = None,

@@ -46,7 +46,7 @@ def advise(
     """Decide on a run (None: the one stored last) and return the document.
 
     `profile` describes the hardware and the model where no server tells, for arms that did not come from a profile themselves;
-    `production` is what a server there tells, which the run's load is held against.
+    `production` is what a server there reports: the run's load is compared with it.
     """
     wanted = run_named(database, run)
     with reading(database) as connection:

@@ -159,7 +159,7 @@ def _check_pairs(before: Evidence, after: Evidence, arm: str) -> None:
         told = " and ".join(f"{len(own)} in {side.run}" for own, side in zip(pairs, (before, after), strict=True))
         raise EvidenceError(
             f"runs {before.run} and {after.run} cannot be compared: of {len(played)} block pairs {len(common)} are whole in both ({told})",
-            hint="void blocks are listed by: agentload runs show --run RUN",
+            hint="agentload runs show --run RUN lists invalid blocks",
         )
 
 

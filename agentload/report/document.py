@@ -13,14 +13,16 @@ from agentload.report.parts import Document, Group, RunFacts
 from agentload.report.sections import (
     accuracy,
     actions,
+    arms,
     belief,
     capacity,
     checks,
+    differences,
     latency,
     opening,
     production,
     reasons,
-    screens,
+    timeline,
     workloads,
 )
 from agentload.report.sections.view import View
@@ -30,31 +32,35 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
     """Say a decision in the order in which a reader needs it."""
     view = View(decision=decision, evidence=evidence, facts=facts, policy=policy)
     headline, tone = opening.headline(view)
-    beside = production.compared(view)
+    likeness = production.compared(view)
+    checked = belief.belief(view)
     return Document(
         run=decision.run,
         kind=decision.kind,
-        banner=opening.BANNERS[decision.kind],
+        banner=opening.banner(view),
         title=view.title,
         model=decision.model,
         layers=opening.layers(view),
         where=opening.where(view),
         headline=headline,
         tone=tone,
+        why=opening.why(view),
+        arms=arms.server(view),
+        sure=belief.confidence(checked),
+        do_now=actions.do_now(view),
+        roll_back=actions.roll_back(view),
+        unmeasured=opening.unmeasured(view),
+        flips=opening.flips(view),
         answers=opening.answers(view),
-        server=screens.server(view),
-        classes=screens.classes(view),
         lists=opening.lists(view),
         no_difference=opening.no_difference(view),
         asides=opening.asides(view),
-        belief=(*belief.belief(view), production.representative(view, beside)),
-        do_now=actions.do_now(view),
-        roll_back=actions.roll_back(view),
+        belief=(*checked, production.representative(view, likeness)),
         verdicts=reasons.verdicts(view),
         findings=reasons.findings(view),
         skipped=checks.skipped(view),
         gates=checks.gates(view),
-        groups=_groups(view, beside),
+        groups=_groups(view, likeness),
         reproduction=checks.reproduction(view),
         servers=checks.servers(view),
         commands=checks.commands(view),
@@ -63,7 +69,7 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         next_commands={step: view.command(step) for step in dict.fromkeys(_steps(decision))},
         policy=policy,
         made=facts.made,
-        production=beside,
+        production=likeness,
     )
 
 
@@ -77,13 +83,15 @@ def _steps(decision: Decision) -> Iterator[Step]:
     yield from (finding.next_step for finding in decision.findings if finding.next_step is not None)
 
 
-def _groups(view: View, beside: Sequence[Likeness]) -> tuple[Group, ...]:
+def _groups(view: View, likeness: Sequence[Likeness]) -> tuple[Group, ...]:
     found = (
+        differences.differences(view),
         workloads.server(view),
         latency.latency(view),
         capacity.capacity(view),
+        timeline.timeline(view),
         accuracy.accuracy(view),
-        production.production(view, beside),
+        production.production(view, likeness),
         *(workloads.workload(view, name) for name in view.workloads),
         checks.probes(view),
         checks.priors(view),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
 from advisor.estimate import Estimate
@@ -14,8 +14,8 @@ MINUS: Final = "−"
 K: Final = 1024
 _TIMES: Final = ((1_000, 1, "ms"), (120_000, 1_000, "s"), (7_200_000, 60_000, "min"))
 _HYPHEN: Final = re.compile(r"(?<![\w.)])-(?=\.?\d)")
-_GLUED: Final = re.compile(r"(\d)%")
-_ENDS: Final = re.compile(r"\[([^\[\],]+?)(?: %)?, ([^\[\],]+?)(?: %)?\]")
+_LOOSE: Final = re.compile(r"(?<=\d) %")
+_ENDS: Final = re.compile(r"\[([^\[\],]+?)%?, ([^\[\],]+?)%?\]")
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PrintNumber: TypeAlias = Callable[[float, int], str]
@@ -64,9 +64,9 @@ def decimals(half_width: float) -> int:
     return max(0, digits - 1 - exponent)
 
 
-def change(estimate: Estimate | None) -> str:
-    """Print a relative change as `−6.0 % [−7.9, −4.1]`."""
-    return spread(estimate, signed, factor=100, unit=" %")
+def change(estimate: Estimate | None, *, among: Iterable[Estimate | None] = ()) -> str:
+    """Print a relative change as `−6.0% [−7.9, −4.1]`."""
+    return spread(estimate, signed, factor=100, unit="%", among=among)
 
 
 def points(estimate: Estimate | None) -> str:
@@ -74,19 +74,37 @@ def points(estimate: Estimate | None) -> str:
     return spread(estimate, signed, factor=100, unit=" pp")
 
 
-def spread(estimate: Estimate | None, print_number: PrintNumber, *, factor: float = 1.0, unit: str = "") -> str:
-    """Print a value and its interval with the decimals that the interval earns; an open end is shown as one."""
+def spread(
+    estimate: Estimate | None,
+    print_number: PrintNumber,
+    *,
+    factor: float = 1.0,
+    unit: str = "",
+    among: Iterable[Estimate | None] = (),
+) -> str:
+    """Print a value and its interval with the decimals that it earns, or the least of those *among* it; an open end is shown as one."""
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
-    value = factor * estimate.value
-    low, high = (None if end is None or not math.isfinite(end) else factor * end for end in (estimate.low, estimate.high))
+    value, low, high = _scaled(estimate, factor)
+    compared = [_earned(*_scaled(each, factor)) for each in among if each is not None and each.value and math.isfinite(each.value)]
+    places = min(compared, default=_earned(value, low, high))
     if low is None and high is None:
-        return f"{_without_zeros(print_number(value, _places(value)))}{unit}"
-    ends = [abs(value - end) for end in (low, high) if end is not None]
-    places = decimals(sum(ends) / len(ends)) if any(ends) else _places(value)
+        printed = print_number(value, places)
+        return f"{printed if len(compared) > 1 else _without_zeros(printed)}{unit}"
     left = f"({MINUS}∞" if low is None else f"[{_bound(low, print_number, places)}"
     right = "∞)" if high is None else f"{_bound(high, print_number, places)}]"
     return f"{print_number(value, places)}{unit} {left}, {right}"
+
+
+def _scaled(estimate: Estimate, factor: float) -> tuple[float, float | None, float | None]:
+    low, high = (None if end is None or not math.isfinite(end) else factor * end for end in (estimate.low, estimate.high))
+    return factor * estimate.value, low, high
+
+
+def _earned(value: float, low: float | None, high: float | None) -> int:
+    """Return the decimals that a figure earns: those of its interval, or without one three significant digits."""
+    ends = [abs(value - end) for end in (low, high) if end is not None]
+    return decimals(sum(ends) / len(ends)) if any(ends) else max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
 
 
 def _bound(value: float, print_number: PrintNumber, places: int) -> str:
@@ -96,25 +114,20 @@ def _bound(value: float, print_number: PrintNumber, places: int) -> str:
     return print_number(value, places)
 
 
-def _places(value: float) -> int:
-    """Return the decimals that leave three significant digits to a figure without an interval."""
-    return max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
-
-
-def estimate(each: Estimate | None) -> str:
-    """Print an estimate in the way its unit is read."""
+def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) -> str:
+    """Print an estimate in the way its unit is read; with those *among* which it is read, in their unit and with their decimals."""
     if each is None:
         return ABSENT
     match each.unit:
         case "relative" | "relative change":
-            return change(each)
+            return change(each, among=among)
         case "pp" | "points":
-            return spread(each, signed, unit=" pp")
+            return spread(each, signed, unit=" pp", among=among)
         case "share":
-            return spread(each, number, factor=100, unit=" %")
+            return spread(each, number, factor=100, unit="%", among=among)
         case "ms":
-            size, unit = _time_unit(each.value)
-            return spread(each, number, factor=1 / size, unit=f" {unit}")
+            size, unit = _time_unit(max((other.value for other in among if other is not None), default=each.value))
+            return spread(each, number, factor=1 / size, unit=f" {unit}", among=among)
         case "count":
             return spread(each, whole)
         case "tokens" | "KV tokens":
@@ -122,7 +135,7 @@ def estimate(each: Estimate | None) -> str:
         case unit:
             power = _power(each.value)
             times = f" ×10⁻{str(power).translate(_RAISED)}" if power else ""
-            return spread(each, number, factor=10.0**power, unit=f"{times} {unit}".rstrip())
+            return spread(each, number, factor=10.0**power, unit=f"{times} {unit}".rstrip(), among=() if power else among)
 
 
 def token_range(value: float | None, low: float | None, high: float | None) -> str:
@@ -140,12 +153,12 @@ def _power(value: float) -> int:
 
 
 def percent(share: float | None) -> str:
-    """Print a share of one as `81 %`, with a decimal where whole percents would hide it."""
+    """Print a share of one as `81%`, with a decimal where whole percents would hide it."""
     if share is None or not math.isfinite(share):
         return ABSENT
     value = 100 * share
     near_an_end = 0 < abs(value) < 1 or 99 < value < 100
-    return f"{number(value, 1 if near_an_end else 0)} %"
+    return f"{number(value, 1 if near_an_end else 0)}%"
 
 
 def tokens(count: float | None) -> str:
@@ -192,9 +205,9 @@ def _without_zeros(text: str) -> str:
 
 
 def typeset(words: str) -> str:
-    """Set a sentence as the figures around it are set: a real minus, a space before `%`, the unit of an interval once."""
+    """Set a sentence as the figures around it are set: a real minus, no space before `%`, the unit of an interval once."""
     words = _HYPHEN.sub(MINUS, words.replace(" - ", f" {MINUS} "))
-    return _ENDS.sub(r"[\1, \2]", _GLUED.sub(r"\1 %", words))
+    return _ENDS.sub(r"[\1, \2]", _LOOSE.sub("%", words))
 
 
 def plural(count: int, noun: str) -> str:
@@ -212,7 +225,7 @@ def axis_value(quantity: Quantity, value: float) -> str:
         case "ms" | "duration":
             return duration(value)
         case "percent":
-            return f"{signed(value, 1)} %"
+            return f"{signed(value, 1)}%"
         case "share":
             return percent(value)
         case "seconds":

@@ -26,7 +26,7 @@ LEG_WORDS: Final[dict[LegState, tuple[str, Tone]]] = {
     "yes": ("yes", "good"),
     "no": ("no", "bad"),
     "equal": ("no difference", "plain"),
-    "unclear": ("not settled", "muted"),
+    "unclear": ("undecided", "muted"),
     "untested": ("not tested", "muted"),
 }
 
@@ -81,7 +81,7 @@ def slug(name: str) -> str:
 
 
 # What a need counts in pairs, by how it begins.
-_NOUNS: Final = ("paired answers", "block pairs", "restarts")
+_NOUNS: Final = ("paired questions", "block pairs", "restarts")
 
 
 def cost(need: Need) -> str:

@@ -18,8 +18,8 @@ from agentload.report.formats.json import plain
 from agentload.report.formats.md import rendered as as_markdown
 from agentload.report.parts import Cell, Listing, Table, table
 from agentload.report.record import Measured, Missing, ModelLine, Page, Row, rows
+from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
-from agentload.report.sections.screens import need, words
 
 GIB: Final = 1 << 30
 NOT_SEEN: Final = Cell(text="not observed", tone="muted")
@@ -28,8 +28,8 @@ ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
 KINDS: Final[tuple[Kind, ...]] = ("measured", "emulated", "simulated")
 NOTES: Final = (
     "Latencies are of turns that succeeded, with 95 % intervals over sessions.",
-    "Output tokens per second of a workload are its own, beside the others of the mix; those of a whole server are of all.",
-    "KV pool, GPU memory, right answers and accepted drafts are the server's, whatever it works on: equal in all rows of a configuration.",
+    "Output tokens per second of a workload are its own, measured next to the others of the mix; those of a whole server are of all.",
+    "KV pool, GPU memory, correct answers and accepted drafts are the server's: equal in all rows of a configuration.",
     "Compare KV caches in pool tokens: GPU memory is filled to the same share whatever the cache's dtype.",
     "Sessions are those that ran at once without preemptions, queues, failures or a broken limit, and the number that did not.",
 )
@@ -71,16 +71,16 @@ def _line(of: Measured) -> ModelLine:
 
 
 Said = dict[str, Cell | str]
-_SERVER: Final = ("KV pool, tokens", "GPU memory", "sessions at once", "answers right", "drafts accepted")
+_SERVER: Final = ("KV pool, tokens", "GPU memory", "sessions at once", "correct answers", "drafts accepted")
 # What to do stands first: a record is wide.
-_RECORD: Final = ("model", "workload", "configuration", "verdict", "TTFT p50", "TTFT p95", "ITL, median", "output tokens/s", *_SERVER)
+_RECORD: Final = ("model", "workload", "configuration", "verdict", "TTFT p50", "TTFT p95", "TPOT p50", "output tokens/s", *_SERVER)
 _WHOLE: Final = ("model", "configuration", "verdict", "output tokens/s", "requests/s", *_SERVER, "USD, 1,000 turns")
 
 
 def _tables(found: Sequence[tuple[Row, Said]], kind: Kind) -> Iterator[Table]:
-    beside = "" if kind == "measured" else f", {kind}"
-    yield _table(f"Record{beside}", [said for row, said in found if row.workload is not None], _RECORD)
-    yield _table(f"Whole servers, all workloads{beside}", [said for row, said in found if row.workload is None], _WHOLE)
+    marked = "" if kind == "measured" else f", {kind}"
+    yield _table(f"Record{marked}", [said for row, said in found if row.workload is not None], _RECORD)
+    yield _table(f"Whole servers, all workloads{marked}", [said for row, said in found if row.workload is None], _WHOLE)
 
 
 def _table(title: str, found: Sequence[Said], columns: Sequence[str]) -> Table:
@@ -99,13 +99,13 @@ def _said(of: Measured, row: Row) -> tuple[Row, Said]:
         "verdict": _verdict(of, row),
         "TTFT p50": _latency(row.ttft_p50_ms),
         "TTFT p95": TOO_FEW if is_tail_short else _latency(row.ttft_p95_ms),
-        "ITL, median": _latency(row.itl_p50_ms),
+        "TPOT p50": _latency(row.itl_p50_ms),
         "output tokens/s": _rate(row.output_tokens_per_s),
         "requests/s": _rate(row.requests_per_s),
         "KV pool, tokens": NOT_SEEN if row.pool_tokens is None else say.tokens(row.pool_tokens),
         "GPU memory": NOT_SEEN if row.gpu_memory_bytes is None else f"{say.number(row.gpu_memory_bytes / GIB, 1)} GiB",
         "sessions at once": _sessions(row),
-        "answers right": _answers(row),
+        "correct answers": _answers(row),
         "drafts accepted": ABSENT if row.draft_acceptance is None else say.percent(row.draft_acceptance),
         "USD, 1,000 turns": ABSENT if row.usd_per_turn is None else say.spread(row.usd_per_turn, say.number, factor=1_000),
     }
@@ -122,14 +122,14 @@ def _rate(found: Estimate | None) -> Cell | str:
 
 def _sessions(row: Row) -> Cell | str:
     if row.sessions_held is None:
-        return ABSENT if row.sessions_broke is None else f"none: {row.sessions_broke} do not hold"
-    return f"{row.sessions_held}" + (" or more" if row.sessions_broke is None else f" ({row.sessions_broke} do not hold)")
+        return ABSENT if row.sessions_broke is None else f"none: {row.sessions_broke} are too many"
+    return f"{row.sessions_held}" + (" or more" if row.sessions_broke is None else f" ({row.sessions_broke} are too many)")
 
 
 def _answers(row: Row) -> Cell | str:
     if row.answers_right is None or not row.answers_asked:
         return ABSENT
-    share = f"{say.number(100 * row.answers_right / row.answers_asked, 1)} % of {row.answers_asked}"
+    share = f"{say.number(100 * row.answers_right / row.answers_asked, 1)}% of {row.answers_asked}"
     return share if row.accuracy_change is None else f"{share}; {say.points(row.accuracy_change)}"
 
 

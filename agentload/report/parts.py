@@ -14,7 +14,7 @@ from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
-from agentload.report.charts.spec import Chart, HeatMap
+from agentload.report.charts.spec import Chart, is_empty
 from agentload.study.kinds import Study
 
 
@@ -31,7 +31,7 @@ class Served:
     steady: bool | None = None
     """The identity was the same before and after the run; None when it was read once or never."""
     is_opaque: bool = False
-    """It told nothing by which it could be known again, such as one behind a gateway."""
+    """It reported nothing by which it could be recognised, such as one behind a gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,34 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One play of a block on an arm, in seconds from the run's start."""
+
+    arm: str
+    pair: int
+    start_s: float
+    end_s: float
+    invalid: str | None = None
+    """Why nothing of it counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One turn of a session on an arm, in seconds from when the session was first due there; None is an instant that it never reached."""
+
+    arm: str
+    turn: int
+    due_s: float
+    released_s: float
+    first_s: float | None
+    done_s: float
+    status: str
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retrieval:
     """Graded answers of one task at one depth and length on one arm."""
 
@@ -97,13 +125,17 @@ class RunFacts:
     study: Study | None = None
     """What the run was, as data; None where no study was run, or none was kept."""
     timelines: tuple[Timeline, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    session: tuple[Turn, ...] = ()
+    """The turns of one session of the run, on each arm that played it."""
     retrieval: tuple[Retrieval, ...] = ()
     production: Scrape | None = None
-    """What a server in production tells of its load; None when no one was asked."""
+    """What a server in production reports of its load; None when none was asked."""
 
 
 Tone: TypeAlias = Literal["plain", "strong", "good", "bad", "muted"]
 State: TypeAlias = Literal["ok", "bad", "unknown"]
+Trust: TypeAlias = Literal["low", "medium", "high"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +164,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Iterable[Cell | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One question of the first screen, its answer in a word, and the figure behind it."""
+    """One question about the arm that the report speaks for, its answer in a word, and the figure behind it."""
 
     question: str
     word: str
@@ -155,6 +187,16 @@ class Check:
 
     state: State
     text: str
+    caps: Trust | None = None
+    """How far the decision can be trusted at most, with this open; None where it does not matter to that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """How far the decision can be trusted, and the reasons why not further, the gravest first."""
+
+    level: Trust
+    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +205,8 @@ class Step:
 
     text: str
     command: str | None = None
+    cost: str = ""
+    """What it takes: `260 calls, 7 min, 1 USD`; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +235,7 @@ class Group:
 
 def group(title: str, *, charts: Iterable[Chart] = (), tables: Iterable[Table] = (), note: str = "") -> Group | None:
     """Gather the charts and tables that have something in them; None when there are none."""
-    drawn = tuple(each for each in charts if isinstance(each, HeatMap) or any(series.xs for series in each.series))
+    drawn = tuple(each for each in charts if not is_empty(each))
     filled = tuple(each for each in tables if each.rows)
     return Group(title=title, charts=drawn, tables=filled, note=note) if drawn or filled else None
 
@@ -241,16 +285,22 @@ class Document:
     where: str
     headline: str
     tone: Tone
+    why: str
+    """The reason for the decision, in a sentence."""
+    arms: Table
+    """Every arm against the reference, on the user's mix, with what two identical servers differ by."""
+    sure: Confidence
+    do_now: tuple[Step, ...]
+    roll_back: str
+    unmeasured: str
+    flips: str
+    """What would change the decision."""
     answers: tuple[Answer, ...]
-    server: Table
-    classes: Table | None
     lists: tuple[Listing, ...]
     no_difference: tuple[str, ...]
     asides: tuple[tuple[str, str], ...]
-    """Label and text: one flag or split pools, what flips the decision, what is outside the tested range."""
+    """Label and text: one flag or split pools, why not the other arm, what holds for all figures."""
     belief: tuple[Check, ...]
-    do_now: tuple[Step, ...]
-    roll_back: str
     verdicts: tuple[Reason, ...]
     findings: tuple[Reason, ...]
     skipped: Table

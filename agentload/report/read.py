@@ -13,10 +13,11 @@ from typing import Any, Final
 import duckdb
 
 from agentload.endpoints.facts import LASTING, VERIFIES, Facts, changed, told
+from agentload.evidence.plays import plays
 from agentload.exposition.scrape import Scrape
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, RunRow
 from agentload.report import format as say
-from agentload.report.parts import Made, Retrieval, RunFacts, Served, Timeline
+from agentload.report.parts import Block, Made, Retrieval, RunFacts, Served, Timeline, Turn
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.document import json_text
@@ -24,18 +25,22 @@ from agentload.study.kinds import Replay, Study
 from agentload.study.stored import notes, study_of
 
 SECOND: Final = 1_000_000_000
+TURNS: Final = 12
+"""Of the session that is shown: as many as a chart has lanes for."""
 LENGTHS: Final = 10
 """As many columns as a heat map can label; more lengths than this are gathered at powers of two."""
 
 
 def facts(database: Path, run: str, *, production: Scrape | None = None) -> RunFacts:
-    """Read the facts of a run, with what production tells beside them; raise `StoreError` if the database has no such run."""
+    """Read the facts of a run, with what production reports; raise `StoreError` if the database has no such run."""
     with reading(database) as connection:
         made, study = _made(connection, database, run)
         return RunFacts(
             made=made,
             study=study,
             timelines=_timelines(connection, run),
+            blocks=_blocks(connection, run),
+            session=_session(connection, run),
             retrieval=_retrieval(connection, run),
             production=production,
         )
@@ -93,6 +98,59 @@ def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
     is_opaque = bool(said) and not told(said[0]).keys() & VERIFIES
     steady = not any(changed(said[0], each) for each in said[1:]) if len(said) > 1 and not is_opaque else None
     return Served(arm=arm.arm, url=arm.url, machine=machine, profile=arm.profile, fingerprint=digest, steady=steady, is_opaque=is_opaque)
+
+
+def _blocks(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Block, ...]:
+    return tuple(
+        Block(
+            arm=play.arm,
+            pair=play.pair,
+            start_s=play.start_s,
+            end_s=play.start_s + (play.ended_ns - play.started_ns) / SECOND,
+            invalid=play.left_out,
+        )
+        for play in plays(connection, run)
+        if play.ended_ns is not None
+    )
+
+
+_WHOLE: Final = """
+    FROM attempts AS a JOIN blocks AS b USING (run_id, leg, arm, pair, block)
+    WHERE run_id = $run AND b.void IS NULL AND NOT b.warmup AND NOT a.prime AND a.retry_of IS NULL
+"""
+
+
+def _session(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Turn, ...]:
+    """Read the session that most arms finished, of those with the most turns that a chart can show the longest."""
+    pick = f"""
+        SELECT pair, session, count(*) AS turns, sum(done_ns - released_ns) AS busy, count(DISTINCT arm) AS arms {_WHOLE}
+        GROUP BY ALL HAVING bool_and(done_ns IS NOT NULL)
+        ORDER BY arms DESC, least(turns / arms, $most) DESC, busy DESC, pair, session LIMIT 1
+    """
+    row = connection.execute(f"SELECT pair, session FROM ({pick})", {"run": run, "most": TURNS}).fetchone()  # noqa: S608  # the same
+    if row is None:
+        return ()
+    query = f"""
+        SELECT arm, turn, due_ns, released_ns, coalesce(first_ns, done_ns), done_ns, status, prompt_tokens, cached_tokens, output_tokens
+        {_WHOLE} AND pair = $pair AND session = $session ORDER BY arm, turn
+    """
+    rows = connection.execute(query, {"run": run, "pair": row[0], "session": row[1]}).fetchall()
+    began: dict[str, int] = {}
+    return tuple(
+        Turn(
+            arm=arm,
+            turn=turn,
+            due_s=(due - began.setdefault(arm, due)) / SECOND,
+            released_s=(released - began[arm]) / SECOND,
+            first_s=(first - began[arm]) / SECOND,
+            done_s=(done - began[arm]) / SECOND,
+            status=status,
+            prompt_tokens=prompt,
+            cached_tokens=cached,
+            output_tokens=output,
+        )
+        for arm, turn, due, released, first, done, status, prompt, cached, output in rows
+    )
 
 
 def _timelines(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Timeline, ...]:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from agentload.telemetry.reach import environment, page
 from agentload.watch.alarms import GATED, Alarm, Kind
 from agentload.watch.execute import Executed
-from agentload.watch.history import Change, Execution, executions
+from agentload.watch.history import UNUSABLE, Change, Execution, executions
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import replace_file
 from agentload.watch.trends import Level, Series, trends
@@ -59,7 +59,8 @@ def outcome_told(each: Execution) -> str:
         return told + late
     if each.outcome == "accepted":
         return "accepted as the reference" + ("" if each.detail.reason is None else f": {each.detail.reason}")
-    return each.outcome + late + ("" if each.detail.reason is None else f": {each.detail.reason}")
+    said = "invalid" if each.outcome == "void" else each.outcome
+    return said + late + ("" if each.detail.reason is None else f": {each.detail.reason}")
 
 
 def _summed_up(executed: Executed) -> Iterator[str]:
@@ -67,7 +68,7 @@ def _summed_up(executed: Executed) -> Iterator[str]:
     yield f"{execution.job}: {outcome_told(execution)}"
     if execution.run_id is not None:
         yield f"  run {execution.run_id}"
-    if execution.detail.headline is not None:
+    if execution.detail.headline is not None and execution.outcome not in UNUSABLE:
         yield f"  {execution.detail.headline}"
     for change in execution.detail.changes:
         yield f"  {change_told(change)}"
@@ -80,7 +81,7 @@ def _summed_up(executed: Executed) -> Iterator[str]:
     fresh = {*executed.raised, *executed.closed}
     for alarm in executed.alarms:
         if alarm.is_open and alarm not in fresh:
-            yield f"  still: {alarm_told(alarm)}"
+            yield f"  still open: {alarm_told(alarm)}"
 
 
 LATELY = 14
@@ -111,7 +112,7 @@ def _lines(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> I
     over = [each for each in alarms if not each.is_open][-LATELY:]
     if over:
         yield ""
-        yield "Alarms that are over:"
+        yield "Closed alarms:"
         yield ""
         for alarm in reversed(over):
             yield f"- {_plain(alarm_told(alarm))} ({_when(alarm.raised_ns)} to {_when(alarm.closed_ns or alarm.raised_ns)})"
@@ -129,7 +130,9 @@ def _levels(job: str, history: Sequence[Execution], alarms: Sequence[Alarm]) -> 
 def _state(standing: Sequence[Alarm], history: Sequence[Execution]) -> str:
     if standing:
         return ", ".join(dict.fromkeys(each.kind for each in standing))
-    return "nothing got worse" if history else "not executed yet"
+    if not history:
+        return "not executed yet"
+    return "the latest run could not be judged" if history[-1].outcome in UNUSABLE else "nothing got worse"
 
 
 def _when(at_ns: int) -> str:

@@ -166,7 +166,7 @@ def test_no_calls_at_all_is_no_verdict_but_a_plan() -> None:
     assert {need.what for need in decision.needs} == {
         "block pairs of the mix on fp8",
         "block pairs of chat on fp8",
-        "paired answers on fp8 at 8k..128k",
+        "paired questions on fp8 at 8k..128k",
     }
 
 
@@ -188,7 +188,7 @@ def test_a_slower_machine_is_not_blamed_on_its_arm() -> None:
     )
     verdict = _verdict(decide(evidence), "bf16-b")
     assert verdict.verdict == "test further"
-    assert verdict.pays.reason.endswith("each arm has had one machine: swap them")
+    assert verdict.pays.reason.endswith("each arm stayed on one machine: let them change machines half way (--swap)")
     assert verdict.needs[0].step == Swap(pairs=24)
 
 
@@ -264,8 +264,10 @@ def test_a_failed_gate_makes_its_evidence_unusable_and_says_why() -> None:
     late = (ClientHealth(send_lag_p99_ms=40.0),)
     decision = decide(compared(effect=-0.2, health=late))
     assert _verdict(decision).verdict == "test further"
-    assert _verdict(decision).pays.reason.startswith("client: requests left 40.0 ms late")
-    assert any("requests left 40.0 ms late" in caveat for caveat in decision.caveats)
+    assert _verdict(decision).pays.reason.startswith(
+        "turn latency cannot be judged, because a validity check failed (client: the load generator sent requests 40.0 ms late"
+    )
+    assert any("sent requests 40.0 ms late" in caveat for caveat in decision.caveats)
     assert [(need.what, need.step) for need in _verdict(decision).needs] == [("a replay in which the gate 'client' holds", Again())]
 
 

@@ -266,18 +266,18 @@ def test_clocks_that_were_set_for_one_gpu_are_not_the_arm(fp8: Telemetry, failed
 @pytest.mark.parametrize(
     ("figures", "status", "message"),
     [
-        (Telemetry(throttled_share=0.0), "pass", "GPUs were slowed by heat or a brake for 0.0% of the time"),
+        (Telemetry(throttled_share=0.0), "pass", "GPUs were throttled (thermal or power brake) for 0.0% of the time"),
         (
             Telemetry(throttled_share=0.02, power_capped_share=0.4),
             "pass",
-            "GPUs were slowed by heat or a brake for 2.0% of the time, at the power limit for 40%",
+            "GPUs were throttled (thermal or power brake) for 2.0% of the time, at the power limit for 40%",
         ),
         (
             Telemetry(throttled_share=0.3),
             "fail",
-            "a GPU was slowed by heat or a brake for 30.0% of the time: its cooling was measured, not the arm",
+            "a GPU was throttled (thermal or power brake) for 30.0% of the time: its cooling was measured, not the arm",
         ),
-        (Telemetry(), "not observed", "no GPU said whether it was slowed: `gpu_metrics` names an exporter"),
+        (Telemetry(), "not observed", "GPU throttling unknown: set `gpu_metrics` to a DCGM exporter"),
     ],
 )
 def test_a_gpu_that_was_slowed_for_long_is_not_the_arm(figures: Telemetry, status: str, message: str) -> None:

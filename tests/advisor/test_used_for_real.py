@@ -150,7 +150,7 @@ def test_a_tail_that_is_surely_longer_opposes_use_and_no_difference_without_a_se
     plain, slow = decide(with_tail(evidence, 0.0, 1.0)), decide(with_tail(evidence, 0.03, 1.5, metric))
     assert server(plain).verdict in ("use", "no difference")
     assert server(slow).verdict == "test further"
-    assert ("TTFT p99" if metric == "ttft_ms" else "turn time p99") in server(slow).reason
+    assert ("TTFT p99" if metric == "ttft_ms" else "turn latency p99") in server(slow).reason
 
 
 def taken(calls: Calls, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Calls:

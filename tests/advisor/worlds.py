@@ -125,7 +125,7 @@ def simulated_sweep(
 def answers(
     rng: np.random.Generator, *, arm: str, task: str, context_tokens: float, items: int, right: float, change: float, discordance: float
 ) -> AccuracyBucket:
-    """Return paired answers whose true difference is *change*, *discordance* the share of items that differ."""
+    """Return paired questions whose true difference is *change*, *discordance* the share of items that differ."""
     lost, won = (discordance - change) / 2, (discordance + change) / 2
     both = right - lost
     counts = rng.multinomial(items, [both, lost, won, 1 - both - lost - won])

@@ -21,10 +21,9 @@ def test_a_simulated_run_is_decided_on_with_its_profiles_hardware(runs: Runs) ->
     database, run, *_ = runs
     told = advise(database, run, setting=parse({"load": {"peak_agents": 42}}, at="p.yaml"))
     assert (told.kind, told.model, told.where) == ("simulated", "gpt-oss-20b", "H100-SXM, vLLM 0.19.1")
-    assert told.layers == "12 window : 12 full layers"
-    assert [column for column in told.server.columns if column] == ["BF16", "FP8", "FP8 skip-SW"]
-    assert told.classes is not None
-    assert {row[0].text.split()[0] for row in told.classes.rows} == {"chat", "rag"}
+    assert told.layers == "12 sliding-window and 12 full-attention layers"
+    assert told.arms.columns == ("", "FP8", "FP8 skip-SW")
+    assert {row[0].text.split()[0] for row in told.groups[0].tables[0].rows} == {"chat", "rag"}
     assert told.do_now[0].text == "Measure on your own servers before you act: this run was simulated. Describe them:"
     assert told.do_now[0].command == "agentload endpoints init --model gpt-oss-20b --out endpoints.yaml"
     assert told.do_now[1].command is not None
@@ -35,13 +34,13 @@ def test_what_the_real_advisor_says_fits_every_format(runs: Runs) -> None:
     database, run, *_ = runs
     told = advise(database, run, setting=Setting())
     assert valid(as_json(told))["decision"]["reference"] == "bf16"
-    assert "**Use FP8 KV-cache for:**" in markdown(told)
-    assert "<h2>Need further testing for</h2>" in html(told)
+    assert "**Need further testing for:**" in markdown(told)
+    assert "<h3>Need further testing for</h3>" in html(told)
 
 
 def test_the_reference_is_the_users_to_choose(runs: Runs) -> None:
     database, run, *_ = runs
-    assert advise(database, run, setting=Setting(), reference="fp8").server.columns[1] == "FP8"
+    assert advise(database, run, setting=Setting(), reference="fp8").arms.title == "Compared with FP8, on your mix"
     with pytest.raises(EvidenceError, match="no arm 'int4'"):
         advise(database, run, setting=Setting(), reference="int4")
 
@@ -86,7 +85,7 @@ def test_two_runs_of_one_plan_are_compared_turn_by_turn(runs: Runs) -> None:
     database, before, after, _ = runs
     told = compare(database, before, after, setting=Setting(), arm="fp8")
     assert told.title == f"{after} against {before} on"
-    assert told.server.columns == ("", before, after)
+    assert told.arms.columns == ("", after)
     assert dict(told.asides)["Caveats"].startswith(IN_TIME)
     assert told.rollout is None
     assert told.commands[-1].command == f"agentload compare {database} --runs {before},{after} -o report"

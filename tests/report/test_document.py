@@ -45,7 +45,7 @@ def test_a_million_calls_are_drawn_with_few_marks() -> None:
 
 
 def test_the_inequality_that_decided_is_written_out() -> None:
-    assert made().verdicts[0].inequality == "turn time, FP8 skip-SW / BF16: −6.0 % [−7.9, −4.1] < −3.0 % (holds)"
+    assert made().verdicts[0].inequality == "turn time, FP8 skip-SW / BF16: −6.0% [−7.9, −4.1] < −3.0% (holds)"
 
 
 def test_findings_that_block_come_first_and_screening_and_priors_carry_a_badge() -> None:
@@ -77,12 +77,12 @@ def test_calls_far_above_the_others_are_counted_not_drawn() -> None:
     chart = next(chart for group in groups for chart in group.charts if chart.name == "itl")
     assert isinstance(chart, Plot)
     assert max(max(series.ys) for series in chart.series) < 20
-    assert chart.caption.endswith("1 slower call not drawn, above the frame.")
+    assert chart.caption.endswith("1 slower call is off the chart.")
 
 
 def test_what_is_drawn_against_context_is_named_under_the_chart() -> None:
     chart = next(chart for group in made().groups for chart in group.charts if chart.name == "itl")
-    assert chart.caption == "Each mark is a call. Lines are fits. Within the band FP8 skip-SW and BF16 cannot be told apart."
+    assert chart.caption == "Each mark is a call. Lines are fits. Within the band FP8 skip-SW and BF16 cannot be distinguished."
 
 
 def test_a_run_of_one_arm_is_told_without_a_comparison() -> None:
@@ -92,7 +92,8 @@ def test_a_run_of_one_arm_is_told_without_a_comparison() -> None:
     )
     told = document(decide(alone), alone, RunFacts(made=Made(run="r", tool_version="0.1.0")), policy=POLICY)
     assert (told.title, told.headline) == ("BF16 alone on", "stay on BF16: nothing was compared with it")
-    assert [answer.question for answer in told.answers] == ["GPUs saved today"]
+    assert [answer.question for answer in told.answers] == ["GPUs saved"]
+    assert told.why == "Only one arm was measured, so there is nothing to compare."
     assert told.rollout is None
 
 

@@ -15,17 +15,24 @@ def estimate(value: float, low: float | None, high: float | None, unit: str = "r
 @pytest.mark.parametrize(
     ("each", "text"),
     [
-        (estimate(-0.06, -0.079, -0.041), "−6.0 % [−7.9, −4.1]"),
-        (estimate(-0.09, -0.13, -0.05), "−9 % [−13, −5]"),
-        (estimate(0.0, None, None), "0 %"),
-        (estimate(-0.06, None, -0.02), "−6 % (−∞, −2]"),
-        (estimate(0.004, 0.001, None), "+0.40 % [+0.10, ∞)"),
+        (estimate(-0.06, -0.079, -0.041), "−6.0% [−7.9, −4.1]"),
+        (estimate(-0.09, -0.13, -0.05), "−9% [−13, −5]"),
+        (estimate(0.0, None, None), "0%"),
+        (estimate(-0.06, None, -0.02), "−6% (−∞, −2]"),
+        (estimate(0.004, 0.001, None), "+0.40% [+0.10, ∞)"),
         (estimate(math.nan, None, None), "–"),
         (None, "–"),
     ],
 )
 def test_a_change_shows_its_sign_and_the_digits_that_its_interval_earns(each: Estimate | None, text: str) -> None:
     assert say.change(each) == text
+
+
+def test_figures_that_are_compared_have_the_decimals_of_the_least_certain() -> None:
+    sure, unsure = estimate(-0.0014, -0.029, 0.027), estimate(0.098, -0.157, 0.431)
+    assert [say.change(each, among=(sure, unsure)) for each in (sure, unsure)] == ["0% [−3, +3]", "+10% [−16, +43]"]
+    slow, quick = estimate(1_580.0, 1_500.0, 1_660.0, "ms"), estimate(940.0, 910.0, 970.0, "ms")
+    assert [say.estimate(each, among=(slow, quick)) for each in (slow, quick)] == ["1.58 s [1.50, 1.66]", "0.94 s [0.91, 0.97]"]
 
 
 def test_a_difference_of_shares_is_told_in_points() -> None:
@@ -40,7 +47,7 @@ def test_a_difference_of_shares_is_told_in_points() -> None:
         (estimate(0.14, 0.12, 0.16, "ms"), "0.140 ms [0.120, 0.160]"),
         (estimate(4.37e-5, 4.31e-5, 4.43e-5, "ms/token"), "4.37 ×10⁻⁵ ms/token [4.31, 4.43]"),
         (estimate(7_010.0, 2_400.0, 10_500.0, "tokens"), "7.0k [2.4k, 10k]"),
-        (estimate(0.813, 0.79, 0.84, "share"), "81.3 % [79.0, 84.0]"),
+        (estimate(0.813, 0.79, 0.84, "share"), "81.3% [79.0, 84.0]"),
         (estimate(-1.9, -3.9, 0.1, "points"), "−1.9 pp [−3.9, +0.1]"),
         (estimate(450.3, 440.2, 460.1, "tokens/s"), "450 tokens/s [440, 460]"),
         (estimate(12.0, None, None, ""), "12"),
@@ -83,7 +90,7 @@ def test_minutes_are_told_as_a_budget(minutes: float | None, text: str) -> None:
     assert say.minutes(minutes) == text
 
 
-@pytest.mark.parametrize(("share", "text"), [(0.81, "81 %"), (0.004, "0.4 %"), (0.998, "99.8 %"), (1.0, "100 %"), (0.0, "0 %")])
+@pytest.mark.parametrize(("share", "text"), [(0.81, "81%"), (0.004, "0.4%"), (0.998, "99.8%"), (1.0, "100%"), (0.0, "0%")])
 def test_a_share_near_an_end_keeps_a_decimal(share: float, text: str) -> None:
     assert say.percent(share) == text
 
@@ -113,10 +120,10 @@ def test_two_ticks_a_step_apart_never_read_the_same(low: float, step: float) -> 
 @pytest.mark.parametrize(
     ("told", "text"),
     [
-        ("turn time -6.0 % [-7.9 %, -4.1 %]", "turn time −6.0 % [−7.9, −4.1]"),
+        ("turn latency -6.0 % [-7.9%, -4.1 %]", "turn latency −6.0% [−7.9, −4.1]"),
         ("accuracy -0.6 pp [-2.2, +1.0] up to 128k", "accuracy −0.6 pp [−2.2, +1.0] up to 128k"),
-        ("[open, +1.0 %]", "[open, +1.0]"),
-        ("89% of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20", "89 % of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20"),
+        ("[open, +1.0%]", "[open, +1.0]"),
+        ("89% of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20", "89% of fp8-skip-sw (sm-90, H100-80GB) at 2026-11-20"),
         ("accuracy, fp8 - bf16 > -.5 pp", "accuracy, fp8 − bf16 > −.5 pp"),
     ],
 )

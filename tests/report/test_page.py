@@ -45,6 +45,9 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
         yield opened
 
 
+UNFOLD = "document.querySelectorAll('details').forEach(part => part.open = true)"
+
+
 def colours(png: bytes) -> int:
     """Count the distinct colours of an 8-bit PNG's unfiltered and filtered bytes: few for a blank picture, many for a drawn one."""
     parts, at = b"", 8
@@ -67,7 +70,7 @@ async def test_the_page_asks_for_nothing_and_complains_of_nothing(page: Page) ->
 
 
 async def test_every_chart_is_drawn_inside_its_frame(page: Page) -> None:
-    await page.run("document.querySelectorAll('details').forEach(part => part.open = true)")
+    await page.run(UNFOLD)
     empty = "[...document.querySelectorAll('svg.chart')].filter(svg => !svg.querySelector('.mark, .line, .heat')).length"
     outside = """[...document.querySelectorAll('svg.chart')].flatMap(svg => {
         const frame = svg.getBoundingClientRect();
@@ -91,6 +94,21 @@ async def test_the_page_fits_its_window_in_light_and_dark(page: Page, name: str,
     assert dark == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 24, 28)"}[scheme]
 
 
+@pytest.mark.parametrize(("width", "height", "screens"), [(1_440, 900, 1), (PHONE, 844, 2)])
+async def test_what_decides_is_on_the_first_screen(page: Page, width: int, height: int, screens: int) -> None:
+    """Decision, reason, arms, confidence, next step and what was not measured: one screen of a desktop, two of a phone."""
+    await page.shape(width=width, height=height, mobile=width == PHONE)
+    assert await page.run("document.getElementById('decision').getBoundingClientRect().bottom + scrollY") <= height * screens
+
+
+async def test_each_chart_has_its_data_as_csv_and_as_vega_lite(page: Page) -> None:
+    table = "decodeURIComponent(document.querySelector('a[download=\"differences.csv\"]').href.split(',').slice(1).join(','))"
+    assert (await page.run(table)).startswith("lane,arm,what,low,at,high\n")
+    vega = "JSON.parse(document.querySelector('button[data-vega]').dataset.vega).data.format.type"
+    assert await page.run(vega) == "csv"
+    assert not await page.run("document.querySelector('button[data-vega]').hidden")
+
+
 async def test_text_has_the_contrast_that_readers_need(page: Page) -> None:
     for scheme in ("light", "dark"):
         await page.shape(width=DESKTOP, height=900, scheme=scheme)
@@ -98,6 +116,7 @@ async def test_text_has_the_contrast_that_readers_need(page: Page) -> None:
 
 
 async def test_a_chart_is_read_with_the_keyboard(page: Page) -> None:
+    await page.run(UNFOLD)
     await page.run("document.querySelector('svg[aria-labelledby^=itl]').focus()")
     await page.press("ArrowRight")
     first = await page.run("document.getElementById('tip').textContent")
@@ -110,6 +129,7 @@ async def test_a_chart_is_read_with_the_keyboard(page: Page) -> None:
 
 
 async def test_pointing_at_a_mark_tells_its_values(page: Page) -> None:
+    await page.run(UNFOLD)
     await page.run("document.querySelector('svg[aria-labelledby^=itl]').scrollIntoView({block: 'center'})")
     box = await page.run(
         "(() => { const box = document.querySelector('svg[aria-labelledby^=itl] .arm-2 .mark').getBoundingClientRect();"

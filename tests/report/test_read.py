@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agentload.errors import StoreError
-from agentload.model.rows import AnswerRow, ArmRow, BlockRow, FingerprintRow, LegRow, Row, RunRow, SampleRow
-from agentload.report.parts import Made, Retrieval, RunFacts, Served, Timeline
+from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow, SampleRow
+from agentload.report.parts import Block, Made, Retrieval, RunFacts, Served, Timeline
 from agentload.report.read import facts, origin
 from agentload.store.journal import Writer
 from agentload.store.loader import load
@@ -141,6 +141,61 @@ def test_a_run_is_told_as_it_was_stored(tmp_path: Path) -> None:
             Retrieval(arm="bf16", task="needle", context_tokens=8_192.0, depth=0.0, right=1, items=1),
         ),
     )
+
+
+def call(arm: str, session: str, turn: int, second: int) -> CallRow:
+    return CallRow(
+        run_id="r",
+        leg=1,
+        arm=arm,
+        block=0,
+        pair=0,
+        workload="rag",
+        session=session,
+        turn=turn,
+        attempt=0,
+        retry_of=None,
+        request_id=f"{arm}{session}{turn}",
+        due_ns=second * SECOND,
+        released_ns=(second + 1) * SECOND,
+        first_ns=(second + 2) * SECOND,
+        done_ns=(second + 5) * SECOND,
+        context_tokens=100,
+        asked_tokens=10,
+        prompt_tokens=100,
+        output_tokens=10,
+        status="ok",
+    )
+
+
+def test_blocks_are_placed_in_the_run_and_the_longest_session_of_most_arms_is_followed(tmp_path: Path) -> None:
+    played = tuple(
+        BlockRow(
+            run_id="r",
+            leg=1,
+            pair=0,
+            block=0,
+            arm=arm,
+            round=place,
+            started_ns=(10 + 100 * place) * SECOND,
+            drain_ns=None,
+            ended_ns=(40 + 100 * place) * SECOND,
+            salt="s",
+        )
+        for place, arm in enumerate(("bf16", "fp8"))
+    )
+    arms = tuple(ArmRow(run_id="r", arm=arm, position=place, url=None, model="m") for place, arm in enumerate(("bf16", "fp8")))
+    short = tuple(call(arm, "short", 0, 10) for arm in ("bf16", "fp8"))
+    long = tuple(call(arm, "long", turn, 10 + 7 * turn) for arm in ("bf16", "fp8") for turn in range(2))
+    alone = tuple(call("bf16", "alone", turn, 10 + turn) for turn in range(5))
+    found = facts(database(tmp_path, run("r"), leg(1, wall_ns=NOON), *arms, *played, *short, *long, *alone), "r")
+    assert found.blocks == (
+        Block(arm="bf16", pair=0, start_s=0.0, end_s=30.0),
+        Block(arm="fp8", pair=0, start_s=100.0, end_s=130.0),
+    )
+    assert [(each.arm, each.turn, each.due_s, each.released_s, each.first_s, each.done_s) for each in found.session] == [
+        (arm, turn, 7.0 * turn, 7.0 * turn + 1, 7.0 * turn + 2, 7.0 * turn + 5) for arm in ("bf16", "fp8") for turn in range(2)
+    ]
 
 
 def test_many_lengths_are_gathered_at_powers_of_two(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_a_format_is_a_file_of_its_name() -> None:
-    assert formats() == ("html", "json", "md", "txt")
+    assert formats() == ("data", "html", "json", "md", "txt")
 
 
 def test_a_format_that_does_not_exist_is_named_before_anything_is_written(tmp_path: Path) -> None:

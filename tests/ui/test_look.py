@@ -131,7 +131,7 @@ async def test_a_trend_is_read_with_the_keyboard(page: Page, base: str) -> None:
     await page.press("ArrowRight")
     assert await page.run("document.getElementById('tip').textContent") == "r0: the reference"
     await page.press("End")
-    assert "+12.7 % [" in await page.run("document.getElementById('tip').textContent")
+    assert "+12.7% [" in await page.run("document.getElementById('tip').textContent")
 
 
 async def until(page: Page, claim: str) -> None:

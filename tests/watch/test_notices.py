@@ -21,7 +21,7 @@ from agentload.watch.alarms import Alarm, Rule, alarms
 from agentload.watch.execute import Executed
 from agentload.watch.history import Execution, Outcome
 from agentload.watch.job import Job, Notify
-from agentload.watch.notices import digest, junit, outcome_told, prometheus, send
+from agentload.watch.notices import digest, junit, outcome_told, prometheus, send, summary
 from agentload.watch.schedule import Schedule
 from tests.watch.histories import FACTS, execution, history
 
@@ -33,6 +33,19 @@ def test_a_digest_begins_with_what_holds_now() -> None:
     assert text.startswith("# nightly: regression\n\n- **regression: prod: turn\\_ms +8.")
     assert "| 1970-01-14 00:00 | done, against r0 | +8.3% | r13 |" in text
     assert digest("nightly", WORSE[:-1], ()).startswith("# nightly: nothing got worse\n")
+
+
+def test_a_digest_never_says_that_nothing_got_worse_of_what_could_not_be_judged() -> None:
+    """An invalid night after quiet ones says nothing of tonight's servers."""
+    blind = execution(13, "void", reason="requests left 40 ms late")
+    assert digest("nightly", (*WORSE[:-1], blind), ()).startswith("# nightly: the latest run could not be judged\n")
+    assert outcome_told(blind) == "invalid: requests left 40 ms late"
+
+
+def test_an_invalid_run_is_not_summed_up_with_a_decision() -> None:
+    decided = execution(3, "void", reason="late")
+    decided = replace(decided, detail=replace(decided.detail, headline="stay on BF16; test FP8 further"))
+    assert "stay on" not in summary(Executed(execution=decided, history=(decided,), alarms=(), raised=(), closed=(), code=3))
 
 
 def test_what_a_server_said_cannot_turn_into_markup() -> None:

@@ -3,90 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from html import escape
 from importlib.resources import files
 from itertools import pairwise
-from typing import Any, Final, Literal, assert_never
+from typing import Any, Final, assert_never
 
 from markupsafe import Markup
 
-from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Plot, Rule, Series, legend
-from agentload.report.format import axis_value, number, tick
-
-EDGE = 0.03
-"""Share of the range that stays free beyond the first and the last value, so that no mark is cut."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """A stretch of values laid over a stretch of pixels."""
-
-    axis: Axis
-    low: float
-    high: float
-    start: float
-    end: float
-    step: float
-    """Distance between linear ticks; on a log scale the smallest tick."""
-
-    def at(self, value: float) -> float:
-        """Return the pixel of a value; beyond the scale's ends, the end."""
-        value = min(max(value, self.low), self.high)
-        if self.axis.scale == "log":
-            part = math.log(value / self.low) / math.log(self.high / self.low)
-        else:
-            part = (value - self.low) / (self.high - self.low)
-        return self.start + part * (self.end - self.start)
-
-    def ticks(self) -> tuple[float, ...]:
-        """Return round values inside the scale, at most eight."""
-        if self.axis.scale == "log":
-            return _log_ticks(self.low, self.high)
-        first = math.ceil(self.low / self.step - 1e-9)
-        last = math.floor(self.high / self.step + 1e-9)
-        return tuple(index * self.step for index in range(first, last + 1))
-
-
-SMALLEST = 1e-12  # of its values: a span below this is rounding, not spread
-SMALLEST_SPAN = 1e-100
-
-
-def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, ends: Literal["ticks", "values"]) -> Scale:
-    """Lay an axis over pixels so that it covers all values; where it is left open it ends on a tick, or just beyond the values."""
-    known = [value for value in values if math.isfinite(value) and (axis.scale == "linear" or value > 0)]
-    low = axis.low if axis.low is not None else min(known, default=1.0 if axis.scale == "log" else 0.0)  # zeroes alone have no logarithm
-    high = axis.high if axis.high is not None else max(known, default=1.0)
-    if axis.scale == "log":
-        low, high = (low, high) if high > low else (low / 2, low * 2)
-        return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
-    if high - low <= SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
-        half = max(abs(low), SMALLEST_SPAN) / 2 if abs(low) > SMALLEST_SPAN else 0.5
-        low, high = (low, low + 2 * half) if axis.low is not None else (low - half, low + half)
-    step = round_step((high - low) / 4)
-    low_end, high_end = low - EDGE * (high - low), high + EDGE * (high - low)
-    if ends == "ticks":
-        low_end, high_end = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-    low, high = low_end if axis.low is None else low, high_end if axis.high is None else high
-    return Scale(axis=axis, low=low, high=high, start=start, end=end, step=step)
-
-
-def round_step(rough: float) -> float:
-    """Return the smallest of 1, 2, 5 times a power of ten that is not below *rough*."""
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
-
-
-def _log_ticks(low: float, high: float) -> tuple[float, ...]:
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 2, 5), (1, 3), (1,)):
-        ticks = tuple(factor * 10.0**exponent for exponent in exponents for factor in factors)
-        inside = tuple(tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9))
-        if len(inside) <= 7:
-            return inside
-    return inside[:: math.ceil(len(inside) / 7)]
-
+from agentload.report.charts.scale import Scale, fitted
+from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Lanes, Look, Plot, Rule, Series, Span, Trace, legend
+from agentload.report.format import axis_value, tick
 
 Attribute = str | float | int | None
 
@@ -123,7 +50,7 @@ def _value(value: Attribute) -> str:
 
 
 WIDTH = 480
-HEIGHT = 300
+_HEIGHT = 300
 # Room for tick labels and for the two axis titles.
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 28, 46
 CHAR = 6.2
@@ -134,7 +61,9 @@ def _plot(plot: Plot) -> str:
     """Draw everything inside the frame."""
     x, y = scales(plot)
     return "".join((
-        _grid(x, y),
+        _rows(y, x),
+        _axis(x, y.start),
+        _names(x.axis.label, y.axis.label, x.start, _HEIGHT),
         *(_band(band, x, y) for band in plot.bands),
         *(_rule(rule, x, y) for rule in plot.rules),
         *(_series(series, x, y) for series in plot.series),
@@ -150,29 +79,31 @@ def scales(plot: Plot) -> tuple[Scale, Scale]:
         values += [end for band in plot.bands if band.axis == axis for end in (band.low, band.high) if end is not None]
     return (
         fitted(plot.x, xs, start=LEFT, end=WIDTH - RIGHT, ends="values"),
-        fitted(plot.y, ys, start=HEIGHT - BOTTOM, end=TOP, ends="ticks"),
+        fitted(plot.y, ys, start=_HEIGHT - BOTTOM, end=TOP, ends="ticks"),
     )
 
 
-def _grid(x: Scale, y: Scale) -> str:
-    rows = "".join(
+def _rows(y: Scale, x: Scale) -> str:
+    return "".join(
         element("line", class_="grid", x1=x.start, x2=x.end, y1=y.at(value), y2=y.at(value))
         + text(tick(y.axis.quantity, value, y.step), class_="tick", x=x.start - 6, y=y.at(value) + 4, text_anchor="end")
         for value in y.ticks()
     )
-    columns = "".join(
-        element("line", class_="axis", x1=x.at(value), x2=x.at(value), y1=y.start, y2=y.start + 4)
-        + text(tick(x.axis.quantity, value, x.step), class_="tick", x=x.at(value), y=y.start + 17, text_anchor=_anchor(x.at(value)))
+
+
+def _axis(x: Scale, bottom: float) -> str:
+    ticks = "".join(
+        element("line", class_="axis", x1=x.at(value), x2=x.at(value), y1=bottom, y2=bottom + 4)
+        + text(tick(x.axis.quantity, value, x.step), class_="tick", x=x.at(value), y=bottom + 17, text_anchor=_anchor(x.at(value)))
         for value in x.ticks()
     )
-    line = element("line", class_="axis", x1=x.start, x2=x.end, y1=y.start, y2=y.start)
-    return rows + line + columns + _names(x.axis.label, y.axis.label, x.start)
+    return element("line", class_="axis", x1=x.start, x2=x.end, y1=bottom, y2=bottom) + ticks
 
 
-def _names(x: str, y: str, left: float) -> str:
+def _names(x: str, y: str, left: float, height: float) -> str:
     """Write what the axes count; the y title lies flat above its axis, where it can be read."""
-    across = text(x, class_="label", x=(left + WIDTH - RIGHT) / 2, y=HEIGHT - 8.0, text_anchor="middle")
-    return text(y, class_="label", x=4.0, y=14.0) + across
+    across = text(x, class_="label", x=(left + WIDTH - RIGHT) / 2, y=height - 8.0, text_anchor="middle")
+    return (text(y, class_="label", x=4.0, y=14.0) if y else "") + across
 
 
 def _anchor(at: float) -> str:
@@ -213,16 +144,28 @@ def _series(series: Series, x: Scale, y: Scale) -> str:
     )
     drawn = {"points": "", "line": _line(pixels), "steps": _line(_stairs(pixels))}[series.mark]
     shape = "mark" if series.mark == "points" else "hit"
-    marks = "".join(marker(at, series.slot, shape, tip) for at, tip in zip(pixels, tips, strict=True))
-    bars = "".join(
-        element("line", class_="bar", x1=across, x2=across, y1=y.at(low), y2=y.at(high))
-        for (across, _), low, high in zip(pixels, series.lows, series.highs, strict=False)
-    )
-    return element("g", bars, drawn, marks, class_=_class("series", series.slot), data_arm=series.slot)
+    marks = "".join(marker(at, series.slot, shape, tip) for at, tip in zip(pixels, tips, strict=True) if math.isfinite(at[1]))
+    return element("g", _spread(series, x, y), drawn, marks, class_=_class("series", series.slot), data_arm=series.slot)
+
+
+def _spread(series: Series, x: Scale, y: Scale) -> str:
+    """Draw the values' intervals: a band along a line, a bar at each point."""
+    ends = [(x.at(at), y.at(low), y.at(high)) for at, low, high in zip(series.xs, series.lows, series.highs, strict=False)]
+    if series.mark == "line" and ends:
+        return element("path", class_="band", d=path([(at, low) for at, low, _ in ends] + [(at, high) for at, _, high in reversed(ends)]))
+    return "".join(element("line", class_="bar", x1=at, x2=at, y1=low, y2=high) for at, low, high in ends)
 
 
 def _line(pixels: list[tuple[float, float]]) -> str:
-    return element("path", class_="line", d=path(pixels)) if len(pixels) > 1 else ""
+    """Draw a line through the points, broken where one is missing."""
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for at in pixels:
+        if math.isfinite(at[1]):
+            pieces[-1].append(at)
+        elif pieces[-1]:
+            pieces.append([])
+    d = "".join(path(piece) for piece in pieces if len(piece) > 1)
+    return element("path", class_="line", d=d) if d else ""
 
 
 def _stairs(pixels: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -256,16 +199,17 @@ INVERT = 0.6
 def _heat_map(chart: HeatMap) -> str:
     """Draw everything inside the frame; a field without items stays empty."""
     wide = (WIDTH - MAP_LEFT - RIGHT) / max(1, len(chart.columns))
-    high = (HEIGHT - TOP - BOTTOM) / max(1, len(chart.rows))
+    high = (_HEIGHT - TOP - BOTTOM) / max(1, len(chart.rows))
     columns = "".join(
-        text(label, class_="tick", x=MAP_LEFT + (index + 0.5) * wide, y=HEIGHT - BOTTOM + 17.0, text_anchor="middle")
+        text(label, class_="tick", x=MAP_LEFT + (index + 0.5) * wide, y=_HEIGHT - BOTTOM + 17.0, text_anchor="middle")
         for index, label in enumerate(chart.columns)
     )
     rows = "".join(
         text(label, class_="tick", x=MAP_LEFT - 6.0, y=TOP + (index + 0.5) * high + 4, text_anchor="end")
         for index, label in enumerate(chart.rows)
     )
-    return rows + columns + _names(chart.x_label, chart.y_label, MAP_LEFT) + "".join(_field(cell, wide, high) for cell in chart.cells)
+    names = _names(chart.x_label, chart.y_label, MAP_LEFT, _HEIGHT)
+    return rows + columns + names + "".join(_field(cell, wide, high) for cell in chart.cells)
 
 
 def _field(cell: Cell, wide: float, high: float) -> str:
@@ -275,8 +219,59 @@ def _field(cell: Cell, wide: float, high: float) -> str:
         "rect", class_="heat", x=left + GAP / 2, y=top + GAP / 2, width=wide - GAP, height=high - GAP, rx=2, fill_opacity=f"{opacity:.2f}"
     )
     ink = "heat-ink light" if cell.value >= INVERT else "heat-ink"
-    words = text(number(100 * cell.value), class_=ink, x=left + wide / 2, y=top + high / 2 + 4, text_anchor="middle")
-    return f'<g class="field"><title>{escape(cell.tip, quote=False)}</title>{box}{words}</g>'
+    words = text(cell.text, class_=ink, x=left + wide / 2, y=top + high / 2 + 4, text_anchor="middle")
+    return f'<g class="field arm-{cell.slot}"><title>{escape(cell.tip, quote=False)}</title>{box}{words}</g>'
+
+
+LANES_LEFT = 132
+"""Room for the lanes' labels."""
+_THICK: Final[dict[Look, float]] = {"interval": 0, "noise": 0.9, "mark": 0.5}
+"""Heights of spans as shares of their lane; any other is three fifths high."""
+
+
+def _lanes(chart: Lanes) -> str:
+    """Draw everything inside the frame: bands first, then lane by lane what each arm has in it."""
+    bottom = TOP + chart.height * len(chart.lanes)
+    ends = [end for span in chart.spans for end in (span.low, span.high)]
+    ends += [end for band in chart.bands for end in (band.low, band.high) if end is not None]
+    x = fitted(chart.x, ends, start=LANES_LEFT, end=WIDTH - RIGHT, ends="values")
+    frame = Scale(axis=Axis(label="", quantity="count"), low=0, high=1, start=bottom, end=TOP, step=1)
+    labels = "".join(
+        text(label.strip(), class_="tick" if label.startswith(" ") else "label lane", x=12.0 if label.startswith(" ") else 4.0, y=at + 4)
+        for index, label in enumerate(chart.lanes)
+        if (at := TOP + chart.height * (index + 0.5))
+    )
+    spans = sorted(chart.spans, key=lambda span: span.look != "noise")
+    return "".join((
+        *(_band(band, x, frame) for band in chart.bands),
+        *(_rule(rule, x, frame) for rule in chart.rules),
+        labels,
+        _axis(x, bottom),
+        _names(x.axis.label, "", LANES_LEFT, bottom + BOTTOM),
+        *(
+            element("g", *(_span(span, x, chart.height) for span in spans if span.slot == slot), class_=_class("series", slot))
+            for slot in dict.fromkeys(span.slot for span in spans)
+        ),
+        *(_trace(each, x, chart.height) for each in chart.traces),
+    ))  # fmt: skip
+
+
+def _span(span: Span, x: Scale, height: float) -> str:
+    middle = TOP + height * (span.lane + span.offset)
+    low, high = x.at(span.low), x.at(span.high)
+    title = f"<title>{escape(span.tip, quote=False)}</title>" if span.tip else ""
+    if span.look == "interval":
+        line = element("line", class_="bar", x1=low, x2=high, y1=middle, y2=middle)
+        return element("g", title, line, "" if span.at is None else marker((x.at(span.at), middle), span.slot, "mark"), class_="interval")
+    thick = height * _THICK.get(span.look, 0.6)
+    box = element("rect", x=low, y=middle - thick / 2, width=max(high - low, 1.0), height=thick)
+    return element("g", title, box, class_=f"span {span.look}")
+
+
+def _trace(trace: Trace, x: Scale, height: float) -> str:
+    bottom = TOP + height * (trace.lane + 1)
+    pixels = [(x.at(at), bottom - 1 - (height - 2) * value) for at, value in zip(trace.xs, trace.ys, strict=True)]
+    return element("g", _line(_stairs(pixels)), class_=_class("series", trace.slot))
 
 
 TITLE, ROW = 26, 18
@@ -292,7 +287,7 @@ def inline(chart: Chart) -> str:
         *_described(chart, f"{chart.name}-"),
         body(chart),
         class_="chart",
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        viewBox=f"0 0 {WIDTH} {height(chart):g}",
         role="img",
         aria_labelledby=f"{chart.name}-title {chart.name}-desc",
         tabindex=0,
@@ -304,20 +299,21 @@ def picture(chart: Chart) -> str:
     style = "".join((files("agentload.report") / "templates" / name).read_text(encoding="utf-8") for name in ("palette.css", "chart.css"))
     names, rows = _drawn_legend(chart)
     head = TITLE + ROW * rows
+    high = height(chart) + head + PAD
     return (
         element(
             "svg",
             *_described(chart, ""),
             element("style", style),
-            element("rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=HEIGHT + head + PAD),
+            element("rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=high),
             text(shortened(chart.title), class_="title", x=4.0, y=17.0),
             names,
             element("g", body(chart), transform=f"translate(0,{head})"),
             xmlns="http://www.w3.org/2000/svg",
             class_="chart",
-            viewBox=f"{-PAD} {-PAD / 2:g} {WIDTH + 2 * PAD} {HEIGHT + head + PAD}",
+            viewBox=f"{-PAD} {-PAD / 2:g} {WIDTH + 2 * PAD} {high:g}",
             width=WIDTH + 2 * PAD,
-            height=HEIGHT + head + PAD,
+            height=high,
             role="img",
             aria_labelledby="title desc",
         )
@@ -337,6 +333,11 @@ def shortened(title: str) -> str:
     return title if len(title) <= TITLE_CHARS else f"{title[: TITLE_CHARS - 1]}…"
 
 
+def height(chart: Chart) -> float:
+    """Return how high a chart is drawn, in the pixels of its own frame."""
+    return TOP + chart.height * len(chart.lanes) + BOTTOM if isinstance(chart, Lanes) else _HEIGHT
+
+
 def body(chart: Chart) -> str:
     """Draw what is inside the frame."""
     match chart:
@@ -344,6 +345,8 @@ def body(chart: Chart) -> str:
             return _plot(chart)
         case HeatMap():
             return _heat_map(chart)
+        case Lanes():
+            return _lanes(chart)
         case _:
             assert_never(chart)
 

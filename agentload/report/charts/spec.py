@@ -84,17 +84,19 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One field of a heat map: a share of one, and what to say about it."""
+    """One field of a heat map: how dark it is (0 to 1), in whose colour, what is written in it, and what to say about it."""
 
     column: int
     row: int
     value: float
+    text: str
     tip: str
+    slot: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """Shares over two ordered sets of labels, such as accuracy by depth and length."""
+    """Values over two ordered sets of labels, such as accuracy by depth and length."""
 
     name: str
     title: str
@@ -106,22 +108,81 @@ class HeatMap:
     cells: tuple[Cell, ...]
 
 
-Chart: TypeAlias = Plot | HeatMap
+Look: TypeAlias = Literal["interval", "noise", "block", "invalid", "wait", "queue", "prefill", "decode", "mark"]
+"""What a span is: it decides how the span is drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A stretch of a lane, or with `at` a value within it; `offset` places it between the lane's top (0) and bottom (1)."""
+
+    lane: int
+    look: Look
+    low: float
+    high: float
+    tip: str = ""
+    at: float | None = None
+    slot: int | None = None
+    offset: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A value between 0 and 1 along a lane, such as how full a pool is; NaN breaks the line."""
+
+    lane: int
+    slot: int | None
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """Labelled lanes over one axis: differences with their intervals, blocks of a run, phases of a call."""
+
+    name: str
+    title: str
+    caption: str
+    x: Axis
+    lanes: tuple[str, ...]
+    spans: tuple[Span, ...]
+    arms: tuple[tuple[str, int], ...] = ()
+    """Label and slot of the arms that lanes share; empty where each lane is one arm's and says whose."""
+    traces: tuple[Trace, ...] = ()
+    bands: tuple[Band, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    height: float = 20.0
+    """Of a lane, in pixels."""
+
+
+Chart: TypeAlias = Plot | HeatMap | Lanes
 
 
 def legend(chart: Chart) -> tuple[tuple[str, int], ...]:
-    """List the (label, slot) of the arms in a plot, in order of slot; a heat map's arm is in its title."""
+    """List the (label, slot) of the arms in a chart, in order of slot; a heat map's arm is in its title."""
     match chart:
         case Plot():
             labels = {series.slot: series.label for series in reversed(chart.series) if series.slot is not None}
             return tuple((labels[slot], slot) for slot in sorted(labels))
+        case Lanes():
+            return chart.arms
         case HeatMap():
             return ()
 
 
+def is_empty(chart: Chart) -> bool:
+    """Say whether a chart would show nothing."""
+    match chart:
+        case Plot():
+            return not any(series.xs for series in chart.series)
+        case Lanes():
+            return not chart.spans
+        case HeatMap():
+            return not chart.cells
+
+
 MARKS = 150
 """As many marks an arm as a chart of 480 pixels can show apart."""
-STEPS = 60
 
 Value = TypeVar("Value")
 
@@ -140,12 +201,3 @@ def cloud(xs: npt.NDArray[np.float64], ys: npt.NDArray[np.float64]) -> tuple[tup
     order = np.lexsort((ys, xs))
     kept = every(tuple(int(index) for index in order))
     return tuple(float(xs[index]) for index in kept), tuple(float(ys[index]) for index in kept)
-
-
-def distribution(values: npt.NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return a cumulative distribution as (values, shares of the values at or below them)."""
-    known = np.sort(values[np.isfinite(values)])
-    if not known.size:
-        return (), ()
-    ranks = every(tuple(range(1, known.size + 1)), STEPS)
-    return tuple(float(known[rank - 1]) for rank in ranks), tuple(rank / known.size for rank in ranks)

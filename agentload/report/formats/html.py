@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from importlib import resources
@@ -11,7 +12,9 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from agentload.report.charts.data import csv, vega_lite
 from agentload.report.charts.draw import FILTERS
+from agentload.report.labels import slug
 from agentload.report.parts import Document
 
 _UNIT = re.compile(r"(?<=[0-9∞]) (?=(?:%|pp|ms|s|min|h|USD|TB/s|calls?|agents?)(?:\W|$))")
@@ -63,7 +66,7 @@ def environment() -> Environment:
     made = Environment(
         loader=PackageLoader("agentload.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {**FILTERS, "tied": tied}
+    made.filters |= {**FILTERS, "tied": tied, "slug": slug, "csv": csv, "vega": lambda chart: json.dumps(vega_lite(chart))}
     return made
 
 

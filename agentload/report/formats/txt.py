@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import Final
 
-from agentload.report.parts import Document, Table
-
-_MARKS: Final = {"ok": "✓", "bad": "✗", "unknown": "?"}
+from agentload.report.parts import Document, Step, Table
 
 
 def files(document: Document) -> Iterator[tuple[str, str]]:
@@ -18,22 +15,28 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def text(document: Document) -> str:
     """Render what the first screen of a report says."""
-    lists = [f"{listing.heading}: {'; '.join(listing.items) or 'none'}" for listing in document.lists]
-    if document.no_difference:
-        lists.append(f"No difference for: {'; '.join(document.no_difference)}")
+    sure, reasons = document.sure.level.capitalize(), "; ".join(document.sure.reasons)
+    facts = (
+        ("Roll back if", document.roll_back),
+        ("Not measured", document.unmeasured),
+        ("What would change this", document.flips),
+    )
     blocks = (
         [document.banner],
-        [f"{document.title} {document.model}, {document.where}: {document.headline}"],
-        [f"{answer.question}: {answer.word}{f', {answer.because}' if answer.because else ''}" for answer in document.answers],
-        _table(document.server),
-        _table(document.classes) if document.classes else [],
-        lists,
-        [f"{label}{'' if label.endswith('?') else ':'} {words}" for label, words in document.asides],
-        ["Why believe it:", *(f"  {_MARKS[check.state]} {check.text}" for check in document.belief)],
-        ["Do now:", *(f"  {step.text}{f' {step.command}' if step.command else ''}" for step in document.do_now)] if document.do_now else [],
-        [f"Roll back if: {document.roll_back}"] if document.roll_back else [],
+        [", ".join(part for part in (f"{document.title} {document.model}", document.where, document.layers) if part)],
+        [f"{document.headline[:1].upper()}{document.headline[1:]}", document.why],
+        _table(document.arms) if document.arms.rows else [],
+        [f"How sure? {sure}{f': {reasons}' if reasons else ''}."],
+        ["Do this next:", *(line for step in document.do_now for line in _step(step))] if document.do_now else [],
+        *([f"{label}: {words}"] for label, words in facts if words),
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _step(step: Step) -> Iterator[str]:
+    yield f"  {step.text}{f' ≈ {step.cost}.' if step.cost else ''}"
+    if step.command:
+        yield f"    {step.command}"
 
 
 def _table(table: Table) -> list[str]:

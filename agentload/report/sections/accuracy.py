@@ -1,4 +1,4 @@
-"""What the answers lost: right answers by depth and length, and the paired difference in every bucket."""
+"""What the answers lost: correct answers by depth and length, and the paired difference in every bucket."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from agentload.report.sections.view import View
 def accuracy(view: View) -> Group | None:
     """Show where answers went wrong, by task, depth and length."""
     differences = table(
-        "Right answers, the same items on both arms",
+        "Correct answers, the same items on both arms",
         ("arm", "task", "context", "reference", "difference", "changed, p"),
         map(_row, view.decision.accuracy),
-        "Difference of right answers in percentage points with its paired interval; p is the exact McNemar test.",
+        "Difference of correct answers in percentage points with its paired interval; p is the exact McNemar test.",
     )
     return group("Accuracy", charts=_maps(view), tables=(differences,))
 
@@ -27,7 +27,7 @@ def _row(each: BucketResult) -> tuple[Cell | str, ...]:
         labels.arm(each.arm),
         each.task,
         say.tokens(each.context_tokens),
-        f"{say.number(100 * each.reference, 1)} %",
+        f"{say.number(100 * each.reference, 1)}%",
         Cell(text=say.points(each.difference), tone="bad" if each.difference.is_below(0.0) else "plain"),
         say.ABSENT if each.changed_p is None else say.significant(each.changed_p),
     )
@@ -48,8 +48,8 @@ def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
     depths = sorted({each.depth for each in view.facts.retrieval if each.task == task})
     return HeatMap(
         name=f"accuracy-{labels.slug(task)}-{labels.slug(arm)}",
-        title=f"{task}, {labels.arm(arm)}: right answers, %",
-        caption="By how deep the fact lies in the context, and how long the context is.",
+        title=f"{task}, {labels.arm(arm)}: correct answers, %",
+        caption="By how deep the fact is in the context, and how long the context is.",
         x_label="context, tokens",
         y_label="depth",
         columns=tuple(say.tokens(length) for length in lengths),
@@ -59,7 +59,8 @@ def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
                 column=lengths.index(each.context_tokens),
                 row=depths.index(each.depth),
                 value=each.right / each.items,
-                tip=f"{say.tokens(each.context_tokens)}, depth {say.percent(each.depth)}: {each.right} of {each.items} right",
+                text=say.number(100 * each.right / each.items),
+                tip=f"{say.tokens(each.context_tokens)}, depth {say.percent(each.depth)}: {each.right} of {each.items} correct",
             )
             for each in found
             if each.items

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from advisor.evidence import Arm
-from advisor.steps import Again, Calibrate, counted
+from advisor.steps import Again, Calibrate, Questions, counted
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Need
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.commands import measured
-from agentload.report.labels import sentence
 from agentload.report.parts import Limit, Rollout, Step
 from agentload.report.sections.view import View
 from agentload.serve.facts import FIRST_TOKEN_S
@@ -93,13 +92,13 @@ def _length_ends(job: str) -> str:
 
 
 def _more(canary: str, stable: str, margin: float, answers: str) -> str:
-    """Say that a share is larger on the canary by *margin* and by what chance makes of so many answers."""
+    """Say that a share is larger on the canary by *margin* and by what chance makes of this many answers."""
     # The variance of a share is no larger than the share.
     return f"{canary} - {stable} > {margin:g} + {STANDARD_ERRORS} * sqrt(clamp_min({stable}, {LEAST_SHARE}) / {answers})"
 
 
 def _late_s(view: View) -> float:
-    """Return the bound of vLLM's histogram that stands for late: at the service level, else where one in twenty of today's calls is."""
+    """Return the bound of vLLM's histogram above which a first token is late: the service level, else the p95 of the reference."""
     agreed = [slo.ttft_ms for each in view.workloads if (slo := view.policy.slo(each)) is not None and slo.ttft_ms is not None]
     seen = _of_reference(view, "ttft_ms")
     late_ms = min(agreed) if agreed else float(np.quantile(seen, 0.95)) if seen.size else 1000.0
@@ -125,26 +124,26 @@ def _preemptions_per_min(view: View) -> float:
     return max(float(PREEMPTIONS_PER_MIN), float(round(2 * seen)))
 
 
-# Where it is not known how many replicas are beside it: one part in ten bounds the harm. A day holds one cycle of the load.
+# Where the number of replicas next to it is unknown: one part in ten bounds the harm. A day holds one cycle of the load.
 CANARY_PERCENT: Final = 10
 CANARY_HOURS: Final = 24
 
 
 def do_now(view: View) -> tuple[Step, ...]:
-    """List the next steps, the most urgent first."""
+    """List the next steps, the most urgent first; what was not measured is measured before anything else is settled."""
     choice = view.decision.choice
     steps: list[Step] = []
     compares = view.facts.made.compared_with is not None
     if view.decision.kind != "measured" and not compares:
         described, played = measured(view.facts, played=view.played)
-        steps += [
+        return (
             Step(text=f"Measure on your own servers before you act: this run was {view.decision.kind}. Describe them:", command=described),
-            Step(text="Play the same load on them:", command=played),
-        ]
-    if (plan := rollout(view)) is not None:
-        steps.append(
-            Step(text=f"Canary {plan.percent} %, {CANARY_HOURS} h: canary.yaml, alerts.yaml and rollback.md lie beside this report.")
+            Step(text="Then play the same load on them:", command=played),
+            *_remedies(view),
         )
+    if (plan := rollout(view)) is not None:
+        text = f"Send {plan.percent}% of the sessions to a canary for {CANARY_HOURS} h: canary.yaml, alerts.yaml and rollback.md are here."
+        steps.append(Step(text=text))
     elif choice.verdict in ("avoid", "no difference") and not compares:
         steps.append(Step(text=f"Leave the servers on {labels.arm(view.evidence.reference)}."))
     elif choice.verdict == "avoid":
@@ -154,35 +153,62 @@ def do_now(view: View) -> tuple[Step, ...]:
                 "a job of agentload watch keeps the history."
             )
         )
-    return (*steps, *_mending(view), *_settling(view))
+    return (*steps, *_remedies(view), *_settling(view))
 
 
 def suggestions(view: View) -> frozenset[Suggestion]:
-    """Return the steps that are to be taken now, without how much of each."""
-    return frozenset(counted(need.step)[0] for need in view.decision.needs if need.step is not None)
+    """Return the steps whose commands are among those to take now, without how much of each."""
+    needs = view.decision.needs if view.decision.kind == "measured" else ()
+    return frozenset(counted(need.step)[0] for need in needs if need.step is not None)
 
 
-def _mending(view: View) -> Iterator[Step]:
+def _remedies(view: View) -> Iterator[Step]:
     """Yield what would make an arm that is avoided worth testing again."""
     remedies = {each.remedy: each for each in (*view.decision.server, *view.decision.classes) if each.remedy is not None}
     for remedy, verdict in remedies.items():
-        told = view.told(f"{remedy[0].upper()}{remedy[1:]}, then test {verdict.arm} again.")
-        yield Step(text=told, command=view.command(Again()))
+        text = view.typeset(f"{remedy[0].upper()}{remedy[1:]}, then test {verdict.arm} again.")
+        yield Step(text=text, command=view.command(Again()))
 
 
 def _settling(view: View) -> Iterator[Step]:
-    """Yield what settles the open questions; of steps that differ in a count alone, the largest settles all."""
+    """Yield what settles the open questions, what was invalid first; of steps that differ in a count alone, the largest settles all."""
     focus = labels.arm(view.focus)
     by_step: dict[Suggestion, list[tuple[float, Suggestion, Need]]] = {}
     for need in view.decision.needs:
         if need.step is not None:
             same, count = counted(need.step)
-            by_step.setdefault(same, []).append((count, need.step, need))
-    for found in sorted(by_step.values(), key=lambda each: not any(focus in view.told(need.what) for _, _, need in each)):
-        _, largest, _ = max(found, key=lambda each: each[0])
-        what = "; ".join(dict.fromkeys(view.told(sentence(need)) for _, _, need in found))
-        told = f"{what[0].upper()}{what[1:]}" if isinstance(largest, Calibrate) else f"To settle what is open: {what}"
-        yield Step(text=f"{told}.", command=view.command(largest))
+            by_step.setdefault(_within(same, by_step), []).append((count, need.step, need))
+
+    def urgency(found: list[tuple[float, Suggestion, Need]]) -> tuple[bool, bool, float]:
+        about = any(focus in view.typeset(need.what) for _, _, need in found)
+        return not isinstance(found[0][1], Again), not about, max(need.minutes or 0.0 for _, _, need in found)
+
+    for found in sorted(by_step.values(), key=urgency):
+        _, step, need = max(found, key=lambda each: (len(getattr(each[1], "lengths", ())), each[0]))
+        what = _together([view.typeset(each.what) for _, _, each in found])
+        text = f"{what[0].upper()}{what[1:]}" if isinstance(step, Calibrate) else f"To reach a decision: {what}"
+        yield Step(text=f"{text}.", command=view.command(step), cost=labels.cost(need))
+
+
+def _within(step: Suggestion, known: Iterable[Suggestion]) -> Suggestion:
+    """Return the questions among those that are *known* whose lengths hold those of *step*, or *step* itself."""
+    if not isinstance(step, Questions):
+        return step
+    return next((each for each in known if isinstance(each, Questions) and each.aa == step.aa and {*step.lengths} <= {*each.lengths}), step)
+
+
+SHOWN: Final = 3
+"""Things that one step settles, named; of more, their number."""
+
+
+def _together(whats: Sequence[str]) -> str:
+    """Name what a step settles, what they begin with once: `more paired calls of rag on FP8, chat on FP8`."""
+    first, *others = dict.fromkeys(whats)
+    same = next((at for at, letters in enumerate(zip(first, *others, strict=False)) if len(set(letters)) > 1), len(first))
+    start = first.rfind(" ", 0, same) + 1
+    named = [first, *(other[start:] for other in others)]
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return f"{'more ' if first.startswith('paired') else ''}{', '.join(named[:SHOWN])}{more}"
 
 
 def roll_back(view: View) -> str:

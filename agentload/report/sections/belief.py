@@ -1,16 +1,17 @@
-"""Why the figures can be believed, or not: machines, identity, pool, foreign traffic, void blocks, our own delay, physics."""
+"""How far the figures can be trusted: machines, identity, pool, foreign traffic, invalid blocks, our own delay, physics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
 from advisor.dtypes import canonical
+from advisor.evidence import Calls
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Check, State
+from agentload.report.parts import Check, Confidence, Trust
 from agentload.report.sections.view import View
 
 FEW_PAIRS: Final = 5
@@ -19,45 +20,70 @@ FEW_PAIRS: Final = 5
 REPEATED: Final = 1.5
 """Calls a turn from which a trace is short for its pairs; a play more of some of its blocks is none."""
 
+REASONS: Final = 2
+"""As many as are given for a lack of confidence: the gravest."""
+_LEVELS: Final[tuple[Trust, ...]] = ("low", "medium")
+
+
+def confidence(checks: Sequence[Check]) -> Confidence:
+    """Say how far the decision can be trusted: as far as the gravest open check lets it."""
+    capped = sorted((each for each in checks if each.caps is not None), key=lambda each: _LEVELS.index(each.caps or "low"))
+    return Confidence(
+        level=capped[0].caps or "high" if capped else "high",
+        reasons=tuple(each.text for each in capped[:REASONS]),
+    )
+
 
 def belief(view: View) -> tuple[Check, ...]:
     """List what speaks for and against the figures; what was not observed is said too."""
-    return tuple(
-        check
-        for make in (_machines, _noise_floor, _dtype, _kernel, _identity, _pool, _foreign, _pairs, _void, _lag, _gates, _budget)
-        for check in make(view)
-    )
+    makers = (_gates, _machines, _dtype, _kernel, _identity, _foreign, _pairs, _runs, _noise_floor, _starts, _void, _lag, _pool, _budget)
+    return tuple(check for make in makers for check in make(view))
 
 
 def _machines(view: View) -> Iterable[Check]:
     deployment = view.evidence.deployment
-    if len(deployment.machines) > 1:
-        swapped = deployment.swapped
-        yield Check(
-            state="ok" if swapped else "bad",
-            text="arms swapped between the machines"
-            if swapped
-            else "each arm stayed on its own machine: a difference may be the machine's",
-        )
+    if len(deployment.machines) > 1 and deployment.swapped:
+        yield Check(state="ok", text="the arms changed machines half way")
+    elif len(deployment.machines) > 1:
+        yield Check(state="bad", text="each arm stayed on its own machine, so a difference may be the machine's", caps="low")
     elif deployment.machines:
         yield Check(state="ok", text="all arms on one machine")
 
 
+def _runs(view: View) -> Iterable[Check]:
+    if view.facts.made.compared_with is not None:
+        yield Check(
+            state="unknown", text="there is one run each, so a restart or a noisy neighbour could explain a difference", caps="medium"
+        )
+
+
 def _noise_floor(view: View) -> Iterable[Check]:
     floors = {each.workload: each.floor for each in view.decision.changes if each.metric == "turn_ms" and each.floor is not None}
-    if floors:
-        of_mix = floors.pop(None, None) or max(floors.values())
-        state: State = "ok" if of_mix <= view.policy.min_change else "unknown"
-        across = " across machines" if any(control.across_machines for control in view.evidence.aa) else ""
-        others = {name: told for name, floor in floors.items() if name and (told := _percents(floor)) != _percents(of_mix)}
-        classes = ", ".join(f"{name} {told}" for name, told in others.items())
-        yield Check(state=state, text=f"A/A noise floor{across} ±{_percents(of_mix)} of turn time{f' ({classes})' if classes else ''}")
-    else:
-        yield Check(state="unknown", text="no A/A control run: the noise floor is not known")
+    if not floors:
+        yield Check(state="unknown", text="there was no A/A control, so the noise floor is unknown", caps="medium")
+        return
+    of_mix, least = floors.pop(None, None) or max(floors.values()), view.policy.min_change
+    across = " across machines" if any(control.across_machines for control in view.evidence.aa) else ""
+    others = {name: text for name, floor in floors.items() if name and (text := _percents(floor)) != _percents(of_mix)}
+    classes = ", ".join(f"{name} {text}" for name, text in others.items())
+    control = f"A/A control{across}{f'; {classes}' if classes else ''}"
+    told = f"two identical servers may differ by up to {_percents(of_mix)} in turn latency ({control})"
+    wide: Trust = "low" if of_mix > 2 * least else "medium"
+    yield Check(state="ok", text=told) if of_mix <= least else Check(state="unknown", text=told, caps=wide)
+
+
+def _starts(view: View) -> Iterable[Check]:
+    starts = [np.unique(calls.restart).size for arm in view.arms if (calls := _longest(view, arm)) is not None]
+    if starts and min(starts) == 1 and view.decision.kind != "simulated" and view.facts.made.compared_with is None:
+        yield Check(state="unknown", text="each server was started once", caps="medium")
 
 
 def _percents(share: float) -> str:
-    return f"{say.number(100 * share, 1)} %"
+    return f"{say.number(100 * share, 1)}%"
+
+
+def _longest(view: View, arm: str) -> Calls | None:
+    return max(view.calls(arm), key=len, default=None)
 
 
 def _dtype(view: View) -> Iterable[Check]:
@@ -69,9 +95,9 @@ def _dtype(view: View) -> Iterable[Check]:
         if arm.observed_dtype and arm.expected_dtype and not _fits(arm.expected_dtype, arm.observed_dtype)
     ]
     if other:
-        yield Check(state="bad", text=f"KV dtype is not what was asked: {', '.join(other)}")
+        yield Check(state="bad", text=f"the KV dtype is not what was asked for: {', '.join(other)}", caps="low")
     elif unread:
-        yield Check(state="unknown", text=f"KV dtype not read from {', '.join(unread)}")
+        yield Check(state="unknown", text=f"the KV dtype could not be read from {', '.join(unread)}", caps="medium")
     else:
         yield Check(state="ok", text="KV dtype and skip list read from each server")
 
@@ -82,23 +108,25 @@ def _fits(expected: str, observed: str) -> bool:
 
 
 def _kernel(view: View) -> Iterable[Check]:
-    kernels = {labels.arm(arm.name): arm.kernel for arm in view.evidence.arms}
-    if None in kernels.values():
-        yield Check(state="unknown", text="attention kernel not read from every server")
+    kernels = {labels.arm(arm.name): arm.kernel for arm in view.evidence.arms if arm.kernel is not None}
+    if len(kernels) < len(view.evidence.arms):
+        yield Check(state="unknown", text="the attention kernel could not be read from every server")
     elif len(set(kernels.values())) == 1:
         yield Check(state="ok", text=f"same attention kernel in all arms ({next(iter(kernels.values()))})")
     else:
-        yield Check(state="bad", text=f"attention kernel differs: {', '.join(f'{arm} {kernel}' for arm, kernel in kernels.items())}")
+        yield Check(state="bad", text=f"the attention kernel differs: {', '.join(map(' '.join, kernels.items()))}", caps="medium")
 
 
 def _identity(view: View) -> Iterable[Check]:
     changed = [labels.arm(each.arm) for each in view.facts.made.servers if each.steady is False]
     if changed:
-        yield Check(state="bad", text=f"identity changed during the run: {', '.join(changed)}")
+        yield Check(state="bad", text=f"the server changed during the run: {', '.join(changed)}", caps="low")
     elif opaque := [labels.arm(each.arm) for each in view.facts.made.servers if each.is_opaque]:
-        yield Check(state="bad", text=f"identity not verified: {', '.join(opaque)} told neither version, KV dtype nor kernel")
+        yield Check(
+            state="bad", text=f"identity not verified: {', '.join(opaque)} reported neither version, KV dtype nor kernel", caps="medium"
+        )
     elif view.facts.made.servers and all(each.steady for each in view.facts.made.servers):
-        yield Check(state="ok", text="same identity before and after on every server")
+        yield Check(state="ok", text="same server identity before and after on every arm")
 
 
 def _pool(view: View) -> Iterable[Check]:
@@ -110,14 +138,15 @@ def _pool(view: View) -> Iterable[Check]:
     if filled:
         yield Check(state="ok", text=f"KV pool full: {', '.join(filled)}")
     if never:
-        yield Check(state="unknown", text=f"KV pool never filled on {', '.join(never)}: nothing follows there for capacity")
+        yield Check(state="unknown", text=f"the KV pool never filled on {', '.join(never)}, so capacity cannot be judged")
 
 
 def _foreign(view: View) -> Iterable[Check]:
     counts = [each.foreign_requests for each in view.evidence.health if each.foreign_requests is not None]
     if counts:
         total = sum(counts)
-        yield Check(state="bad" if total else "ok", text=f"{say.plural(total, 'foreign request')} on the servers")
+        text = f"{say.plural(total, 'request')} from other clients on the servers"
+        yield Check(state="bad" if total else "ok", text=text, caps="low" if total else None)
 
 
 def _pairs(view: View) -> Iterable[Check]:
@@ -125,12 +154,15 @@ def _pairs(view: View) -> Iterable[Check]:
     if changes:
         fewest = min(changes, key=lambda each: each.pairs)
         distinct, calls = _distinct(view)
-        pairs = f"{say.plural(fewest.pairs, 'block pair')}, {say.plural(fewest.calls, 'call')} on the same bytes in each arm"
-        again = ""
+        pairs = f"{say.plural(fewest.pairs, 'block pair')} and {say.plural(fewest.calls, 'call')} per arm"
         if calls > REPEATED * distinct:
-            again = f": {say.plural(distinct, 'distinct turn')}, each {round(calls / distinct, 1):g} times; the intervals are about these"
-            again += " turns, and a longer trace tells of more"
-        yield Check(state="ok" if fewest.pairs >= FEW_PAIRS and not again else "unknown", text=pairs + again)
+            times = f"{round(calls / distinct, 1):g}"
+            again = f"only {say.plural(distinct, 'distinct turn')}, each played {times} times; a longer trace would generalise better"
+            yield Check(state="unknown", text=f"{pairs}, {again}", caps="low" if fewest.pairs < FEW_PAIRS else "medium")
+        elif fewest.pairs < FEW_PAIRS:
+            yield Check(state="unknown", text=f"only {pairs}", caps="low")
+        else:
+            yield Check(state="ok", text=pairs)
 
 
 def _distinct(view: View) -> tuple[int, int]:
@@ -144,7 +176,9 @@ def _void(view: View) -> Iterable[Check]:
     counted = [(each.void_blocks, each.blocks) for each in view.evidence.health if each.void_blocks is not None and each.blocks]
     void, blocks = sum(each[0] or 0 for each in counted), sum(each[1] or 0 for each in counted)
     if blocks:
-        yield Check(state="ok" if void <= blocks / 10 else "bad", text=f"{void} of {say.plural(blocks, 'block')} void")
+        many = void > blocks / 10
+        text = f"{void} of {say.plural(blocks, 'block')} invalid"
+        yield Check(state="bad" if many else "ok", text=text, caps="low" if many else None)
 
 
 def _lag(view: View) -> Iterable[Check]:
@@ -152,10 +186,10 @@ def _lag(view: View) -> Iterable[Check]:
     sources = {each.stamp_source for each in view.evidence.health if each.stamp_source is not None}
     if lags:
         stamps = (
-            f", stamps by the {' and '.join(sorted({'kernel': 'kernel', 'user': 'program'}[name] for name in sources))}" if sources else ""
+            f", by {' and '.join(sorted({'kernel': 'kernel', 'user': 'program'}[name] for name in sources))} timestamps" if sources else ""
         )
         late = max(lags) > view.policy.max_send_lag_ms
-        yield Check(state="bad" if late else "ok", text=f"timing lag p99 {say.duration(max(lags))}{stamps}")
+        yield Check(state="bad" if late else "ok", text=f"requests left at most {say.duration(max(lags))} late (p99{stamps})")
 
 
 def _gates(view: View) -> Iterable[Check]:
@@ -164,17 +198,17 @@ def _gates(view: View) -> Iterable[Check]:
     passed = sum(gate.status == "pass" for gate in gates)
     for name in dict.fromkeys(gate.name for gate in failed):
         first, *others = (gate for gate in failed if gate.name == name)
-        more = f"; {say.plural(len(others), 'more time')}" if others else ""
-        yield Check(state="bad", text=f"failed gate: {name} on {labels.where(first) or 'all arms'}, {view.told(first.message)}{more}")
+        more = f" (and {say.plural(len(others), 'more time')})" if others else ""
+        text = f"failed validity check on {labels.where(first) or 'all arms'}: {view.typeset(first.message)}{more}"
+        yield Check(state="bad", text=text, caps="low")
     if gates and not failed:
-        yield Check(state="ok" if passed else "unknown", text=f"{passed} of {len(gates)} physics and health gates passed, none failed")
-    unseen = {gate.name for gate in gates} - {gate.name for gate in gates if gate.status != "not observed"}
-    if unseen:
-        yield Check(state="unknown", text=f"not observed: {', '.join(sorted(name.replace('_', ' ') for name in unseen))}")
+        yield Check(state="ok" if passed else "unknown", text=f"{passed} of {len(gates)} validity checks passed, none failed")
 
 
 def _budget(view: View) -> Iterable[Check]:
     made = view.facts.made
     if made.minutes:
-        time = {"measured": "of measurement", "emulated": "against stand-ins", "simulated": "of virtual time"}[view.decision.kind]
+        time = {"measured": "of measurement", "emulated": "against emulated servers", "simulated": "of virtual time"}[view.decision.kind]
         yield Check(state="ok", text=f"{say.minutes(made.minutes)} {time}")
+    if view.decision.kind != "measured":
+        yield Check(state="unknown", text="none of your own servers was measured", caps="low")

@@ -1,61 +1,62 @@
-"""How much an arm carries: throughput against latency, agents within the SLO, and the pool over time."""
+"""How much an arm carries: throughput against what a user gets, agents within the SLO, and latency by context and load."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
 
-from advisor.evidence import Calls
+from advisor.evidence import Calls, CapacityPoint, Floats, Ints
+from advisor.statistics.paired import same_turns
+from advisor.steps import Search
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.spec import Axis, Plot, Series, every
-from agentload.report.parts import Cell, Group, Table, Timeline, group, table
+from agentload.report.charts.spec import Axis, HeatMap, Plot
+from agentload.report.charts.spec import Cell as Field
+from agentload.report.parts import Cell, Group, Table, group, table
 from agentload.report.sections.view import View
-
-SECONDS: Final = Axis(label="seconds since the run's start", quantity="seconds", low=0.0)
 
 
 def capacity(view: View) -> Group | None:
-    """Show what each arm carries and how full its pool ran."""
-    charts = (make(view) for make in (_throughput, _agents, _usage, _preemptions))
-    return group("Capacity and load", charts=charts, tables=(_table(view),))
+    """Show what each arm carries, and how latency grows with context and load."""
+    loads = {(point.arm, point.agents) for point in view.evidence.capacity if point.turns}
+    note = ""
+    if len({agents for _, agents in loads}) < 2 and (command := view.command(Search(limits=None, trial_s=300.0))) is not None:
+        note = f"Throughput against what a user gets needs two loads or more: {command}"
+    return group("Capacity and load", charts=(*_pareto(view), _agents(view), *_heat(view)), tables=(_table(view),), note=note)
 
 
-def _throughput(view: View) -> Plot:
-    series = []
-    for arm in view.arms:
-        blocks = every(sorted(block for name in view.workloads for block in _blocks(view.evidence.calls(name, arm), name)))
-        tips = (
-            f"{labels.arm(arm)}, {name}, pair {pair}: {say.significant(rate, 3)} tokens/s, turn {say.duration(ms)}"
-            for rate, ms, name, pair in blocks
-        )
-        series.append(view.series(arm, "points", (block[0] for block in blocks), (block[1] for block in blocks), tips=tips))
-    return Plot(
-        name="throughput",
-        title="Throughput against latency",
-        caption="Each mark is one block on one arm: to the right is more work done, lower is faster.",
-        x=Axis(label="output tokens per second", quantity="tokens/s", low=0.0),
-        y=Axis(label="median turn time", quantity="duration", low=0.0),
-        series=tuple(series),
+def _pareto(view: View) -> Iterator[Plot]:
+    """Yield the throughput of a GPU against what one agent gets of it, load by load: in tokens, and in turns within the SLO."""
+    rates: tuple[tuple[str, str, Callable[[CapacityPoint], float | None]], ...] = (
+        ("tokens", "output tokens/s", lambda point: point.output_tokens_per_s),
+        ("turns", "turns within the SLO per hour", lambda point: 60 * point.within_slo / point.minutes if point.minutes else None),
     )
-
-
-def _blocks(calls: Calls | None, workload: str) -> Iterable[tuple[float, float, str, int]]:
-    """Yield (output tokens a second, median turn time, workload, pair) of each block."""
-    if calls is None:
-        return
-    ok = np.flatnonzero(calls.ok)
-    if not ok.size:
-        return
-    order = ok[np.argsort(calls.pair[ok], kind="stable")]
-    pairs, firsts = np.unique(calls.pair[order], return_index=True)
-    for pair, rows in zip(pairs, np.split(order, firsts[1:]), strict=True):
-        ends = calls.start_s[rows] + calls.turn_ms[rows] / 1_000
-        span = float(np.nanmax(ends) - np.nanmin(calls.start_s[rows]))
-        if span > 0:
-            yield float(np.nansum(calls.output_tokens[rows])) / span, float(np.nanmedian(calls.turn_ms[rows])), workload, int(pair)
+    for name, unit, rate in rates:
+        series = []
+        for arm in view.arms:
+            gpus = view.evidence.gpus(arm) * view.evidence.deployment.replicas
+            tried = sorted((point for point in view.evidence.capacity if point.arm == arm and point.turns), key=lambda each: each.agents)
+            points = [(each.agents, found) for each in tried if (found := rate(each))]
+            tips = (
+                f"{labels.arm(arm)}, {agents} agents: {say.significant(found / gpus, 3)} per GPU, "
+                f"{say.significant(found / agents, 3)} per agent"
+                for agents, found in points
+            )
+            xs, ys = [found / agents for agents, found in points], [found / gpus for _, found in points]
+            series.append(view.series(arm, "line", xs, ys, tips=tips))
+        if all(len(each.xs) < 2 for each in series):
+            continue
+        yield Plot(
+            name=f"pareto-{name}",
+            title=f"{unit[0].upper()}{unit[1:]}: per GPU against per agent",
+            caption="Each mark is one load that was tried. Further right is better for a user, further up is cheaper; up and right wins.",
+            x=Axis(label=f"{unit}, per agent", quantity="count", low=0.0),
+            y=Axis(label=f"{unit}, per GPU", quantity="count", low=0.0),
+            series=tuple(series),
+        )
 
 
 def _agents(view: View) -> Plot:
@@ -76,35 +77,95 @@ def _agents(view: View) -> Plot:
     )
 
 
-def _usage(view: View) -> Plot:
-    return Plot(
-        name="kv-usage",
-        title="KV pool in use over time",
-        caption="100 % is a full pool. Only a pool that fills can show what a larger one is worth.",
-        x=SECONDS,
-        y=Axis(label="share of the KV pool", quantity="share", low=0.0, high=1.0),
-        series=tuple(_gauge(view, each, each.kv_usage) for each in _compared(view)),
+LEAST_CALLS: Final = 5
+"""Of a field: fewer say nothing of their median."""
+DARKEST: Final = 0.2
+"""The change of a field that is drawn darkest."""
+
+
+def _heat(view: View) -> Iterator[HeatMap]:
+    """Yield the time per output token of the reference by context and load, and how each arm changes it on the same turns."""
+    reference = view.evidence.reference
+    ours = [(name, calls) for name in view.workloads if (calls := view.evidence.calls(name, reference)) is not None]
+    if not ours:
+        return
+    opened = open_calls([calls for _, calls in ours])
+    for arm in view.arms:
+        pieces = []
+        for (name, calls), at_once in zip(ours, opened, strict=True):
+            other = calls if arm == reference else view.evidence.calls(name, arm)
+            if other is not None:
+                left, right = same_turns(calls, other)
+                values = other.tpot_ms[right] if arm == reference else np.log(other.tpot_ms[right] / calls.tpot_ms[left])
+                pieces.append((_octave(calls.prompt_tokens[left]), _octave(at_once[left]), values))
+        if not pieces:
+            continue
+        context, load, values = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
+        known = np.flatnonzero(np.isfinite(values))
+        order = known[np.lexsort((load[known], context[known]))]
+        ends = np.flatnonzero(np.diff(context[order]) | np.diff(load[order])) + 1
+        fields = {(int(context[rows[0]]), int(load[rows[0]])): values[rows] for rows in np.split(order, ends) if rows.size >= LEAST_CALLS}
+        yield from _map(view, arm, fields)
+
+
+def _octave(values: Floats | Ints) -> Ints:
+    """Return the power of two at or below each value; what is not known is 0."""
+    return np.floor(np.log2(np.maximum(np.nan_to_num(values), 1.0))).astype(np.int64)
+
+
+def open_calls(calls: list[Calls]) -> list[Ints]:
+    """Return, for each class, how many calls of all classes were open on the server when each of its own began."""
+    starts = np.sort(np.concatenate([each.start_s for each in calls]))
+    ends = np.sort(np.concatenate([each.start_s + np.nan_to_num(each.turn_ms) / 1e3 for each in calls]))
+    return [np.searchsorted(starts, each.start_s, "right") - np.searchsorted(ends, each.start_s, "right") for each in calls]
+
+
+def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterator[HeatMap]:
+    contexts, loads = (sorted({place[axis] for place in fields}) for axis in (0, 1))
+    if len(fields) < 2:
+        return
+    reference, slot = view.evidence.reference, labels.slots(view.evidence)[arm]
+    slowest = max(float(np.median(values)) for values in fields.values())
+    cells = []
+    for (context, load), values in fields.items():
+        if arm == reference:
+            middle = float(np.median(values))
+            text, shade = say.duration(middle), middle / slowest
+        else:
+            middle = math.expm1(float(np.mean(values)))
+            text, shade = f"{say.signed(100 * middle)}%", min(1.0, abs(middle) / DARKEST)
+        where = f"{say.tokens(2**context)} to {say.tokens(2 ** (context + 1))} tokens, {_range(load)} calls at once"
+        cells.append(
+            Field(
+                column=contexts.index(context),
+                row=len(loads) - 1 - loads.index(load),
+                value=shade,
+                text=text,
+                tip=f"{where}: {text} ({say.plural(values.size, 'call')})",
+                slot=slot if middle < 0 else 0,
+            )
+        )
+    name = labels.arm(arm)
+    told = (
+        "Stronger is slower."
+        if arm == reference
+        else f"On the same turns; in the colour of {name} where it is faster, in grey where it is slower."
+    )
+    what = "time per output token" if arm == reference else f"change of time per output token against {labels.arm(reference)}"
+    yield HeatMap(
+        name=f"load-{labels.slug(arm)}",
+        title=f"{name}: {what}, by context and load",
+        caption=f"{told} Fields with fewer than {LEAST_CALLS} calls are empty.",
+        x_label="context, tokens",
+        y_label="calls open at once",
+        columns=tuple(say.tokens(2**context) for context in contexts),
+        rows=tuple(_range(load) for load in reversed(loads)),
+        cells=tuple(cells),
     )
 
 
-def _preemptions(view: View) -> Plot:
-    return Plot(
-        name="preemptions",
-        title="Preemptions over time",
-        caption="Counted since the run's start; a preempted call computes its prompt again.",
-        x=SECONDS,
-        y=Axis(label="preemptions", quantity="count", low=0.0),
-        series=tuple(_gauge(view, each, each.preemptions) for each in _compared(view) if any(each.preemptions)),
-    )
-
-
-def _compared(view: View) -> tuple[Timeline, ...]:
-    """Leave out what was played as a control."""
-    return tuple(each for each in view.facts.timelines if each.arm in view.arms)
-
-
-def _gauge(view: View, timeline: Timeline, values: tuple[float, ...]) -> Series:
-    return view.series(timeline.arm, "steps", every(timeline.seconds), every(values))
+def _range(octave: int) -> str:
+    return str(2**octave) if octave == 0 else f"{2**octave}–{2 ** (octave + 1) - 1}"
 
 
 def _table(view: View) -> Table:
@@ -115,7 +176,7 @@ def _table(view: View) -> Table:
             say.spread(each.agents_per_gpu, say.carried),
             say.ABSENT if each.replicas_at_peak is None else str(each.replicas_at_peak),
             say.ABSENT if each.next_replica_at_agents is None else str(each.next_replica_at_agents),
-            Cell(text=view.told(each.reason), tone="muted"),
+            Cell(text=view.typeset(each.reason), tone="muted"),
         )
         for each in view.decision.capacity
     )

@@ -1,4 +1,4 @@
-"""What speaks for the figures in full: gates, rules that could not look, probes, published figures, and how to make the run again."""
+"""The checks in full: validity checks, skipped rules, probes, published figures, and how to make the run again."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _ORDER: Final = ("fail", "not observed", "pass")
 def gates(view: View) -> Table:
     """List every gate, the failed ones first."""
     ordered = sorted(view.decision.gates, key=lambda gate: (_ORDER.index(gate.status), gate.name))
-    columns = ("gate", "status", "where", "seen", "limit", "what it says")
-    return table("Gates", columns, (_gate(view, gate) for gate in ordered), "A failed gate makes the figures that rest on it unusable.")
+    columns = ("check", "status", "where", "value", "limit", "result")
+    return table(
+        "Validity checks", columns, (_gate(view, gate) for gate in ordered), "A failed check invalidates the figures that rest on it."
+    )
 
 
 def _gate(view: View, gate: Gate) -> tuple[Cell | str, ...]:
@@ -31,7 +33,7 @@ def _gate(view: View, gate: Gate) -> tuple[Cell | str, ...]:
         labels.where(gate) or "all",
         _value(gate.observed, gate.unit),
         _value(gate.limit, gate.unit),
-        Cell(text=view.told(gate.message), tone="muted"),
+        Cell(text=view.typeset(gate.message), tone="muted"),
     )
 
 
@@ -51,8 +53,13 @@ def _value(value: float | None, unit: str) -> str:
 
 def skipped(view: View) -> Table:
     """List the rules that lacked an input, and which."""
-    rows = ((each.rule.replace("_", " "), ", ".join(each.missing)) for each in view.decision.skipped)
-    return table("Rules that could not look", ("rule", "missing"), rows)
+    rows = ((each.rule.replace("_", " "), ", ".join(map(_plain, each.missing))) for each in view.decision.skipped)
+    return table("Rules skipped for missing data", ("rule", "missing"), rows)
+
+
+def _plain(missing: str) -> str:
+    """Return the name of an input as people write it: `evidence.observations.telemetry.hit_rate` is `hit rate`."""
+    return missing.rpartition(".")[2].replace("_", " ")
 
 
 def probes(view: View) -> Group | None:
@@ -63,11 +70,11 @@ def probes(view: View) -> Group | None:
             _ON[probe.prefix_caching],
             _ON[probe.cuda_graphs],
             Cell(text=probe.outcome, tone="good" if probe.outcome == "ok" else "bad"),
-            Cell(text=view.told(probe.detail), tone="muted"),
+            Cell(text=view.typeset(probe.detail), tone="muted"),
         )
         for probe in view.evidence.probes
     )
-    columns = ("arm", "prefix caching", "CUDA graphs", "outcome", "what was seen")
+    columns = ("arm", "prefix caching", "CUDA graphs", "outcome", "detail")
     return group("Feature combinations", tables=(table("Probed one by one", columns, rows),))
 
 
@@ -106,7 +113,7 @@ def reproduction(view: View) -> Table:
         ("design", made.design),
         ("options", made.options),
         ("load generator", ", ".join(made.hosts)),
-        ("legs", str(made.legs)),
+        ("parts", str(made.legs)),
     )
     return table("Run", ("", ""), ((name, value) for name, value in pairs if value))
 

@@ -1,4 +1,4 @@
-"""Token latency against the batch's KV tokens, time to first token against computed tokens, and the break-even between arms."""
+"""Time per output token against the batch's KV tokens, time to first token against computed tokens, and the break-even between arms."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def break_evens(view: View) -> Table:
     """List from where on each arm is ahead."""
     return table(
         "Break-even",
-        ("arm", "in KV tokens of the batch", "in tokens of one request", "published, for comparison"),
+        ("arm", "KV tokens of the batch", "per request", "published value"),
         map(_break_even_row, view.decision.break_even),
-        "The length at which the lines cross; inside the interval, a Fieller set, the arms cannot be told apart.",
+        "The length at which the lines cross; within the interval (a Fieller set) the arms cannot be distinguished.",
     )
 
 
@@ -46,18 +46,18 @@ def break_even(each: BreakEven) -> str:
         case "none":
             return "ahead nowhere"
         case "unclear":
-            return "not settled: neither arm is shown to be ahead"
+            return "undecided: neither arm is clearly ahead"
         case "bounded" | "half-line" if each.tokens is not None:
             return f"ahead {each.ahead} {say.token_range(each.tokens, each.low, each.high)}"
         case "bounded" | "half-line":
             shown = each.high if each.ahead == "above" else each.low
-            return "not settled" if shown is None else f"ahead {each.ahead} {say.tokens(shown)}"
+            return "undecided" if shown is None else f"ahead {each.ahead} {say.tokens(shown)}"
 
 
 def lines(view: View) -> Table:
-    """List the fitted lines of token latency."""
+    """List the fitted lines of time per output token."""
     return table(
-        "Token latency as a line over KV tokens",
+        "Time per output token as a line over KV tokens",
         ("arm", "batch", "slope, ns per token", "the same by Theil–Sen", "intercept, ms", "bandwidth, TB/s", "straight"),
         map(_line_row, view.decision.itl),
         "Bandwidth is the KV bytes of a token over the slope; above the GPU's peak the measurement would be broken.",
@@ -121,12 +121,12 @@ def _itl(view: View) -> Plot:
     caption = (
         "Each mark is a call.",
         "Lines are fits." if fits else "",
-        f"Within the band {labels.arm(view.focus)} and {labels.arm(view.evidence.reference)} cannot be told apart." if bands else "",
-        f"{say.plural(above, 'slower call')} not drawn, above the frame." if above else "",
+        f"Within the band {labels.arm(view.focus)} and {labels.arm(view.evidence.reference)} cannot be distinguished." if bands else "",
+        f"{say.plural(above, 'slower call')} is off the chart." if above else "",
     )
     return Plot(
         name="itl",
-        title="Token latency against KV tokens of the batch",
+        title="Time per output token against KV tokens of the batch",
         caption=" ".join(part for part in caption if part),
         x=Axis(label="KV tokens of the whole batch", quantity="tokens", low=0.0),
         y=Axis(label="ms per token", quantity="ms"),
@@ -182,7 +182,7 @@ def _ttft(view: View) -> Plot:
     return Plot(
         name="ttft",
         title="Time to first token against computed tokens",
-        caption="Computed tokens are prompt tokens that the cache did not hold; each mark is a call.",
+        caption="Computed tokens are prompt tokens not served from cache; each mark is a call.",
         x=Axis(label="computed tokens (prompt − cached)", quantity="tokens", low=0.0),
         y=Axis(label="time to first token", quantity="duration", low=0.0),
         series=(*(each for each in points if each.xs), *curves),

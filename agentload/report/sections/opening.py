@@ -1,4 +1,4 @@
-"""The opening: what was compared, what to do, whether it pays, is safe and saves GPUs; then the four lists."""
+"""The opening: what was compared, what to do and why, what was not measured, what would change it; then the four lists."""
 
 from __future__ import annotations
 
@@ -6,31 +6,40 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from advisor.evidence import Kind
-from advisor.verdict import ArmVerdict, Capacity, Leg, Word
+from advisor.verdict import ArmVerdict, Leg, Word
 from agentload.evidence.described import UNKNOWN_GPU
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Answer, Listing, Tone
-from agentload.report.sections.screens import need
+from agentload.report.sections.arms import need, saved
 from agentload.report.sections.view import View
 
 BANNERS: Final[dict[Kind, str]] = {
-    "measured": "Measured on real servers; nothing in the tables is simulated.",
-    "emulated": "Emulated: the servers were stand-ins that follow a published profile, reached over real sockets. "
-    "It shows how the decision is made, not what your servers do.",
-    "simulated": "Simulated: computed from a profile, without servers or sockets. "
-    "It shows what the profile implies, not what your servers do.",
+    "measured": "Measured on real servers; no simulated numbers.",
+    "emulated": "Emulated: the servers reproduce a published profile over real sockets. This shows how a decision looks; "
+    "it says nothing about your servers.",
+    "simulated": "Simulated: computed from a profile, without servers or sockets. This shows what the profile implies; "
+    "it says nothing about your servers.",
 }
-
-HOURS_A_MONTH: Final = 730  # a twelfth of a year
 
 _SINCE: Final[dict[Word, str]] = {
-    "use": "faster than in",
-    "avoid": "slower than in",
-    "no difference": "as fast as in",
-    "calibrate": "not settled against",
-    "test further": "not settled against",
+    "use": "faster",
+    "avoid": "slower",
+    "no difference": "no change beyond {}",
+    "calibrate": "undecided",
+    "test further": "undecided",
 }
+
+
+def banner(view: View) -> str:
+    """Say what kind of evidence this is, and where the figures do not carry over to the servers that people use."""
+    random = "random" in view.evidence.model.name.lower() or any("dummy" in arm.flags for arm in view.evidence.arms)
+    is_cpu = view.evidence.deployment.gpu.name.upper().startswith("CPU")
+    if view.decision.kind != "measured" or not (random or is_cpu):
+        return BANNERS[view.decision.kind]
+    on, model = " on a CPU" if is_cpu else "", " with random weights" if random else ""
+    carries = " and ".join((*(("latency",) if is_cpu else ()), *(("accuracy",) if random else ())))
+    return f"Measured{on}{model}. This shows the method on real servers; no {carries} here carries over to a GPU and a trained model."
 
 
 def where(view: View) -> str:
@@ -47,92 +56,82 @@ def layers(view: View) -> str:
     """Say how the model's layers attend, where it matters to the KV cache."""
     model = view.evidence.model
     if model.window_layers:
-        return f"{model.window_layers} window : {model.full_layers} full layers"
+        return f"{model.window_layers} sliding-window and {model.full_layers} full-attention layers"
     return "multi-head latent attention" if model.attention == "mla" else ""
 
 
 def headline(view: View) -> tuple[str, Tone]:
-    """Say in a few words what to do; of two runs, how the later one stands."""
+    """Say in a few words what to do; of two runs, how the later one compares."""
     verdict = view.decision.choice.verdict
     if view.facts.made.compared_with is None:
-        return view.told(view.decision.choice.headline), labels.VERDICT_TONES[verdict]
-    change = view.change("turn_ms", view.focus, None)
-    told = "" if change is None else f", turn time {say.estimate(change.relative)}"
-    return f"{_SINCE[verdict]} {view.facts.made.compared_with}{told}; one run each: a restart or a neighbour may be all of it", "plain"
+        return view.typeset(view.decision.choice.headline), labels.VERDICT_TONES[verdict]
+    change, leg = view.change("turn_ms", view.focus, None), view.verdict(view.focus, None)
+    beyond = view.policy.min_change if leg is None or leg.pays.margin is None else leg.pays.margin
+    told = "" if change is None else f": turn latency {say.change(change.relative)}"
+    return f"{_SINCE[verdict].format(say.percent(beyond))}{told}", "bad" if verdict == "avoid" else "plain"
+
+
+def why(view: View) -> str:
+    """Give the reason for the decision in a sentence."""
+    if (before := view.facts.made.compared_with) is not None:
+        return f"The same plan was played in {before} and in {view.decision.run}, turn by turn on the same bytes."
+    verdict = view.verdict(view.focus, None)
+    if verdict is None:
+        return "Only one arm was measured, so there is nothing to compare."
+    return view.typeset(verdict.reason)
+
+
+def unmeasured(view: View) -> str:
+    """List what the run says nothing of, with the reason where there is one; empty where nothing is missing."""
+    decision, gates = view.decision, view.decision.gates
+    gpus = saved(view, view.focus)
+    parts = [
+        *(() if any(change.metric == "turn_ms" for change in decision.changes) else ("turn latency",)),
+        *(() if any(each.agents_per_gpu is not None for each in decision.capacity) else ("agents per GPU",)),
+        *((f"GPUs saved ({gpus.because})",) if gpus.tone == "muted" and view.facts.made.compared_with is None else ()),
+        *(() if view.evidence.accuracy else ("answer accuracy",)),
+    ]
+    seen = {gate.name for gate in gates if gate.status != "not observed"}
+    if missing := sorted({gate.name.replace("_", " ") for gate in gates} - {name.replace("_", " ") for name in seen}):
+        parts.append(f"validity checks without data: {', '.join(missing)}")
+    return "; ".join(parts)
+
+
+def flips(view: View) -> str:
+    """Say what would change the decision; nothing is decided between two runs."""
+    return "" if view.facts.made.compared_with else view.typeset(" · ".join(view.decision.flips))
 
 
 def answers(view: View) -> tuple[Answer, ...]:
-    """Answer the three questions of the first screen for the arm the report speaks for."""
+    """Answer three questions for the arm the report speaks for; of two runs, only whether the later one is faster."""
     verdict = view.verdict(view.focus, None)
-    legs = () if verdict is None else (_leg(view, "Pays", verdict.pays), _leg(view, "Safe", verdict.safe))
-    return (*legs, _saved(view))
+    if verdict is None:
+        return (saved(view, view.focus),)
+    speed = _leg(view, "Faster or cheaper?", verdict.pays)
+    if view.facts.made.compared_with is not None:
+        return (speed,)
+    return speed, _leg(view, "As accurate?", verdict.safe), saved(view, view.focus)
 
 
 def _leg(view: View, question: str, leg: Leg) -> Answer:
     word, tone = labels.LEG_WORDS[leg.state]
-    return Answer(question=question, word=word, tone=tone, because=view.told(leg.reason))
-
-
-def _saved(view: View) -> Answer:
-    question = "GPUs saved today"
-    reference, focus = view.capacity(view.evidence.reference), view.capacity(view.focus)
-    if reference is None or focus is None or reference.replicas_at_peak is None or focus.replicas_at_peak is None:
-        known = all(each is not None and each.agents_per_gpu is not None for each in (focus, reference))
-        reasons = [each.reason for each in (focus, reference) if each is not None and each.replicas_at_peak is None]
-        if known and view.evidence.deployment.peak_agents is None:
-            reasons = [f"{_carried(focus, reference)}; set load.peak_agents in the policy, the agents at your peak, to see the GPUs"]
-        because = reasons[0] if reasons else "capacity was not measured"
-        return Answer(question=question, word="not known", tone="muted", because=view.told(because))
-    gpus = view.evidence.gpus
-    saved = gpus(reference.arm) * reference.replicas_at_peak - gpus(focus.arm) * focus.replicas_at_peak
-    word, is_sure = say.number(saved), True
-    if reference.fewest_replicas is not None and focus.most_replicas is not None:
-        surely = gpus(reference.arm) * reference.fewest_replicas - gpus(focus.arm) * focus.most_replicas
-        word, is_sure = word if surely == saved else f"{say.number(surely)} to {word}", surely > 0
-    elif focus.agents_per_gpu is not None and saved > 0:
-        word, is_sure = f"up to {word}", False
-    tone: Tone = "bad" if saved < 0 else "good" if saved > 0 and is_sure else "plain"
-    return Answer(question=question, word=word, tone=tone, because=f"{_due(view, reference, focus)}{_money(view, saved)}")
-
-
-def _carried(*found: Capacity | None) -> str:
-    each = (f"{labels.arm(one.arm)} carries {say.spread(one.agents_per_gpu, say.whole)}" for one in found if one is not None)
-    return f"{', '.join(each)} agents per GPU"
-
-
-def _money(view: View, gpus: int) -> str:
-    """Say what so many GPUs cost a month, where a price is known."""
-    price = view.evidence.deployment.gpu.usd_per_hour
-    if price is None or not gpus:
-        return ""
-    return f"; {say.number(abs(gpus) * price * HOURS_A_MONTH)} USD a month {'less' if gpus > 0 else 'more'} at {price:g} USD a GPU-hour"
-
-
-def _due(view: View, reference: Capacity, focus: Capacity) -> str:
-    peak = view.evidence.deployment.peak_agents
-    at_peak = f" at your peak of {say.plural(peak, 'agent')}" if peak else ""
-    need = f"{labels.arm(focus.arm)} needs {say.plural(focus.replicas_at_peak or 0, 'replica')}{at_peak}"
-    need += f", {labels.arm(reference.arm)} {reference.replicas_at_peak}"
-    if reference.next_replica_at_agents is None or focus.next_replica_at_agents is None:
-        return need
-    return f"{need}; the next one is due at {focus.next_replica_at_agents} agents instead of {reference.next_replica_at_agents}"
+    return Answer(question=question, word=word, tone=tone, because=view.typeset(leg.reason))
 
 
 def asides(view: View) -> tuple[tuple[str, str], ...]:
-    """Answer what a colleague asks next: one flag or two pools, who came second, what would turn the decision."""
+    """List what a colleague asks next, each with its answer."""
     choice = view.decision.choice
     other = labels.arm(choice.runner_up) if choice.runner_up else ""
     pairs = (
         ("One flag for all, or split?", choice.split_pools),
         (f"Why not {other}?", choice.why_it_lost or "" if other else ""),
-        ("Flips if", " · ".join(view.decision.flips)),
         ("Caveats", " · ".join(_caveats(view))),
     )
-    return tuple((label, view.told(text)) for label, text in pairs if text)
+    return tuple((label, view.typeset(text)) for label, text in pairs[2 if view.facts.made.compared_with else 0 :] if text)
 
 
 def _caveats(view: View) -> Iterator[str]:
-    """Yield what the banner and the failed gates, which are among the reasons to believe, do not say yet."""
+    """Yield what the banner and the failed checks do not say yet."""
     gates = {f"{gate.name}: {gate.message}." for gate in view.decision.gates}
     yield from (caveat.rstrip(".") for caveat in view.decision.caveats if caveat not in gates and not caveat.startswith("All figures are"))
 
@@ -147,7 +146,7 @@ HEADINGS: Final[tuple[tuple[str, Word], ...]] = (
 
 
 def lists(view: View) -> tuple[Listing, ...]:
-    """Sort every verdict into its list; a list may be empty, and says so."""
+    """Sort every verdict into its list, which may be empty."""
     return tuple(
         Listing(
             heading=heading.format(view.subject), word=word, items=(*_items(view, word), *(_beyond(view) if word == "test further" else ()))
@@ -181,7 +180,7 @@ def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
 
 
 def _covers(verdicts: Sequence[ArmVerdict], view: View) -> bool:
-    """Say whether the server's verdict is best told once: every class says the same, or none does."""
+    """Say whether one line for the server is enough: every class has its verdict, or none has."""
     return len(verdicts) in (0, len(view.workloads))
 
 

@@ -116,12 +116,12 @@ def _named(figures: Sequence[str]) -> str:
 
 
 def production(view: View, rows: Sequence[Likeness]) -> Group | None:
-    """Lay the run's load beside production's, figure by figure."""
+    """Compare the run's load with production's, figure by figure."""
     reference = labels.arm(view.evidence.reference)
     note = (
-        "Alike is within a quarter of production's value, or of the bucket of its histogram in which the quantile lies; ten points for the "
-        "cached share. Requests at once and KV pool are of the moment at which its metrics were read, ours of all samples under load."
+        "Alike is within a quarter of production's value, or of the histogram bucket that holds the quantile; ten points for the cached "
+        "share. Requests at once and KV pool are of the moment at which its metrics were read, ours of all samples under load."
     )
     cells = ((row.what, *shown(row), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows)
-    laid = table("The load beside production's", ("figure", reference, "production", "the run has"), cells, note)
+    laid = table("The load next to production's", ("figure", reference, "production", "the run has"), cells, note)
     return group("Production", tables=(laid,))

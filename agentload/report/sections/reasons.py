@@ -14,17 +14,17 @@ from agentload.report import labels
 from agentload.report.labels import sentence
 from agentload.report.parts import Reason, Step, Tone
 from agentload.report.sections.actions import suggestions
-from agentload.report.sections.screens import words
+from agentload.report.sections.arms import words
 from agentload.report.sections.view import View
 
 _TONES: Final[dict[Weight, Tone]] = {"supports": "good", "opposes": "bad", "blocks": "bad", "informs": "plain"}
 _ORDER: Final[tuple[Weight, ...]] = ("blocks", "opposes", "supports", "informs")
 _RELATIONS: Final = {"<": "<", "<=": "≤", ">": ">", ">=": "≥", "inside": "inside", "outside": "outside"}
-_HOLDS: Final = {True: "holds", False: "does not hold", None: "not settled"}
+_HOLDS: Final = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 def verdicts(view: View) -> tuple[Reason, ...]:
-    """Tell every verdict, the whole server's first, each with its deciding inequality; those that read the same are told once."""
+    """Give every verdict, the whole server's first, each with its deciding inequality; those that read the same are one."""
     order = {name: index for index, name in enumerate(view.workloads)}
     classes = sorted(view.decision.classes, key=lambda each: (order.get(each.workload or "", len(order)), each.arm != view.focus))
     server = sorted(view.decision.server, key=lambda each: each.arm != view.focus)
@@ -53,15 +53,15 @@ def _verdict(view: View, each: ArmVerdict, known: frozenset[Suggestion]) -> Reas
         title=words(each),
         tone=labels.VERDICT_TONES[each.verdict],
         badges=(),
-        message=view.told(each.reason),
+        message=view.typeset(each.reason),
         inequality=inequality(view, each.inequality),
-        flips=view.told("; ".join(each.flips)) or None,
+        flips=view.typeset("; ".join(each.flips)) or None,
         next=_step(view, need, None, known),
     )
 
 
 def findings(view: View) -> tuple[Reason, ...]:
-    """Tell every finding, those that block first; what is missing stands under the verdict that waits for it."""
+    """Give every finding, those that block first; what is missing is under the verdict that waits for it."""
     known = suggestions(view)
     waiting = {(each.arm, each.workload) for each in (*view.decision.server, *view.decision.classes) if each.verdict == "test further"}
     told = [each for each in view.decision.findings if each.rule != "missing_evidence" or (each.arm, each.workload) not in waiting]
@@ -74,28 +74,28 @@ def _finding(view: View, each: Finding, known: frozenset[Suggestion]) -> Reason:
         title=f"{labels.arm(each.arm) if each.arm else 'All arms'} on {each.workload or 'the whole server'}",
         tone=_TONES[each.kind],
         badges=(each.kind, f"rule: {each.rule.replace('_', ' ')}", *(text for text, holds in marks if holds)),
-        message=view.told(each.message),
+        message=view.typeset(each.message),
         inequality=inequality(view, each.inequality),
-        flips=view.told(each.flips) if each.flips else None,
+        flips=view.typeset(each.flips) if each.flips else None,
         source=each.source,
         next=_step(view, each.need, each.next_step, known),
     )
 
 
 def _step(view: View, need: Need | None, step: Suggestion | None, known: frozenset[Suggestion]) -> Step | None:
-    """Say what settles it; a command that stands under what to do now is not repeated."""
+    """Say what settles it; a command that is among those to take now is not repeated."""
     step = step or (need.step if need else None)
     command = None if step is None or counted(step)[0] in known else view.command(step)
     if need is None and command is None:
         return None
-    return Step(text=view.told(sentence(need)) if need else "", command=command)
+    return Step(text=view.typeset(sentence(need)) if need else "", command=command)
 
 
 def inequality(view: View, each: Inequality | None) -> str | None:
-    """Write the deciding comparison on one line: what was seen, what it was held against, and whether that holds."""
+    """Write the deciding comparison on one line: what was seen, its limit, and whether the comparison holds."""
     if each is None:
         return None
-    left, right = view.told(each.left), view.told(each.right)
+    left, right = view.typeset(each.left), view.typeset(each.right)
     in_points = each.observed is not None and each.observed.unit == "share" and right.endswith("pp")
     observed = "not observed" if each.observed is None else say.points(each.observed) if in_points else say.estimate(each.observed)
     return f"{left}: {observed} {_RELATIONS[each.relation]} {right} ({_HOLDS[each.holds]})"

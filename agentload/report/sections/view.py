@@ -43,6 +43,11 @@ class View:
         return (self.evidence.reference, *(arm.name for arm in self.evidence.challengers))
 
     @property
+    def compared(self) -> tuple[str, ...]:
+        """List the arms that are compared with the reference; a run of one arm shows that one."""
+        return self.arms[1:] or self.arms
+
+    @property
     def workloads(self) -> tuple[str, ...]:
         """List the workload classes, the one with most of the server's time first."""
         ordered = sorted(self.evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
@@ -72,7 +77,7 @@ class View:
         slot = labels.slots(self.evidence)[arm]
         return Series(label=label or labels.arm(arm), slot=slot, mark=mark, xs=tuple(xs), ys=tuple(ys), tips=tuple(tips))
 
-    def told(self, words: str) -> str:
+    def typeset(self, words: str) -> str:
         """Set one of the advisor's sentences: its figures as ours, its arms as people call them."""
         return labels.named(say.typeset(words), self.arms)
 

@@ -64,6 +64,18 @@
       row = Math.min(Math.max(row, 0), rows.length - 1);
       choose(rows[row][Math.min(Math.max(at, 0), rows[row].length - 1)]);
     });
+    const vega = figure.querySelector("button[data-vega]");
+    if (vega) {
+      vega.hidden = false;
+      vega.addEventListener("click", () => {
+        const whole = JSON.parse(vega.dataset.vega), link = document.createElement("a"), table = vega.previousElementSibling;
+        whole.data.values = decodeURIComponent(table.href.slice(table.href.indexOf(",") + 1));
+        link.href = URL.createObjectURL(new Blob([JSON.stringify(whole)], {type: "application/json"}));
+        link.download = table.download.replace(/csv$/, "vl.json");
+        link.click();
+        URL.revokeObjectURL(link.href);
+      });
+    }
     for (const button of figure.querySelectorAll("button[data-arm]")) {
       button.addEventListener("click", () => {
         const shown = button.getAttribute("aria-pressed") !== "true";

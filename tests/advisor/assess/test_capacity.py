@@ -99,4 +99,4 @@ def test_capacity_is_told_of_every_scope_that_was_searched() -> None:
     steps = (_step(8, 995), replace(_step(16, 995), workload="chat"), replace(_step(4, 600), workload="chat + code"))
     found = capacity.capacities(bare(workloads=workloads, capacity=steps), Policy())
     assert told(found) == [(None, 8), ("chat", 16), ("chat + code", 0)]
-    assert found[2].reason == "pool filled; no trial held the service level, the smallest had 4 agents"
+    assert found[2].reason == "the SLO was missed even at 4 agents, the smallest load tried"

@@ -63,4 +63,4 @@ def test_no_difference_says_from_how_many_agents_on_the_pool_decides() -> None:
     evidence = compared(effect=0.0, pairs=24, noise=Noise(call=0.02, wander=0.005, block=0.002))
     (server,) = decide(replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))).server
     assert server.verdict == "no difference"
-    assert any(each.endswith("agents at once: from there on the pool of bf16 decides") for each in server.flips)
+    assert any(each.endswith("concurrent agents, from where bf16's KV pool becomes the limit") for each in server.flips)

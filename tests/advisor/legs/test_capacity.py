@@ -98,7 +98,7 @@ def test_a_reference_that_no_step_holds_is_told_with_its_bound() -> None:
     assert leg.reason.startswith("24 agents per GPU for at most 2")
     assert leg.reason.endswith(", open])")
     (need,) = leg.needs
-    assert need.what == "a search for capacity on bf16 and fp8, beside its one step"
+    assert need.what == "a search for capacity on bf16 and fp8, in addition to its one step"
 
 
 def test_what_is_too_short_is_asked_for_longer_and_within_the_service_level() -> None:

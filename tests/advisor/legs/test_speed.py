@@ -232,6 +232,6 @@ def test_an_open_question_says_what_would_answer_it() -> None:
     (server,) = decide(evidence).server
     assert server.verdict == "test further"
     assert [each.split(" (")[0] for each in server.flips[:2]] == [
-        "use: turn time surely below -3.0 %",
-        "avoid: turn time surely above +3.0 %",
+        "use: turn latency surely below -3.0 %",
+        "avoid: turn latency surely above +3.0 %",
     ]

@@ -30,7 +30,7 @@ from tests.advisor.worlds import Noise, simulated_calls
 def test_priors_of_another_gpu_are_shown_and_decide_nothing() -> None:
     prior = Prior(what="break_even_tokens", arm="fp8", value=7010.0, unit="tokens", gpu="H100-SXM", source="vLLM blog 2026-04-22")
     (found,) = findings(other_gpu, bare(priors=(prior, replace(prior, gpu="B200-SXM"))))
-    assert found.message.startswith("1 published figures shown beside yours come from B200-SXM, not from H100-SXM")
+    assert found.message.startswith("1 published figures shown next to yours come from B200-SXM, not from H100-SXM")
     assert (found.kind, found.prior) == ("informs", True)
     assert findings(other_gpu, bare(priors=(prior,))) == []
 
@@ -52,7 +52,7 @@ def test_a_wide_control_asks_for_pairs_of_this_run_and_not_for_another_small_one
     rng = np.random.default_rng(1)
     first, second = simulated_calls(rng, pairs=3, effect=0.0, noise=Noise(call=0.1, wander=0.05, block=0.05), swapped=False)
     (found,) = findings(noise_floor, compared(effect=0.0, pairs=3, aa=(AaControl(workload="chat", first=first, second=second),)))
-    assert "(A/A control, 3 pairs): too small a control to tell 0.5%" in found.message
+    assert "(A/A control, 3 pairs): too small a control to resolve 0.5%" in found.message
     assert isinstance(found.next_step, MorePairs)
 
 
@@ -104,15 +104,17 @@ def test_turns_that_died_are_slower_than_any_that_ended() -> None:
 def test_missing_evidence_is_priced() -> None:
     told = [each.message for each in findings(missing_evidence, bare())]
     assert told[0] == "chat has fewer than 3 block pairs on fp8."
-    assert told[1].startswith("No paired answers on fp8: about 1,198 at the lengths of each class, 101 minutes and 10 USD, settle")
+    assert told[1].startswith(
+        "Answer quality is untested on fp8: about 1,198 paired questions at the lengths of each class, 101 minutes and 10 USD, settle"
+    )
     (open_question,) = findings(missing_evidence, compared(effect=-0.03, pairs=5))
     need = open_question.need
     assert need is not None
     assert need.pairs is not None
     assert need.minutes is not None
-    assert open_question.message.startswith("Turn time of chat on fp8, ")
+    assert open_question.message.startswith("Turn latency of chat on fp8, ")
     assert need.usd is not None
     cost = f"{need.pairs} more pairs, {need.calls:,} calls, {need.minutes:.0f} minutes and {need.usd:.2f} USD."
-    assert open_question.message.endswith(f" is not settled against 3%: {cost}")
+    assert open_question.message.endswith(f" is undecided at a margin of 3%: {cost}")
     assert (open_question.kind, need.step) == ("opposes", MorePairs(pairs=need.pairs + 5))
     assert findings(missing_evidence, compared(effect=-0.2)) == []

@@ -34,7 +34,7 @@ from tests.advisor.worlds import Noise, simulated_calls
 
 @pytest.mark.parametrize(
     ("context", "batch", "kind", "side"),
-    [(300.0, 2.0, "opposes", "below"), (30_000.0, 4.0, "supports", "above"), (3_500.0, 2.0, "informs", "inside")],
+    [(300.0, 2.0, "opposes", "below"), (30_000.0, 4.0, "supports", "above"), (3_500.0, 2.0, "informs", "too close to call")],
 )
 def test_contexts_are_held_against_the_break_even_of_their_batch(context: float, batch: float, kind: str, side: str) -> None:
     known = StartHistory(spread=0.001, source="60 starts")

@@ -183,7 +183,7 @@ output tokens mean       2      120              less
 output tokens q50        1      up to 100        alike
 output tokens q90        3      100 to 1,000     less
 output tokens q99        3      100 to 1,000     less
-cached share of prompts  0 %    60 %             less
+cached share of prompts  0%     60%              less
 1 of 9 alike
 first token, batch size and KV pool: agentload report --against, of a run with this trace
 """

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentload.report.charts.draw import fitted, inline, picture, round_step, scales
+from agentload.report.charts.draw import inline, picture, scales
+from agentload.report.charts.scale import fitted, round_step
 from agentload.report.charts.spec import Axis, Band, Cell, Chart, HeatMap, Plot, Rule, Series, legend
 from tests.report.golden import assert_golden
 
@@ -28,13 +29,16 @@ PLOT = Plot(
 )
 MAP = HeatMap(
     name="accuracy",
-    title="needle, FP8: right answers, %",
+    title="needle, FP8: correct answers, %",
     caption="By depth and length.",
     x_label="context",
     y_label="depth",
     columns=("8k", "128k"),
-    rows=("0 %", "100 %"),
-    cells=(Cell(column=0, row=0, value=1.0, tip="20 of 20"), Cell(column=1, row=1, value=0.05, tip="1 of 20")),
+    rows=("0%", "100%"),
+    cells=(
+        Cell(column=0, row=0, value=1.0, text="100", tip="20 of 20"),
+        Cell(column=1, row=1, value=0.05, text="5", tip="1 of 20", slot=1),
+    ),
 )
 
 
@@ -112,7 +116,7 @@ def test_stairs_go_across_before_they_go_up() -> None:
 
 
 def test_a_field_without_items_stays_empty() -> None:
-    assert len(drawn(MAP).findall(f".//{SVG}g[@class='field']")) == 2
+    assert len(drawn(MAP).findall(f".//{SVG}g[@class='field arm-0']")) == 1
 
 
 def test_the_names_of_many_arms_take_the_rows_they_need() -> None:

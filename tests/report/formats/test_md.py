@@ -21,7 +21,7 @@ def test_a_report_in_markdown_is_as_it_was_looked_at() -> None:
 
 
 def test_a_report_without_classes_findings_or_canary_has_no_empty_sections() -> None:
-    bare = replace(told(), classes=None, findings=(), rollout=None, roll_back="", groups=(), no_difference=(), asides=())
+    bare = replace(told(), findings=(), rollout=None, roll_back="", groups=(), no_difference=(), asides=())
     text = markdown(bare)
     assert "\n\n\n" not in text
     assert [line for line in text.splitlines() if line.startswith("## ")] == ["## Verdicts", "## Checks", "## How to reproduce"]
@@ -33,7 +33,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]) | st.
 @given(NAMES)
 def test_no_name_breaks_a_table(name: str) -> None:
     table = Table(title="t", columns=("", name), rows=((Cell(text=name), Cell(text=name, tone="strong")),))
-    text = markdown(replace(told(), server=table, classes=None, groups=()))
+    text = markdown(replace(told(), arms=table, groups=()))
     lines = text.split("\n")
     start = lines.index("| --- | --- |")
     rows = [lines[start - 1], lines[start], lines[start + 1]]

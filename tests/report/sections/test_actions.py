@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.policy import Policy, Slo
-from advisor.steps import Questions
+from advisor.steps import Again, Questions
 from advisor.verdict import Need
 from agentload.report.parts import Made, Rollout, RunFacts, Step
 from agentload.study.stored import stored
@@ -47,10 +47,10 @@ def test_the_preemption_limit_is_twice_what_the_run_showed() -> None:
 
 
 def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a_count_alone() -> None:
-    assert [step for step in made().do_now if step.text.startswith("To settle")] == [
+    assert [step for step in made().do_now if step.text.startswith("To reach a decision")] == [
         Step(
-            text="To settle what is open: 180 paired calls of multimodal on FP8, 5 min; "
-            "260 paired calls of multimodal on FP8 skip-SW, 7 min.",
+            text="To reach a decision: more paired calls of multimodal on FP8, FP8 skip-SW.",
+            cost="260 calls, 7 min",
             command="agentload replay traces/mix.jsonl --endpoints arms.yaml --model acme/hybrid-30b --pairs 30 --db run.duckdb "
             "--resume r-2026-11-20-a1",
         )
@@ -60,14 +60,30 @@ def test_what_settles_a_question_is_the_largest_of_the_commands_that_differ_in_a
 def test_questions_are_asked_at_the_lengths_at_which_each_class_needs_them() -> None:
     wanted = [((8192, 16384, 32768), 900), ((512, 2048), 1_380), ((8192, 16384, 32768), 1_100)]
     needs = tuple(
-        Need(what=f"paired answers on fp8 at {lengths}", pairs=items, step=Questions(lengths=lengths, items=items))
+        Need(what=f"paired questions on fp8 at {lengths}", pairs=items, step=Questions(lengths=lengths, items=items))
         for lengths, items in wanted
     )
-    asked = [step.command or "" for step in made(replace(sample.decision(), needs=needs)).do_now if step.text.startswith("To settle")]
+    asked = [step.command or "" for step in made(replace(sample.decision(), needs=needs)).do_now if step.text.startswith("To reach")]
     assert [each.split(" --db")[0].split("hybrid-30b ")[1] for each in asked] == [
         "--contexts 8k..32k --items 1100",
         "--contexts 512,2k --items 1380",
     ]
+
+
+def test_questions_at_some_of_the_lengths_of_others_are_asked_with_them() -> None:
+    needs = tuple(
+        Need(what=f"paired questions on {arm}", pairs=1_380, minutes=36.0, step=Questions(lengths=lengths, items=1_380))
+        for arm, lengths in (("fp8", (1024, 2048, 4096)), ("fp8-skip-sw", (1024,)))
+    )
+    (asked,) = [step for step in made(replace(sample.decision(), needs=needs)).do_now if "questions" in step.text]
+    assert "--contexts 1k..4k --items 1380" in (asked.command or "")
+    assert asked.cost == "1,380 paired questions, 36 min"
+
+
+def test_what_was_invalid_is_played_again_before_anything_else() -> None:
+    needs = (*sample.decision().needs, Need(what="a rerun in which the check 'client' passes", step=Again()))
+    steps = [step.text for step in made(replace(sample.decision(), needs=needs)).do_now]
+    assert steps[1] == "To reach a decision: a rerun in which the check 'client' passes."
 
 
 def test_a_command_keeps_its_blanks_where_the_run_does_not_fill_them() -> None:

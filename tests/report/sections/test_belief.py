@@ -34,21 +34,27 @@ def test_what_speaks_against_the_figures_is_said() -> None:
     uncontrolled = replace(decision, changes=tuple(replace(each, floor=None) for each in decision.changes))
     assert not any("never filled" in check.text for check in made(uncontrolled, poor, facts).belief)  # a search filled it
     assert set(made(replace(uncontrolled, capacity=()), poor, facts).belief) >= {
-        Check(state="bad", text="each arm stayed on its own machine: a difference may be the machine's"),
-        Check(state="bad", text="KV dtype is not what was asked: FP8 (bfloat16 for fp8_e4m3)"),
-        Check(state="bad", text="attention kernel differs: BF16 FLASH_ATTN(FA3), FP8 FLASHINFER, FP8 skip-SW FLASH_ATTN(FA3)"),
-        Check(state="bad", text="identity changed during the run: FP8"),
-        Check(state="bad", text="3 foreign requests on the servers"),
-        Check(state="bad", text="6 of 24 blocks void"),
-        Check(state="unknown", text="no A/A control run: the noise floor is not known"),
-        Check(state="unknown", text="KV pool never filled on BF16, FP8, FP8 skip-SW: nothing follows there for capacity"),
+        Check(state="bad", text="each arm stayed on its own machine, so a difference may be the machine's", caps="low"),
+        Check(state="bad", text="the KV dtype is not what was asked for: FP8 (bfloat16 for fp8_e4m3)", caps="low"),
+        Check(
+            state="bad",
+            text="the attention kernel differs: BF16 FLASH_ATTN(FA3), FP8 FLASHINFER, FP8 skip-SW FLASH_ATTN(FA3)",
+            caps="medium",
+        ),
+        Check(state="bad", text="the server changed during the run: FP8", caps="low"),
+        Check(state="bad", text="3 requests from other clients on the servers", caps="low"),
+        Check(state="bad", text="6 of 24 blocks invalid", caps="low"),
+        Check(state="unknown", text="there was no A/A control, so the noise floor is unknown", caps="medium"),
+        Check(state="unknown", text="the KV pool never filled on BF16, FP8, FP8 skip-SW, so capacity cannot be judged"),
     }
 
 
 def test_a_control_that_leaves_more_than_the_margin_possible_shows_nothing() -> None:
     decision = sample.decision()
     wild = replace(decision, changes=tuple(replace(each, floor=0.19) for each in decision.changes))
-    assert Check(state="unknown", text="A/A noise floor across machines ±19.0 % of turn time") in made(wild).belief
+    told = "two identical servers may differ by up to 19.0% in turn latency (A/A control across machines)"
+    assert Check(state="unknown", text=told, caps="low") in made(wild).belief
+    assert (made(wild).sure.level, made(wild).sure.reasons[0]) == ("low", told)
 
 
 def test_turns_that_were_played_again_and_again_are_told_as_what_they_are() -> None:
@@ -60,7 +66,7 @@ def test_turns_that_were_played_again_and_again_are_told_as_what_they_are() -> N
     )
     (told,) = (each for each in made(evidence=replace(evidence, observations=few)).belief if "distinct" in each.text)
     assert told.state == "unknown"
-    assert told.text.endswith("distinct turns, each 8 times; the intervals are about these turns, and a longer trace tells of more")
+    assert told.text.endswith("distinct turns, each played 8 times; a longer trace would generalise better")
 
 
 def test_what_was_not_observed_is_never_told_as_fine() -> None:
@@ -74,22 +80,24 @@ def test_what_was_not_observed_is_never_told_as_fine() -> None:
     facts = RunFacts(made=Made(run="r", tool_version="0.1.0"))
     fine = {check.text for check in checks(evidence, facts) if check.state == "ok"}
     assert fine == {
-        "A/A noise floor across machines ±1.8 % of turn time",
-        "8 block pairs, 288 calls on the same bytes in each arm",
-        "2 of 3 physics and health gates passed, none failed",
+        "two identical servers may differ by up to 1.8% in turn latency (A/A control across machines)",
+        "8 block pairs and 288 calls per arm",
+        "2 of 3 validity checks passed, none failed",
     }
 
 
 def test_a_failed_gate_is_told_with_what_it_saw() -> None:
     gates = tuple(
-        Gate(name="steady", status="fail", arm="fp8", workload=name, message="the last third lies +9% from the first")
-        for name in ("code", "rag")
+        Gate(name="steady", status="fail", arm="fp8", workload=name, message="time per output token rose by 9%") for name in ("code", "rag")
     )
     decision = replace(
-        sample.decision(), gates=gates, caveats=("steady: the last third lies +9% from the first.", "Each server was started once.")
+        sample.decision(), gates=gates, caveats=("steady: time per output token rose by 9%.", "Each server was started once.")
     )
     told = made(decision)
-    assert Check(state="bad", text="failed gate: steady on FP8, code, the last third lies +9 % from the first; 1 more time") in told.belief
+    assert (
+        Check(state="bad", text="failed validity check on FP8, code: time per output token rose by 9% (and 1 more time)", caps="low")
+        in told.belief
+    )
     assert dict(told.asides)["Caveats"] == "Each server was started once"
 
 
@@ -97,5 +105,20 @@ def test_servers_that_tell_nothing_of_themselves_are_not_called_the_same() -> No
     facts, decision, evidence = sample.facts(), sample.decision(), sample.evidence()
     servers = (Served(arm="bf16", steady=True), Served(arm="fp8", is_opaque=True))
     opaque = made(decision, evidence, replace(facts, made=replace(facts.made, servers=servers))).belief
-    assert Check(state="bad", text="identity not verified: FP8 told neither version, KV dtype nor kernel") in opaque
+    assert Check(state="bad", text="identity not verified: FP8 reported neither version, KV dtype nor kernel", caps="medium") in opaque
     assert not any("same identity" in each.text for each in opaque)
+
+
+def test_confidence_is_what_the_gravest_open_check_allows_with_two_reasons_at_most() -> None:
+    """A simulated run is never sure of a reader's own servers."""
+    sure = made().sure
+    assert (sure.level, sure.reasons) == ("medium", ("each server was started once",))
+    simulated = made(replace(sample.decision(), kind="simulated")).sure
+    assert (simulated.level, simulated.reasons) == ("low", ("none of your own servers was measured",))
+    decision = sample.decision()
+    few = tuple(replace(each, pairs=4) for each in decision.changes)
+    poor = made(replace(decision, changes=few, gates=(Gate(name="client", status="fail", message="late"),))).sure
+    assert (poor.level, poor.reasons) == (
+        "low",
+        ("failed validity check on all arms: late", "only 4 block pairs and 288 calls per arm"),
+    )

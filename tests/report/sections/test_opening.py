@@ -36,7 +36,7 @@ def test_every_class_is_in_exactly_the_lists_of_its_verdicts() -> None:
         "test further": (
             "multimodal (FP8 skip-SW: +260 calls, 7 min)",
             "multimodal (FP8: +260 calls, 7 min)",
-            "contexts above 128k (3 % of your calls, not tested: stay on BF16 or cap)",
+            "contexts above 128k (3% of your calls, not tested: stay on BF16 or cap)",
         ),
     }
     assert told.no_difference == ("rag (FP8 skip-SW)",)
@@ -73,6 +73,7 @@ def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
     told = made(replace(sample.decision(), kind=kind))  # type: ignore[arg-type]  # one of the three
     assert told.banner.startswith(words)
     assert ("agentload endpoints init" in repr(told.do_now[0])) == (kind != "measured")
+    assert kind == "measured" or len(told.do_now) == 2
     assert kind == "measured" or "agentload replay" in repr(told.do_now[1])
 
 
@@ -90,13 +91,15 @@ def test_verdicts_that_read_the_same_are_told_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "told"), [("avoid", "slower than in"), ("use", "faster than in"), ("test further", "not settled against")]
+    ("verdict", "told"),
+    [("avoid", "slower"), ("use", "faster"), ("test further", "undecided"), ("no difference", "no change beyond 3%")],
 )
-def test_of_two_runs_it_is_told_how_the_later_one_stands_and_what_else_may_be_behind_it(verdict: str, told: str) -> None:
+def test_of_two_runs_the_headline_says_how_the_later_one_differs_and_what_else_may_explain_it(verdict: str, told: str) -> None:
     facts = replace(sample.facts(), made=replace(sample.facts().made, compared_with="r0"))
     found = made(chosen(CHOICE, verdict=verdict), facts=facts)
-    because = "turn time −6.0 % [−7.9, −4.1]; one run each: a restart or a neighbour may be all of it"
-    assert (found.headline, found.tone) == (f"{told} r0, {because}", "plain")
+    assert (found.headline, found.tone) == (f"{told}: turn latency −6.0% [−7.9, −4.1]", "bad" if verdict == "avoid" else "plain")
+    assert [each.question for each in found.answers] == ["Faster or cheaper?"]
+    assert found.sure.reasons[0] == "there is one run each, so a restart or a noisy neighbour could explain a difference"
 
 
 def test_agents_without_a_peak_ask_for_it_by_name() -> None:

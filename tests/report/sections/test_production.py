@@ -35,7 +35,7 @@ def test_the_load_of_the_arm_in_use_is_held_against_production() -> None:
     prompts = np.concatenate([each.prompt_tokens for each in calls])
     computed = np.concatenate([each.computed_tokens for each in calls if each.computed_tokens is not None])
     assert by_name["prompt tokens mean"] == (f"{prompts.mean():,.0f}", "26,000", "alike")
-    assert by_name["cached share of prompts"] == (f"{1 - computed.sum() / prompts.sum():.0%}".replace("%", " %"), "71 %", "alike")
+    assert by_name["cached share of prompts"] == (f"{1 - computed.sum() / prompts.sum():.0%}", "71%", "alike")
     assert by_name["output tokens q99"][1:] == ("over 1,000", "less")
 
 

@@ -1,0 +1,82 @@
+"""Lay values over pixels: where an axis begins and ends, and which round values it names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from agentload.report.charts.spec import Axis
+
+EDGE = 0.03
+"""Share of the range that stays free beyond the first and the last value, so that no mark is cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """A stretch of values laid over a stretch of pixels."""
+
+    axis: Axis
+    low: float
+    high: float
+    start: float
+    end: float
+    step: float
+    """Distance between linear ticks; on a log scale the smallest tick."""
+
+    def at(self, value: float) -> float:
+        """Return the pixel of a value; beyond the scale's ends, the end."""
+        value = min(max(value, self.low), self.high)
+        if self.axis.scale == "log":
+            part = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            part = (value - self.low) / (self.high - self.low)
+        return self.start + part * (self.end - self.start)
+
+    def ticks(self) -> tuple[float, ...]:
+        """Return round values inside the scale, at most eight."""
+        if self.axis.scale == "log":
+            return _log_ticks(self.low, self.high)
+        first = math.ceil(self.low / self.step - 1e-9)
+        last = math.floor(self.high / self.step + 1e-9)
+        return tuple(index * self.step for index in range(first, last + 1))
+
+
+SMALLEST = 1e-12  # of its values: a span below this is rounding, not spread
+SMALLEST_SPAN = 1e-100
+
+
+def fitted(axis: Axis, values: Iterable[float], *, start: float, end: float, ends: Literal["ticks", "values"]) -> Scale:
+    """Lay an axis over pixels so that it covers all values; where it is left open it ends on a tick, or just beyond the values."""
+    known = [value for value in values if math.isfinite(value) and (axis.scale == "linear" or value > 0)]
+    low = axis.low if axis.low is not None else min(known, default=1.0 if axis.scale == "log" else 0.0)  # zeroes alone have no logarithm
+    high = axis.high if axis.high is not None else max(known, default=1.0)
+    if axis.scale == "log":
+        low, high = (low, high) if high > low else (low / 2, low * 2)
+        return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
+    if high - low <= SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
+        half = max(abs(low), SMALLEST_SPAN) / 2 if abs(low) > SMALLEST_SPAN else 0.5
+        low, high = (low, low + 2 * half) if axis.low is not None else (low - half, low + half)
+    step = round_step((high - low) / 4)
+    low_end, high_end = low - EDGE * (high - low), high + EDGE * (high - low)
+    if ends == "ticks":
+        low_end, high_end = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    low, high = low_end if axis.low is None else low, high_end if axis.high is None else high
+    return Scale(axis=axis, low=low, high=high, start=start, end=end, step=step)
+
+
+def round_step(rough: float) -> float:
+    """Return the smallest of 1, 2, 5 times a power of ten that is not below *rough*."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+
+
+def _log_ticks(low: float, high: float) -> tuple[float, ...]:
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        ticks = tuple(factor * 10.0**exponent for exponent in exponents for factor in factors)
+        inside = tuple(tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9))
+        if len(inside) <= 7:
+            return inside
+    return inside[:: math.ceil(len(inside) / 7)]

@@ -1,0 +1,16 @@
+"""Write what each chart shows for other tools: a table of comma-separated values, and a Vega-Lite specification with its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agentload.report.charts.data import csv, whole
+from agentload.report.parts import Document
+
+
+def files(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield two files for every chart."""
+    for group in document.groups:
+        for chart in group.charts:
+            yield f"charts/{chart.name}.csv", csv(chart)
+            yield f"charts/{chart.name}.vl.json", whole(chart)

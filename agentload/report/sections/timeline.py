@@ -1,0 +1,130 @@
+"""The run as it happened: blocks, starts and the KV pool of each arm over time, and one session turn by turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from agentload.report import format as say
+from agentload.report import labels
+from agentload.report.charts.spec import Axis, Lanes, Look, Span, Trace, every
+from agentload.report.parts import Block, Group, Timeline, Turn, group
+from agentload.report.sections.view import View
+
+GAP: Final = 3.0
+"""Times the usual distance of two samples from which the line between them is broken: nobody knows what was between."""
+BLOCKS: Final = 240
+"""As many blocks as a chart can show apart; of more, these are spread evenly."""
+
+
+def timeline(view: View) -> Group | None:
+    """Show when each arm was played, and one session of it."""
+    return group("The run over time", charts=(_run(view), _session(view)))
+
+
+def _run(view: View) -> Lanes:
+    slots = labels.slots(view.evidence)
+    lane = {arm: index for index, arm in enumerate(view.arms)}
+    blocks = [each for each in view.facts.blocks if each.arm in lane]
+    lines = [each for each in view.facts.timelines if each.arm in lane]
+    spans = [_block(each, lane[each.arm], slots[each.arm]) for each in every(blocks, BLOCKS)]
+    spans += [mark for each in lines for mark in _preempted(each, lane[each.arm], slots[each.arm])]
+    invalid = sum(each.invalid is not None for each in blocks)
+    pool = "The line is the KV pool in use, from empty (foot of a lane) to full (top); it is broken where no sample was taken."
+    parts = (
+        "Boxes are blocks." if blocks else "",
+        f"{say.plural(invalid, 'block')} left out (hatched)." if invalid else "",
+        pool if lines else "",
+        "Ticks are preemptions." if any(span.look == "mark" for span in spans) else "",
+    )
+    return Lanes(
+        name="timeline",
+        title="Blocks and KV pool over time",
+        caption=" ".join(part for part in parts if part),
+        x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
+        lanes=tuple(map(labels.arm, view.arms)),
+        spans=tuple(spans) or tuple(_seen(each, lane[each.arm], slots[each.arm]) for each in lines),
+        traces=tuple(_usage(each, lane[each.arm]) for each in lines),
+        height=44.0,
+    )
+
+
+def _block(each: Block, lane: int, slot: int) -> Span:
+    tip = f"{labels.arm(each.arm)}, pair {each.pair}: {say.duration(1e3 * (each.end_s - each.start_s))}"
+    return Span(
+        lane=lane,
+        look="block" if each.invalid is None else "invalid",
+        low=each.start_s,
+        high=each.end_s,
+        slot=slot,
+        tip=tip if each.invalid is None else f"{tip}, left out: {each.invalid}",
+    )
+
+
+def _seen(each: Timeline, lane: int, slot: int) -> Span:
+    return Span(lane=lane, look="block", low=each.seconds[0], high=each.seconds[-1], slot=slot, tip=f"{labels.arm(each.arm)}: sampled")
+
+
+def _preempted(each: Timeline, lane: int, slot: int) -> Iterator[Span]:
+    for (_, before), (second, after) in pairwise(zip(each.seconds, each.preemptions, strict=False)):
+        if after > before:
+            tip = f"{labels.arm(each.arm)}: {say.plural(round(after - before), 'preemption')}"
+            yield Span(lane=lane, look="mark", low=second, high=second, slot=slot, tip=tip)
+
+
+def _usage(each: Timeline, lane: int) -> Trace:
+    """Return the pool's use, with a gap where samples are missing."""
+    steps = sorted(after - before for before, after in pairwise(each.seconds))
+    usual = steps[len(steps) // 2] if steps else 0.0
+    points: list[tuple[float, float]] = []
+    for at in every(tuple(range(len(each.seconds)))):
+        if points and usual and each.seconds[at] - each.seconds[at - 1] > GAP * usual:
+            points.append((each.seconds[at - 1], math.nan))
+        points.append((each.seconds[at], each.kv_usage[at]))
+    return Trace(lane=lane, slot=None, xs=tuple(x for x, _ in points), ys=tuple(y for _, y in points))
+
+
+TURNS: Final = 12
+"""Turns of the session that are shown."""
+
+
+def _session(view: View) -> Lanes:
+    slots = labels.slots(view.evidence)
+    arms = [arm for arm in (view.evidence.reference, view.focus) if any(each.arm == arm for each in view.facts.session)]
+    lanes: list[str] = []
+    spans: list[Span] = []
+    for arm in dict.fromkeys(arms):
+        turns = sorted((each for each in view.facts.session if each.arm == arm), key=lambda each: each.turn)[:TURNS]
+        lanes.append(labels.arm(arm))
+        for before, each in zip((None, *turns), turns, strict=False):
+            lanes.append(f" turn {each.turn + 1}")
+            spans += _phases(before, each, len(lanes) - 1, slots[arm])
+    return Lanes(
+        name="session",
+        title="One session, turn by turn",
+        caption="The same session on both arms: thinking and tools (pale), held back by the load's own limit (outlined), "
+        "time to first token (light), answer (dark).",
+        x=Axis(label="seconds since the session's start", quantity="seconds", low=0.0),
+        lanes=tuple(lanes),
+        spans=tuple(spans),
+    )
+
+
+def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[Span]:
+    first = each.done_s if each.first_s is None else each.first_s
+    read = (
+        "" if each.prompt_tokens is None else f", {say.tokens(each.prompt_tokens)} prompt tokens, {say.tokens(each.cached_tokens)} cached"
+    )
+    wrote = "" if each.output_tokens is None else f", {say.tokens(each.output_tokens)} tokens"
+    phases: tuple[tuple[Look, str, float | None, float], ...] = (
+        ("wait", "thinking and tools", None if before is None else before.done_s, each.due_s),
+        ("queue", "held back", each.due_s, each.released_s),
+        ("prefill", f"time to first token{read}", each.released_s, first),
+        ("decode", f"answer, {each.status}{wrote}", first, each.done_s),
+    )
+    for look, words, low, high in phases:
+        if low is not None and high > low:
+            tip = f"{labels.arm(each.arm)}, turn {each.turn + 1}: {words}, {say.duration(1e3 * (high - low))}"
+            yield Span(lane=lane, look=look, low=low, high=high, slot=slot, tip=tip)

@@ -1,0 +1,132 @@
+"""The tables of the arms: that of the first screen, and the same by class."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.policy import Policy, Slo
+from advisor.steps import Again
+from advisor.verdict import Capacity, Need
+from agentload.report.parts import Cell, Document
+from tests.report import sample
+from tests.report.telling import made
+
+
+def row(told: Document, name: str) -> tuple[Cell, ...]:
+    return next(cells[1:] for cells in told.arms.rows if cells[0].text.startswith(name))
+
+
+def by_class(told: Document) -> dict[str, tuple[Cell, ...]]:
+    return {cells[0].text: cells[1:] for cells in told.groups[0].tables[0].rows}
+
+
+def test_the_first_table_compares_every_arm_with_the_reference_and_shows_the_noise() -> None:
+    told = made()
+    assert told.arms.columns == ("", "FP8", "FP8 skip-SW", "noise")
+    assert row(told, "turn latency") == (
+        Cell(text="−5.5% [−7.7, −3.3]"),
+        Cell(text="−6.0% [−7.9, −4.1]", tone="strong"),
+        Cell(text="±1.8%", tone="muted"),
+    )
+    assert row(told, "correct answers, 744 questions (BF16: 86.6%)")[:2] == (
+        Cell(text="−1.9 pp [−3.9, +0.1] ✗", tone="bad"),
+        Cell(text="−0.6 pp [−2.2, +1.0] ✓", tone="good"),
+    )
+    assert [cell.text for cell in row(told, "verdict")[:2]] == ["calibrate, then test again", "use, canary first"]
+
+
+def test_what_was_not_measured_is_one_line_and_no_row_of_dashes() -> None:
+    evidence = replace(sample.evidence(), accuracy=())
+    decision = replace(
+        sample.decision(),
+        accuracy=(),
+        capacity=(),
+        server=tuple(replace(each, safe=replace(each.safe, state="untested", estimate=None)) for each in sample.decision().server),
+    )
+    told = made(decision, evidence)
+    assert not [cells for cells in told.arms.rows if {cell.text for cell in cells[1:]} <= {"–", ""}]
+    assert told.unmeasured == (
+        "agents per GPU; GPUs saved (capacity was not measured); answer accuracy; validity checks without data: dropped turns"
+    )
+    assert told.answers[1].word == "not tested"
+
+
+def test_a_difference_within_the_noise_says_so_where_it_would_look_like_one() -> None:
+    decision = sample.decision()
+    noisy = made(replace(decision, changes=tuple(replace(each, floor=0.065) for each in decision.changes)))
+    assert by_class(noisy)["rag 17%: turn latency"] == (
+        Cell(text="+5.0% [+1.9, +8.1], within noise", tone="muted"),
+        Cell(text="+1.0% [−1.9, +3.9]", tone="muted"),
+        Cell(text="±6.5%", tone="muted"),
+    )
+    assert by_class(noisy)["code 46%: turn latency"][0] == Cell(text="−9% [−13, −5]")
+
+
+def test_figures_that_a_failed_check_invalidates_are_marked_where_they_stand() -> None:
+    decision = sample.decision()
+    late = tuple(replace(each, pays=replace(each.pays, state="untested")) for each in decision.server)
+    assert row(made(replace(decision, server=late)), "turn latency")[0] == Cell(text="−5.5% [−7.7, −3.3], not valid", tone="muted")
+
+
+def test_a_verdict_that_waits_for_a_rerun_says_so_beside_what_it_waits_for() -> None:
+    decision = sample.decision()
+    needs = (Need(what="a rerun", step=Again()), Need(what="paired questions on fp8", pairs=1_380, minutes=36.0))
+    waiting = tuple(replace(each, verdict="test further", needs=needs) for each in decision.server)
+    expected = "test further: a run without the failed check and +1,380 questions"
+    assert row(made(replace(decision, server=waiting)), "verdict")[0].text == expected
+
+
+def test_the_first_screen_shows_no_fits_and_no_token_costs() -> None:
+    told = made()
+    words = repr((told.headline, told.why, told.arms, told.sure, told.do_now, told.unmeasured, told.flips))
+    assert [word for word in ("slope", "Theil", "distribution", "USD per") if word in words] == []
+
+
+def test_a_ttft_above_its_service_level_is_marked() -> None:
+    told = by_class(made(policy=Policy(slos=(Slo(workload="code", ttft_ms=1_500.0), Slo(ttft_ms=3_000.0)))))
+    assert told["code 46%: TTFT p95 (limit 1.5 s)"][1] == Cell(text="1.95 s", tone="bad")
+    assert told["rag 17%: TTFT p95 (limit 3 s)"][1] == Cell(text="1.95 s")
+    assert "multimodal 4%: TTFT p95 (limit 3 s)" not in told
+
+
+def test_too_few_sessions_for_a_p95_show_the_median_and_say_so() -> None:
+    decision = sample.decision()
+    figures = tuple(replace(each, name=each.name.replace("p95", "p50")) if each.workload == "rag" else each for each in decision.figures)
+    told = by_class(made(replace(decision, figures=figures), policy=Policy(slos=(Slo(ttft_ms=1_000.0),))))
+    assert told["rag 17%: TTFT p50 (limit 1 s)"][1] == Cell(text="1.95 s")
+
+
+def test_first_tokens_are_compared_for_every_arm() -> None:
+    decision = sample.decision()
+    moved = [replace(each, metric="ttft_ms") for each in decision.changes if each.workload == "rag"]
+    told = by_class(made(replace(decision, changes=(*decision.changes, *moved))))
+    assert [cell.text for cell in told["rag 17%: time to first token"][:2]] == ["+5.0% [+1.9, +8.1]", "+1.0% [−1.9, +3.9]"]
+
+
+def test_gpus_are_saved_in_whole_ones() -> None:
+    def capacity(arm: str, replicas: int | None, reason: str = "pool full") -> Capacity:
+        return Capacity(arm=arm, workload=None, agents_per_gpu=None, replicas_at_peak=replicas, next_replica_at_agents=None, reason=reason)
+
+    evidence = replace(sample.evidence(), deployment=replace(sample.evidence().deployment, gpus_per_replica=4))
+    saved = made(replace(sample.decision(), capacity=(capacity("bf16", 3), capacity("fp8-skip-sw", 2))), evidence).answers[2]
+    assert (saved.word, saved.tone, saved.because) == ("4", "good", "FP8 skip-SW needs 2 replicas at your peak of 42 agents, BF16 3")
+    split = tuple(replace(arm, gpus=8) if arm.name == "fp8-skip-sw" else arm for arm in evidence.arms)
+    spent = made(replace(sample.decision(), capacity=(capacity("bf16", 3), capacity("fp8-skip-sw", 2))), replace(evidence, arms=split))
+    assert (spent.answers[2].word, spent.answers[2].tone) == ("−4", "bad")  # 3 replicas of 4 GPUs for 2 of 8
+    unsure = (replace(capacity("bf16", 3), fewest_replicas=2), replace(capacity("fp8-skip-sw", 2), most_replicas=2))
+    told = made(replace(sample.decision(), capacity=unsure), evidence).answers[2]
+    assert (told.word, told.tone) == ("0 to 4", "plain")
+    unknown = made(replace(sample.decision(), capacity=())).answers[2]
+    assert (unknown.word, unknown.because) == ("not known", "capacity was not measured")
+    both = (capacity("bf16", None, "the pool never filled"), capacity("fp8-skip-sw", None, "the pool never filled"))
+    assert made(replace(sample.decision(), capacity=both)).answers[2].because == "the pool never filled"
+
+
+def test_graded_answers_count_in_part() -> None:
+    scores = np.array([1.0, 0.5, 0.0, 0.7])
+    graded = tuple(
+        replace(each, both=0, reference_only=0, arm_only=0, neither=0, reference_scores=scores, arm_scores=scores)
+        for each in sample.evidence().accuracy
+    )
+    told = made(evidence=replace(sample.evidence(), accuracy=graded))
+    assert row(told, "correct answers, 16 questions (BF16: 55.0%)")
