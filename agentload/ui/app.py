@@ -116,6 +116,8 @@ class _Routes:
     async def chosen(self, request: web.Request) -> web.StreamResponse:
         query = _query(request, "compare")
         before, after, arm = (query.word(each) for each in ("before", "after", "arm"))
+        if checked := request.query.getall("run", []):  # the latest run stands first in a list
+            after, before = checked if len(checked) == 2 else ("", "")
         if not before or not after or before == after:
             raise NotFoundError("choose two runs to compare", hint="one before and one after the change")
         suffix = f"?arm={quote(arm, safe='')}" if arm else ""
