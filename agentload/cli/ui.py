@@ -55,4 +55,4 @@ def ui(
 
 def _show(running: Running) -> None:
     for url, path in running.pages.items():
-        print(f"{url}  {path}", flush=True)
+        print(f"{url}  {path}{'' if path.is_file() else '  (not there yet: shown once a run has stored something)'}", flush=True)

@@ -19,6 +19,7 @@ from aiohttp.typedefs import Handler, Middleware
 from agentload.errors import AgentloadError, StoreError
 from agentload.report.formats import html
 from agentload.ui import guard
+from agentload.ui.pages.calls import call, pair, session
 from agentload.ui.pages.jobs import job, jobs
 from agentload.ui.pages.listed import comparisons, decisions, overview, runs
 from agentload.ui.pages.run import run
@@ -28,10 +29,14 @@ from agentload.ui.source import Answer, NotFoundError, Query, Source
 from agentload.watch.jobs_file import DEFAULT, read_jobs
 
 Read = Callable[[duckdb.DuckDBPyConnection, Query], object]
-PAGES: Final[Mapping[str, Read]] = {page.__name__: page for page in (overview, runs, run, decisions, comparisons, jobs, job)}
+PAGES: Final[Mapping[str, Read]] = {
+    page.__name__: page for page in (overview, runs, run, pair, session, call, decisions, comparisons, jobs, job)
+}
 ALIVE: Final = frozenset({"overview", "run"})
 """Pages that also show what is running."""
 WATCHED: Final = frozenset({"overview", "jobs", "job"})
+PLACES: Final = frozenset({"db", "name", "other"})
+"""Parts of a path that have a place of their own; the others are read like parameters."""
 YEAR_S: Final = 31_536_000
 AGAIN_S: Final = 5
 
@@ -60,6 +65,9 @@ def application(site: Site) -> web.Application:
             web.get("/db/{db}/runs/{name}", routes.page("run")),
             web.get("/db/{db}/runs/{name}/live", routes.live),
             web.get("/db/{db}/runs/{name}/report", routes.report),
+            web.get("/db/{db}/runs/{name}/pairs/{pair}", routes.page("pair")),
+            web.get("/db/{db}/runs/{name}/pairs/{pair}/sessions/{session}", routes.page("session")),
+            web.get("/db/{db}/runs/{name}/calls/{call}", routes.page("call")),
             web.get("/db/{db}/decisions", routes.page("decisions")),
             web.get("/db/{db}/comparisons", routes.page("comparisons")),
             web.get("/db/{db}/compare", routes.chosen),
@@ -108,6 +116,8 @@ class _Routes:
     async def chosen(self, request: web.Request) -> web.StreamResponse:
         query = _query(request, "compare")
         before, after, arm = (query.word(each) for each in ("before", "after", "arm"))
+        if checked := request.query.getall("run", []):  # the latest run stands first in a list
+            after, before = checked if len(checked) == 2 else ("", "")
         if not before or not after or before == after:
             raise NotFoundError("choose two runs to compare", hint="one before and one after the change")
         suffix = f"?arm={quote(arm, safe='')}" if arm else ""
@@ -158,7 +168,7 @@ def _query(request: web.Request, page: str) -> Query:
         page=page,
         name=request.match_info.get("name", ""),
         other=request.match_info.get("other", ""),
-        words=tuple((name, value) for name, value in request.query.items()),
+        words=tuple((name, value) for name, value in (*request.match_info.items(), *request.query.items()) if name not in PLACES),
     )
 
 

@@ -17,6 +17,7 @@ from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
 from agentload.report.charts.draw import FILTERS, element, path
 from agentload.report.formats import html
+from agentload.ui.pages.calls import Bar
 from agentload.ui.pages.jobs import metric_names, standing
 from agentload.ui.progress import chart
 from agentload.watch.history import Change
@@ -25,6 +26,7 @@ from agentload.watch.schedule import Schedule, firings
 SECOND: Final = 1_000_000_000
 _AGES: Final = ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h"), (float("inf"), 86_400, "days"))
 _SPARK: Final = (96.0, 22.0)
+_WATERFALL: Final = (320.0, 16.0)
 
 
 def render(template: str, context: Mapping[str, object]) -> str:
@@ -53,6 +55,8 @@ def environment() -> Environment:
         "number": say.number,
         "percent": lambda share: html.tied(say.percent(share)),
         "duration": lambda ms: html.tied(say.duration(ms)),
+        "ms": lambda ms, decimals=0: say.ABSENT if ms is None else say.number(ms, decimals),
+        "s": lambda ms, decimals=2: say.ABSENT if ms is None else say.number(ms / 1000, decimals),
         "tokens": say.tokens,
         "change": lambda share: f"{say.signed(100 * share, 1)} %",
         "change_text": _change_text,
@@ -60,6 +64,7 @@ def environment() -> Environment:
         "standing": standing,
         "typeset": say.typeset,
         "spark": _spark,
+        "waterfall": _waterfall,
         "chart": chart,
     }
     made.globals["assets"] = {
@@ -126,6 +131,21 @@ def _spark(values: Sequence[float]) -> Markup:
         aria_hidden="true",
     )
     return Markup(drawn)  # noqa: S704  # numbers alone
+
+
+def _waterfall(bar: Bar) -> Markup:
+    """Draw a call within its session."""
+    wide, high = _WATERFALL
+    at, drawn = 1 + bar.start * (wide - 4), []
+    for kind, share in (("held", bar.held), ("first", bar.first), ("wrote", bar.wrote)):
+        long = share * (wide - 4)
+        drawn.append(element("rect", class_=kind, x=at, y=2.0, width=max(0.5, long) if share else 0.0, height=high - 4))
+        at += long
+    said = f"starts {say.percent(bar.start)} into the session"
+    label = element("title", said)
+    return Markup(  # noqa: S704  # numbers alone
+        element("svg", label, *drawn, class_="waterfall", viewBox=f"0 0 {wide:g} {high:g}", width=wide, height=high, role="img")
+    )
 
 
 def _text(name: str) -> str:

@@ -6,7 +6,9 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from html import escape
 from typing import Final, TypeAlias
+from urllib.parse import quote
 
 import duckdb
 
@@ -46,7 +48,7 @@ class Reports:
         if kept is not None and kept.stamp == stamp:
             return kept.value
         try:
-            page = html(self._document(source, query))
+            page = html(self._document(source, query)).replace("<body>", f"<body>\n{_home(source, query)}", 1)
         except duckdb.Error as error:
             raise refusal(source.path, error) from error
         self._kept.put(key, stamp, page)
@@ -62,6 +64,15 @@ class Reports:
             arm = query.word("arm") or None
             return compare(source.path, name, _known(source, query.other), setting=self.setting, arm=arm, profile=self.profile)
         return advise(source.path, name, setting=self.setting, profile=self.profile)
+
+
+def _home(source: Source, query: Query) -> str:
+    """Return the way back: a report by itself knows no other page."""
+    base = f"/db/{quote(source.name, safe='')}"
+    back = ((f"{base}/runs/{quote(name, safe='')}", f"← {name}") for name in (query.name, query.other) if name)
+    blocks = (f"{base}/runs/{quote(query.other or query.name, safe='')}#blocks", "blocks and calls")
+    links = "".join(f'<a href="{escape(href)}">{escape(label)}</a>' for href, label in ((f"{base}/", "agentload"), *back, blocks))
+    return f'<nav aria-label="Pages">{links}</nav>'
 
 
 def _known(source: Source, name: str) -> str:

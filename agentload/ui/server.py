@@ -51,10 +51,10 @@ def check(options: Options) -> None:
             f"--host {options.host}: other machines could reach the pages, which have no password",
             hint="keep 127.0.0.1 and use a tunnel (ssh -L 8750:127.0.0.1:8750 HOST), or give this machine's host name: --allow-host NAME",
         )
-    # Until its first block pair is finished, a run is only in its journal.
-    gone = next((path for path in options.databases if not path.is_file() and not path.with_suffix(".journal").is_dir()), None)
+    # A database may come later, with its first run; its folder does not.
+    gone = next((path for path in options.databases if not path.absolute().parent.is_dir()), None)
     if gone is not None:
-        raise StoreError(f"{gone}: no such database", hint="agentload demo creates one: agentload ui reports/demo/demo.duckdb")
+        raise StoreError(f"{gone}: no such folder", hint="agentload demo creates a database: agentload ui reports/demo/demo.duckdb")
 
 
 def run(options: Options, *, ready: Callable[[Running], None], seconds: float | None = None) -> None:

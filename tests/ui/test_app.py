@@ -316,3 +316,25 @@ async def test_several_databases_lead_to_each_other(tmp_path: Path) -> None:
     async with site(stored(one, whole("r1")), empty(other)) as client:
         assert 'href="/db/bench-2/"' in await (await client.get("/db/bench/")).text()
         assert (await client.get("/db/bench-2/runs/r1")).status == 404
+
+
+async def test_a_page_that_is_open_before_the_first_run_follows_it(tmp_path: Path) -> None:
+    database = tmp_path / "bench.duckdb"
+    async with site(database) as client:
+        assert "Nothing is stored yet" in await (await client.get("/db/bench/")).text()
+        with begun(database, "r-first", call("r-first", 1)):
+            text = await (await client.get("/db/bench/")).text()
+            assert ("The first run is on" in text, "Nothing is stored yet" in text, "r-first" in text) == (True, False, True)
+        stored(tmp_path, whole("r-first"))
+        assert "r-first" in await (await client.get("/db/bench/runs")).text()
+
+
+async def test_two_runs_are_compared_by_checking_them_in_a_list(tmp_path: Path) -> None:
+    async with site(stored(tmp_path, [*whole("r1"), *whole("r2")])) as client:
+        text = await (await client.get("/db/bench/runs")).text()
+        assert [run in text for run in ('name="run" value="r1"', 'name="run" value="r2"')] == [True, True]
+        # A form sends them in the order of the list, which has the latest first; the verdict is about that one.
+        answer = await client.get("/db/bench/compare?run=r2&run=r1", allow_redirects=False)
+        assert (answer.status, answer.headers["Location"]) == (302, "/db/bench/compare/r1/r2")
+        for wrong in ("run=r1", "run=r1&run=r2&run=r3", "run=r1&run=r1"):
+            assert (await client.get(f"/db/bench/compare?{wrong}", allow_redirects=False)).status == 404, wrong

@@ -1,6 +1,7 @@
 """The pages in a real browser. `LOOK=FOLDER` keeps the pictures."""
 
 import asyncio
+import json
 import os
 import struct
 from collections.abc import AsyncIterator
@@ -10,15 +11,28 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentload.model.rows import VerdictRow
+from agentload.watch.rows import execution_row
 from tests.report.chromium import PROGRAM, Page, browser
 from tests.report.test_page import CONTRAST, colours
 from tests.ui.site import EVIL, begun, call, evil_job, hostile, site, stored, watched, whole
+from tests.ui.test_calls import run
+from tests.watch.histories import execution, history
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.loopback,
     pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)"),
 ]
+DECISION = json.dumps(
+    {
+        "headline": "use fp8",
+        "answers": [],
+        "decision": {
+            "findings": [{"message": "rag is faster on fp8", "rule": "faster", "kind": "supports", "arm": "fp8", "workload": "rag"}]
+        },
+    }
+)
 DESKTOP, PHONE = 1_200, 390
 PAGES = {
     "overview": "",
@@ -30,6 +44,9 @@ PAGES = {
     "jobs": "jobs",
     "job": "jobs/nightly",
     "missing": "runs/none",
+    "pair": "runs/r1/pairs/1",
+    "session": "runs/r1/pairs/1/sessions/a",
+    "call": "runs/r1/calls/fp8-a-1",
 }
 
 
@@ -42,7 +59,8 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
 
 @pytest_asyncio.fixture
 async def base(tmp_path: Path) -> AsyncIterator[str]:
-    database = stored(tmp_path, [*whole("r-whole"), *watched()])
+    verdict = VerdictRow(run_id="r1", at_ns=5, policy="default", decision=DECISION)
+    database = stored(tmp_path, [*whole("r-whole"), *run(), verdict, *watched()])
     with begun(database, "r-live", *(call("r-live", number, arm=arm) for number in range(4) for arm in ("bf16", "fp8"))):
         async with site(database) as client:
             yield f"http://127.0.0.1:{client.port}/db/bench/"
@@ -132,6 +150,56 @@ async def test_a_trend_is_read_with_the_keyboard(page: Page, base: str) -> None:
     assert await page.run("document.getElementById('tip').textContent") == "r0: the reference"
     await page.press("End")
     assert "+12.7% [" in await page.run("document.getElementById('tip').textContent")
+
+
+async def test_one_gets_from_a_verdict_to_the_tokens_of_a_call_and_back(page: Page, base: str) -> None:
+    """By links alone: verdict, finding, pair, session, call; then up again by the trail, and from the report home."""
+    await page.open(base + "runs/r1")
+    assert await page.run("document.querySelector('.headline').textContent") == "use fp8"
+    for text, lands in (("the calls behind it", "/pairs/0"), ("pair 1 →", "/pairs/1"), ("a", "/sessions/a"), ("turn 1", "/calls/bf16-a-1")):
+        await follow(page, text, lands)
+    assert await page.run("[...document.querySelectorAll('figure h4')].map(each => each.textContent)") == [
+        "Tokens as they came",
+        "Time between chunks",
+    ]
+    await page.run("document.querySelector('svg.chart').focus()")
+    await page.press("ArrowRight")
+    assert "1 token after 300 ms" in await page.run("document.getElementById('tip').textContent")
+    await follow(page, "the same turn on fp8", "/calls/fp8-a-1")
+    for text, lands in (
+        ("session a", "/sessions/a"),
+        ("pair 1", "/pairs/1"),
+        ("rag", "/runs/r1"),
+        ("Open the report", "/runs/r1/report"),
+        ("← r1", "/runs/r1"),
+    ):
+        await follow(page, text, lands)
+    assert page.complaints == []
+
+
+async def follow(page: Page, text: str, lands: str) -> None:
+    """Follow the first link of that text, and wait for the page that it leads to."""
+    find = f"[...document.querySelectorAll('a')].find(each => each.textContent.trim() === {json.dumps(text)})"
+    assert await page.run(f"Boolean({find})"), text
+    await page.run(f"{find}.click()")
+    await until(page, f"location.pathname.endsWith({json.dumps(lands)}) && document.readyState === 'complete'")
+
+
+async def test_blind_is_grey(page: Page, tmp_path: Path) -> None:
+    """A job whose latest run was invalid is no reason for green."""
+    past = history(*[0.0] * 4)
+    void = execution(5, "void", reason="requests left 6.8 ms late")
+    colour = "getComputedStyle(document.querySelector('.headline')).color"
+    for rows, word, is_grey in ((past, "Nothing got worse", False), ((*past, void), "could not be judged", True)):
+        folder = tmp_path / word.split()[0]
+        folder.mkdir()
+        async with site(stored(folder, [*map(execution_row, rows)])) as client:
+            await page.open(f"http://127.0.0.1:{client.port}/db/bench/")
+            assert word in await page.run("document.querySelector('.headline').textContent")
+            await page.run("document.body.insertAdjacentHTML('beforeend', '<p class=\"headline good\" id=\"green\">x</p>')")
+            green = await page.run("getComputedStyle(document.getElementById('green')).color")
+            assert (await page.run(colour) != green) is is_grey
+            keep(f"ui-blind-{is_grey}", await page.screenshot(height=900))
 
 
 async def until(page: Page, claim: str) -> None:

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -183,3 +184,27 @@ def test_comparisons_are_those_of_jobs_and_runs_of_one_plan(connection: Connecti
 @pytest.mark.parametrize("read", [overview, runs, decisions, comparisons, jobs])
 def test_an_empty_database_has_empty_pages(nothing: Connection, read: Callable[[Connection, Query], Any]) -> None:
     assert not any(value for name, value in asdict(read(nothing, asked())).items() if isinstance(value, tuple)), read
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ({"model": "other"}, ["r2"]),
+        ({"arm": "fp8"}, ["r1"]),
+        ({"kind": "simulated"}, ["r2"]),
+        ({"since": "2026-09-22"}, ["r2"]),
+        ({"until": "2026-09-21"}, ["r1"]),
+        ({"since": "2026-09-21", "until": "2026-09-22"}, ["r2", "r1"]),
+        ({"since": "soon"}, []),
+    ],
+)
+def test_runs_are_narrowed_by_model_arm_kind_and_day(tmp_path: Path, words: dict[str, str], found: list[str]) -> None:
+    with reading(stored(tmp_path, [*whole("r1"), run_row("r2", number=1, kind="simulated", model="other"), leg_row("r2")])) as connection:
+        listed = runs(connection, Query(page="runs", words=tuple(words.items())))
+    assert [each.run.run_id for each in listed.lines] == found
+    assert dict(listed.facets) == {
+        "arm": (("bf16", 1), ("fp8", 1)),
+        "kind": (("measured", 1), ("simulated", 1)),
+        "model": (("m", 1), ("other", 1)),
+        "status": (("done", 2),),
+    }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -36,11 +36,21 @@ TONES: Final[dict[str, Tone]] = {str(word): tone for word, tone in VERDICT_TONES
 _RUNS: Final = """
 SELECT run_id, job, row_number() OVER (ORDER BY place DESC) AS number, count(*) OVER () AS total FROM listed
 WHERE ($kind = '' OR kind = $kind) AND ($status = '' OR status = $status) AND ($job = '' OR job = $job)
+    AND ($model = '' OR model = $model) AND ($arm = '' OR list_contains(arms, $arm))
+    AND ($since = '' OR created_ns >= epoch_ns(TRY_CAST($since AS DATE)::TIMESTAMP))
+    AND ($until = '' OR created_ns < epoch_ns((TRY_CAST($until AS DATE) + INTERVAL 1 DAY)::TIMESTAMP))
     AND list_bool_and(list_transform($terms, lambda term:
         contains(lower(concat_ws(' ', run_id, name, model, trace_name, job, array_to_string(arms, ' '))), term)))
         IS NOT FALSE
 QUALIFY (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1
 ORDER BY number
+"""
+_FACETS: Final = """
+SELECT 'model' AS facet, model AS value, count(*) AS count FROM listed WHERE model IS NOT NULL GROUP BY model
+UNION ALL SELECT 'arm', arm, count(*) FROM (SELECT unnest(arms) AS arm FROM listed) GROUP BY arm
+UNION ALL SELECT 'kind', kind, count(*) FROM listed GROUP BY kind
+UNION ALL SELECT 'status', status, count(*) FROM listed WHERE status IS NOT NULL GROUP BY status
+ORDER BY facet, count DESC, value
 """
 _HEADLINES: Final = """
 SELECT run_id, arg_max(headline, at_ns) FROM decided WHERE job IS NULL AND list_contains($runs, run_id) GROUP BY run_id
@@ -72,6 +82,8 @@ class Listed(Generic[T]):
     first: int
     """Position of the first line among all matches, from 1; 0 if there are none."""
     size: int
+    facets: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    """What it can be narrowed to, with how many runs each has in all."""
 
     @property
     def page(self) -> int:
@@ -152,7 +164,7 @@ def runs(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUN
     wanted = {
         "kind": query.word("kind"),
         "status": query.word("status"),
-        "job": query.word("job"),
+        **{word: query.word(word) for word in ("job", "model", "arm", "since", "until")},
         "terms": query.word("q").lower().split(),
         "page": query.number("page"),
         "size": size,
@@ -162,7 +174,10 @@ def runs(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = RUN
     headlines, answers = (dict(connection.execute(sql, {"runs": shown}).fetchall()) for sql in (_HEADLINES, _ANSWERS))
     summaries = {each.run_id: each for each in stored.run_lines(connection, shown)}
     lines = tuple(ListedRun(run=summaries[run], job=job, headline=headlines.get(run), answers=answers.get(run, 0)) for run, job, *_ in rows)
-    return _listed(lines, rows, size)
+    facets: dict[str, tuple[tuple[str, int], ...]] = {}
+    for facet, value, count in connection.execute(_FACETS).fetchall() if query.page == "runs" else ():
+        facets[facet] = (*facets.get(facet, ()), (value, count))
+    return replace(_listed(lines, rows, size), facets=facets)
 
 
 def decisions(connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = DECISIONS_A_PAGE) -> Listed[Decision]:

@@ -76,6 +76,16 @@ class Right:
     asked: int
 
 
+class Finding(msgspec.Struct, frozen=True):
+    """What one rule concluded, and of what."""
+
+    message: str
+    rule: str = ""
+    kind: str = ""
+    arm: str | None = None
+    workload: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The latest stored decision."""
@@ -85,6 +95,7 @@ class Verdict:
     headline: str
     tone: Tone
     answers: tuple[Answer, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +110,8 @@ class Run:
     answers: tuple[Right, ...]
     charts: tuple[Chart, ...]
     job: str | None
+    pairs: tuple[int, ...]
+    """Those that count, or all of them where none does."""
 
 
 class _Choice(msgspec.Struct):
@@ -107,6 +120,7 @@ class _Choice(msgspec.Struct):
 
 class _Decision(msgspec.Struct):
     choice: _Choice = msgspec.field(default_factory=_Choice)
+    findings: tuple[Finding, ...] = ()
 
 
 class _Stored(msgspec.Struct):
@@ -132,6 +146,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: Query) -> Run:
     name = run_named(connection, query.name)
     told = summary(connection, name)
     arms = [each.arm for each in told.arms]
+    sound = sorted({each.pair for each in told.blocks} - {each.pair for each in told.blocks if each.void or each.warmup})
     return Run(
         summary=told,
         slots={arm: position % SLOTS for position, arm in enumerate(arms)},
@@ -141,6 +156,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: Query) -> Run:
         answers=records(connection, Right, _ANSWERS, run=name),
         charts=tuple(_charts(told)),
         job=_job(connection, name),
+        pairs=tuple(sound or sorted({each.pair for each in told.blocks})),
     )
 
 
@@ -160,7 +176,8 @@ def verdict_of(kept: VerdictRow) -> Verdict | None:
     except documents.UNREADABLE:
         return None
     tone = TONES.get(stored.decision.choice.verdict, "plain")
-    return Verdict(at_ns=kept.at_ns, policy=kept.policy, headline=stored.headline, tone=tone, answers=stored.answers)
+    found = stored.decision.findings
+    return Verdict(at_ns=kept.at_ns, policy=kept.policy, headline=stored.headline, tone=tone, answers=stored.answers, findings=found)
 
 
 def _charts(found: RunSummary) -> Iterator[Chart]:

@@ -1,0 +1,383 @@
+"""From a pair of blocks to one call: its sessions on each arm, a session's calls, a call's tokens one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import duckdb
+
+from agentload.report import format as say
+from agentload.report.charts.spec import Axis, Plot, Series, every
+from agentload.report.labels import SLOTS
+from agentload.store.runs import BlockLine, RunSummary, summary
+from agentload.ui.pages import records
+from agentload.ui.pages.run import run_named
+from agentload.ui.source import NotFoundError, Query
+
+SESSIONS: Final = 200
+"""Sessions of a pair that are listed, those that differ most first."""
+CHUNKS: Final = 500
+"""Rows of a call's table of chunks."""
+
+_SESSIONS: Final = """
+SELECT session, any_value(workload) AS workload, arm, count(*) AS calls, count_if(status = 'ok') AS ok,
+    sum(turn_ms) AS task_ms, median(ttft_ms) AS ttft_ms
+FROM turns WHERE run_id = $run AND pair = $pair AND NOT prime AND ($workload = '' OR workload = $workload)
+GROUP BY session, arm ORDER BY session
+"""
+_TURNS: Final = """
+SELECT request_id, leg, pair, block, arm, workload, session, turn, attempt, status, prime, since_ns, due_ns, released_ns, sent_ns, first_ns,
+    done_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, prompt_tokens, cached_tokens, output_tokens, finish_reason, error
+FROM turns WHERE run_id = $run AND pair = $pair AND session = $session ORDER BY list_position($arms, arm), leg, turn, attempt, released_ns
+"""
+_CALL: Final = "SELECT pair, session, turn, arm FROM attempts WHERE run_id = $run AND request_id = $call"
+_CHUNKS: Final = """
+SELECT arm, request_id, since_ns, chunk_ns, chunk_tokens, http_status, gateway, replica, stamp_source, context_tokens, asked_tokens
+FROM turns WHERE run_id = $run AND pair = $pair AND session = $session AND turn = $turn ORDER BY list_position($arms, arm), attempt
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnArm:
+    """A session as one arm played it."""
+
+    session: str
+    workload: str
+    arm: str
+    calls: int
+    ok: int
+    task_ms: float | None
+    ttft_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLine:
+    """A session on each arm of its pair, in their order; None where an arm did not play it."""
+
+    session: str
+    workload: str
+    cells: tuple[OnArm | None, ...]
+
+    @property
+    def changes(self) -> tuple[float | None, ...]:
+        """Return how much longer each arm took than the first, where both ended every call well."""
+        first, *others = self.cells
+        return tuple(_change(first, each) for each in others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The data of the page."""
+
+    run: RunSummary
+    pair: int
+    workload: str
+    arms: tuple[str, ...]
+    slots: dict[str, int]
+    blocks: tuple[BlockLine, ...]
+    sessions: tuple[SessionLine, ...]
+    total: int
+    chart: Plot | None
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One attempt of a call."""
+
+    request_id: str
+    leg: int
+    pair: int
+    block: int
+    arm: str
+    workload: str
+    session: str
+    turn: int
+    attempt: int
+    status: str
+    prime: bool
+    since_ns: int
+    due_ns: int
+    released_ns: int
+    sent_ns: int | None
+    first_ns: int | None
+    done_ns: int | None
+    ttft_ms: float | None
+    tpot_ms: float | None
+    turn_ms: float | None
+    lag_ms: float | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    finish_reason: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A call within its session: its start, and how long it waited, read and wrote, as shares of the longest arm's time."""
+
+    turn: Turn
+    start: float
+    held: float
+    first: float
+    wrote: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """The data of the page."""
+
+    run: RunSummary
+    pair: int
+    session: str
+    workload: str
+    slots: dict[str, int]
+    bars: tuple[Bar, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """What arrived at one moment."""
+
+    at_ms: float
+    gap_ms: float | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stream:
+    arm: str
+    request_id: str
+    since_ns: int
+    chunk_ns: tuple[int, ...] | None
+    chunk_tokens: tuple[int, ...] | None
+    http_status: int | None
+    gateway: str | None
+    replica: str | None
+    stamp_source: str
+    context_tokens: int
+    asked_tokens: int
+
+    def chunks(self) -> tuple[Chunk, ...]:
+        """Return what arrived when, on the clock of the call."""
+        if not self.chunk_ns:
+            return ()
+        at = [(each - self.since_ns) / 1e6 for each in self.chunk_ns]
+        gaps = (None, *(after - before for before, after in pairwise(at)))
+        return tuple(
+            Chunk(at_ms=ms, gap_ms=gap, tokens=n) for ms, gap, n in zip(at, gaps, self.chunk_tokens or (1,) * len(at), strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """The data of the page."""
+
+    run: RunSummary
+    turn: Turn
+    slots: dict[str, int]
+    twins: tuple[Turn, ...]
+    """The same turn on other arms, and its other attempts."""
+    facts: _Stream
+    chunks: tuple[Chunk, ...]
+    total: int
+    charts: tuple[Plot, ...]
+    before: Turn | None
+    after: Turn | None
+
+
+def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> Pair:
+    """Read a pair of blocks; raise `NotFoundError` if the run has none of that number."""
+    told, slots = _run(connection, query)
+    number = _number(query.word("pair"))
+    pairs = sorted({each.pair for each in told.blocks})
+    if number not in pairs:
+        raise NotFoundError(f"run {told.run.run_id} has no pair {query.word('pair')}", hint=f"its pairs: {', '.join(map(str, pairs))}")
+    workload = query.word("workload")
+    rows = records(connection, OnArm, _SESSIONS, run=told.run.run_id, pair=number, workload=workload)
+    arms = tuple(arm for arm in slots if any(each.arm == arm for each in rows))
+    by_session: dict[str, dict[str, OnArm]] = {}
+    for each in rows:
+        by_session.setdefault(each.session, {})[each.arm] = each
+    lines = [
+        SessionLine(session=name, workload=next(iter(own.values())).workload, cells=tuple(own.get(arm) for arm in arms))
+        for name, own in by_session.items()
+    ]
+    lines.sort(key=lambda line: -max((abs(each) for each in line.changes if each is not None), default=0.0))
+    place = pairs.index(number)
+    return Pair(
+        run=told,
+        pair=number,
+        workload=workload,
+        arms=arms,
+        slots=slots,
+        blocks=tuple(each for each in told.blocks if each.pair == number),
+        sessions=tuple(lines[:SESSIONS]),
+        total=len(lines),
+        chart=_differences(lines, arms, slots),
+        before=pairs[place - 1] if place else None,
+        after=pairs[place + 1] if place + 1 < len(pairs) else None,
+    )
+
+
+def session(connection: duckdb.DuckDBPyConnection, query: Query) -> Session:
+    """Read the calls of a session in one pair, on every arm; raise `NotFoundError` if there are none."""
+    told, slots = _run(connection, query)
+    turns = _turns(connection, told, slots, pair=_number(query.word("pair")), session=query.word("session"))
+    begins = {arm: min(each.since_ns for each in turns if each.arm == arm) for arm in {each.arm for each in turns}}
+    whole = max((each.done_ns or each.released_ns) - begins[each.arm] for each in turns) or 1
+    return Session(
+        run=told,
+        pair=turns[0].pair,
+        session=turns[0].session,
+        workload=turns[0].workload,
+        slots=slots,
+        bars=tuple(_bar(each, begins[each.arm], whole) for each in turns),
+        seconds=whole / 1e9,
+    )
+
+
+def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
+    """Read one call with its tokens, and the same turn on other arms; raise `NotFoundError` if there is none of that name."""
+    told, slots = _run(connection, query)
+    asked = {"run": told.run.run_id, "call": query.word("call")}
+    found = connection.execute(_CALL, asked).fetchone()
+    if found is None:
+        raise NotFoundError(f"run {told.run.run_id} has no call '{query.word('call')}'", hint="its calls are listed by pair and session")
+    number, name, at, arm = found
+    turns = _turns(connection, told, slots, pair=number, session=name)
+    own = next(each for each in turns if each.request_id == asked["call"])
+    streams = records(connection, _Stream, _CHUNKS, run=told.run.run_id, pair=number, session=name, turn=at, arms=list(slots))
+    facts = next(each for each in streams if each.request_id == own.request_id)
+    line = [each for each in turns if each.arm == arm and each.leg == own.leg]
+    place = line.index(own)
+    chunks = facts.chunks()
+    return Call(
+        run=told,
+        turn=own,
+        slots=slots,
+        twins=tuple(each for each in turns if each.turn == at and each is not own),
+        facts=facts,
+        chunks=chunks[:CHUNKS],
+        total=len(chunks),
+        charts=tuple(_timeline(own, streams, slots)) if chunks else (),
+        before=line[place - 1] if place else None,
+        after=line[place + 1] if place + 1 < len(line) else None,
+    )
+
+
+def _run(connection: duckdb.DuckDBPyConnection, query: Query) -> tuple[RunSummary, dict[str, int]]:
+    told = summary(connection, run_named(connection, query.name))
+    return told, {each.arm: place % SLOTS for place, each in enumerate(told.arms)}
+
+
+def _turns(connection: duckdb.DuckDBPyConnection, told: RunSummary, slots: dict[str, int], **where: Any) -> tuple[Turn, ...]:
+    found = records(connection, Turn, _TURNS, run=told.run.run_id, arms=list(slots), **where)
+    if not found:
+        raise NotFoundError(f"pair {where['pair']} has no session '{where['session']}'", hint="its sessions are listed on the pair's page")
+    return found
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+
+
+def _change(first: OnArm | None, other: OnArm | None) -> float | None:
+    if first is None or other is None or not first.task_ms or other.task_ms is None:
+        return None
+    return other.task_ms / first.task_ms - 1 if first.ok == first.calls == other.ok == other.calls else None
+
+
+def _differences(lines: Sequence[SessionLine], arms: Sequence[str], slots: dict[str, int]) -> Plot | None:
+    """Draw how much longer each session took than on the first arm."""
+    drawn = []
+    for place, arm in enumerate(arms[1:]):
+        shown = every(tuple((each.session, change) for each in lines if (change := each.changes[place]) is not None))
+        drawn.append(
+            Series(
+                label=arm,
+                slot=slots[arm],
+                mark="points",
+                xs=tuple(float(number) for number in range(1, len(shown) + 1)),
+                ys=tuple(100 * change for _, change in shown),
+                tips=tuple(f"{name} on {arm}: {say.signed(100 * change, 1)} %" for name, change in shown),
+            )
+        )
+    if not any(each.xs for each in drawn):
+        return None
+    return Plot(
+        name="sessions",
+        title=f"Task latency of each session, compared with {arms[0]}",
+        caption="One mark for each session that ended well on both arms, the largest differences first; higher is slower.",
+        x=Axis(label="session", quantity="count"),
+        y=Axis(label="change, %", quantity="percent"),
+        series=tuple(drawn),
+    )
+
+
+def _bar(turn: Turn, begins_ns: int, whole_ns: int) -> Bar:
+    ends = turn.done_ns or turn.released_ns
+    first = turn.first_ns or ends
+    held = max(0, turn.released_ns - turn.since_ns)
+    return Bar(
+        turn=turn,
+        start=(turn.since_ns - begins_ns) / whole_ns,
+        held=held / whole_ns,
+        first=max(0, first - turn.released_ns) / whole_ns,
+        wrote=max(0, ends - first) / whole_ns,
+    )
+
+
+def _timeline(own: Turn, streams: Sequence[_Stream], slots: dict[str, int]) -> Iterator[Plot]:
+    """Draw when tokens came, and the gaps between them, of the call and of the same turn on other arms."""
+    shown = [each for each in streams if each.chunk_ns and (each.arm != own.arm or each.request_id == own.request_id)]
+    came, gaps = [], []
+    for each in shown:
+        chunks = each.chunks()
+        totals = accumulate(chunk.tokens for chunk in chunks)
+        marks = every(tuple(zip(chunks, totals, strict=True)))
+        came.append(
+            Series(
+                label=each.arm,
+                slot=slots.get(each.arm, 0),
+                mark="steps",
+                xs=tuple(chunk.at_ms / 1000 for chunk, _ in marks),
+                ys=tuple(float(total) for _, total in marks),
+                tips=tuple(f"{each.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}" for chunk, total in marks),
+            )
+        )
+        known = every(tuple((chunk.at_ms, chunk.gap_ms) for chunk in chunks if chunk.gap_ms is not None))
+        gaps.append(
+            Series(
+                label=each.arm,
+                slot=slots.get(each.arm, 0),
+                mark="points",
+                xs=tuple(at / 1000 for at, _ in known),
+                ys=tuple(gap or 0.0 for _, gap in known),
+                tips=tuple(f"{each.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}" for at, gap in known),
+            )
+        )
+    x = Axis(label="seconds since the clock's start", quantity="seconds", low=0.0)
+    yield Plot(
+        name="tokens",
+        title="Tokens as they came",
+        caption="The first step is the first token. Other arms show the same turn, on the same bytes where histories are fixed.",
+        x=x,
+        y=Axis(label="tokens so far", quantity="count", low=0.0),
+        series=tuple(came),
+    )
+    if any(each.xs for each in gaps):
+        yield Plot(
+            name="gaps",
+            title="Time between chunks",
+            caption="A chunk may hold several tokens; a gap far above the others is a stall.",
+            x=x,
+            y=Axis(label="ms", quantity="ms", low=0.0),
+            series=tuple(gaps),
+        )
