@@ -18,17 +18,15 @@ from agentload.decision.sequence import PAIRS, Known, Stage
 from agentload.endpoints.read import Emulated
 from agentload.layout.traces import Repeated
 from agentload.model.profile import Price as GpuPrice
-from agentload.model.rows import RunRow
 from agentload.model.trace import Trace
 from agentload.model.walk import contexts
 from agentload.report.policy import Load as Peak
 from agentload.report.policy import Setting
 from agentload.run.files import read_traces
 from agentload.run.foreground import Audience
+from agentload.run.past import began
 from agentload.run.prepared import Place, endpoints_of
 from agentload.run.servers import arms_of, reached
-from agentload.store import tables
-from agentload.store.database import reading
 from agentload.study.kinds import Decide, Replay, Search
 from agentload.study.parts import Live, Load, Slo, Virtual
 from agentload.study.stored import study_of
@@ -67,6 +65,8 @@ class Means:
     run: str
     ledger: Ledger
     """What was asked so far."""
+    pairs: int = 0
+    """Block pairs that count so far."""
     arms: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,8 +119,8 @@ class Means:
     def load(self) -> Load:
         """Return the load that pairs are played under: some sessions at once, users who answer soon, and no block longer than fits."""
         if self.place.resume is not None:
-            with reading(self.place.database) as connection:
-                first = next((study_of(row) for row in tables.rows(connection, RunRow, run_id=self.place.resume)), None)
+            row = began(self.place.database, self.place.resume)
+            first = None if row is None else study_of(row)
             if isinstance(first, Replay):
                 return first.load
         load = self.study.load

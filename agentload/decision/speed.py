@@ -35,8 +35,7 @@ class Speed:
 
     def price(self, stage: Stage) -> Price:
         """Return what more pairs take: by what the others took, once some were played."""
-        first, looks = self._first, self.means.ledger.looks("speed")
-        played = max(looks, default=0)
+        first, played, looks = self._first, self.means.pairs, self.means.ledger.looks("speed")
         share = stage.amount / PAIRS[0]
         minutes = first.minutes * share
         if self.means.is_launching:
