@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -179,6 +179,8 @@ class Deciding:
             if row.void is None and 0 <= row.pair < FIRST:
                 played[row.pair].add(row.arm)
         pairs = self.means.pairs = sum({*arms} <= each for each in played.values())
+        why = Counter(row.void for row in blocks if row.void is not None)
+        self.means.invalid = next((reason for reason, _ in why.most_common(1)), None)
         if pairs < PAIRS[0]:
             return None
         self._document = advise(self.place.database, self.run, setting=self.means.setting, reference=self.study.reference)
