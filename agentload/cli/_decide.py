@@ -12,10 +12,11 @@ from agentload.cli._audience import TERMINAL
 from agentload.cli._print import ABSENT, print_json, table
 from agentload.decision.forecast import Forecast
 from agentload.decision.play import Deciding, Outcome, told
-from agentload.errors import InterruptError
+from agentload.errors import EndpointError, InterruptError
 from agentload.report.formats.json import json as decision_json
 from agentload.report.parts import Document
 from agentload.report.write import write
+from agentload.run.past import began
 from agentload.run.prepared import Place
 from agentload.run.record import again
 from agentload.study.kinds import Decide
@@ -30,7 +31,10 @@ def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Pat
         return None
     ended = deciding.play()
     if ended.document is None:
-        raise InterruptError("stopped before anything could be decided", hint=_resume(study, place, ended))
+        hint = _resume(study, place, ended) if began(place.database, ended.run_id) is not None else None
+        if ended.ending == "stopped":
+            raise InterruptError("stopped before anything could be decided", hint=hint)
+        raise EndpointError("every pair that was played is invalid: the warnings above say why", hint=hint)
     folder = out or Path("reports") / ended.run_id
     paths = write(ended.document, folder)
     if as_json:

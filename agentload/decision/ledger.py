@@ -12,6 +12,7 @@ from typing import Final, Literal
 from agentload.decision.sequence import Stage
 from agentload.model.rows import ProbeRow
 from agentload.run.capacity import keep
+from agentload.run.past import began
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.places import journals
@@ -79,6 +80,9 @@ def ledger(database: Path, run: str) -> Ledger:
         with reading(database) as connection:
             rows = tables.rows(connection, ProbeRow, run_id=run, probe=PROBE)
     made = Ledger(database=database, run=run)
+    last_ns = max((path.stat().st_mtime_ns for path in journals(database, run)), default=0)
+    if not rows and (first := began(database, run)) is not None:  # killed over its first question
+        return replace(made, lost_minutes=(max(0, last_ns - first.created_ns) / 60e9,))
     for row in sorted(rows, key=lambda row: row.at_ns):
         found = json.loads(row.detail or "{}")
         aside, stage = found.pop("aside"), found.pop("stage")
@@ -89,6 +93,5 @@ def ledger(database: Path, run: str) -> Ledger:
             case "stopped":
                 made = replace(made, lost_minutes=(*made.lost_minutes, asked.minutes), aside=aside)
             case _:
-                last_ns = max((path.stat().st_mtime_ns for path in journals(database, run)), default=row.at_ns)
                 made = made.write("stopped", replace(asked, minutes=max(0, last_ns - row.at_ns) / 60e9), aside=aside)
     return made

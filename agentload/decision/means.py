@@ -16,7 +16,7 @@ from agentload.decision.forecast import Price
 from agentload.decision.ledger import Ledger
 from agentload.decision.sequence import PAIRS, Known, Stage
 from agentload.endpoints.read import Emulated
-from agentload.errors import PlanError
+from agentload.errors import EndpointError, InterruptError, PlanError
 from agentload.layout.traces import Repeated
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.trace import Trace
@@ -24,8 +24,9 @@ from agentload.model.walk import contexts
 from agentload.report.policy import Load as Peak
 from agentload.report.policy import Setting
 from agentload.run.files import read_traces
-from agentload.run.foreground import Audience
+from agentload.run.foreground import Audience, concluded
 from agentload.run.past import began
+from agentload.run.play import Played
 from agentload.run.prepared import Place, endpoints_of
 from agentload.run.servers import arms_of, reached
 from agentload.study.kinds import Decide, Replay, Search
@@ -66,6 +67,10 @@ class Means:
     run: str
     ledger: Ledger
     """What was asked so far."""
+    pairs: int = 0
+    """Block pairs that count so far."""
+    invalid: str | None = None
+    """Why others do not: what was said most often."""
     arms: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,6 +107,14 @@ class Means:
         assert isinstance(self.study.servers, Live)
         with reached(found, noise=self.study.servers.noise, seed=self.study.seed):
             yield
+
+    def concluded(self, ended: Played) -> None:
+        """Raise what a part of the run ends with: that a server is gone, that it was stopped, or that the database lacks it."""
+        concluded(ended.run_id, self.place, self.audience, load_error=ended.load_error)
+        if ended.died:
+            raise EndpointError(f"{', '.join(ended.died)} stopped answering", hint="start it again")
+        if ended.was_stopped:
+            raise InterruptError("stopped")
 
     @cached_property
     def trace(self) -> Trace:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -103,23 +104,28 @@ class Deciding:
         if self.means.is_virtual:
             self._forget()
         with self.means.standing():
-            while True:
-                known = self.known()
-                wanted = [(stage, self.price(stage).minutes) for stage in following(known, capacity=self.searches)]
-                if not wanted:
-                    return self._ended("open" if known is not None and known.open else "decided")
-                fitting = next(
-                    ((stage, price) for stage, price in wanted if price <= self.means.left_minutes or not self.means.ledger.asked), None
-                )
-                if fitting is None:
+            known = self.known()
+            while wanted := [(stage, self.price(stage).minutes) for stage in following(known, capacity=self.searches)]:
+                is_first = not self.means.ledger.asked
+                affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
+                if not affordable:
                     return self._ended("budget", wants=wanted[0])
+                (stage, planned), pairs = affordable[0], self.means.pairs
                 try:
-                    self._ask(*fitting)
+                    minutes = self._ask(stage, planned)
                 except (KeyboardInterrupt, InterruptError):
+                    self.known()
                     return self._ended("stopped")
+                known = self.known()
+                said = self._questions[stage.criterion].said(known)
+                self._write("asked", Asked(stage=stage, planned_minutes=planned, minutes=minutes, said=said))
+                self.audience.notice(f"  {said}")
+                if stage.criterion == "speed" and self.means.pairs == pairs:
+                    return self._ended("open")  # played again, these pairs would end the same way
+        return self._ended("open" if known is not None and known.open else "decided")
 
-    def _ask(self, stage: Stage, planned: float) -> None:
-        """Ask a question, and write down what it took, however it ends."""
+    def _ask(self, stage: Stage, planned: float) -> float:
+        """Ask a question, and return the minutes that it took; one that does not come to its end is written down as well."""
         self.audience.notice(f"asking: {told(stage)}, about {max(1, round(planned))} min; {self.means.left_minutes:.0f} min left")
         asked, began_s = Asked(stage=stage, planned_minutes=planned, minutes=0.0, said=""), time.monotonic()
         if self._is_begun:
@@ -128,16 +134,16 @@ class Deciding:
             simulated = self._questions[stage.criterion].ask(stage)
         except BaseException as error:
             if self._is_begun:
-                minutes = (time.monotonic() - began_s) / 60
-                self.means.ledger = self.means.ledger.write("stopped", replace(asked, minutes=minutes), aside=self._twins.aside)
+                with suppress(AgentloadError):  # the disk may be full, and that is the error already
+                    self._write("stopped", replace(asked, minutes=(time.monotonic() - began_s) / 60))
                 if isinstance(error, AgentloadError) and not isinstance(error, InterruptError):
                     remedy = f"fix it, then resume with: {again(self.study, self.place.database, resume=self.run)}"
                     raise type(error)(error.message, hint=remedy) from error
             raise
-        minutes = (time.monotonic() - began_s) / 60 if simulated is None else simulated
-        said = self._questions[stage.criterion].said(self.known())
-        self.means.ledger = self.means.ledger.write("asked", replace(asked, minutes=minutes, said=said), aside=self._twins.aside)
-        self.audience.notice(f"  {said}")
+        return (time.monotonic() - began_s) / 60 if simulated is None else simulated
+
+    def _write(self, outcome: Literal["asked", "stopped"], asked: Asked) -> None:
+        self.means.ledger = self.means.ledger.write(outcome, asked, aside=self._twins.aside)
 
     @property
     def _is_begun(self) -> bool:
@@ -172,7 +178,9 @@ class Deciding:
         for row in blocks:
             if row.void is None and 0 <= row.pair < FIRST:
                 played[row.pair].add(row.arm)
-        pairs = sum({*arms} <= each for each in played.values())
+        pairs = self.means.pairs = sum({*arms} <= each for each in played.values())
+        why = Counter(row.void for row in blocks if row.void is not None)
+        self.means.invalid = next((reason for reason, _ in why.most_common(1)), None)
         if pairs < PAIRS[0]:
             return None
         self._document = advise(self.place.database, self.run, setting=self.means.setting, reference=self.study.reference)

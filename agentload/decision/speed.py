@@ -10,7 +10,6 @@ from typing import Final
 from agentload.decision.forecast import Price
 from agentload.decision.means import Means
 from agentload.decision.sequence import PAIRS, Known, Stage, reasons
-from agentload.errors import InterruptError
 from agentload.layout.cost import Cost, cost
 from agentload.layout.plan import of_study
 from agentload.model.rows import BlockRow, Row
@@ -35,8 +34,7 @@ class Speed:
 
     def price(self, stage: Stage) -> Price:
         """Return what more pairs take: by what the others took, once some were played."""
-        first, looks = self._first, self.means.ledger.looks("speed")
-        played = max(looks, default=0)
+        first, played, looks = self._first, self.means.pairs, self.means.ledger.looks("speed")
         share = stage.amount / PAIRS[0]
         minutes = first.minutes * share
         if self.means.is_launching:
@@ -57,7 +55,10 @@ class Speed:
 
     def said(self, known: Known | None) -> str:
         """Say by how much the turns of each arm are shorter or longer."""
-        return f"fewer than {PAIRS[0]} pairs count so far" if known is None else reasons(known, lambda verdict: verdict.pays)
+        if known is not None:
+            return reasons(known, lambda verdict: verdict.pays)
+        few = f"{self.means.pairs} block pairs count, and a decision needs {PAIRS[0]}"
+        return few if self.means.invalid is None else f"{few}: {self.means.invalid}"
 
     @cached_property
     def _first(self) -> Cost:
@@ -66,8 +67,15 @@ class Speed:
 
     def _replay(self, pairs: int) -> Replay:
         study = self.means.study
+        # A budget does not wait for a server that is gone.
         return Replay(
-            traces=study.traces, servers=study.servers, tokenizer=study.tokenizer, pairs=pairs, load=self.means.load, seed=study.seed
+            traces=study.traces,
+            servers=study.servers,
+            tokenizer=study.tokenizer,
+            pairs=pairs,
+            load=self.means.load,
+            seed=study.seed,
+            on_dead="stop",
         )
 
     def _play(self, pairs: int) -> None:
@@ -76,9 +84,7 @@ class Speed:
         place = replace(means.place, run=None if is_begun else means.run, resume=means.run if is_begun else None)
         with prepared(self._replay(pairs), place, notice=means.audience.notice, laid=means.wide) as made:
             ended = foreground.measure(made, place, means.audience)
-        foreground.concluded(ended.run_id, place, means.audience, load_error=ended.load_error)
-        if ended.was_stopped:
-            raise InterruptError("stopped")
+        means.concluded(ended)
 
     def _simulate(self, pairs: int) -> None:
         made = self._simulation(pairs)

@@ -11,7 +11,7 @@ from typing import Final
 from agentload.decision.forecast import Price
 from agentload.decision.means import Means
 from agentload.decision.sequence import REPEATS, Known, Stage
-from agentload.errors import InterruptError, PlanError, ProfileError
+from agentload.errors import PlanError, ProfileError
 from agentload.evidence.twin import Twin, bounds, repeats, twins
 from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.layout.plan import plan, with_starts
@@ -83,7 +83,7 @@ class Twins:
         """Say how well the twins predict what was left out of their fits."""
         errors = ((name, each.fitted.itl_error, each.fitted.ttft_error) for name, each in self.fitted().items())
         said = "; ".join(f"{name}: token latency {itl.median:.1%}, TTFT {ttft.median:.1%}" for name, itl, ttft in errors)
-        return f"twins miss what was left out of their fits by {said} (medians)" if said else f"no twin: {self.aside}"
+        return f"twins miss what was left out of their fits by {said} (medians)" if said else "there is no twin"
 
     def fitted(self) -> Mapping[str, Twin]:
         """Return the twin of each arm; nothing where they are set aside."""
@@ -118,7 +118,7 @@ class Twins:
         means, starting = self.means, launching(servers)
         with reached(endpoints_of(servers), noise=servers.noise, seed=made.seed) as found:
             playing = Playing(
-                study=Replay(traces=means.study.traces, servers=servers, pairs=plays, seed=made.seed),
+                study=Replay(traces=means.study.traces, servers=servers, pairs=plays, seed=made.seed, on_dead="stop"),
                 plan=made if starting is None else with_starts(made, 1),
                 endpoints=found,
                 database=means.place.database,
@@ -127,8 +127,6 @@ class Twins:
                 launching=starting,
             )
             ended = foreground.played(playing, means.audience)
-        foreground.concluded(ended.run_id, means.place, means.audience, load_error=ended.load_error)
-        if ended.was_stopped:
-            raise InterruptError("stopped")
+        means.concluded(ended)
         if ended.health.void is not None:
             self.set_aside(f"timings are invalid: {ended.health.void}")

@@ -1,0 +1,136 @@
+"""A decision on real sockets: stopped, killed, or with a server that dies, it loses nothing and goes on within its budget."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Timer
+
+import duckdb
+import pytest
+
+from agentload.decision.play import Deciding, Outcome
+from agentload.errors import AgentloadError
+from agentload.run.foreground import Audience
+from agentload.run.prepared import Place
+from agentload.run.servers import arms_of
+from agentload.serve.processes import Servers, start
+from agentload.study.kinds import Decide
+from agentload.study.parts import Live, Load, TraceRef
+
+pytestmark = pytest.mark.loopback
+
+LOAD = Load(sessions=2, duration_s=1.5, wait_cap_s={"user": 0.1, "tool": 0.1})
+
+
+@contextmanager
+def serving(*arms: str, port: int = 0) -> Iterator[Servers]:
+    with start(arms_of("llama-3.1-8b-h100", arms or ["bf16", "fp8"]), noise=False, speed=3.0, port=port) as servers:
+        yield servers
+
+
+def study(endpoints: str) -> Decide:
+    return Decide(traces=(TraceRef(path="demo-chat"),), servers=Live(endpoints=endpoints), load=LOAD, budget_s=240.0)
+
+
+def urls(servers: Servers) -> str:
+    return ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
+
+
+@dataclass
+class Listener:
+    """Hears a decision, and stops it over the question with a number."""
+
+    stops_at: int
+    asked: list[str] = field(default_factory=list)
+
+    def notice(self, text: str) -> None:
+        """Count questions."""
+        if text.startswith("asking: "):
+            self.asked.append(text)
+            if len(self.asked) == self.stops_at:
+                raise KeyboardInterrupt
+
+
+def decided(made: Decide, place: Place, *, stops_at: int) -> tuple[Outcome, Deciding, list[str]]:
+    listener = Listener(stops_at)
+    deciding = Deciding(study=made, place=place, audience=Audience(notice=listener.notice))
+    return deciding.play(), deciding, listener.asked
+
+
+def stored(database: Path, query: str) -> list[tuple[object, ...]]:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_what_is_left(tmp_path: Path) -> None:
+    place = Place(database=tmp_path / "x.duckdb")
+    with serving() as servers:
+        made = study(urls(servers))
+        outcome, first, _ = decided(made, place, stops_at=2)
+        assert outcome.ending in ("stopped", "open"), "open where this machine is too busy to time anything"
+        assert outcome.document is not None
+        assert [each.stage.amount for each in outcome.asked] == [4]
+        spent = 4.0 - outcome.left_minutes
+        assert spent >= outcome.asked[0].minutes > 0
+        calls = stored(place.database, "SELECT count(*) FROM calls_row")
+        resumed, later, asked = decided(made, Place(database=place.database, resume=outcome.run_id), stops_at=1)
+    assert later.means.ledger.asked == first.means.ledger.asked
+    assert resumed.left_minutes == pytest.approx(outcome.left_minutes, abs=0.05)
+    assert stored(place.database, "SELECT count(*) FROM calls_row") == calls
+    assert all("4 block pairs" not in each for each in asked), "what was played is not played again"
+
+
+@pytest.mark.slow
+def test_a_killed_decision_goes_on_from_its_journals_before_there_is_a_database(tmp_path: Path) -> None:
+    place = Place(database=tmp_path / "x.duckdb")
+    with serving() as servers:
+        made = study(urls(servers))
+        outcome, _, _ = decided(made, place, stops_at=2)
+        place.database.unlink()
+        shutil.rmtree(tmp_path / "x.duckdb.wal", ignore_errors=True)
+        for path in (tmp_path / "x.journal" / outcome.run_id).glob("decision.journal"):
+            path.unlink()
+        resumed, later, _ = decided(made, Place(database=place.database, resume=outcome.run_id), stops_at=2)
+    assert resumed.document is not None
+    assert later.means.ledger.lost_minutes[0] > 0, "the time of the question that was killed counts"
+
+
+def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(tmp_path: Path) -> None:
+    database, said = tmp_path / "x.duckdb", list[str]()
+    with serving("bf16") as one, serving("fp8") as other, serving("bf16") as impostor:
+        made = study(f"{urls(one)},{urls(other)}")
+
+        def notice(text: str) -> None:
+            said.append(text)
+            if text.startswith("asking: "):
+                Timer(5.0, other.stop).start()
+
+        deciding = Deciding(study=made, place=Place(database=database), audience=Audience(notice=notice))
+        with pytest.raises(AgentloadError) as error:
+            deciding.play()
+        assert f"--resume {deciding.run}" in (error.value.hint or "")
+        assert said[1] == "fp8 stopped answering: stopping"
+        kept = stored(database, "SELECT count(*) FROM calls_row")
+        assert kept > [(0,)]
+        replaced = study(f"{urls(one)},fp8={impostor.urls['bf16']}")
+        with pytest.raises(AgentloadError, match="kv_cache_dtype"):
+            decided(replaced, Place(database=database, resume=deciding.run), stops_at=9)
+        assert stored(database, "SELECT count(*) FROM calls_row") == kept
+    with serving("fp8") as again, serving("bf16") as one:
+        resumed, _, _ = decided(study(f"{urls(one)},{urls(again)}"), Place(database=database, resume=deciding.run), stops_at=2)
+    assert resumed.document is not None
+    assert len(stored(database, "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair HAVING count(DISTINCT arm) = 2")) == 4
+
+
+@pytest.mark.slow
+def test_emulated_servers_are_started_once_for_all_that_is_asked(tmp_path: Path) -> None:
+    place = Place(database=tmp_path / "x.duckdb")
+    outcome, _, asked = decided(study("emulated:llama-3.1-8b-h100"), place, stops_at=3)
+    starts = stored(place.database, "SELECT count(DISTINCT facts->>'$.process_start_s') FROM fingerprints GROUP BY arm")
+    assert outcome.document is not None
+    assert asked
+    assert starts == [(1,), (1,)]
