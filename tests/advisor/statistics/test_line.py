@@ -32,8 +32,9 @@ def test_each_pair_is_a_line_and_their_scatter_is_the_error(pairs: int) -> None:
     mean, weights = residuals.mean(axis=0), 1 / scale**2
     bend = pairs * float(weights @ mean**2) / 2
     noise = float(np.sum(weights * (residuals - mean) ** 2)) / ((pairs - 1) * 2)
-    assert found.lack_of_fit_p == pytest.approx(stats.f.sf(bend / noise, 2, (pairs - 1) * 2))
-    assert found.lack_of_fit_p > 0.05
+    lack = stats.f.sf(bend / noise, 2, (pairs - 1) * 2)
+    assert lack > 0.05
+    assert found.lack_of_fit_p == pytest.approx(lack)
     covariance = np.cov(each.T) / pairs
     assert (found.var_slope, found.var_intercept, found.covariance) == pytest.approx((covariance[0, 0], covariance[1, 1], covariance[0, 1]))
     assert (found.df, found.pairs, found.lengths) == (pairs - 1, pairs, 4)
@@ -187,11 +188,13 @@ def test_a_set_with_one_end_in_the_tested_range_is_open_at_the_other() -> None:
     low, high = fieller(line).low, fieller(line).high
     assert low < 0 < high
     opened = judged("fp8", line, first=1.0, last=2 * high, users=1.0, prior_tokens=None)
-    assert (opened.shape, opened.low, opened.high) == ("half-line", pytest.approx(high), None)
+    assert (opened.shape, opened.high) == ("half-line", None)
+    assert opened.low == pytest.approx(high)
     within = judged("fp8", line, first=1.0, last=high / 2, users=1.0, prior_tokens=None)
     assert within.shape == "none"
     beyond = judged("fp8", line, first=2 * low, last=low / 2, users=1.0, prior_tokens=None)
-    assert (beyond.shape, beyond.low, beyond.high) == ("half-line", None, pytest.approx(low))
+    assert (beyond.shape, beyond.low) == ("half-line", None)
+    assert beyond.high == pytest.approx(low)
     assert judged("fp8", line, first=2 * low, last=2 * high, users=1.0, prior_tokens=None).shape == "unclear"
 
 

@@ -22,7 +22,7 @@ def test_each_look_has_its_part_of_alpha(alpha: float) -> None:
 )
 def test_the_planned_pairs_are_the_least_that_reach_the_margin(deviation: float, margin: float, level: float, power: float) -> None:
     def settles(n: int) -> bool:
-        return deviation / n**0.5 * (stats.t.ppf(1 - level, n - 1) + stats.t.ppf(power, n - 1)) <= margin
+        return bool(deviation / n**0.5 * (stats.t.ppf(1 - level, n - 1) + stats.t.ppf(power, n - 1)) <= margin)
 
     found = units_needed(deviation, margin, level=level, power=power)
     assert settles(found)
