@@ -1,14 +1,14 @@
 """Gather all that a run's rows say into the advisor's evidence."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
 import duckdb
 import polars as pl
 
-from advisor.evidence import Evidence, Kind, Observation, Telemetry, WorkloadClass
+from advisor.evidence import Evidence, Observation, Telemetry, WorkloadClass
 from agentload.errors import EvidenceError
 from agentload.evidence import (
     capacity,
@@ -28,22 +28,9 @@ from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
 from agentload.model.rows import RunRow
 from agentload.store import tables
-from agentload.study.kinds import Replay, Study
+from agentload.study.kinds import Replay
 from agentload.study.stored import notes as notes_of
 from agentload.study.stored import study_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    row: RunRow
-    study: Study | None
-    kind: Kind
-    model: str | None
-    created_ns: int
-    is_cold: bool
-    ideal_hit_rates: Mapping[str, float]
-    caveats: tuple[str, ...]
-    long_run: capacity.LongRun | None
 
 
 def gather(
@@ -60,9 +47,13 @@ def gather(
     `reference` is the arm in use today (default: the first). `profiles`, by arm, add what no server tells: geometry, GPU, page sizes.
     `ideal_hit_rates`, by workload, come from the trace: what a cache without bounds would hit (default: those in the run's options).
     """
-    run = _run(connection, run_id)
+    run = next(iter(tables.rows(connection, RunRow, run_id=run_id)), None)
+    if run is None:
+        raise EvidenceError(f"no run '{run_id}' in the database", hint="agentload runs list")
+    study, noted = study_of(run), notes_of(run.options)
     arms = servers.servers(connection, run_id)
-    names = [each.arm for each in arms if not is_control(each.arm)]
+    own = [each for each in arms if not is_control(each.arm)]
+    names = [each.arm for each in own]
     first = reference or next(iter(names), None)
     if first is None or first not in names:
         raise EvidenceError(f"run {run_id} has no arm '{first}'", hint=f"its arms: {', '.join(names) or 'none'}")
@@ -79,28 +70,27 @@ def gather(
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
     profile = profiles.get(first) or next(iter(profiles.values()), None)
     shared = described.deployment(arms, first, profile, price)
-    drawn = hardware.power(connection, run_id, [each for each in arms if not is_control(each.arm)], loaded)
+    drawn = hardware.power(connection, run_id, own, loaded)
     clocks = hardware.clocks(connection, run_id, loaded)
     where = plays.machines(arms, played)
     compared = tuple(
         replace(
             described.described(each, profiles.get(each.arm)),
             machine=where.only.get(each.arm),
-            past_checks_ms=starts.checks_ms(connection, run.row, each),
-            twin=_is_twin(each.arm, first, run.caveats, profiles),
+            past_checks_ms=starts.checks_ms(connection, run, each),
+            twin=_is_twin(each.arm, first, noted.caveats, profiles),
         )
-        for each in arms
-        if not is_control(each.arm)
+        for each in own
     )
     # The first call behind a priming one is meant to find its context.
-    is_cold = run.is_cold and not frame["prime"].any()
+    is_cold = (not isinstance(study, Replay) or study.cache == "cold") and not frame["prime"].any()
     server = dict(telemetry.of_servers(connection, run_id, names, loaded, counted, is_cold=is_cold))
     points = list(capacity.capacity(connection, run_id, names, counted["workload"].unique().to_list()))
     unfilled: tuple[str, ...] = ()
-    if run.long_run is not None:
+    if (laid_out := capacity.long_run(study, noted)) is not None:
         pools = {arm.name: capacity.pool(arm, frame, played, server[arm.name]) for arm in compared}
-        points += [capacity.point(run.long_run, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
-        server = {arm: capacity.seen(run.long_run, arm, server[arm], found) for arm, found in pools.items()}
+        points += [capacity.point(laid_out, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
+        server = {arm: capacity.seen(laid_out, arm, server[arm], found) for arm, found in pools.items()}
         unfilled = tuple(capacity.notes(pools))
     return Evidence(
         run=run_id,
@@ -110,7 +100,7 @@ def gather(
         reference=first,
         arms=compared,
         workloads=_workloads(counted, first),
-        observations=_observations(counted, names, where.names, ideal_hit_rates or run.ideal_hit_rates),
+        observations=_observations(counted, names, where.names, ideal_hit_rates or noted.ideal_hit_rates),
         sweeps=observations.sweeps(swept, names),
         server=tuple(
             (arm, _with_gpus(figures, drawn.watts.get(arm), clocks.get(arm, hardware.Clocks()))) for arm, figures in server.items()
@@ -120,13 +110,13 @@ def gather(
         screen=screened,
         unscreened=unscreened,
         aa=controls(counted, where.names, arms),
-        starts=starts.of_profile(run.study, profile) if run.kind != "measured" else starts.of_history(connection, run.row),
-        looks=starts.looks(played, getattr(run.study, "pairs", None)),
+        starts=starts.of_profile(study, profile) if run.kind != "measured" else starts.of_history(connection, run),
+        looks=starts.looks(played, getattr(study, "pairs", None)),
         capacity=tuple(points),
         probes=capacity.isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
-        notes=(*run.caveats, *unfilled, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),
+        notes=(*noted.caveats, *unfilled, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),
     )
 
 
@@ -142,24 +132,6 @@ def _is_twin(arm: str, reference: str, caveats: tuple[str, ...], profiles: Mappi
 
 def _with_gpus(figures: Telemetry, watts: float | None, found: hardware.Clocks) -> Telemetry:
     return replace(figures, watts=watts, throttled_share=found.slowed, power_capped_share=found.capped, clock_mhz=found.mhz)
-
-
-def _run(connection: duckdb.DuckDBPyConnection, run_id: str) -> _Run:
-    row = next(iter(tables.rows(connection, RunRow, run_id=run_id)), None)
-    if row is None:
-        raise EvidenceError(f"no run '{run_id}' in the database", hint="agentload runs list")
-    made, noted = study_of(row), notes_of(row.options)
-    return _Run(
-        row=row,
-        study=made,
-        kind=row.kind,
-        model=row.model,
-        created_ns=row.created_ns,
-        is_cold=not isinstance(made, Replay) or made.cache == "cold",
-        ideal_hit_rates=noted.ideal_hit_rates,
-        caveats=noted.caveats,
-        long_run=capacity.long_run(made, noted),
-    )
 
 
 def _workloads(counted: pl.DataFrame, reference: str) -> tuple[WorkloadClass, ...]:

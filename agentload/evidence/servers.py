@@ -20,6 +20,7 @@ from agentload.model.profile import ModelShape
 from agentload.model.rows import ArmRow, FingerprintRow
 from agentload.store import tables
 
+_AS_STORED: Final = ("arm", "model", "machine", "profile", "gpu", "gpus", "usd_per_gpu_hour", "tensor_parallel", "data_parallel")
 _OPTIONS: Final[Mapping[str, str]] = {
     "attention_backend": "--attention-backend",
     "max_num_batched_tokens": "--max-num-batched-tokens",
@@ -103,18 +104,10 @@ def servers(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple[Server,
         told[each.arm][said.get("process_start_s")] = said
     return tuple(
         Server(
-            arm=row.arm,
-            model=row.model,
-            machine=row.machine,
-            profile=row.profile,
+            **{name: getattr(row, name) for name in _AS_STORED},
             expected=json.loads(row.expected or "{}"),
             facts=next(reversed(told[row.arm].values()), {}),
             starts=tuple(told[row.arm].values()),
-            gpu=row.gpu,
-            gpus=row.gpus,
-            usd_per_gpu_hour=row.usd_per_gpu_hour,
-            tensor_parallel=row.tensor_parallel,
-            data_parallel=row.data_parallel,
             shape=None if row.shape is None else msgspec.json.decode(row.shape, type=ModelShape),
         )
         for row in tables.rows(connection, ArmRow, run_id=run_id)

@@ -11,7 +11,7 @@ Session keys contain names and numbers of people and groups: only their kind is 
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -190,24 +190,27 @@ def _has_table(path: Path, name: str) -> bool:
         return False
 
 
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGED as error:
+        raise TraceError(f"{what} is damaged: {error}", hint="sqlite3 FILE .recover") from error
+
+
 def _rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
     """Yield a table's rows by column, whatever the version's columns; none without the table."""
-    try:
+    with _readable(f"the table {table}"):
         if _exists(database, table):
             cursor = database.execute(f"SELECT * FROM {table}")  # noqa: S608  # the names are ours
             names = [column[0] for column in cursor.description]
             yield from (dict(zip(names, row, strict=True)) for row in cursor)
-    except _DAMAGED as error:
-        raise TraceError(f"the table {table} is damaged: {error}", hint="sqlite3 FILE .recover") from error
 
 
 def _began(database: sqlite3.Connection) -> list[tuple[str, int]]:
     """Return the sessions with transcripts and when each one's first event was written, in milliseconds since 1970."""
-    try:
-        query = "SELECT session_id, min(created_at) FROM transcript_events GROUP BY session_id ORDER BY 2, 1"
-        return database.execute(query).fetchall()
-    except _DAMAGED as error:
-        raise TraceError(f"the database is damaged: {error}", hint="sqlite3 FILE .recover") from error
+    with _readable("the database"):
+        return database.execute("SELECT session_id, min(created_at) FROM transcript_events GROUP BY session_id ORDER BY 2, 1").fetchall()
 
 
 def _recorded(path: Path, session: str, notes: Notes) -> Iterator[tuple[str, dict[str, Any]]]:

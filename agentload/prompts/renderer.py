@@ -11,7 +11,7 @@ from itertools import groupby
 from agentload.model.trace import Segment, image_tokens
 from agentload.prompts import images
 from agentload.prompts.messages import Bodies, Cache, Message, Piece, Slot, call_id, messages, schema_count, schemas, tool_call
-from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer, WordTokens
+from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer
 from agentload.prompts.words import WIDTH
 
 
@@ -34,6 +34,7 @@ class Renderer:
     def __init__(self, *, seed: int, tokenizer: Tokenizer | None = None, block: int = 64, cache_bytes: int = 64 << 20) -> None:
         self._seed = seed
         self._tokenizer = tokenizer or WORD_TOKENS
+        self._is_emulated = self._tokenizer == WORD_TOKENS  # a worker has a copy
         self._bodies = Bodies(seed=seed, tokenizer=self._tokenizer, block=block)
         self._cache = Cache(limit=cache_bytes)
 
@@ -65,7 +66,7 @@ class Renderer:
         )
 
     def _exactness(self, context: tuple[Segment, ...]) -> Exactness:
-        if isinstance(self._tokenizer, WordTokens):
+        if self._is_emulated:
             return "exact"
         if any(segment.role == "image" for segment in context):  # the cost of an image by the emulator's rule, which some models share
             return "ratio"

@@ -53,34 +53,6 @@ class Tokenizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WordTokens:
-    """The emulator's tokenizer: a word is a token, the template adds none."""
-
-    exact: Exactness = "exact"
-    counts: Exactness = "exact"
-    words: tuple[str, ...] = WORDS
-
-    def frame(self, part: Part) -> int:  # noqa: ARG002  # the protocol's signature
-        """Count nothing: there is no template."""
-        return 0
-
-    def fit(self, tokens: int) -> int:
-        """Return the tokens: each is a word."""
-        return tokens
-
-    def cost(self, words: int) -> int:
-        """Return the words: each is a token."""
-        return words
-
-    def count(self, text: str) -> int:
-        """Count white-space separated words."""
-        return len(text.split())
-
-
-WORD_TOKENS: Final = WordTokens()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTokens:
     """The target's tokens, as measured by counting requests."""
 
@@ -111,3 +83,11 @@ class MeasuredTokens:
     def count(self, text: str) -> int:
         """Count the tokens of any text, or estimate them."""
         return self.count_text(text) if self.count_text is not None else round(len(text) / CHARACTERS_A_TOKEN)
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+WORD_TOKENS: Final = MeasuredTokens(exact="exact", words=WORDS, frames={}, count_text=_words)
+"""The emulator's tokenizer: a word is a token, the template adds none."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _POOL: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY: Final = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.,]+)x")
@@ -18,6 +18,13 @@ _FLASH: Final = re.compile(r"Using FlashAttention version (\d+)")
 _DTYPE: Final = re.compile(r"Using (\S+) data type to store kv cache")
 _BLOCK: Final = re.compile(r"Setting attention block size to (\d+) tokens")
 _VERSION: Final = re.compile(r"\bversion (\d+\.\d+\S*)|V1 LLM engine \(v(\d+\.\d+[^)]*)\)")
+_FACTS: Final[tuple[tuple[str, re.Pattern[str], type[Any]], ...]] = (
+    ("version", _VERSION, str),
+    ("attention_backend", _BACKEND, str),
+    ("flash_version", _FLASH, int),
+    ("kv_cache_dtype", _DTYPE, str),
+    ("block_tokens", _BLOCK, int),
+)
 # `Initializing a V1 LLM engine (v0.32.0) with config: model='M', …`: settings of /server_info, by our names.
 _CONFIG: Final = re.compile(r"LLM engine \(v[^)]*\) with config: (.*)")
 # `non-default args: {'model': 'M', 'max_model_len': 8192, …}`: all that the server was told; a value that is no literal hides the rest.
@@ -113,7 +120,7 @@ def start_up(lines: Iterable[str]) -> StartUp:
         process = match[1] if (match := _PROCESS.search(line)) else ""
         if match := _POOL.search(line):
             pools[process] = int(_plain(match[1]))
-        for name, pattern in _FACTS:
+        for name, pattern, _ in _FACTS:
             if match := pattern.search(line):
                 found[name] = next(group for group in match.groups() if group is not None)
         if match := _CONFIG.search(line):
@@ -127,14 +134,11 @@ def start_up(lines: Iterable[str]) -> StartUp:
                 found["compile_cache"] = state
         if any(mark in line for mark in _WARNINGS):
             warnings[_PREFIX.sub("", line.strip())] = None
+    facts = {name: kind(_plain(found[name]) if kind is int else found[name]) for name, _, kind in _FACTS if name in found}
     return StartUp(
-        version=found.get("version"),
+        **facts,
         pool_tokens=sum(pools.values()) or None,
         max_concurrency=sum(concurrent.values()) or None,
-        attention_backend=found.get("attention_backend"),
-        flash_version=_whole(found.get("flash_version")),
-        kv_cache_dtype=found.get("kv_cache_dtype"),
-        block_tokens=_whole(found.get("block_tokens")),
         arguments=arguments,
         settings={name: value for name, value in settings.items() if value != "None"},
         compile_cache=found.get("compile_cache"),
@@ -157,19 +161,6 @@ def work(lines: Iterable[str]) -> Iterator[Work]:
                 preemptions=None if preemptions is None else int(preemptions),
                 prefix_hit_rate=None if hits is None else float(hits) / 100,
             )
-
-
-_FACTS: Final = (
-    ("version", _VERSION),
-    ("attention_backend", _BACKEND),
-    ("flash_version", _FLASH),
-    ("kv_cache_dtype", _DTYPE),
-    ("block_tokens", _BLOCK),
-)
-
-
-def _whole(text: str | None) -> int | None:
-    return None if text is None else int(_plain(text))
 
 
 def _literal(text: str) -> Mapping[str, object]:

@@ -66,14 +66,8 @@ def packed(done: Finished) -> Stamps:
 
 def values(gauges: Gauges) -> dict[str, float]:
     """Name the gauges as `exposition` names those of a server."""
-    return {
-        "running": gauges.running,
-        "waiting": gauges.waiting,
-        "kv_usage": gauges.kv_usage,
-        "preemptions": gauges.preemptions,
-        "prefix_queries": gauges.prefix_queries,
-        "prefix_hits": gauges.prefix_hits,
-        "prompt_tokens": gauges.prompt_tokens,
+    same = ("running", "waiting", "kv_usage", "preemptions", "prefix_queries", "prefix_hits", "prompt_tokens")
+    return {name: getattr(gauges, name) for name in same} | {
         "cached_tokens": gauges.prompt_tokens_cached,
         "computed_tokens_sum": gauges.prompt_tokens_computed,
         "output_tokens": gauges.generation_tokens,

@@ -17,6 +17,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentload.errors import AgentloadError
 from agentload.watch.job import Job
@@ -110,8 +111,14 @@ WEEKDAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 
 def systemd(jobs: Sequence[Job], place: Place) -> dict[str, str]:
     """Return the units by file name."""
+    # Our templates: units are no HTML.
+    made = Environment(loader=PackageLoader("agentload.watch"), undefined=StrictUndefined, keep_trailing_newline=True)  # noqa: S701
+    made.filters |= {"quoted": _quoted, "escaped": _escaped}
+    units = {kind: made.get_template(f"systemd.{kind}.j2") for kind in ("service", "timer")}
     return {
-        f"agentload-{job.name}.{kind}": text for job in jobs for kind, text in (("service", _service(job, place)), ("timer", _timer(job)))
+        f"agentload-{job.name}.{kind}": unit.render(job=job, place=place, events=calendar(job.schedule))
+        for job in jobs
+        for kind, unit in units.items()
     }
 
 
@@ -130,43 +137,6 @@ def calendar(schedule: Schedule) -> tuple[str, ...]:
     if every_weekday:
         return (by_day,)
     return (by_weekday,) if every_day else (by_day, by_weekday)
-
-
-def _service(job: Job, place: Place) -> str:
-    return f"""\
-# One at a time by {place.lock(job)}
-[Unit]
-Description=agentload job {job.name}
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-Type=oneshot
-ExecStart={" ".join(map(_quoted, place.command(job)))}
-Environment={_quoted(f"PATH={place.path}")}
-StandardOutput=append:{_escaped(str(place.log(job)))}
-StandardError=inherit
-TimeoutStartSec={job.timeout_s}
-# 3 says that something got worse: the job itself has worked.
-SuccessExitStatus=3
-"""
-
-
-def _timer(job: Job) -> str:
-    events = "\n".join(f"OnCalendar={each}" for each in calendar(job.schedule))
-    return f"""\
-# {job.schedule.cron} ({job.schedule.time_zone})
-[Unit]
-Description=Schedule of agentload job {job.name}
-
-[Timer]
-{events}
-AccuracySec=1s
-Persistent=true
-
-[Install]
-WantedBy=timers.target
-"""
 
 
 def _numbers(found: Iterable[object], field: str) -> list[int]:
