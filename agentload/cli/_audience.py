@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from agentload.cli._asking import Progress as Answers
-from agentload.cli._print import notice
+from agentload.cli._print import notice, visible
 from agentload.cli._progress import Progress
 from agentload.cli._signals import heard
 from agentload.layout.cost import Cost
@@ -33,4 +33,4 @@ def _answers(questions: Sequence[Question], arms: int) -> Iterator[Listener]:
         progress.end()
 
 
-TERMINAL: Final = Audience(notice=notice, progress=_progress, answers=_answers, stopping=heard)
+TERMINAL: Final = Audience(notice=lambda text: notice(visible(text)), progress=_progress, answers=_answers, stopping=heard)

@@ -23,6 +23,11 @@ def styled(text: str, style: Style, stream: TextIO) -> str:
     return text if is_plain or not text else f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 
 
+def visible(text: str) -> str:
+    """Return a text whose control characters can be seen and do nothing: servers name models and settings, and logs hold anything."""
+    return "".join(char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text)
+
+
 def marked(text: str) -> str:
     """Colour the marks ✗, ? and ✓ at the start of lines for standard output."""
     return re.sub(r"^( *)([✗?✓])(?= )", lambda found: found[1] + styled(found[2], _MARKS[found[2]], sys.stdout), text, flags=re.MULTILINE)

@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from agentload import __version__
 from agentload.cli._lazy import LazyGroup
-from agentload.cli._print import Style, styled
+from agentload.cli._print import Style, styled, visible
 from agentload.cli._signals import handled
 from agentload.errors import AgentloadError, GateError, InterruptError, UsageError, first_of, is_out_of_memory
 
@@ -143,4 +143,4 @@ def _help_of(error: typer.TyperException) -> str | None:
 
 def _say(kind: Literal["error", "hint"], text: str | None) -> None:
     if text:
-        print(f"{styled(f'{kind}:', _STYLES[kind], sys.stderr)} {text}", file=sys.stderr)
+        print(f"{styled(f'{kind}:', _STYLES[kind], sys.stderr)} {visible(text)}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import zlib
 from collections.abc import Awaitable, Callable
@@ -15,11 +16,12 @@ from agentload.ask import asker, plain
 from agentload.ask.asker import Asker
 from agentload.ask.asker import Failed as NotAnswered
 from agentload.ask.plain import Plain
+from agentload.cli import main
 from agentload.endpoints import counting, launch
 from agentload.endpoints.counting import tokenizer
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import is_same_configuration
-from agentload.endpoints.identity import identify
+from agentload.endpoints.identity import identify, served_model
 from agentload.endpoints.launch import is_healthy
 from agentload.endpoints.reach import reach
 from agentload.errors import AgentloadError, EndpointError, TraceError
@@ -231,6 +233,22 @@ async def test_what_is_said_of_an_address_holds_neither_its_password_nor_its_que
     with pytest.raises(EndpointError) as refused:
         await identify(Endpoint(name="a", url=url))
     assert "pwofours" not in f"{refused.value.message} {refused.value.hint}"
+
+
+async def test_a_name_that_drives_a_terminal_is_shown_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    listing = json.dumps({"data": [{"id": "\x1b]0;owned\x07a"}, {"id": "b\u202e\r"}]})
+
+    async def lists(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(listing), listing.encode()))
+
+    async with serving(lists) as server:
+        there = Endpoint(name="a", url=server.url)
+        found = await identify(there)
+        with pytest.raises(EndpointError) as refused:
+            served_model(there, found)
+    main._explain(refused.value)
+    said = capsys.readouterr().err
+    assert said.replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("figure", ["9" * 400, "9" * 5_000, "inf", "nan", "many", "-1", "1e308", "\u0663"])

@@ -76,4 +76,5 @@ async def test_whatever_a_server_does_costs_its_own_calls_alone(name: str) -> No
     for row in sent:
         assert (row.status != "ok") or (row.finish_reason in GOOD_ENDS and row.output_tokens == 3)
         assert len(row.error or "") <= 300
+        assert all((text or "").isprintable() for text in (row.error, row.finish_reason)), row
         assert mode.says in (row.error or "")
