@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from agentload.model.rows import VerdictRow
-from agentload.watch.rows import execution_row
+from agentload.watch.ledger import execution_row
 from tests.report.chromium import PROGRAM, Page, browser
 from tests.report.test_page import CONTRAST, colours
 from tests.ui.site import EVIL, begun, call, evil_job, hostile, site, stored, watched, whole
