@@ -71,7 +71,8 @@ def application(site: Site) -> web.Application:
             web.get("/db/{db}/decisions", routes.page("decisions")),
             web.get("/db/{db}/comparisons", routes.page("comparisons")),
             web.get("/db/{db}/compare", routes.chosen),
-            web.get("/db/{db}/compare/{name}/{other}", routes.report),
+            web.get("/db/{db}/compare/{name}/{other}", routes.comparison),
+            web.get("/db/{db}/compare/{name}/{other}/report", routes.report),
             web.get("/db/{db}/jobs", routes.page("jobs")),
             web.get("/db/{db}/jobs/{name}", routes.page("job")),
         ]
@@ -112,6 +113,13 @@ class _Routes:
         text = await self._site.reports.page(self._source(request), _query(request, "report"))
         policy = f"{html.security_policy()}; frame-ancestors 'none'"
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": policy})
+
+    async def comparison(self, request: web.Request) -> web.StreamResponse:
+        source, query = self._source(request), _query(request, "comparison")
+        found = await self._site.reports.compared(source, query)
+        frame = await asyncio.to_thread(lambda: _frame(self._site, source, query.page, _token(source)))
+        text = render("comparison", context_of(**frame, query=query, data=found))
+        return web.Response(text=text, content_type="text/html")
 
     async def chosen(self, request: web.Request) -> web.StreamResponse:
         query = _query(request, "compare")

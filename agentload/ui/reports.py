@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import duckdb
@@ -16,12 +17,14 @@ from agentload.report.formats.html import html
 from agentload.report.parts import Document
 from agentload.report.policy import Setting
 from agentload.store.database import refusal
+from agentload.ui.pages.compared import Compared, compared
 from agentload.ui.pages.run import run_named
 from agentload.ui.source import Kept, Query, Source
 
 KEPT: Final = 8
+T = TypeVar("T")
 Key: TypeAlias = tuple[str, str, str, str]
-"""Database, run, later run, arm: all that a report depends on."""
+"""Database, run, later run, arm: all that a document depends on."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,31 +33,38 @@ class Reports:
 
     setting: Setting
     profile: str | None = None
-    _kept: Kept[Key, str] = field(default_factory=partial(Kept, KEPT))
+    _kept: Kept[Key, Document] = field(default_factory=partial(Kept, KEPT))
     # One at a time: the report of a long run takes seconds and a GB. Waiting requests take no thread from the pages.
     _thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reports"))
 
     async def page(self, source: Source, query: Query) -> str:
-        """Return the page; raise `AgentloadError` if a run is missing or two cannot be compared."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._page, source, query)
+        """Return a report's page; raise `AgentloadError` if a run is missing or two cannot be compared."""
+        return await self._soon(lambda: html(self._document(source, query)).replace("<body>", f"<body>\n{_home(source, query)}", 1))
+
+    async def compared(self, source: Source, query: Query) -> Compared:
+        """Return what two runs come to; raise as `page` does."""
+        return await self._soon(lambda: compared(self._document(source, query)))
+
+    async def _soon(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def close(self, _: object = None) -> None:
         """Make no more reports; one in progress is finished."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _page(self, source: Source, query: Query) -> str:
+    def _document(self, source: Source, query: Query) -> Document:
         key = (source.name, query.name, query.other, query.word("arm"))
         stamp, kept = source.stamp(), self._kept.get(key)
         if kept is not None and kept.stamp == stamp:
             return kept.value
         try:
-            page = html(self._document(source, query)).replace("<body>", f"<body>\n{_home(source, query)}", 1)
+            found = self._made(source, query)
         except duckdb.Error as error:
             raise refusal(source.path, error) from error
-        self._kept.put(key, stamp, page)
-        return page
+        self._kept.put(key, stamp, found)
+        return found
 
-    def _document(self, source: Source, query: Query) -> Document:
+    def _made(self, source: Source, query: Query) -> Document:
         # Imports all of the statistics; without them the pages start in half the time.
         from agentload.report.advise import advise
         from agentload.report.compare import compare

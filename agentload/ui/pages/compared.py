@@ -1,0 +1,117 @@
+"""Two runs of one plan: what changed from the earlier to the later one, in a sentence and by figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from advisor.estimate import Estimate
+from advisor.verdict import Change
+from agentload.report import format as say
+from agentload.report.charts.spec import Axis, Plot, Rule, Series
+from agentload.report.parts import Document, Tone
+from agentload.ui.pages.jobs import METRICS
+
+ONCE: Final = "One run each: a restart or a noisy neighbour could explain a difference of this size."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """How one figure of one workload changed; of the whole server where the workload is None."""
+
+    workload: str | None
+    metric: str
+    change: Change
+    tone: Tone
+    word: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The data of the page."""
+
+    before: str
+    after: str
+    headline: str
+    tone: Tone
+    because: str
+    lines: tuple[Line, ...]
+    failed: tuple[str, ...]
+    """Validity checks that failed: what is wrong with the measurement itself."""
+    chart: Plot | None
+
+
+def compared(document: Document) -> Compared:
+    """Say what a document that compares two runs comes to."""
+    least = document.policy.min_change
+    lines = tuple(_lines(document, least))
+    whole = next((each for each in lines if each.workload is None and each.change.metric == "turn_ms"), lines[0] if lines else None)
+    failed = tuple(f"{each.name}: {each.message}" for each in document.decision.gates if each.status == "fail")
+    return Compared(
+        before=document.decision.reference,
+        after=document.run,
+        headline=_headline(whole, least) if whole else "These runs cannot be compared yet: too few block pairs are whole in both",
+        tone=whole.tone if whole and not failed else "plain",
+        because=f"{_said(whole)}. {ONCE}" if whole else "",
+        lines=lines,
+        failed=failed,
+        chart=_chart(whole) if whole else None,
+    )
+
+
+def _lines(document: Document, least: float) -> Iterator[Line]:
+    for each in sorted(document.decision.changes, key=lambda change: (change.workload or "", list(METRICS).index(change.metric))):
+        word, tone = _judged(each.relative, each.floor, least)
+        yield Line(workload=each.workload, metric=METRICS[each.metric], change=each, word=word, tone=tone)
+
+
+def _judged(found: Estimate, floor: float | None, least: float) -> tuple[str, Tone]:
+    """Compare a change with the smallest that counts, and with what two identical servers differ by."""
+    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    if floor is not None and abs(found.value) < floor:
+        return "within noise", "plain"
+    if low > least:
+        return "slower", "bad"
+    if high < -least:
+        return "faster", "good"
+    return ("no change", "good") if -least < low and high < least else ("undecided", "plain")
+
+
+def _headline(whole: Line, least: float) -> str:
+    match whole.word:
+        case "slower" | "faster":
+            return f"{whole.word} than before"
+        case "no change":
+            return f"no change beyond {say.percent(least)}"
+        case "within noise":
+            return "no change that noise does not explain"
+        case _:
+            return "undecided: a change is neither shown nor ruled out"
+
+
+def _said(whole: Line) -> str:
+    return f"{whole.metric} {say.change(whole.change.relative)}, {say.plural(whole.change.pairs, 'block pair')}".capitalize()
+
+
+def _chart(whole: Line) -> Plot | None:
+    change = whole.change
+    if not change.by_pair:
+        return None
+    values = Series(
+        label="pairs",
+        slot=2,
+        mark="points",
+        xs=tuple(float(number) for number in range(1, len(change.by_pair) + 1)),
+        ys=tuple(100 * value for value in change.by_pair),
+        tips=tuple(f"pair {pair}: {say.signed(100 * value, 1)} %" for pair, value in zip(change.pair_ids, change.by_pair, strict=False)),
+    )
+    return Plot(
+        name="pairs",
+        title=f"{whole.metric.capitalize()}, later against earlier, pair by pair",
+        caption="One mark for each pair of blocks that both runs played on the same bytes; higher is slower.",
+        x=Axis(label="pair", quantity="count"),
+        y=Axis(label="change, %", quantity="percent"),
+        series=(values,),
+        rules=(Rule(axis="y", at=0.0, label=""),),
+    )
