@@ -85,7 +85,7 @@ def main() -> int:
         if not is_out_of_memory(error):
             raise
         _say("error", "out of memory; what was measured is in its journal")
-        _say("hint", "go on with --resume on a machine with more memory, or with fewer sessions at once")
+        _say("hint", "use --resume on a machine with more memory, or with fewer sessions at once")
         return FAILED
     if code == INTERRUPTED:
         _say("error", "interrupted")

@@ -12,7 +12,7 @@ from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits
 from tests.live.calls import MS, request
-from tests.live.hostile import DONE, body, event
+from tests.live.hostility import DONE, body, event
 from tests.live.scripted import END, STREAM, Peer, good, serving, token
 
 pytestmark = pytest.mark.loopback
