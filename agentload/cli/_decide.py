@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def foretold(study: Decide, forecasts: tuple[Forecast, ...]) -> str:
     )
 
 
-_UNITS = {"speed": "block pairs", "capacity": "search", "accuracy": "paired questions"}
+_UNITS = {"speed": "block pairs", "step times": "twin an arm", "capacity": "search", "accuracy": "paired questions"}
 _DRY = "nothing was sent (--dry-run)"
 
 
@@ -86,11 +87,23 @@ def summary(study: Decide, ended: Outcome) -> str:
     lines.append(f"spent {spent:.0f} of {study.budget_s / 60:.0f} min")
     if ended.wants is not None:
         stage, minutes = ended.wants
-        more = max(1, round(minutes - ended.left_minutes))
-        lines.append(f"This budget cannot settle {stage.criterion}: {told(stage)} would take {minutes:.0f} min, {more} more than is left.")
+        more = max(1, math.ceil(minutes - ended.left_minutes))
+        enough = math.ceil(study.budget_s / 60) + more
+        lines.append(
+            f"This budget cannot settle {stage.criterion}: {told(stage)}, would take {minutes:.0f} min, {more} more than is left; "
+            f"--budget {enough}m pays for it."
+        )
     elif ended.ending == "open":
         lines.append("Nothing more that could be asked here would settle what is open.")
+        lines += [f"It takes {what}." for what in _needs(ended)]
     return "\n".join(lines)
+
+
+def _needs(ended: Outcome) -> tuple[str, ...]:
+    """Return what would settle the arms that are open, each once."""
+    assert ended.document is not None
+    verdicts = (each for each in ended.document.decision.server if each.verdict == "test further")
+    return tuple(dict.fromkeys(need.what for each in verdicts for need in each.pays.needs))
 
 
 def _as_json(ended: Outcome) -> dict[str, Any]:

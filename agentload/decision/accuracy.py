@@ -28,7 +28,9 @@ class Accuracy:
         expected = questions_cost(asking, arms=len(self.means.arms), concurrency=study.concurrency, thinking_tokens=0)
         share = 1 - max(self.means.ledger.looks("accuracy"), default=0) / stage.amount
         return Price(
-            minutes=expected.minutes * share, calls=round(expected.questions * share), tokens=round(expected.prompt_tokens * share)
+            minutes=expected.minutes * share + self.means.starts_minutes,
+            calls=round(expected.questions * share),
+            tokens=round(expected.prompt_tokens * share),
         )
 
     def ask(self, stage: Stage) -> float | None:

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from typing import Final
 
 from agentload.decision.forecast import Price
-from agentload.decision.means import Means
+from agentload.decision.means import USUAL, Means
 from agentload.decision.sequence import Known, Stage, reasons
 from agentload.decision.twin import Twins
 from agentload.dispatch.arrivals import seeded
@@ -28,6 +28,7 @@ from agentload.run.capacity import START, Chosen, Found, played, search, settled
 from agentload.run.trial import Trial, trouble
 from agentload.study.kinds import Search
 from agentload.study.parts import Live
+from agentload.study.quantity import LIMITS
 
 BRACKET_SHARE: Final = 0.4
 """Of the budget."""
@@ -89,11 +90,12 @@ class Capacity:
 
     means: Means
     twins: Twins
+    _unmet: bool = False
 
     def price(self, _: Stage) -> Price:
         """Return what the trials take."""
         trials = TRIALS * len(self.means.arms) if self.twins.aside is not None else self._trials
-        return Price(minutes=trials * self._trial_s / 60)
+        return Price(minutes=trials * self._trial_s / 60 + self.means.starts_minutes)
 
     def ask(self, stage: Stage) -> float | None:
         """Measure what the twins say, or search where they say nothing, or what is wrong."""
@@ -109,10 +111,13 @@ class Capacity:
                 tried = foreground.searched(study, self.means.beside, self.means.audience, most=TRIALS)
                 foreground.require(tried)
                 spent += sum(len(each.trials) for each in tried) * self._trial_s / 60
+                self._unmet = all(each.holds is None and each.void is None for each in tried)
         return spent if self.means.is_virtual else None
 
     def said(self, known: Known | None) -> str:
         """Say how many agents each arm carries."""
+        if self._unmet:
+            return f"no arm holds {LIMITS.write(self.means.study.slo or USUAL)} even with one session: relax --slo"
         return "" if known is None else reasons(known, lambda verdict: verdict.capacity or verdict.pays)
 
     @property
@@ -132,8 +137,11 @@ class Capacity:
         said = self._said(fitted)
         if not said:
             return None
-        if any(each.low is None or each.high is None for each in said):
+        if any(each.high is None for each in said):
             self.twins.set_aside("its load within the service level has no end")
+            return None
+        if any(each.low is None for each in said):
+            self.twins.set_aside("not even one session is within the service level on it")
             return None
         self.means.audience.notice("  " + "; ".join(map(self._told, said)))
         study = self.means.search(self._trial_s)

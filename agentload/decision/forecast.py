@@ -16,6 +16,8 @@ PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair that is expected before any was played."""
 START_SPREAD: Final = 0.015
 """Of one arm from start to start."""
+STEP_TIMES: Final = 0.15
+"""Share of the budget that the step times of twins may take; how much of it they need is known once servers have said what they are."""
 LOOK: Final = 0.0037
 """One-sided error that a single look may spend: with a dozen looks all of them together spend 2.5 %."""
 
@@ -64,8 +66,9 @@ def forecast(
     shown = ((f"{change:.0%} faster", _speed_chance(change, min_change, pairs=pairs, starts=starts)) for change in changes)
     out.append(Forecast(criterion="speed", amount=pairs, price=speed, chances=tuple(shown)))
     if capacity:
-        search = price(Stage(criterion="capacity", amount=1))
-        left -= search.minutes
+        twins, search = Price(minutes=STEP_TIMES * budget_minutes), price(Stage(criterion="capacity", amount=1))
+        left -= twins.minutes + search.minutes
+        out.append(Forecast(criterion="step times", amount=1, price=twins, chances=()))
         out.append(Forecast(criterion="capacity", amount=1, price=search, chances=()))
     items = _most(ITEMS, lambda amount: price(Stage(criterion="accuracy", amount=amount, lengths=LENGTHS)), left) or ITEMS[0]
     asked = price(Stage(criterion="accuracy", amount=items, lengths=LENGTHS))

@@ -35,6 +35,7 @@ from agentload.study.stored import study_of
 
 SESSIONS: Final = 8
 USER_WAIT_S: Final = 5.0
+START_S: Final = 90.0
 SPEED_SHARE: Final = 1 / 3
 """Of the budget."""
 USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
@@ -91,6 +92,11 @@ class Means:
     def left_minutes(self) -> float:
         """Return what is left of the budget."""
         return self.study.budget_s / 60 - self.ledger.minutes
+
+    @property
+    def starts_minutes(self) -> float:
+        """Return what a start of every server takes before one was seen; 0 where they run all the time."""
+        return len(self.arms) * START_S / 60 if self.is_launching else 0.0
 
     @property
     def beside(self) -> Place:

@@ -6,13 +6,14 @@ import math
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from agentload.decision.accuracy import Accuracy
 from agentload.decision.capacity import Capacity
+from agentload.decision.checks import Checks
 from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.means import SPEED_SHARE, Means, Question, arms_named
@@ -88,6 +89,7 @@ class Deciding:
         self.means = Means(study=study, place=place, audience=self.audience, run=self.run, ledger=before)
         self._twins = Twins(means=self.means, aside=before.aside)
         self._questions = {
+            "checks": Checks(means=self.means),
             "speed": Speed(means=self.means),
             "step times": self._twins,
             "capacity": Capacity(means=self.means, twins=self._twins),
@@ -105,8 +107,8 @@ class Deciding:
             self._forget()
         with self.means.standing():
             known = self.known()
-            while wanted := [(stage, self.price(stage).minutes) for stage in following(known, capacity=self.searches)]:
-                is_first = not self.means.ledger.asked
+            while wanted := [(stage, self.price(stage).minutes) for stage in self._following(known)]:
+                is_first = known is None
                 affordable = [each for each in wanted if is_first or each[1] <= self.means.left_minutes]
                 if not affordable:
                     return self._ended("budget", wants=wanted[0])
@@ -123,6 +125,12 @@ class Deciding:
                 if stage.criterion == "speed" and self.means.pairs == pairs:
                     return self._ended("open")  # played again, these pairs would end the same way
         return self._ended("open" if known is not None and known.open else "decided")
+
+    def _following(self, known: Known | None) -> Iterator[Stage]:
+        if known is None and not self.means.ledger.asked:
+            yield Stage(criterion="checks", amount=1)
+        else:
+            yield from following(known, capacity=self.searches, pairs=self.means.pairs)
 
     def _ask(self, stage: Stage, planned: float) -> float:
         """Ask a question, and return the minutes that it took; one that does not come to its end is written down as well."""
@@ -181,9 +189,11 @@ class Deciding:
         pairs = self.means.pairs = sum({*arms} <= each for each in played.values())
         why = Counter(row.void for row in blocks if row.void is not None)
         self.means.invalid = next((reason for reason, _ in why.most_common(1)), None)
-        if pairs < PAIRS[0]:
+        if not pairs:
             return None
         self._document = advise(self.place.database, self.run, setting=self.means.setting, reference=self.study.reference)
+        if pairs < PAIRS[0] and Known(decision=self._document.decision).open:
+            return None
         given = {(row.task, row.context_tokens, row.item, row.repetition) for row in answers if row.arm == arms[0]}
         is_searched = any(row.probe == CAPACITY for row in probes)
         return Known(
@@ -224,7 +234,7 @@ def told(stage: Stage) -> str:
         case "checks":
             return "checks, whether a comparison can work"
         case "speed":
-            return f"speed, {stage.amount} block pairs"
+            return f"speed, {stage.amount} block pair{'' if stage.amount == 1 else 's'}"
         case "step times":
             return "step times, that twins of the arms are fitted to"
         case "capacity":

@@ -14,6 +14,8 @@ Criterion: TypeAlias = Literal["checks", "speed", "step times", "capacity", "acc
 
 PAIRS: Final = (4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 46, 64)
 """Block pairs in all, look by look."""
+FIRST: Final = 1
+"""Pair that shows what the servers are: what is known of their version and kernel may decide before speed is looked at."""
 ITEMS: Final = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
 """Paired questions in all, look by look; the first tell whether the reference can answer at all."""
 REPEATS: Final = 3
@@ -55,14 +57,14 @@ class Stage:
     lengths: tuple[int, ...] = ()
 
 
-def following(known: Known | None, *, capacity: bool) -> Iterator[Stage]:
+def following(known: Known | None, *, capacity: bool, pairs: int = 0) -> Iterator[Stage]:
     """Yield what could be asked next, the best thing first; nothing where the decision is made, or no question is left that could make it.
 
-    Speed comes first, and is looked at often: a clear loss ends it all. *capacity* is searched where the user named a service level or a
-    peak, once. Accuracy is the dearest, so it is asked only of what pays.
+    Nothing is known while there are few *pairs*. Speed comes first, and is looked at often: a clear loss ends it all. *capacity* is
+    searched where the user named a service level or a peak, once. Accuracy is the dearest, so it is asked only of what pays.
     """
     if known is None:
-        yield Stage(criterion="speed", amount=PAIRS[0])
+        yield Stage(criterion="speed", amount=PAIRS[0] if pairs else FIRST)
     elif known.open:
         yield from dict.fromkeys(_stages(known, is_searching=capacity and not known.is_searched))
 
@@ -100,5 +102,8 @@ def lengths(decision: Decision) -> tuple[int, ...]:
 
 
 def reasons(known: Known, leg: Callable[[ArmVerdict], Leg]) -> str:
-    """Say of each arm what is known by one criterion."""
-    return "; ".join(f"{each.arm}: {leg(each).reason}" for each in known.challengers)
+    """Say of each arm what is known by one criterion, or by what it was decided where that is another."""
+    said = (
+        (each, each.reason if leg(each).state == "untested" and each not in known.open else leg(each).reason) for each in known.challengers
+    )
+    return "; ".join(f"{each.arm}: {reason}" for each, reason in said)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
 
 from agentload.decision.forecast import Price
 from agentload.decision.means import Means
@@ -20,9 +19,6 @@ from agentload.run.simulate import SAMPLE_S, Simulation, store
 from agentload.study.kinds import Replay
 from agentload.virtual.shell import Shell
 
-START_S: Final = 90.0
-"""What a start of a server takes, before one was seen."""
-
 
 @dataclass(kw_only=True)
 class Speed:
@@ -36,9 +32,7 @@ class Speed:
         """Return what more pairs take: by what the others took, once some were played."""
         first, played, looks = self._first, self.means.pairs, self.means.ledger.looks("speed")
         share = stage.amount / PAIRS[0]
-        minutes = first.minutes * share
-        if self.means.is_launching:
-            minutes += stage.amount * len(self.means.arms) * START_S / 60
+        minutes = first.minutes * share + stage.amount * self.means.starts_minutes
         if played:
             minutes = sum(looks.values()) / played * (stage.amount - played)
         tokens = first.prompt_tokens + first.output_tokens
@@ -57,8 +51,8 @@ class Speed:
         """Say by how much the turns of each arm are shorter or longer."""
         if known is not None:
             return reasons(known, lambda verdict: verdict.pays)
-        few = f"{self.means.pairs} block pairs count, and a decision needs {PAIRS[0]}"
-        return few if self.means.invalid is None else f"{few}: {self.means.invalid}"
+        few = f"{self.means.pairs} of the {PAIRS[0]} block pairs that a first look takes"
+        return few if self.means.invalid is None else f"{few}; others are invalid: {self.means.invalid}"
 
     @cached_property
     def _first(self) -> Cost:
@@ -82,7 +76,7 @@ class Speed:
         means = self.means
         is_begun = began(means.place.database, means.run) is not None
         place = replace(means.place, run=None if is_begun else means.run, resume=means.run if is_begun else None)
-        with prepared(self._replay(pairs), place, notice=means.audience.notice, laid=means.wide) as made:
+        with prepared(self._replay(pairs), place, notice=means.audience.notice, laid=means.wide, blocks=PAIRS[0]) as made:
             ended = foreground.measure(made, place, means.audience)
         means.concluded(ended)
 

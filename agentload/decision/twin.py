@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from agentload.decision.forecast import Price
+from agentload.decision.forecast import STEP_TIMES, Price
 from agentload.decision.means import Means
 from agentload.decision.sequence import REPEATS, Known, Stage
 from agentload.errors import PlanError, ProfileError
@@ -16,7 +16,7 @@ from agentload.evidence.twin import Twin, bounds, repeats, twins
 from agentload.layout.cost import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
 from agentload.layout.plan import plan, with_starts
 from agentload.layout.step_times import Grid, grid, seconds, step_times
-from agentload.model.apart import STEP_TIMES
+from agentload.model import apart
 from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
 from agentload.run import foreground
@@ -31,8 +31,6 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Virtual
 from agentload.virtual.shell import Shell
 
-SHARE: Final = 0.15
-"""Of the budget that step times may take."""
 ONCE: Final = 0.5
 """Of a single play that this share has to pay for: without any there is no twin, which is worth more."""
 LEG: Final = 2
@@ -52,7 +50,7 @@ class Twins:
         """Return how often the grid is still to be played on each arm: in all as often as a share of the budget has time for."""
         if self._grid is None or self.aside is not None:
             return 0
-        affordable = SHARE * self.means.study.budget_s / 60 / self.price(Stage(criterion="step times", amount=1)).minutes
+        affordable = STEP_TIMES * self.means.study.budget_s / 60 / self.price(Stage(criterion="step times", amount=1)).minutes
         most = max(math.floor(affordable), math.ceil(affordable - ONCE))
         with reading(self.means.place.database) as connection:
             return max(0, min(REPEATS, most) - repeats(connection, self.means.run))
@@ -62,7 +60,7 @@ class Twins:
         if self._grid is None:
             return Price(minutes=0.0)
         once_s = seconds(self._grid, token_s=ASSUMED_TOKEN_S, prefill_tokens_per_s=ASSUMED_PREFILL_TOKENS_PER_S)
-        return Price(minutes=stage.amount * len(self.means.arms) * once_s / 60)
+        return Price(minutes=stage.amount * len(self.means.arms) * once_s / 60 + self.means.starts_minutes)
 
     def ask(self, stage: Stage) -> float | None:
         """Play the grid beside the run."""
@@ -111,7 +109,7 @@ class Twins:
         chosen = arms_of(servers.profile, servers.arms)
         arms = {arm.name: arm for arm in chosen} if servers.noise else quiet(chosen)
         rows = [row for row in Shell(made, arms, seed=made.seed, leg=LEG).play() if isinstance(row, BlockRow | CallRow)]
-        keep(rows, self.means.place.database, run_id=self.means.run, name=STEP_TIMES)
+        keep(rows, self.means.place.database, run_id=self.means.run, name=apart.STEP_TIMES)
         return max(row.ended_ns or 0 for row in rows if isinstance(row, BlockRow)) / 60e9
 
     def _play(self, made: Plan, servers: Live, plays: int) -> None:
@@ -122,7 +120,7 @@ class Twins:
                 plan=made if starting is None else with_starts(made, 1),
                 endpoints=found,
                 database=means.place.database,
-                trace_hash=STEP_TIMES,
+                trace_hash=apart.STEP_TIMES,
                 into=means.run,
                 launching=starting,
             )

@@ -198,10 +198,12 @@ def prepared(
     notice: Notice = lambda _: None,
     laid: Callable[[Trace, int], Trace] = lambda trace, _: trace,
     scatter: int | None = None,
+    blocks: int | None = None,
 ) -> Iterator[Prepared]:
     """Yield what is played on live servers; emulated ones run as long as the block. When *is_dry* nobody is started or asked.
 
-    *laid* may change the trace, told how many arms play it; *scatter* seeds the noise of emulated servers in place of the study's seed.
+    *laid* may change the trace, told how many arms play it; *scatter* seeds the noise of emulated servers in place of the study's seed;
+    *blocks* says into how many the trace is cut, of a run that is given more pairs step by step.
     """
     servers = study.servers
     assert isinstance(servers, Live), servers
@@ -212,10 +214,18 @@ def prepared(
         if isinstance(study, Sweep):
             yield _sweep(study, place, found, is_dry=is_dry, notice=notice)
         else:
-            yield _replay(study, servers, place, found, laid)
+            yield _replay(study, servers, place, found, laid, blocks=blocks)
 
 
-def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, ...], laid: Callable[[Trace, int], Trace]) -> Prepared:
+def _replay(
+    study: Replay,
+    servers: Live,
+    place: Place,
+    found: tuple[Endpoint, ...],
+    laid: Callable[[Trace, int], Trace],
+    *,
+    blocks: int | None,
+) -> Prepared:
     served = with_control(found, study.aa)
     trace, refs = read_traces(study.traces, lenient=study.lenient, max_context_tokens=study.load.max_context_tokens)
     beyond = too_long(trace.header, trace.sessions, _longest(found, are_up=False))
@@ -245,7 +255,7 @@ def _replay(study: Replay, servers: Live, place: Place, found: tuple[Endpoint, .
         run=place.name,
         load=load,
         machines=beginnings(served) if study.swap or study.design == "parallel" or _are_apart(found, servers) else (),
-        blocks=first.pairs if isinstance(first, Replay) else None,
+        blocks=blocks or (first.pairs if isinstance(first, Replay) else None),
     )
     expected = cost(made)
     playing = Playing(

@@ -36,8 +36,8 @@ def test_a_larger_budget_promises_no_less(budget: float, more: float) -> None:
 
 
 def test_the_least_that_says_anything_is_priced_even_where_the_budget_is_too_small() -> None:
-    speed, search, answers = foretold(1.0)
-    assert (speed.amount, search.amount, answers.amount) == (PAIRS[0], 1, ITEMS[0])
+    speed, twins, search, answers = foretold(1.0)
+    assert (speed.amount, twins.amount, search.amount, answers.amount) == (PAIRS[0], 1, 1, ITEMS[0])
 
 
 def test_one_start_a_pair_settles_what_one_start_cannot() -> None:

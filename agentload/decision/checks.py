@@ -1,0 +1,73 @@
+"""Ask first what costs nothing: are the servers two, what the arms file says, and do their caches work on contexts like the user's?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from agentload.ask.probes import Probed
+from agentload.decision.forecast import Price
+from agentload.decision.means import Means
+from agentload.decision.sequence import Known, Stage
+from agentload.errors import EndpointError
+from agentload.kvmath.pool import pool_of
+from agentload.run import foreground
+from agentload.run.prepared import endpoints_of
+from agentload.run.servers import arms_of, pools, reached
+from agentload.study.kinds import Probe
+from agentload.study.parts import Virtual
+
+PROMPTS: Final = 11
+"""Of each arm: one twice for its cache, one that another arm had, and some whose answers must agree."""
+PROMPT_S: Final = 1.0
+
+
+@dataclass(kw_only=True)
+class Checks:
+    """What is known before anything is measured."""
+
+    means: Means
+    _probed: Probed | None = None
+
+    def price(self, _: Stage) -> Price:
+        """Return what a few short prompts take; servers that do not run yet are not asked."""
+        if self.means.is_virtual or self.means.is_launching:
+            return Price(minutes=0.0, calls=0)
+        calls = len(self.means.arms) * PROMPTS
+        return Price(minutes=calls * PROMPT_S / 60, calls=calls)
+
+    def ask(self, _: Stage) -> float | None:
+        """Try the servers. Raises EndpointError where what is measured on them would be no comparison."""
+        servers = self.means.study.servers
+        if isinstance(servers, Virtual):
+            return 0.0
+        if self.means.is_launching:
+            return None
+        self._probed = probed = foreground.probe(Probe(servers=servers), self.means.audience)
+        if probed.mismatches and not servers.force:
+            raise EndpointError("; ".join(probed.mismatches), hint="fix the server, the arm's name or the arms file; --force measures it")
+        if shared := [each.arm for each in probed.crossed if each.verdict == "hit"]:
+            raise EndpointError(
+                f"{', '.join(shared)} has in its cache what another arm was asked: both are one server, or behind one router",
+                hint="give each arm a server of its own",
+            )
+        for trouble in probed.troubles():
+            self.means.audience.notice(f"warning: {trouble}")
+        return None
+
+    def said(self, _: Known | None) -> str:
+        """Say whether caches work, and how many of the longest contexts fit: where all do, a larger pool is worth nothing."""
+        said = []
+        if self._probed is not None:
+            hit = [each.arm for each in self._probed.reuse if each.verdict == "hit"]
+            said.append(f"the prefix cache works on {', '.join(hit)}" if hit else "no prefix cache was seen to work")
+        if fits := [f"{arm} {tokens / self.means.longest:.1f}" for arm, tokens in self._pools().items() if tokens is not None]:
+            said.append(f"the KV pools hold {', '.join(fits)} of the longest contexts ({self.means.longest:,} tokens)")
+        return "; ".join(said) or "servers are started when they are needed"
+
+    def _pools(self) -> dict[str, float | None]:
+        servers = self.means.study.servers
+        if isinstance(servers, Virtual):
+            return {arm.name: float(pool_of(arm).tokens) for arm in arms_of(servers.profile, servers.arms)}
+        with reached(endpoints_of(servers), noise=servers.noise, seed=self.means.study.seed, is_dry=self.means.is_launching) as found:
+            return {} if self.means.is_launching else pools(found)
