@@ -37,7 +37,8 @@ BRACKET_S: Final = (20.0, 300.0)
 BELOW: Final = 0.9
 ABOVE: Final = 1.1
 LONGER: Final = 8
-"""How many times as long as a measured trial a twin's is."""
+MANY: Final = 16
+"""How many times as long as a measured trial a twin's is, of up to so many sessions."""
 FREE: Final = 40
 """Trials of a twin at most, and how well it then knows its limit."""
 KNOWN: Final = 0.06
@@ -157,12 +158,17 @@ class Capacity:
 
     def _said(self, fitted: Mapping[str, Twin]) -> tuple[Found, ...]:
         """Return the load that each twin carries in the long run, over draws of sessions that all of them play."""
-        study = self.means.search(LONGER * self._trial_s)
+        study = self.means.search(self._trial_s)
         tried: dict[str, tuple[Trial, ...]] = {}
+
+        def attempt(twin: Twin, size: float, number: int) -> Trial:
+            # Of many sessions a short draw is an ordinary one already.
+            longer = self.means.search(self._trial_s * max(1.0, min(LONGER, LONGER * MANY / size)))
+            return self._on(twin, longer, size, number)
+
         for name, twin in fitted.items():
-            attempt = partial(self._on, twin, study)
             tried[name] = search(
-                name, attempt, start=START[study.find], whole=True, share=study.share, others=tried, most=FREE, width=KNOWN
+                name, partial(attempt, twin), start=START[study.find], whole=True, share=study.share, others=tried, most=FREE, width=KNOWN
             )
         return settled(tried, share=study.share) if tried else ()
 

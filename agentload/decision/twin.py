@@ -31,8 +31,6 @@ from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Virtual
 from agentload.virtual.shell import Shell
 
-ONCE: Final = 0.5
-"""Of a single play that this share has to pay for: without any there is no twin, which is worth more."""
 LEG: Final = 2
 """Of what is simulated beside a run, whose own time begins at 0 as well; it is no part that the run's evidence counts."""
 
@@ -51,7 +49,7 @@ class Twins:
         if self._grid is None or self.aside is not None:
             return 0
         affordable = STEP_TIMES * self.means.study.budget_s / 60 / self.price(Stage(criterion="step times", amount=1)).minutes
-        most = max(math.floor(affordable), math.ceil(affordable - ONCE))
+        most = math.floor(affordable) or round(affordable)
         with reading(self.means.place.database) as connection:
             return max(0, min(REPEATS, most) - repeats(connection, self.means.run))
 

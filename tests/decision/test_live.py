@@ -70,12 +70,12 @@ def test_a_decision_that_is_stopped_decides_on_what_is_there_and_goes_on_within_
     place = Place(database=tmp_path / "x.duckdb")
     with serving() as servers:
         made = study(urls(servers))
-        outcome, first, _ = decided(made, place, stops_at=2)
+        outcome, first, _ = decided(made, place, stops_at=4)
         assert outcome.ending in ("stopped", "open"), "open where this machine is too busy to time anything"
         assert outcome.document is not None
-        assert [each.stage.amount for each in outcome.asked] == [4]
+        assert [each.stage.amount for each in outcome.asked] == [1, 1, 4], "checks, a pair, and the first look"
         spent = 4.0 - outcome.left_minutes
-        assert spent >= outcome.asked[0].minutes > 0
+        assert spent >= sum(each.minutes for each in outcome.asked) > 0
         calls = stored(place.database, "SELECT count(*) FROM calls_row")
         resumed, later, asked = decided(made, Place(database=place.database, resume=outcome.run_id), stops_at=1)
     assert later.means.ledger.asked == first.means.ledger.asked
@@ -89,12 +89,12 @@ def test_a_killed_decision_goes_on_from_its_journals_before_there_is_a_database(
     place = Place(database=tmp_path / "x.duckdb")
     with serving() as servers:
         made = study(urls(servers))
-        outcome, _, _ = decided(made, place, stops_at=2)
+        outcome, _, _ = decided(made, place, stops_at=4)
         place.database.unlink()
         shutil.rmtree(tmp_path / "x.duckdb.wal", ignore_errors=True)
         for path in (tmp_path / "x.journal" / outcome.run_id).glob("decision.journal"):
             path.unlink()
-        resumed, later, _ = decided(made, Place(database=place.database, resume=outcome.run_id), stops_at=2)
+        resumed, later, _ = decided(made, Place(database=place.database, resume=outcome.run_id), stops_at=4)
     assert resumed.document is not None
     assert later.means.ledger.lost_minutes[0] > 0, "the time of the question that was killed counts"
 
@@ -106,14 +106,14 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(tmp
 
         def notice(text: str) -> None:
             said.append(text)
-            if text.startswith("asking: "):
-                Timer(5.0, other.stop).start()
+            if "4 block pairs" in text:
+                Timer(4.0, other.stop).start()
 
         deciding = Deciding(study=made, place=Place(database=database), audience=Audience(notice=notice))
         with pytest.raises(AgentloadError) as error:
             deciding.play()
         assert f"--resume {deciding.run}" in (error.value.hint or "")
-        assert said[1] == "fp8 stopped answering: stopping"
+        assert "fp8 stopped answering: stopping" in said
         kept = stored(database, "SELECT count(*) FROM calls_row")
         assert kept > [(0,)]
         replaced = study(f"{urls(one)},fp8={impostor.urls['bf16']}")
@@ -121,7 +121,7 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(tmp
             decided(replaced, Place(database=database, resume=deciding.run), stops_at=9)
         assert stored(database, "SELECT count(*) FROM calls_row") == kept
     with serving("fp8") as again, serving("bf16") as one:
-        resumed, _, _ = decided(study(f"{urls(one)},{urls(again)}"), Place(database=database, resume=deciding.run), stops_at=2)
+        resumed, _, _ = decided(study(f"{urls(one)},{urls(again)}"), Place(database=database, resume=deciding.run), stops_at=3)
     assert resumed.document is not None
     assert len(stored(database, "SELECT pair FROM blocks WHERE void IS NULL GROUP BY pair HAVING count(DISTINCT arm) = 2")) == 4
 
@@ -129,7 +129,7 @@ def test_a_server_that_dies_ends_a_decision_with_the_command_that_resumes_it(tmp
 @pytest.mark.slow
 def test_emulated_servers_are_started_once_for_all_that_is_asked(tmp_path: Path) -> None:
     place = Place(database=tmp_path / "x.duckdb")
-    outcome, _, asked = decided(study("emulated:llama-3.1-8b-h100"), place, stops_at=3)
+    outcome, _, asked = decided(study("emulated:llama-3.1-8b-h100"), place, stops_at=5)
     starts = stored(place.database, "SELECT count(DISTINCT facts->>'$.process_start_s') FROM fingerprints GROUP BY arm")
     assert outcome.document is not None
     assert asked
