@@ -8,20 +8,13 @@ from typing import Final
 
 from agentload.cli._asking import Progress as Answers
 from agentload.cli._print import notice, visible
-from agentload.cli._progress import Progress
+from agentload.cli._progress import Above, Progress
 from agentload.cli._signals import heard
 from agentload.layout.cost import Cost
 from agentload.model.metrics import ClockStart
 from agentload.run.ask import Listener
 from agentload.run.foreground import Audience
 from agentload.run.questions import Question
-
-
-@contextmanager
-def _progress(expected: Cost, start: ClockStart) -> Iterator[Progress]:
-    progress = Progress(expected, start=start)
-    with progress.shown():
-        yield progress
 
 
 @contextmanager
@@ -33,4 +26,16 @@ def _answers(questions: Sequence[Question], arms: int) -> Iterator[Listener]:
         progress.end()
 
 
-TERMINAL: Final = Audience(notice=lambda text: notice(visible(text)), progress=_progress, answers=_answers, stopping=heard)
+def terminal(above: Above = tuple) -> Audience:
+    """Return an audience that draws progress on standard error, below the lines that *above* returns whenever it is drawn."""
+
+    @contextmanager
+    def progress(expected: Cost, start: ClockStart) -> Iterator[Progress]:
+        made = Progress(expected, start=start, above=above)
+        with made.shown():
+            yield made
+
+    return Audience(notice=lambda text: notice(visible(text)), progress=progress, answers=_answers, stopping=heard)
+
+
+TERMINAL: Final = terminal()

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from agentload.cli._audience import TERMINAL
+from agentload.cli._audience import terminal
 from agentload.cli._print import ABSENT, print_json, table
 from agentload.decision.forecast import Forecast
 from agentload.decision.play import Deciding, Outcome, told
@@ -25,7 +25,11 @@ from agentload.study.kinds import Decide
 
 def decide(study: Decide, place: Place, *, is_dry: bool, as_json: bool, out: Path | None = None) -> Document | None:
     """Decide, print the answer and write its report; return it, None where nothing was asked. Raises InterruptError when it was stopped."""
-    deciding = Deciding(study=study, place=place, audience=TERMINAL)
+
+    def status() -> tuple[str, ...]:
+        return deciding.status()
+
+    deciding = Deciding(study=study, place=place, audience=terminal(status))
     if is_dry:
         forecasts = deciding.forecast()
         print_json(forecasts) if as_json else print(foretold(study, forecasts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from agentload.model.metrics import Clock, ClockStart
 from agentload.model.rows import CallRow
 from agentload.run.latest import Latest, Spread
 
+Above = Callable[[], Sequence[str]]
 PLAIN_S = 10.0
 DRAWN_S = 0.25
 BAR = 24
@@ -43,8 +44,9 @@ class _Arm:
 class Progress:
     """Listen to a replay and draw it."""
 
-    def __init__(self, expected: Cost, *, start: ClockStart = "due") -> None:
-        """Begin with what the plan expects; the clocks of its turns *start* as its load has it."""
+    def __init__(self, expected: Cost, *, start: ClockStart = "due", above: Above = tuple) -> None:
+        """Begin with what the plan expects; the clocks of its turns *start* as its load has it, lines *above* say what it is part of."""
+        self._above = above
         self._clock = Clock(start)
         self._planned_s = 60 * expected.minutes
         self._arms = {name: _Arm(total) for name, total in expected.calls_by_arm.items()}
@@ -105,7 +107,7 @@ class Progress:
         share = min(1.0, done / total) if total else 0.0
         full = round(share * BAR)
         head = f"{'█' * full}{'░' * (BAR - full)} {share:4.0%} · {self._playing}{self._left()} left"
-        return (head, *table(HEAD, [self._row(name, arm) for name, arm in self._arms.items()]))
+        return (*self._above(), head, *table(HEAD, [self._row(name, arm) for name, arm in self._arms.items()]))
 
     def _row(self, name: str, arm: _Arm) -> tuple[str, ...]:
         failed = ", ".join(f"{count} {status}" for status, count in arm.latest.failed[:2]) or "0"

@@ -68,6 +68,8 @@ class Deciding:
     means: Means = field(init=False)
     _questions: Mapping[Criterion, Question] = field(init=False)
     _twins: Twins = field(init=False)
+    _asking: tuple[Stage, float] | None = field(init=False, default=None)
+    """With the instant at which it began."""
     _document: Document | None = field(init=False, default=None)
     """What follows from the run as it was read last."""
 
@@ -136,6 +138,7 @@ class Deciding:
         """Ask a question, and return the minutes that it took; one that does not come to its end is written down as well."""
         self.audience.notice(f"asking: {told(stage)}, about {max(1, round(planned))} min; {self.means.left_minutes:.0f} min left")
         asked, began_s = Asked(stage=stage, planned_minutes=planned, minutes=0.0, said=""), time.monotonic()
+        self._asking = stage, began_s
         if self._is_begun:
             self.means.ledger.write("asking", asked, aside=self._twins.aside)
         try:
@@ -157,6 +160,15 @@ class Deciding:
     def _is_begun(self) -> bool:
         """Tell whether there is a run that can be gone on with."""
         return not self.means.is_virtual and began(self.place.database, self.run) is not None
+
+    def status(self) -> tuple[str, ...]:
+        """Say what is being asked, what is spent, and what is known so far."""
+        if self._asking is None:
+            return ()
+        stage, began_s = self._asking
+        spent = self.means.ledger.minutes + (time.monotonic() - began_s) / 60
+        said = [each.said for each in self.means.ledger.asked if each.stage.criterion != "checks"]
+        return (f"{told(stage)} · {spent:.0f} of {self.study.budget_s / 60:.0f} min spent", *said[-1:])
 
     def forecast(self) -> tuple[Forecast, ...]:
         """Return what the budget can settle."""

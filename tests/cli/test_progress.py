@@ -62,3 +62,10 @@ def test_a_bar_says_how_much_is_done_and_a_row_what_each_arm_does() -> None:
     assert bar.startswith("████████████░░░░░░░░░░░░  50% · ")
     assert head.split()[:3] == ["arm", "calls", "in"]
     assert row.split()[:3] == ["a", "50/100", "0"]
+
+
+def test_what_a_replay_is_part_of_is_drawn_above_it() -> None:
+    trace = Trace(header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),))
+    expected = cost(plan(trace, ["a"], run="r", pairs=1))
+    whole = Progress(expected, above=lambda: ("speed, 4 block pairs · 3 of 45 min spent",)).lines()
+    assert whole == ("speed, 4 block pairs · 3 of 45 min spent", *Progress(expected).lines())

@@ -9,7 +9,7 @@ import pytest
 
 from agentload.decision.ledger import ledger
 from agentload.decision.means import Means
-from agentload.decision.play import Deciding, Outcome
+from agentload.decision.play import Deciding, Outcome, told
 from agentload.errors import PlanError, UsageError
 from agentload.run.foreground import Audience
 from agentload.run.prepared import Place
@@ -45,6 +45,20 @@ def test_all_that_is_asked_lies_in_one_run_and_is_told_while_it_is_asked(tmp_pat
     assert pairs == (speed[-1],)
     assert len([line for line in said if line.startswith("asking: ")]) == len(outcome.asked)
     assert sum(each.minutes for each in outcome.asked) == pytest.approx(STUDY.budget_s / 60 - outcome.left_minutes)
+
+
+def test_a_decision_says_what_it_asks_what_is_spent_and_what_is_known(tmp_path: Path) -> None:
+    seen: list[tuple[str, ...]] = []
+    study = extended(STUDY, budget_s=240.0)
+    deciding = Deciding(
+        study=study, place=Place(database=tmp_path / "x.duckdb"), audience=Audience(notice=lambda _: seen.append(deciding.status()))
+    )
+    assert deciding.status() == ()
+    outcome = deciding.play()
+    last = outcome.asked[-1]
+    assert seen[-1][0].startswith(f"{told(last.stage)} · ")
+    assert seen[-1][0].endswith(" of 4 min spent")
+    assert seen[-1][1] == last.said
 
 
 def test_a_decision_asked_for_twice_says_the_same(tmp_path: Path) -> None:
