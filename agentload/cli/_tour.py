@@ -6,6 +6,7 @@ A stop says what is asked and by which commands; what comes of it is the advisor
 from __future__ import annotations
 
 import io
+import shutil
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,8 @@ LIVE: Final = Stop(
     commands=("replay demo-prefill --endpoints emulated:{profile} --pairs 4 --sessions {sessions} --seed {seed} --run-id {name}",),
     is_live=True,
 )
+LOADS: Final = (3, 1)
+"""Sessions at once: a machine that is too busy for the first number may keep up with the next."""
 _CHATS: Final = "--max-context 64k --capacity 20 --duration 240 --pairs 4 --wait-cap user=60"
 """As many agents at once, each in the middle of a long chat."""
 _SHIFTED: Final = "llama-3.1-8b-h100-calibrated --arms bf16,fp8-default-scales"
@@ -97,4 +100,15 @@ def visit(stop: Stop, folder: Path, **said: object) -> Measured:
     print(f"  {found.document.headline[:1].upper()}{found.document.headline[1:]}\n  {found.document.why}")
     if len(classes := found.document.decision.classes) > 1:
         print(f"  Class by class: {'; '.join(f'{each.workload} {words(each)}{need(each)}' for each in classes)}")
+    return found
+
+
+def live(out: Path, *, profile: str, seed: int) -> Measured:
+    """Return the first live comparison whose requests left in time; the last one, if this machine never keeps up."""
+    for sessions in LOADS:
+        shutil.rmtree(out / LIVE.name, ignore_errors=True)
+        found = visit(LIVE, out / LIVE.name, profile=profile, sessions=sessions, seed=seed)
+        if all(gate.status != "fail" for gate in found.document.decision.gates if gate.name == "client"):
+            break
+        print("  This machine is too busy to send requests in time" + (": again, with fewer at once" if sessions != LOADS[-1] else "."))
     return found

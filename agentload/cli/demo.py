@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from agentload.cli._tour import LIVE, STOPS, visit
+from agentload.cli._tour import LIVE, STOPS, live, visit
 from agentload.report.matrix import page, write
-from agentload.report.record import Measured
-
-LOADS: Final = (3, 1)
-"""Sessions at once: a machine that is too busy for the first number may keep up with the next."""
 
 
 def demo(
@@ -32,7 +28,7 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     for stop in (LIVE, *STOPS):  # of an earlier demo
         shutil.rmtree(out / stop.name, ignore_errors=True)
-    found = [_live(out, profile=profile, seed=seed), *(visit(stop, out / stop.name) for stop in STOPS)]
+    found = [live(out, profile=profile, seed=seed), *(visit(stop, out / stop.name) for stop in STOPS)]
     made = page("Demo", found, missing=())
     paths = write(made, out, name="demo")
     print()
@@ -40,14 +36,3 @@ def demo(
         print(f"{listing.heading}: {' · '.join(listing.items) or 'none'}")
     print(f"No difference for: {' · '.join(made.no_difference) or 'none'}")
     print(f"\nOpen {next(path for path in paths if path.suffix == '.html')} in a browser. On your own servers: agentload replay --help")
-
-
-def _live(out: Path, *, profile: str, seed: int) -> Measured:
-    """Return the first live comparison whose requests left in time; the last one, if this machine never keeps up."""
-    for sessions in LOADS:
-        shutil.rmtree(out / LIVE.name, ignore_errors=True)
-        found = visit(LIVE, out / LIVE.name, profile=profile, sessions=sessions, seed=seed)
-        if all(gate.status != "fail" for gate in found.document.decision.gates if gate.name == "client"):
-            break
-        print("  This machine is too busy to send requests in time" + (": again, with fewer at once" if sessions != LOADS[-1] else "."))
-    return found
