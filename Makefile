@@ -14,7 +14,7 @@ export AGENTLOAD_VLLM
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-vllm demo-vllm calibration calibration-full bench traces size coverage fuzz kills soak mutants wheel clean
+.PHONY: help setup demo test lint format types layers unit record test-slow test-browser test-cron test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,images,tokenizers]'
 	@touch $@
 
-demo: $(READY) ## compare three KV-cache configurations on emulated servers, in under a minute
+demo: $(READY) ## see seven decisions in a minute: one over real sockets, six in virtual time
 	@$(BIN)/agentload demo --out reports/demo
 
 test: lint types layers unit ## lint, format check, types, layers, tests
@@ -85,6 +85,9 @@ demo-vllm: $(READY) ## decide on a real vLLM without a GPU, in 45 minutes; where
 
 bench: $(READY) ## measure what the documentation claims (some minutes)
 	@for each in engine simulate published traces importers store serve ui transport hostile; do echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; done
+
+reports: $(READY) ## play the tour's decisions again, and keep their reports in reports/
+	@$(BIN)/python -m tests.report.kept
 
 traces: $(READY) ## write the shipped traces anew, to the byte
 	$(BIN)/python -m agentload.workloads.parts.shipped traces

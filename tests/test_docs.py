@@ -13,7 +13,15 @@ from agentload.tracefile.files import read
 from tests.cli.test_help import understood
 
 HOUSE = Path(__file__).parents[1]
-PAGES = sorted([*HOUSE.glob("*.md"), *HOUSE.glob("docs/**/*.md"), HOUSE / "traces" / "README.md", HOUSE / "profiles" / "README.md"])
+PAGES = sorted(
+    [
+        *HOUSE.glob("*.md"),
+        *HOUSE.glob("docs/**/*.md"),
+        HOUSE / "traces" / "README.md",
+        HOUSE / "profiles" / "README.md",
+        HOUSE / "reports" / "README.md",
+    ]
+)
 LEFT_BEHIND = HOUSE / "reports"
 """Written by what a page describes."""
 

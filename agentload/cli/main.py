@@ -69,7 +69,7 @@ def main() -> int:
     """Run the command line of this process and return its exit code."""
     try:
         with _interruptible():
-            code = _run(sys.argv[1:] or ["--help"])
+            code = run(sys.argv[1:] or ["--help"])
         # A reader that left shows itself only when the last bytes leave.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -92,7 +92,8 @@ def main() -> int:
     return code
 
 
-def _run(arguments: list[str]) -> int:
+def run(arguments: list[str]) -> int:
+    """Run one command line in this process and return its exit code; what went wrong is raised."""
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]
     # typer turns Ctrl-C into its Exit(130), and hands back every Exit's code, or what the verb returned: nothing.

@@ -145,13 +145,13 @@ WIDE: Final = "body { max-width: 100rem; }\n"
 """A record has many columns."""
 
 
-def write(page: Page, folder: Path) -> tuple[Path, ...]:
-    """Write `matrix.md`, `matrix.html` and `matrix.json`; return their paths."""
+def write(page: Page, folder: Path, *, name: str = "matrix") -> tuple[Path, ...]:
+    """Write `NAME.md`, `NAME.html` and `NAME.json`; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     out = []
-    for name, text in (("matrix.md", markdown(page)), ("matrix.html", html(page)), ("matrix.json", json(page))):
-        (folder / name).write_text(text, encoding="utf-8")
-        out.append(folder / name)
+    for suffix, text in (("md", markdown(page)), ("html", html(page)), ("json", json(page))):
+        out.append(folder / f"{name}.{suffix}")
+        out[-1].write_text(text, encoding="utf-8")
     return tuple(out)
 
 

@@ -44,15 +44,25 @@ class Source:
             raise TraceError(f"{self.name}: {error.strerror}", hint="agentload trace generate WORKLOAD --out FILE") from error
 
 
+SMALL: Final = 1 << 20
+"""Bytes of a trace whose sessions are kept: a run iterates over them many times."""
+
+
 class _Sessions:
-    """The sessions of a file, read again in each iteration."""
+    """The sessions of a file, read again in each iteration unless it is small."""
 
     def __init__(self, source: Source, prefixes: Container[str], ending: Literal["strict", "lenient"]) -> None:
         self._source = source
         self._prefixes = prefixes
         self._ending = ending
+        self._kept: tuple[Session, ...] | None = None
 
     def __iter__(self) -> Iterator[Session]:
+        return iter(self._kept) if self._kept is not None else self._read()
+
+    def _read(self) -> Iterator[Session]:
+        seen: list[Session] = []
+        size = 0
         for number, line in enumerate(self._source.lines(), start=1):
             if number == 1 or line.isspace():
                 continue
@@ -61,12 +71,16 @@ class _Sessions:
                 if session.prefix is not None and session.prefix not in self._prefixes:
                     raise LineError(f"prefix: the header has no '{session.prefix}'")
                 yield session
+                if (size := size + len(line)) <= SMALL:
+                    seen.append(session)
             except LineError as error:
                 if line.endswith(b"\n"):
                     raise _placed(self._source, number, error) from error
                 if self._ending == "strict":
                     hint = "the file was cut short; --lenient skips this line"
                     raise TraceError(f"{self._source.name}:{number}: the last line is truncated: {error}", hint=hint) from error
+        if size <= SMALL:
+            self._kept = tuple(seen)
 
 
 def read(path: Path | str, *, lenient: bool = False) -> Trace:

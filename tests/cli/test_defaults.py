@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from agentload.cli import _defaults
-from agentload.cli.main import _run
+from agentload.cli.main import run
 from agentload.errors import UsageError
 
 
@@ -21,7 +21,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
 
 
 def study(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert _run(["replay", "demo-rag", "--print-study", *words]) == 0
+    assert run(["replay", "demo-rag", "--print-study", *words]) == 0
     found: dict[str, object] = yaml.safe_load(capsys.readouterr().out)
     return found
 
@@ -57,7 +57,7 @@ def test_a_study_that_is_run_or_resumed_takes_nothing_from_files() -> None:
 def test_a_file_that_cannot_be_meant_is_refused(places: tuple[Path, Path], text: str, said: str, hint: str) -> None:
     places[0].write_text(text)
     with pytest.raises(UsageError) as caught:
-        _run(["replay", "demo-rag", "--endpoints", "x=http://x/v1", "--dry-run"])
+        run(["replay", "demo-rag", "--endpoints", "x=http://x/v1", "--dry-run"])
     assert caught.value.message.startswith(said)
     assert caught.value.hint == hint
 
@@ -65,14 +65,14 @@ def test_a_file_that_cannot_be_meant_is_refused(places: tuple[Path, Path], text:
 def test_defaults_are_said_when_they_are_taken_and_not_with_quiet(places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     places[0].write_text('db = "bench.duckdb"\n[kv]\ngpu = "H100"\nrules = false\n')
     shape = ("--shape", "layers=32,kv_heads=8,head_dim=128", "--max-model-len", "32768", "--kv-memory", "40G")
-    assert _run(["kv", *shape]) == 0
+    assert run(["kv", *shape]) == 0
     assert capsys.readouterr().err == "defaults from agentload.toml: gpu = H100, rules = false\n"
-    assert _run(["kv", *shape, "--quiet"]) == 0
+    assert run(["kv", *shape, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_a_database_is_the_default_of_verbs_that_read_too(places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     places[0].write_text('db = "bench.duckdb"\n')
     with pytest.raises(Exception, match=r"bench\.duckdb: no such database"):
-        _run(["runs", "list"])
+        run(["runs", "list"])
     assert "note" not in capsys.readouterr().err

@@ -25,7 +25,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def run(arguments: list[str]) -> int:
         raise error
 
-    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(cli, "run", run)
 
 
 TRACE = ("check", "degrade", "export", "fit", "import", "show")

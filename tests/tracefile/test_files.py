@@ -5,6 +5,8 @@ import zstandard
 
 from agentload.errors import TraceError
 from agentload.tracefile import read, write
+from agentload.tracefile.files import SMALL
+from agentload.workloads import catalog
 
 HEADER = '{"kind":"agentload-trace","version":1,"name":"x"}\n'
 
@@ -150,3 +152,13 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError) as raised:
         write(tmp_path / "no" / "out.jsonl", read(file))
     assert raised.value.hint == f"mkdir -p {tmp_path / 'no'}"
+
+
+@pytest.mark.parametrize("sessions", [3, 8_000])
+def test_sessions_of_a_small_file_are_decoded_once(tmp_path: Path, sessions: int) -> None:
+    path = tmp_path / "made.jsonl"
+    write(path, catalog.trace("short_chat", seed=7, options={"sessions": sessions}))
+    trace = read(path)
+    first, second = list(trace.sessions), list(trace.sessions)
+    assert first == second
+    assert (first[0] is second[0]) == (path.stat().st_size <= SMALL)

@@ -66,6 +66,13 @@ RECIPES: Final = (
         variants=tuple({"passages": count} for count in (3, 5, 7, 10, 14, 18, 23, 30, 38, 48, 60, 76)),
         excerpt=Excerpt(sessions=30, calls=3, context=(2_000, 24_000), output=(16, 160), wait_s=1.0),
     ),
+    Recipe(
+        name="demo-prefill",
+        workload="rag",
+        options={"documents": 0.0, "passages": 12},
+        ctx_scale=2.3,
+        excerpt=Excerpt(sessions=12, calls=1, context=(8_000, 12_000), output=(8, 32), wait_s=0.0),
+    ),
 )
 
 

@@ -1,0 +1,21 @@
+"""The kept reports are what their commands make today: one for each verdict, each small."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.report.kept import FOLDER, KEPT, files, replayed
+
+
+@pytest.mark.parametrize("word", KEPT)
+def test_a_kept_report_is_made_again_to_the_byte_and_decides_what_its_folder_says(word: str, tmp_path: Path) -> None:
+    found = replayed(word, tmp_path)
+    (verdict,) = found.document.decision.server
+    assert verdict.verdict.replace(" ", "-") == word
+    for name, text in files(found).items():
+        assert text == (FOLDER / word / name).read_text(encoding="utf-8"), f"{word}/{name} differs: make reports, and look at what changed"
+
+
+@pytest.mark.parametrize("word", KEPT)
+def test_a_kept_report_is_small(word: str) -> None:
+    assert sum(each.stat().st_size for each in (FOLDER / word).iterdir()) < 400_000
