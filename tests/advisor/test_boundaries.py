@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from advisor import words
-from advisor.assess import accuracy
+from advisor.assess import accuracy, speed
+from advisor.decide import decide
 from advisor.estimate import Estimate
-from advisor.evidence import AccuracyBucket, Calls, ClientHealth, Observation
-from advisor.gates import alone, answers_possible, client, compute_floor, generated_length, one_mode, pool_size
+from advisor.evidence import AaControl, AccuracyBucket, Calls, ClientHealth, Observation, Telemetry, WorkloadClass
+from advisor.gates import alone, answers_possible, client, compute_floor, generated_length, one_mode, pool_size, steady
 from advisor.policy import Policy
-from advisor.rules import unvalidated_backend
+from advisor.rules import capacity_bound, known_issues, pool_never_filled, unvalidated_backend
 from advisor.steps import (
     Again,
     ArmsFile,
@@ -33,7 +34,7 @@ from advisor.steps import (
 )
 from advisor.verdict import Gate
 from advisor.whole import assess
-from tests.advisor.cases import BF16, FP8, bare, observed
+from tests.advisor.cases import BF16, FP8, SPREAD, bare, compared, observed, search
 from tests.advisor.worlds import Noise, simulated_calls
 
 ESTIMATE = Estimate(value=2.0, low=1.0, high=4.0, n=5, unit="s", method="mean")
@@ -254,3 +255,116 @@ def test_an_inverse_turns_its_ends_round_and_opens_those_at_zero() -> None:
     assert [ESTIMATE.is_above(bound) for bound in (0.9, 1.0)] == [True, False]
     assert [ESTIMATE.is_below(bound) for bound in (4.0, 4.1)] == [False, True]
     assert [replace(ESTIMATE, low=-1.0, high=1.0).is_within(margin) for margin in (1.0, 1.1)] == [False, True]
+
+
+def test_a_series_that_still_settles_half_way_has_no_level() -> None:
+    found = steady.mser5(np.linspace(3.0, 0.0, 200) + 0.01 * np.sin(np.arange(200)))
+    assert found is not None
+    assert (found.settled, found.moved) == (False, None)
+    drifting = steady.mser5(np.sin(np.arange(400) * 2.4) + np.where(np.arange(400) < 260, 0.0, 1.5))
+    assert drifting is not None
+    assert not drifting.settled
+
+
+def test_what_invalidates_one_class_leaves_the_others_and_a_tenth_of_the_mix_the_server() -> None:
+    classes = (WorkloadClass(name="chat", gpu_time_share=0.92), WorkloadClass(name="code", gpu_time_share=0.08))
+    gate = Gate(name="g", status="fail", message="m", workload="chat", spoils=("turn",))
+
+    def invalid(gate: Gate) -> list[bool]:
+        case = replace(assess(bare(workloads=classes), Policy()), gates=(gate,))
+        return [case.spoiled("turn", "fp8", scope) is not None for scope in (None, "chat", "code")]
+
+    assert invalid(gate) == [True, True, False]
+    assert invalid(replace(gate, workload="code")) == [False, False, True]
+    assert invalid(replace(gate, workload=None)) == [True, True, True]
+    assert invalid(replace(gate, arm="bf16")) == [True, True, False]
+    for other in (replace(gate, arm="other"), replace(gate, status="pass"), replace(gate, spoils=("ttft",))):
+        assert invalid(other) == [False] * 3
+
+
+@pytest.mark.parametrize(("pool", "kind"), [(462_000.0, "informs"), (463_000.0, "supports")])
+def test_a_pool_a_tenth_larger_supports_an_arm_where_it_limits(pool: float, kind: str) -> None:
+    workload = WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=400_000.0)
+    evidence = bare(workloads=(workload,), arms=(BF16, replace(FP8, pool_tokens=pool)))
+    found = list(capacity_bound.check(assess(evidence, Policy())))
+    assert {each.kind for each in found} == {kind}
+    assert [each.workload for each in found] == [None, "chat"]
+    known = assess(replace(evidence, capacity=search("fp8", 10)), Policy())
+    assert [each.next_step is None for each in capacity_bound.check(known)] == [True, False]
+
+
+@pytest.mark.parametrize(("filled", "found"), [(0.49, True), (0.5, False)])
+def test_a_pool_that_was_full_for_half_of_the_run_tells_of_capacity(filled: float, found: bool) -> None:  # noqa: FBT001  # a case
+    workload = WorkloadClass(name="chat", gpu_time_share=1.0, working_set_tokens=400_000.0)
+    evidence = bare(workloads=(workload,), server=(("fp8", Telemetry(pool_filled_share=filled)),))
+    assert (pool_never_filled.check(assess(evidence, Policy())) is not None) == found
+
+
+def test_an_issue_asks_for_an_upgrade_only_where_it_asks_for_something() -> None:
+    old = replace(bare().deployment, version="0.10.2")
+    bad, good = (
+        assess(compared(effect=-0.12, items=items, change=change, discordance=0.05, deployment=old), Policy())
+        for items, change in ((0, 0.0), (600, 0.0))
+    )
+    asked, shown = ([each for each in known_issues.check(case, FP8) if each.leg == "safe"] for case in (bad, good))
+    assert "upgrade vLLM to 0.19.1" in [each.remedy for each in asked]
+    assert {each.remedy for each in shown} == {None}
+    assert {each.kind for each in shown} == {"informs"}
+    assert all("The answers measured here do not show it." in each.message for each in shown)
+
+
+def test_the_comparison_that_decided_says_whether_it_holds() -> None:
+    worse = decide(compared(effect=-0.12, items=300, change=-0.16, discordance=0.3, arms=(BF16, replace(FP8, scales="calibrated"))))
+    unknown = decide(compared(effect=-0.3, pairs=24, items=10, change=0.0, discordance=0.1))
+    for decision, relation, holds in ((worse, "<", True), (unknown, ">", None)):
+        (verdict,) = decision.server
+        assert verdict.inequality is not None
+        assert (verdict.inequality.left, verdict.inequality.relation, verdict.inequality.right) == (
+            "accuracy, fp8 - bf16",
+            relation,
+            "-3 pp",
+        )
+        assert verdict.inequality.holds is holds
+    use, avoid, equal = (decide(compared(effect=effect, pairs=24, items=600)).server[0] for effect in (-0.12, 0.12, 0.0))
+    assert [
+        (each.verdict, each.inequality.relation, each.inequality.holds) for each in (use, avoid, equal) if each.inequality is not None
+    ] == [
+        ("use", "<", True),
+        ("avoid", ">", True),
+        ("no difference", "inside", True),
+    ]
+    assert [each.flips[0].rsplit(" ", 2)[0] for each in (use, avoid, equal)] == [
+        "a smallest change that counts above",
+        "a smallest change that counts above",
+        "a smallest change that counts below",
+    ]
+
+
+def test_a_control_of_a_class_that_the_mix_lacks_says_nothing_of_the_mix() -> None:
+    first, second = simulated_calls(np.random.default_rng(1), pairs=6, effect=0.05, noise=Noise(), swapped=False)
+    controls = speed.controls(
+        bare(aa=(AaControl(workload="elsewhere", first=first, second=second),)), (("chat", 1.0),), ("turn_ms",), position=0.005
+    )
+    assert list(controls) == [("elsewhere", "turn_ms")]
+    both = compared(effect=-0.1, pairs=6)
+    assert speed.between(both, "bf16", "nobody", (("chat", 1.0),), Policy()) is None
+    assert speed.between(both, "nobody", "fp8", (("chat", 1.0),), Policy()) is None
+    direct = speed.between(both, "bf16", "fp8", (("chat", 1.0),), Policy())
+    assert direct is not None
+    assert direct.value == pytest.approx(-0.1, abs=0.03)
+    assert speed._minutes_per_pair(bare()) == 0.0
+
+
+def test_a_class_that_loses_says_from_which_share_on_it_undoes_the_gain() -> None:
+    rng = np.random.default_rng(3)
+    quiet = Noise(call=0.01, wander=0.0, block=0.0)
+    observations: list[Observation] = []
+    for name, effect in (("agents", math.log(0.8)), ("rag", math.log(1.1))):
+        observations += observed(*simulated_calls(rng, pairs=12, effect=effect, noise=quiet, swapped=False, restarts=12), workload=name)
+    classes = tuple(
+        WorkloadClass(name=name, gpu_time_share=share, context_tokens=SPREAD) for name, share in (("agents", 0.8), ("rag", 0.2))
+    )
+    decision = decide(compared(effect=0.0, observations=tuple(observations), workloads=classes, items=600))
+    assert decision.choice.verdict == "use"
+    # 0.2 of gain and 0.1 of loss: with a share s of rag the mix changes by -0.2 + 0.3 s, which is -3 % at 57 %.
+    assert "rag above 57% of server time" in decision.flips
