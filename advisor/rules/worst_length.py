@@ -1,6 +1,6 @@
 """One length falls far below the others, or the loss grows with length: the pooled figure hides it.
 
-Looked for among all buckets and unadjusted, so a screening: what the worst bucket proves, the leg *safe* says.
+Looked for among all buckets and unadjusted, so a screening: what the worst bucket proves, the criterion *safe* says.
 """
 
 from __future__ import annotations

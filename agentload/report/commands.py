@@ -32,7 +32,9 @@ _TRIAL_S: Final = 900.0
 
 
 def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = False) -> str | None:
-    """Return the command that takes a step; None where it would be refused: no file says how servers are started, or none are equal.
+    """Return the command that takes a step; None where it would be refused: nothing can start the servers, or none are equal.
+
+    Where no file says how servers are started and a step starts them, it begins with that file.
 
     *played* is how many pairs of the run count; with *joins* there are calls to which other measurements are added.
     """
@@ -41,7 +43,9 @@ def suggested(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool
         case steps.Control() if _virtual(facts) is not None:
             return None  # how far equal servers differ there is what the profile says
         case steps.Restarts() | steps.Features() if servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints):
-            return None
+            # Who answers at a URL can be started from a file; an emulated server's starts are its profile's.
+            is_live = isinstance(step, steps.Restarts) and not servers.endpoints.startswith(EMULATED)
+            return _arms_file(facts, _ARMS_FILE) if is_live else None
         case steps.Again():
             return command(_grown(_virtual(facts) or replay, played), db=database)
         case steps.Control(arm=arm):

@@ -14,7 +14,7 @@ from advisor.legs import questions
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import speed_leg
 from advisor.policy import Policy, Slo
-from advisor.steps import Calibrate
+from advisor.steps import Calibrate, Questions, Search
 from advisor.verdict import ArmVerdict, Decision
 from advisor.whole import assess
 from tests.advisor.cases import BF16, BUCKETS, FP8, H100, bare, compared, search
@@ -250,6 +250,64 @@ def test_a_class_that_was_not_searched_alone_agrees_with_the_search_of_the_mix()
     decision = decide(searched(compared(effect=0.0, pairs=24, noise=QUIET), bf16=16, fp8=40))
     assert server(decision).pays.state == "yes"
     assert {each.pays.state for each in decision.classes} == {"yes"}
+
+
+def asked(evidence: Evidence, *, peak: int | None, working_set: float, pool: float = 420_000.0) -> Evidence:
+    """Return evidence of a load whose sessions hold so many tokens at once."""
+    workload = replace(evidence.workloads[0], working_set_tokens=working_set)
+    deployment = replace(evidence.deployment, peak_agents=peak)
+    return replace(evidence, workloads=(workload,), deployment=deployment, arms=(replace(BF16, pool_tokens=pool), FP8))
+
+
+def test_a_larger_pool_is_no_difference_only_where_the_load_that_was_asked_for_leaves_it_empty() -> None:
+    equal = compared(effect=0.0, pairs=24, noise=QUIET)
+    idle, full = (server(decide(asked(equal, peak=8, working_set=tokens))) for tokens in (100_000.0, 400_000.0))
+    assert (idle.verdict, full.verdict) == ("no difference", "test further")
+    assert any(isinstance(each.step, Search) for each in full.needs)
+    found = server(decide(searched(asked(equal, peak=8, working_set=400_000.0), bf16=9, fp8=20)))
+    assert (found.verdict, found.pays.state) == ("use", "yes")
+    assert "agents per GPU for" in found.pays.reason
+
+
+@pytest.mark.parametrize(("longest", "word"), [(128 * 1024, "avoid"), (32 * 1024, "test further")])
+def test_an_arm_that_breaks_above_64k_is_avoided_with_the_cap_or_not_judged_where_that_was_not_asked(longest: int, word: str) -> None:
+    evidence = wrong_above(70_000)
+    tokens = np.concatenate([np.full(23, 20_000.0), np.full(77, 120_000.0)])
+    evidence = replace(
+        evidence,
+        workloads=(replace(evidence.workloads[0], context_tokens=tokens),),
+        accuracy=tuple(each for each in evidence.accuracy if each.context_tokens <= longest),
+    )
+    verdict = server(decide(evidence))
+    assert verdict.verdict == word
+    if word == "avoid":
+        assert verdict.remedy is not None
+        assert "cap the context at 64k" in verdict.remedy
+    else:
+        assert verdict.safe.reason.endswith("77% of the calls are longer than 32k")
+        assert any(isinstance(each.step, Questions) and max(each.step.lengths) == 128 * 1024 for each in verdict.needs)
+
+
+@pytest.mark.parametrize(("machines", "swapped", "canary"), [(("a",), False, False), (("a", "b"), False, True), (("a", "b"), True, False)])
+def test_arms_on_two_machines_that_never_changed_places_are_behind_a_canary_at_most(
+    machines: tuple[str, ...],
+    swapped: bool,  # noqa: FBT001  # a case
+    canary: bool,  # noqa: FBT001  # a case
+) -> None:
+    evidence = compared(effect=-0.2, pairs=24, noise=QUIET, items=400)
+    deployment = replace(evidence.deployment, machines=machines, swapped=swapped)
+    arms = tuple(replace(arm, machine=None if swapped else machine) for arm, machine in zip((BF16, FP8), (machines * 2)[:2], strict=True))
+    on = {"bf16": 0, "fp8": len(machines) - 1}
+
+    def placed(each: Observation) -> Observation:
+        calls = each.calls
+        assert calls is not None
+        half = (calls.pair >= 12) & swapped
+        return replace(each, calls=replace(calls, machine=np.where(half, len(machines) - 1 - on[each.arm], on[each.arm])))
+
+    decision = decide(replace(evidence, deployment=deployment, arms=arms, observations=tuple(map(placed, evidence.observations))))
+    assert (decision.choice.verdict, decision.choice.canary) == ("use", canary)
+    assert any("Each arm had one machine" in each for each in decision.caveats) == canary
 
 
 def p95(evidence: Evidence, arm: str) -> float:

@@ -90,7 +90,8 @@ def test_a_swap_tells_the_machine_from_the_arm(machines: dict[str, Servers], tra
     low, value, high = change(tmp_path)
     if swap:
         assert value == pytest.approx(truth(), abs=0.01)
-        assert high - low < 0.09
+        assert low <= truth() <= high
+        assert high - low < 0.09  # averaged over, 8 % between six pairs would be 17 %
     else:
         assert low > truth() + 0.04
     with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as connection:

@@ -132,7 +132,7 @@ def test_no_command_line_refuses_what_is_suggested(
     assert not refused(command)
     is_beside = isinstance(step, steps.Search | steps.Lengths | steps.Questions | steps.Features)
     assert ("--into r" in command) == (joins and is_beside)
-    if not isinstance(step, steps.Calibrate | steps.ArmsFile):
+    if not isinstance(step, steps.Calibrate | steps.ArmsFile) and not command.startswith("agentload endpoints init"):
         again = built(*split(shlex.split(command)[1:]))
         plan(again, began=run if "--resume r" in command else None)
         is_kept = joins or not isinstance(again, Probe)
@@ -199,6 +199,18 @@ def test_servers_are_never_started_less_often_than_the_run_began_with() -> None:
     seldom = ran(f"{PAST} --launch --pairs 4 --restarts 2")
     assert whole(wanted, seldom, played=4) == f"{PAST} --launch --restarts 5 --pairs 5 --resume r"
     assert whole(wanted, ran(PAST), played=6) == f"{PAST} --launch --restarts 5 --pairs 5"
+
+
+@pytest.mark.parametrize(
+    ("servers", "command"),
+    [
+        ("bf16=http://127.0.0.1:8000/v1,fp8=http://127.0.0.1:8001/v1", "agentload endpoints init --model m --out endpoints.yaml"),
+        ("emulated:qwen3-30b-a3b-h200/bf16+fp8", None),
+    ],
+)
+def test_starts_of_servers_begin_with_the_file_that_says_how_they_are_started(servers: str, command: str | None) -> None:
+    run = ran(f"agentload replay rag --endpoints {servers} --model m")
+    assert suggested(steps.Restarts(restarts=5), run) == command
 
 
 def test_a_run_that_gets_to_start_its_servers_plays_them_in_turn_and_primes_them_by_their_start() -> None:
