@@ -41,6 +41,15 @@ MEMORY: Final = "1GB"
 _UPGRADE: Final = "it was written by a newer agentload: install that version"
 
 
+_OF_THE_FILE: Final = (
+    duckdb.IOException,
+    duckdb.FatalException,
+    duckdb.InternalException,
+    duckdb.OutOfMemoryException,
+    duckdb.SerializationException,
+)
+
+
 class BusyError(StoreError):
     """Report a database that is open elsewhere."""
 
@@ -57,11 +66,12 @@ def reading(path: Path, *, patience_s: float = READER_PATIENCE_S) -> Iterator[du
         raise kind(f"{path}: no such database", hint="use another path, or create one: agentload replay … --db FILE")
     connection = _opened(path, patience_s=patience_s, read_only=True)
     try:
-        if _is_empty(connection):
-            raise AbsentError(f"{path}: the database is empty", hint="load a journal into it: agentload runs load RUN")
-        _check_version(connection, path)
-        _supply(connection)
-        yield connection
+        with _translated(path):
+            if _is_empty(connection):
+                raise AbsentError(f"{path}: the database is empty", hint="load a journal into it: agentload runs load RUN")
+            _check_version(connection, path)
+            _supply(connection)
+            yield connection
     finally:
         connection.close()
 
@@ -74,11 +84,12 @@ def writing(path: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Iterator[du
         _appear(path)
     connection = _opened(path, patience_s=patience_s, read_only=False)
     try:
-        if _is_empty(connection):
-            _create(connection)
-        found = _check_version(connection, path)
-        _bring_up_to_date(connection, path, found)
-        yield connection
+        with _translated(path):
+            if _is_empty(connection):
+                _create(connection)
+            found = _check_version(connection, path)
+            _bring_up_to_date(connection, path, found)
+            yield connection
     finally:
         connection.close()
 
@@ -97,6 +108,17 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Turn what the disk, the memory or a damaged file does to a query into a `StoreError`; a wrong query is a mistake of ours."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if type(error) is duckdb.Error or isinstance(error, _OF_THE_FILE):  # a wrong checksum has no class of its own
+            raise refusal(path, error) from error
+        raise
+
+
 def refusal(path: Path, error: duckdb.Error) -> StoreError:
     """Translate an error of DuckDB into what failed and what to do."""
     reason = str(error).partition("\n")[0]
@@ -112,7 +134,7 @@ def _opened(path: Path, *, patience_s: float, read_only: bool) -> duckdb.DuckDBP
         try:
             # Without the prefix, DuckDB opens data files (by extension) as a view in an in-memory database.
             return duckdb.connect(f"duckdb:{path}", read_only=read_only, config={"threads": THREADS, "memory_limit": MEMORY})
-        except (duckdb.IOException, duckdb.ConnectionException) as error:
+        except duckdb.Error as error:
             if not _is_busy(error):
                 raise refusal(path, error) from error
             if time.monotonic() - started_s > patience_s:

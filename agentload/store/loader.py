@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from agentload.store import codec, columns
 from agentload.store.codec import Fault
-from agentload.store.database import WRITER_PATIENCE_S, refusal, transaction, writing
+from agentload.store.database import WRITER_PATIENCE_S, transaction, writing
 from agentload.store.journal import Reader, read
 from agentload.store.tables import CALL, TABLES
 
@@ -58,12 +58,9 @@ class Loaded:
 def load(journals: Iterable[Path], database: Path, *, patience_s: float = WRITER_PATIENCE_S) -> Loaded:
     """Bring a database up to date with these journals; raise `StoreError` if it stays busy or the disk is full (journals are kept)."""
     loaded = Loaded()
-    try:
-        with _ONE_AT_A_TIME, _without_cycle_search(), writing(database, patience_s=patience_s) as connection:
-            for journal in journals:
-                _load(journal, connection, loaded)
-    except (duckdb.IOException, duckdb.FatalException, duckdb.OutOfMemoryException) as error:
-        raise refusal(database, error) from error
+    with _ONE_AT_A_TIME, _without_cycle_search(), writing(database, patience_s=patience_s) as connection:
+        for journal in journals:
+            _load(journal, connection, loaded)
     return loaded
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agentload.watch.job import Job
-from agentload.watch.schedule import firings
+from agentload.watch.schedule import CORRECTED_NS, firings
 from agentload.watch.schedulers import Place
 
 SECOND: Final = 1_000_000_000
@@ -32,17 +32,21 @@ async def serve(
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGTERM)  # its own terminate() would reap one that just ended, and its exit code with it
 
-    async def reached(due_ns: int) -> bool:
-        """Wait for an instant of the wall clock; False when asked to stop before."""
-        while (left_s := (due_ns - now()) / SECOND) > 0 and not stop.is_set():
+    async def fires(job: Job, last_ns: int) -> bool:
+        """Wait for the next firing by the wall clock, wherever that is set meanwhile; False when asked to stop before."""
+        while not stop.is_set():
+            if now() < last_ns - CORRECTED_NS:
+                last_ns = now()
+            if (left_s := (next(firings(job.schedule, last_ns)) - now()) / SECOND) <= 0:
+                return True
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), min(left_s, look_s))
-        return not stop.is_set()
+        return False
 
     async def keep(job: Job) -> None:
         last_ns = now()
         async with asyncio.TaskGroup() as executions:
-            while await reached(next(firings(job.schedule, last_ns))):
+            while await fires(job, last_ns):
                 last_ns = now()  # firings that were slept through are counted by the execution itself
                 executions.create_task(_execute(place.command(job), job.name, running, say))
 

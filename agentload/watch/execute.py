@@ -21,7 +21,7 @@ from agentload.watch.job import Job
 from agentload.watch.judge import facts, fault, has_control, headline, judged
 from agentload.watch.ledger import alarm_rows, execution_row, job_row, locked
 from agentload.watch.play import play
-from agentload.watch.schedule import unanswered
+from agentload.watch.schedule import CORRECTED_NS, unanswered
 
 KILLED: Final = "the process was killed"
 
@@ -46,7 +46,7 @@ def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Execu
             return _skipped(job, database, started_ns)
         warn(ledger.bring_in(database, job.name), notice)
         past = mended(job, database)
-        due = unanswered(job.schedule, last_ns=latest_ns(past), now_ns=started_ns)
+        due = unanswered(job.schedule, last_ns=latest_ns(past, now_ns=started_ns), now_ns=started_ns)
         rows = [job_row(job, at_ns=started_ns)]
         if len(due) > 1:
             gone = _missed(job, due[:-1])
@@ -59,10 +59,9 @@ def execute(job: Job, database: Path, *, notice: Callable[[str], None]) -> Execu
         return closed(job, database, ended, past, notice)
 
 
-def latest_ns(past: tuple[Execution, ...]) -> int | None:
-    """Return when a job was last executed."""
-    ran = executions(past)
-    return ran[-1].started_ns if ran else None
+def latest_ns(past: tuple[Execution, ...], *, now_ns: int) -> int | None:
+    """Return when a job was last executed; an instant far ahead is of a clock that was wrong."""
+    return max((each.started_ns for each in executions(past) if each.started_ns <= now_ns + CORRECTED_NS), default=None)
 
 
 def rule(job: Job, past: tuple[Execution, ...]) -> Rule:

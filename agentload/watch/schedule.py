@@ -16,6 +16,8 @@ SECOND: Final = 1_000_000_000
 # A schedule that lay still for long is told by its count; nobody reads a list of a million minutes.
 COUNTED: Final = 1000
 HOUR_NS: Final = 3600 * SECOND
+CORRECTED_NS: Final = 3 * HOUR_NS
+"""A clock that goes back by more was wrong before, as for Debian's cron: what it said then is not to come."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

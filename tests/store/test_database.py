@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from random import Random
 
 import duckdb
 import pytest
@@ -166,3 +167,32 @@ def test_a_folder_is_no_database_that_could_be_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as raised, reading(tmp_path):
         pass
     assert not isinstance(raised.value, AbsentError)
+
+
+def test_a_damaged_database_is_an_error_wherever_the_damage_lies(tmp_path: Path) -> None:
+    path, broken, rng = tmp_path / "x.duckdb", tmp_path / "y.duckdb", Random(7)
+    with writing(path):
+        pass
+    whole, refused = path.read_bytes(), list[str]()
+    for number in range(60):
+        damaged = bytearray(whole)
+        match number % 4:
+            case 0:
+                del damaged[rng.randrange(len(damaged)) :]
+            case 1:
+                for _ in range(rng.choice((1, 20, 2000))):
+                    damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+            case 2:
+                begin = rng.randrange(len(damaged))
+                damaged[begin : begin + 4096] = bytes(4096)
+            case _:
+                for _ in range(30):
+                    damaged[rng.randrange(12_288)] = rng.randrange(256)
+        broken.write_bytes(damaged)
+        try:
+            with reading(broken) as connection:
+                connection.execute("SELECT * FROM runs, schema_version").fetchall()
+        except StoreError as error:
+            refused.append(error.message)
+    assert len(refused) > 15
+    assert all(message.startswith(f"{broken}: ") for message in refused)

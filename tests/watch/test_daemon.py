@@ -143,3 +143,18 @@ def test_sigterm_is_passed_on_and_waited_for(tmp_path: Path) -> None:
     said = served(scene(tmp_path, script), clock, acts())
     assert ended.exists()
     assert said[2:] == ["hourly: exit code 1"]
+
+
+def test_a_clock_that_was_years_ahead_holds_up_nothing_once_it_is_put_right(tmp_path: Path) -> None:
+    clock = Clock(at("2036-11-16T02:00:30"))
+    called = tmp_path / "called"
+
+    def acts() -> Iterator[bool]:
+        yield True
+        clock.start_ns = at("2026-11-20T01:59:59") + 9 * SECOND // 10
+        clock.began_ns = time.monotonic_ns()
+        while not called.exists() or len(called.read_text().splitlines()) < 2:
+            yield True
+
+    served(scene(tmp_path, f'echo "$3" >>{called}'), clock, acts())
+    assert sorted(called.read_text().split()) == ["hourly", "nightly"]

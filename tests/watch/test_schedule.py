@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import islice
+from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -76,3 +76,30 @@ def test_a_stagger_is_always_the_same_and_within_its_bound(job: str, stagger: fl
 def test_a_schedule_that_cannot_be_kept_is_refused(schedule: Schedule, message: str) -> None:
     with pytest.raises(AgentloadError, match=message):
         check(schedule, where="x")
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "day", "hours"),
+    [
+        ("30 2 * * *", BERLIN, "2026-03-29", ["03:00+02:00"]),  # there is no 02:30 that night
+        ("30 2 * * *", BERLIN, "2026-10-25", ["02:30+02:00"]),  # there are two
+        ("0 3 * * *", BERLIN, "2026-03-29", ["03:00+02:00"]),
+        ("*/30 2 * * *", BERLIN, "2026-03-28", ["02:00+01:00", "02:30+01:00"]),
+        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-04", ["02:30+11:00"]),  # half an hour is left out
+        ("45 1 * * *", "Australia/Lord_Howe", "2026-04-05", ["01:45+11:00"]),  # and comes twice
+        ("0 0 * * *", "America/Havana", "2026-03-08", ["01:00-04:00"]),  # the clocks change at midnight
+    ],
+)
+def test_a_nightly_firing_comes_once_on_the_night_of_a_change(cron: str, zone: str, day: str, hours: list[str]) -> None:
+    begin = at(f"{day}T00:00:00", zone) - 1
+    found = between(Schedule(cron=cron, time_zone=zone), begin, begin + 22 * 3600 * SECOND)
+    shown = [datetime.fromtimestamp(each / SECOND, ZoneInfo(zone)).isoformat(timespec="minutes")[11:] for each in found]
+    assert shown == hours
+
+
+@pytest.mark.parametrize(("day", "count"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-11-20", 24)])
+def test_an_hourly_firing_comes_every_hour_that_there_is(day: str, count: int) -> None:
+    begin = at(f"{day}T00:00:00", BERLIN) - 1
+    found = between(Schedule(cron="0 * * * *", time_zone=BERLIN), begin, begin + count * 3600 * SECOND)
+    assert len(found) == count
+    assert {later - earlier for earlier, later in pairwise(found)} == {3600 * SECOND}

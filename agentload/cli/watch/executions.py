@@ -67,8 +67,9 @@ def run(
 
 
 def _is_time(job: Job, jobs: Jobs) -> bool:
-    last_ns = latest_ns(ledger.history(jobs.database, job.name))
-    if not unanswered(job.schedule, last_ns=last_ns, now_ns=time.time_ns()):
+    now_ns = time.time_ns()
+    last_ns = latest_ns(ledger.history(jobs.database, job.name), now_ns=now_ns)
+    if not unanswered(job.schedule, last_ns=last_ns, now_ns=now_ns):
         return False
     time.sleep(stagger_s(job.schedule, job=job.name, host=platform.node()))
     return True

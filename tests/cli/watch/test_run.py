@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -86,3 +87,16 @@ def test_a_scheduler_that_calls_when_nothing_is_due_gets_nothing_done(tmp_path: 
     done = watch("run", "nightly", "--scheduled", file=file)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert history(tmp_path / "watch.duckdb", "nightly") == ()
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="no faketime here (Debian: apt-get install faketime)")
+def test_an_execution_under_a_clock_ten_years_ahead_does_not_keep_the_next_from_its_firing(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        dead = f"prod=http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        file = watch_file(tmp_path, endpoints=dead, schedule={"cron": "* * * * *"})
+        ahead = watch("run", "nightly", file=file, program=("faketime", "-m", "--exclude-monotonic", "-f", "+3650d", *AGENTLOAD))
+        now = watch("run", "nightly", "--scheduled", file=file)
+    assert (ahead.returncode, now.returncode) == (1, 1), ahead.stderr + now.stderr
+    earlier, later = sorted(each.started_ns for each in history(tmp_path / "watch.duckdb", "nightly"))
+    assert later - earlier > 3640 * 86_400 * 10**9
