@@ -5,8 +5,6 @@ meanwhile, and hands Ctrl-C, which it alone hears, to the run as its stop. Whoev
 printed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Callable, Iterator, Mapping

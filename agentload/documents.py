@@ -5,8 +5,6 @@ others, numbers of five thousand digits or none at all. Each is refused where it
 it without a bound of its own.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import zlib

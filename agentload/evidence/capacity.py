@@ -8,7 +8,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 import duckdb
@@ -22,9 +22,7 @@ from agentload.evidence.telemetry import hit_rate
 from agentload.model.apart import ISOLATION
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
-from agentload.study.kinds import Replay, Study
-from agentload.study.parts import Slo
-from agentload.study.stored import Notes
+from agentload.study.kinds import Replay
 
 PROBE: Final = "capacity"
 VOID: Final = "void"
@@ -153,16 +151,6 @@ def isolation(connection: duckdb.DuckDBPyConnection, run_id: str, arms: Collecti
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LongRun:
-    """What a run was laid out for."""
-
-    agents: int
-    slo: Slo
-    fill_minutes: Mapping[str, float] = field(default_factory=dict)
-    """By arm: what the plan expected."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """How far one arm's pool filled in its plays."""
 
@@ -175,13 +163,6 @@ class Pool:
     """Of the time of all plays, with the pool full."""
     is_full: bool | None
     """In every play; None: nobody could tell."""
-
-
-def long_run(study: Study | None, noted: Notes) -> LongRun | None:
-    """Return what a run was laid out for; None for one that is no long run."""
-    if not isinstance(study, Replay) or study.capacity is None:
-        return None
-    return LongRun(agents=study.capacity, slo=study.slo, fill_minutes=noted.fill_minutes)
 
 
 def pool(arm: Arm, frame: pl.DataFrame, plays: Sequence[Play], figures: Telemetry) -> Pool:
@@ -205,14 +186,8 @@ def pool(arm: Arm, frame: pl.DataFrame, plays: Sequence[Play], figures: Telemetr
     )
 
 
-def seen(run: LongRun, arm: str, figures: Telemetry, found: Pool) -> Telemetry:
-    """Return an arm's figures with what is known of its pool."""
-    share = figures.pool_filled_share if found.is_full is None else found.share
-    return replace(figures, pool_filled_share=share, fill_minutes=run.fill_minutes.get(arm))
-
-
-def point(run: LongRun, arm: str, rows: pl.DataFrame, plays: Sequence[Play], *, figures: Telemetry, found: Pool) -> CapacityPoint:
-    """Return the run as one step of a search for capacity: of turns that were released while the pool was full, where it ever was.
+def point(study: Replay, arm: str, rows: pl.DataFrame, plays: Sequence[Play], *, figures: Telemetry, found: Pool) -> CapacityPoint:
+    """Return a long run as one step of a search for capacity: of turns that were released while the pool was full, where it ever was.
 
     *rows* are the counted ones.
     """
@@ -221,9 +196,9 @@ def point(run: LongRun, arm: str, rows: pl.DataFrame, plays: Sequence[Play], *, 
     kept = own.filter(pl.col("start_s") >= pl.col("full_s"))
     return CapacityPoint(
         arm=arm,
-        agents=run.agents,
+        agents=study.capacity or 0,
         turns=kept.height,
-        within_slo=sum(run.slo.holds(*each) for each in kept.select("status", "ttft_ms", "tpot_ms", "turn_ms").iter_rows()),
+        within_slo=sum(study.slo.holds(*each) for each in kept.select("status", "ttft_ms", "tpot_ms", "turn_ms").iter_rows()),
         minutes=figures.minutes or 0.0,
         pool_filled=found.is_full,
         preemptions=figures.preemptions,

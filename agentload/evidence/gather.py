@@ -87,10 +87,12 @@ def gather(
     server = dict(telemetry.of_servers(connection, run_id, names, loaded, counted, is_cold=is_cold))
     points = list(capacity.capacity(connection, run_id, names, counted["workload"].unique().to_list()))
     unfilled: tuple[str, ...] = ()
-    if (laid_out := capacity.long_run(study, noted)) is not None:
+    if isinstance(study, Replay) and study.capacity is not None:
         pools = {arm.name: capacity.pool(arm, frame, played, server[arm.name]) for arm in compared}
-        points += [capacity.point(laid_out, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
-        server = {arm: capacity.seen(laid_out, arm, server[arm], found) for arm, found in pools.items()}
+        points += [capacity.point(study, arm, counted, played, figures=server[arm], found=found) for arm, found in pools.items()]
+        for arm, found in pools.items():
+            share = server[arm].pool_filled_share if found.is_full is None else found.share
+            server[arm] = replace(server[arm], pool_filled_share=share, fill_minutes=noted.fill_minutes.get(arm))
         unfilled = tuple(capacity.notes(pools))
     return Evidence(
         run=run_id,

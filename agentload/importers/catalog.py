@@ -138,12 +138,26 @@ class Conversion:
     @property
     def summary(self) -> Summary:
         """Summarise the latest reading."""
-        return self._tally.summary(
+        tally, notes = self._tally, self._notes
+        return Summary(
             format=self.importer.name,
             files=len(self.files),
             source_bytes=sum(path.stat().st_size for path in self.files),
-            source=self._source,
-            notes=self._notes,
+            sessions=tally.sessions,
+            spawned=tally.spawned,
+            calls=tally.calls,
+            span_s=tally.last_s,
+            prompt_tokens=tally.reuse.prompt_tokens,
+            output_tokens=tally.output_tokens,
+            ideal_source=self._source.ratio,
+            ideal_import=tally.reuse.ratio,
+            ideal_is_exact=self._source.is_exact and tally.reuse.is_exact,
+            recorded_hits=tally.cached_tokens / tally.cached_prompts if tally.cached_prompts else None,
+            grid_s=tally.grid_s,
+            malformed=notes.placed(notes.malformed),
+            odd=notes.placed(notes.odd),
+            estimated=notes.placed(notes.estimated),
+            dropped=notes.placed(notes.dropped),
             texts=None if self.texts is None else self.texts.count,
             licence=self.importer.licence,
         )

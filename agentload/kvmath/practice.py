@@ -4,7 +4,7 @@ The rules are the entries of `practice.yaml`; each names the function here that 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import ceil
 from typing import Final, Literal, TypeAlias
@@ -153,48 +153,26 @@ def waste(subject: Subject) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One published rule."""
-
-    name: str
-    published: str
-    source: str
-    today: Validity
-    because: str
-    here: str | None = None
-    """The function that computes its figures for a model; None if it has none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A rule as it applies to one model."""
+    """A published rule, as it applies to one model."""
 
     rule: str
     published: str
     source: str
     today: Validity
     because: str
-    here: str | None
+    here: str | None = None
+    """The model's figures; among the rules, the function that computes them. None if it has none."""
 
 
 def advice(subject: Subject) -> tuple[Advice, ...]:
     """Apply every rule, in the order of the guide."""
-    return tuple(
-        Advice(
-            rule=rule.name,
-            published=rule.published,
-            source=rule.source,
-            today=rule.today,
-            because=rule.because,
-            here=_FIGURES[rule.here](subject) if rule.here is not None else None,
-        )
-        for rule in RULES
-    )
+    return tuple(rule if rule.here is None else replace(rule, here=_FIGURES[rule.here](subject)) for rule in RULES)
 
 
-def _rules() -> tuple[Rule, ...]:
+def _rules() -> tuple[Advice, ...]:
     text = (files("agentload.kvmath") / "practice.yaml").read_text()
-    return msgspec.convert(documents.parsed(text.replace("{vllm}", f"vLLM {READ}"), at="practice.yaml"), tuple[Rule, ...])
+    return msgspec.convert(documents.parsed(text.replace("{vllm}", f"vLLM {READ}"), at="practice.yaml"), tuple[Advice, ...])
 
 
 _FIGURES: Final[Mapping[str, Callable[[Subject], str | None]]] = {

@@ -1,7 +1,5 @@
 """Which configurations fit a model, and the arms file that starts them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Run one study in a child process: its output is passed on and kept, and it can be asked to stop."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -31,7 +29,7 @@ class Stops:
     count: int = 0
 
     @contextmanager
-    def caught(self) -> Iterator[Stops]:
+    def caught(self) -> "Iterator[Stops]":
         """Count signals instead of dying from them, inside the block."""
 
         def count(_number: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,5 @@
 """A matrix file as data (models, configurations, workloads, measurements, servers), and the layout of its folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice

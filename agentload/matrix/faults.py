@@ -1,7 +1,5 @@
 """Try a model's servers one by one: which do not start or are not what they should be, and what they logged."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Each key of `measure` is a field of the replay; `contexts`, `concurrency` and `a
 Older field names are accepted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast

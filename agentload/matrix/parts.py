@@ -1,7 +1,5 @@
 """Split a matrix into parts: the selected models with their configurations, steps and estimates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """The progress of a matrix: each model's state, saved after every step, and what its database and journals hold."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -69,11 +67,11 @@ class State:
     origin: Mapping[str, str] = field(default_factory=dict)
     """What its run is made of, as digests (`origin`)."""
 
-    def with_step(self, name: str, done: Done) -> State:
+    def with_step(self, name: str, done: Done) -> "State":
         """Return the state after a step."""
         return replace(self, steps={**self.steps, name: done})
 
-    def with_fault(self, name: str, fault: Fault) -> State:
+    def with_fault(self, name: str, fault: Fault) -> "State":
         """Return the state after a server failed to start."""
         return replace(self, faults={**self.faults, name: fault})
 

@@ -3,8 +3,6 @@
 At the end each model's run is reported, and the page over all models is written.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Read a matrix file: YAML to frozen data; every complaint names the place in the file."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Mapping

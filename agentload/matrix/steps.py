@@ -1,7 +1,5 @@
 """A model's steps in order, each a study and the last one the report, and what each will take: calls, server starts, minutes, dollars."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -89,11 +87,11 @@ class Part:
         return tuple(_steps(self)) if self.arms else ()
 
     @cached_property
-    def estimates(self) -> Mapping[str, Estimate]:
+    def estimates(self) -> "Mapping[str, Estimate]":
         """Return the estimate of each step, by name."""
         return {step.name: _estimate(self, step) for step in self.steps}
 
-    def without(self, faulty: Collection[str]) -> Part:
+    def without(self, faulty: Collection[str]) -> "Part":
         """Return the part without some of its arms."""
         return replace(self, arms=tuple(arm for arm in self.arms if arm not in faulty))
 

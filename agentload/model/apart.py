@@ -1,7 +1,5 @@
 """What is measured apart from a replay, as its rows name it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 CONTEXT_SWEEP: Final = "context-sweep"

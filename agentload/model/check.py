@@ -1,7 +1,5 @@
 """What a turn's answer is checked for: one dataclass a kind, named as in the trace file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

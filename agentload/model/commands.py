@@ -1,7 +1,5 @@
 """What the dispatcher decides (commands) and what it is told (events). All instants are ns of one monotonic axis a leg."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 

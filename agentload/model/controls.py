@@ -1,7 +1,5 @@
 """How the second copy of an arm is called, which shows what equal servers differ by."""
 
-from __future__ import annotations
-
 from typing import Final
 
 _SUFFIX: Final = "@aa"

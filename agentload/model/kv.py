@@ -1,7 +1,5 @@
 """Formats of a KV cache, and the arms that are compared by default: one table, so that a new one is one row of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias

@@ -4,8 +4,6 @@ A turn's clock starts when its first attempt was due, in an open loop: whatever 
 cap on calls in flight, we hold turns back ourselves, and the clock starts when the first attempt was released. It stops at the last byte.
 """
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias
 
 from agentload.model.plan import ClosedLoop, Load

@@ -1,7 +1,5 @@
 """A plan: which sessions each arm plays, in which order, under which load."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias

@@ -3,8 +3,6 @@
 A profile is what was published or fitted about a deployment; each of its arms is one KV-cache configuration of the same server.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 

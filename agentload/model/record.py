@@ -1,7 +1,5 @@
 """Make the records that every call passes through: frozen for whoever reads or checks the code, and cheap to build."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
 

@@ -1,7 +1,5 @@
 """Rows as they are stored: one dataclass a table, fields named as the columns. Absent is None."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 

@@ -4,8 +4,6 @@ Fields carry the names of the file format `agentload-trace/1`. `extra` keeps fie
 text) pairs, so that reading and writing a file of a newer minor version loses nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias

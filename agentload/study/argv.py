@@ -4,8 +4,6 @@
 fields that differ from a default.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache

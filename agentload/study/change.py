@@ -1,7 +1,5 @@
 """Two studies beside each other: what tells one from the other, and one that goes on with another."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from pathlib import PurePath
 from typing import Any, Final, TypeVar

@@ -1,7 +1,5 @@
 """A study as a document: YAML for people, JSON in the database. `{"study": 1, "kind": "replay", …}`, all defaults written out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ A field of a part is annotated with `option(…)`; `flags` lists those of a stud
 options of the command line with their help, the reading of files, and the words that a study is written with.
 """
 
-from __future__ import annotations
-
 import math
 import types
 from collections.abc import Iterator, Mapping

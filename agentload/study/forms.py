@@ -1,7 +1,5 @@
 """What each verb takes: kinds of studies, and their fields as its options. What a verb has no option for, its studies do not say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

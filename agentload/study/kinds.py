@@ -1,7 +1,5 @@
 """The kinds of studies: a replay, a sweep of lengths, a search for the load that just holds, questions, and a probe."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -77,7 +75,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
     ] = None
     lenient: Annotated[bool, option("Leave out a last line of the trace that was cut short.", role="means")] = False
 
-    def checked(self) -> Replay:
+    def checked(self) -> "Replay":
         """Return the study. Raises UsageError where its fields contradict each other."""
         load = self.load.checked()
         if self.capacity is not None and (load.sessions, load.rate_per_s, load.speed) != (None, None, 1.0):
@@ -101,7 +99,7 @@ class Sweep(_Kind, frozen=True, tag="sweep"):
     output_tokens: Annotated[int, option("--contexts: tokens of each answer.", name="--output", ge=1)] = 128
     seed: Annotated[int, option(SEED)] = 0
 
-    def checked(self) -> Sweep:
+    def checked(self) -> "Sweep":
         """Return the study."""
         return self
 
@@ -122,7 +120,7 @@ class Search(_Kind, frozen=True, tag="search"):
     share: Annotated[float, option("Share of the turns that must hold them.", gt=0, le=1)] = 0.95
     seed: Annotated[int, option(SEED)] = 0
 
-    def checked(self) -> Search:
+    def checked(self) -> "Search":
         """Return the study. Raises UsageError where its fields contradict each other, or a search has nothing to hold."""
         self.load.checked()
         if not isinstance(self.servers, Live) and self.slo in (None, Slo()):
@@ -170,7 +168,7 @@ class Ask(_Kind, frozen=True, tag="ask"):
         option("Instead of questions: compare how likely each arm holds what comes next; finds what is broken, and where to ask."),
     ] = False
 
-    def checked(self) -> Ask:
+    def checked(self) -> "Ask":
         """Return the study."""
         return self
 
@@ -184,7 +182,7 @@ class Probe(_Kind, frozen=True, tag="probe"):
     matrix: Annotated[bool, option("Launch each arm without and with prefix caching, one at a time.")] = False
     graphs: Annotated[bool, option("--matrix: and each of them eager and with CUDA graphs.", needs=("--matrix",))] = False
 
-    def checked(self) -> Probe:
+    def checked(self) -> "Probe":
         """Return the study."""
         return self
 
@@ -210,7 +208,7 @@ class Decide(_Kind, frozen=True, tag="decide"):
     ] = None
     seed: Annotated[int, option(SEED)] = 0
 
-    def checked(self) -> Decide:
+    def checked(self) -> "Decide":
         """Return the study. Raises UsageError where its fields contradict each other."""
         self.load.checked()
         return self

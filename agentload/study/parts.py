@@ -1,7 +1,5 @@
 """Parts that studies have in common: whose sessions, which servers, under which load."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -91,7 +89,7 @@ class Load(Part, frozen=True):
         option("Further attempts for a refused, reset, busy or unconnected call, after 1, 2, 4 s or Retry-After; each a row.", ge=0),
     ] = 0
 
-    def checked(self) -> Load:
+    def checked(self) -> "Load":
         """Return the load. Raises UsageError where its fields contradict each other."""
         if self.sessions is not None and self.rate_per_s is not None:
             raise UsageError("--sessions (closed loop) and --rate (open loop) exclude each other")

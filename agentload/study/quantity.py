@@ -1,7 +1,5 @@
 """Quantities as people type them: `5m`, `3s`, `20k`, `3%`, `user=30`, `1k..64k`. Each has one reading and one way to be written."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What the database says of how a run was made: its study, and what was found out when it began. Rows of older versions are converted."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping

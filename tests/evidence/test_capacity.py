@@ -15,7 +15,6 @@ from advisor.assess.capacity import capacities
 from advisor.evidence import CapacityPoint, Evidence, Telemetry
 from advisor.policy import Policy
 from agentload.evidence.capacity import Held, Pool, capacity, held, next_search, point
-from agentload.evidence.capacity import long_run as laid_out
 from agentload.evidence.gather import gather
 from agentload.evidence.plays import Play
 from agentload.kvmath.pool import GIB, pool_of
@@ -203,8 +202,6 @@ def test_a_pool_that_never_filled_is_named_and_says_nothing_of_capacity(found: E
 
 def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
     study = Replay(traces=(), servers=Virtual(profile="p"), capacity=AGENTS, slo=Slo(ttft_ms=500.0))
-    run = laid_out(study, Notes())
-    assert run is not None
     rows = pl.DataFrame(
         {"arm": "a", "play": 0, "start_s": 0.0, "status": ["ok", "ok", "ok", "reset"], "ttft_ms": [100.0, None, 501.0, 100.0]}
     ).with_columns(tpot_ms=pl.lit(None, pl.Float64), turn_ms=pl.lit(600.0), hit_rate=pl.lit(None, pl.Float64))
@@ -212,6 +209,6 @@ def test_a_turn_that_gave_no_token_holds_no_limit() -> None:
         number=0, leg=1, arm="a", pair=0, started_ns=0, drain_ns=None, ended_ns=1, start_s=0.0, restart=0, left_out=None, is_void=False
     )
     found = point(
-        run, "a", rows, [play], figures=Telemetry(), found=Pool(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None)
+        study, "a", rows, [play], figures=Telemetry(), found=Pool(tokens=None, written=None, full_from_s={}, share=0.0, is_full=None)
     )
     assert (found.turns, found.within_slo) == (4, 1)

@@ -37,7 +37,7 @@ def told(config: dict[str, Any] = PLAIN, *, gpu: str | None = None, is_multimoda
 
 
 def test_every_rule_has_a_source_what_holds_now_and_a_name_of_its_own() -> None:
-    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert len({rule.rule for rule in RULES}) == len(RULES)
     assert all(rule.source and rule.because and rule.published for rule in RULES)
     assert {rule.today for rule in RULES} == {"holds", "default", "outdated", "wrong"}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from inspect import formatannotation
 from typing import Any, Final, get_args
 
 import msgspec
@@ -131,7 +132,8 @@ def _measured() -> Json:
 
 def _fields(kind: type[Any]) -> Json:
     if is_dataclass(kind):
-        return {each.name: f"{each.type} = {'required' if each.default is MISSING else each.default}" for each in fields(kind)}
+        types = {each.name: each.type if isinstance(each.type, str) else formatannotation(each.type) for each in fields(kind)}
+        return {each.name: f"{types[each.name]} = {'required' if each.default is MISSING else each.default}" for each in fields(kind)}
     found = {}
     for each in msgspec.structs.fields(kind):
         default = each.default if each.default is not msgspec.NODEFAULT else "required" if each.required else "{}"

@@ -143,30 +143,3 @@ class Tally:
     def grid_s(self) -> float | None:
         """Return the grid of the starts, if there are enough of them and some coincide."""
         return self._grid_ms / 1000 if self._starts > 10 and self._ties and self._grid_ms >= 1000 else None
-
-    def summary(
-        self, *, format: str, files: int, source_bytes: int, source: Reuse, notes: Notes, texts: int | None, licence: str | None
-    ) -> Summary:
-        """Return the summary."""
-        return Summary(
-            format=format,
-            files=files,
-            source_bytes=source_bytes,
-            sessions=self.sessions,
-            spawned=self.spawned,
-            calls=self.calls,
-            span_s=self.last_s,
-            prompt_tokens=self.reuse.prompt_tokens,
-            output_tokens=self.output_tokens,
-            ideal_source=source.ratio,
-            ideal_import=self.reuse.ratio,
-            ideal_is_exact=source.is_exact and self.reuse.is_exact,
-            recorded_hits=self.cached_tokens / self.cached_prompts if self.cached_prompts else None,
-            grid_s=self.grid_s,
-            malformed=notes.placed(notes.malformed),
-            odd=notes.placed(notes.odd),
-            estimated=notes.placed(notes.estimated),
-            dropped=notes.placed(notes.dropped),
-            texts=texts,
-            licence=licence,
-        )
