@@ -60,6 +60,8 @@ PAGES: Final = {
     "decisions": "decisions",
     "comparisons": "comparisons",
     "one run": "runs/20260101-005000-aaaa",
+    "a pair of blocks": "runs/20260101-005000-aaaa/pairs/0",
+    "a session": "runs/20260101-005000-aaaa/pairs/0/sessions/s0",
     "one job, a year": "jobs/nightly",
 }
 
@@ -89,7 +91,7 @@ def fill(database: Path, runs: int) -> None:
 @contextmanager
 def served(database: Path) -> Iterator[tuple[str, int]]:
     """Run the verb and yield the address of the database's pages, and the process."""
-    command = [sys.executable, "-m", "agentload", "ui", "--db", str(database), "--port", "0", "--for", "600"]
+    command = [sys.executable, "-m", "agentload", "ui", str(database), "--port", "0", "--for", "600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().split()[0], process.pid

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final, assert_never
 
 from agentload.ask.probes import Probed, Verdict, short
-from agentload.cli import _asking, _found
+from agentload.cli import _asking
 from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
-from agentload.cli._dry import describe
 from agentload.cli._print import notice, print_json, table, transient
 from agentload.cli._screen import screen_and_tell
+from agentload.dispatch.stretches import stretches, where
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
 from agentload.evidence.summary import summarise
+from agentload.layout.cost import Cost, about
+from agentload.layout.long_run import Fills
+from agentload.layout.plan import starts_of
+from agentload.model.controls import is_control
+from agentload.model.plan import Plan
+from agentload.run.capacity import Found
 from agentload.run.foreground import asked, concluded, isolate, measure, probe, require, searched, simulate
 from agentload.run.isolation import Cell
 from agentload.run.play import Played, Playing
@@ -24,7 +31,7 @@ from agentload.run.prepared import Place, Prepared, evaluation, prepared, simula
 from agentload.run.questions import questions_cost
 from agentload.run.simulate import Simulation
 from agentload.run.simulated_answers import answer_all, answering
-from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep, What
 from agentload.study.parts import Live, Virtual
 from agentload.study.quantity import LIMITS
 
@@ -66,7 +73,7 @@ def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gat
 
 def _print_dry(made: Prepared, *, as_json: bool) -> None:
     if not as_json:
-        print(describe(made.playing.plan, made.cost, made.fills))
+        print(_planned(made.playing.plan, made.cost, made.fills))
     else:
         print_json(made.cost if made.fills is None else asdict(made.cost) | {"fills": made.fills})
 
@@ -108,10 +115,10 @@ def _search(study: Search, place: Place, *, is_dry: bool, as_json: bool) -> None
     if as_json:
         print_json(found)
     elif isinstance(study.servers, Live):
-        print(_found.described(found))
+        print(_searched_live(found))
     else:
         assert study.slo is not None, "a simulated search has limits"
-        print(_found.describe(found, study.find, slo=LIMITS.write(study.slo), share=study.share))
+        print(_searched_virtually(found, study.find, slo=LIMITS.write(study.slo), share=study.share))
     require(found)
 
 
@@ -200,3 +207,82 @@ def _print_probed(found: Probed) -> None:
         ]
         for line in table(("arm", f"first token as {found.reference}", "whole answer", "failed", "what is wrong"), cells):
             print(line)
+
+
+def _planned(plan: Plan, cost: Cost, fills: Fills | None = None) -> str:
+    """Return the plan and what it costs, for people; *fills* where it is laid out to fill pools."""
+    moves = len(stretches(plan.rounds)) - 1
+    orders = [" + ".join(play.arm for play in round_.plays) for round_ in plan.rounds]
+    shown = " → ".join(orders[:12]) + (" → …" if len(orders) > 12 else "")
+    pairs = len({play.pair for round_ in plan.rounds for play in round_.plays})
+    starts = starts_of(plan)
+    met = sum(not is_control(arm) for arm in plan.arms) - 1  # each once more to be met, but for the one that plays first
+    calls = ", ".join(f"{arm} {count:,}" for arm, count in cost.calls_by_arm.items())
+    return "\n".join(
+        (
+            f"plan      {plan.design}, {len(plan.blocks)} blocks, {pairs} pairs, {cost.rounds} rounds",
+            f"order     {shown}",
+            *([f"starts    {starts + met} of servers, one at a time; their time is not counted"] if starts else []),
+            *([f"machines  {_machines(plan)}"] if moves else []),
+            f"calls     {calls}",
+            f"tokens    {cost.prompt_tokens:,} in, {cost.output_tokens:,} out",
+            f"duration  {about(cost.minutes)} (with {cost.assumed})",
+            *([f"block     {fills.lasts_minutes:.0f} min each: {fills.because}"] if fills is not None else []),
+            *(f"pool      {line}" for line in (fills.lines() if fills is not None else ())),
+            *([f"warning   {short}"] if fills is not None and (short := fills.warning()) is not None else []),
+            "nothing was sent (--dry-run)",
+        )
+    )
+
+
+def _machines(plan: Plan) -> str:
+    return ", then ".join(", ".join(f"{arm} on {on}" for arm, on in where(stretch).items()) for stretch in stretches(plan.rounds))
+
+
+def _searched_virtually(found: Iterable[Found], what: What, *, slo: str, share: float) -> str:
+    """Return the loads that were tried, and for each arm the largest that held."""
+    return "\n".join(_trials(found, "sessions" if what == "max-concurrency" else "starts/s", slo, share))
+
+
+def _trials(found: Iterable[Found], unit: str, slo: str, share: float) -> Iterator[str]:
+    for each in found:
+        yield f"{each.arm}: {_bracket(each, unit)} ({slo} ms for {share:.0%} of turns; simulated)"
+        yield f"  {unit:>10}{'turns':>9}{'within':>9}{'cached':>9}{'KV peak':>9}{'preempted':>11}{'tokens/s':>10}"
+        for trial in each.trials:
+            cached, usage = (_percent(each) for each in (trial.hit_rate, trial.peak_kv_usage))
+            yield (
+                f"  {trial.load:>10.4g}{trial.turns:>9,}{trial.share:>9.1%}{cached:>9}{usage:>9}"
+                f"{trial.preemptions or 0:>11,}{trial.output_tokens_per_s:>10,.0f}"
+            )
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
+
+
+def _bracket(found: Found, unit: str) -> str:
+    if found.holds is None:
+        return f"no load holds, not even {found.trials[0].load:.4g} {unit}"
+    holds, low, high = (_sessions(each) if unit == "sessions" else f"{each or 0:.3g}" for each in (found.holds, found.low, found.high))
+    return f"{holds} {unit} or more" if found.high is None else f"{holds} {unit} [{low}, {high}]"
+
+
+def _searched_live(found: Sequence[Found]) -> str:
+    """Return a table with a line an arm: what it carries, with its interval, and which trouble there is beyond."""
+    cells = [
+        (each.arm, _sessions(each.holds), _sessions(each.low), _sessions(each.high), _trouble(each), str(len(each.trials)))
+        for each in found
+    ]
+    return "\n".join(table(("arm", "holds", "surely", "at most", "trouble", "trials"), cells))
+
+
+def _sessions(sessions: float | None) -> str:
+    """Write whole sessions: a part of one carries nobody."""
+    return "–" if sessions is None else f"{math.floor(sessions)}"
+
+
+def _trouble(found: Found) -> str:
+    trial = found.broken
+    if trial is None or trial.trouble is None:
+        return "–"
+    return trial.trouble if trial.died is None else f"{trial.trouble} ({trial.died})"

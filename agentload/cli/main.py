@@ -137,9 +137,15 @@ def _exit_code(error: AgentloadError) -> int:
 
 
 def _help_of(error: typer.TyperException) -> str | None:
+    """Return the help of the verb it happened in; where something is missing, an example with it."""
     # Only typer's usage errors know the verb they happened in, and typer keeps their class to itself.
-    command = getattr(getattr(error, "ctx", None), "command_path", None)
-    return f"{command} --help" if command else None
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return None
+    example = (context.command.help or "").partition("\b\n    agentload ")[2].partition("\n\n")[0]
+    is_missing = error.format_message().startswith("Missing") and example
+    line = " ".join(example.replace("\\\n", "").split())
+    return f"agentload {line}" if is_missing else f"{context.command_path} --help"
 
 
 def _say(kind: Literal["error", "hint"], text: str | None) -> None:

@@ -9,6 +9,7 @@ import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -20,8 +21,8 @@ from agentload.errors import AgentloadError, StoreError
 from agentload.report.formats import html
 from agentload.ui import guard
 from agentload.ui.pages.calls import call, pair, session
-from agentload.ui.pages.jobs import job, jobs
-from agentload.ui.pages.listed import comparisons, decisions, overview, runs
+from agentload.ui.pages.jobs import JobLine, job, jobs
+from agentload.ui.pages.listed import Decision, ListedRun, comparisons, decisions, overview, runs
 from agentload.ui.pages.run import run
 from agentload.ui.render import assets, context_of, render
 from agentload.ui.reports import Reports
@@ -86,7 +87,17 @@ class _Routes:
         self._site = site
 
     async def root(self, request: web.Request) -> web.StreamResponse:  # noqa: ARG002  # aiohttp's signature
-        raise web.HTTPFound(f"/db/{quote(next(iter(self._site.sources)), safe='')}/")
+        sources = tuple(self._site.sources.values())
+        if len(sources) == 1:
+            raise web.HTTPFound(f"{_base(sources[0])}/")
+        text = await asyncio.to_thread(self._databases, sources)
+        return web.Response(text=text, content_type="text/html")
+
+    def _databases(self, sources: tuple[Source, ...]) -> str:
+        frame = _frame(self._site, sources[0], "databases", "")
+        running = frozenset[str]().union(*(each.live.running() for each in sources))
+        found = tuple(map(_glance, sources))
+        return render("databases", context_of(**{**frame, "name": None, "path": "", "data": found, "running": running}))
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
         found = assets().get(request.match_info["name"])
@@ -169,6 +180,33 @@ class _Routes:
                 live_url=live_url if is_alive and (seen or not query.name) else None,
             ),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """One database among several."""
+
+    name: str
+    base: str
+    path: Path
+    running: tuple[str, ...]
+    jobs: tuple[JobLine, ...] = ()
+    decision: Decision | None = None
+    latest: ListedRun | None = None
+    total: int = 0
+    problem: str | None = None
+    """Why it cannot be read now."""
+
+
+def _glance(source: Source) -> Glance:
+    query = Query(page="overview", journalled=source.live.idle(), planned=_planned(source))
+    bare = Glance(name=source.name, base=_base(source), path=source.path, running=source.live.running())
+    try:
+        seen = source.ask(query, lambda connection: overview(connection, query)).value
+    except StoreError as error:
+        return replace(bare, problem=error.message)
+    decision, latest = next(iter(seen.decisions.lines), None), next(iter(seen.runs.lines), None)
+    return replace(bare, jobs=seen.jobs, decision=decision, latest=latest, total=seen.runs.total)
 
 
 def _query(request: web.Request, page: str) -> Query:

@@ -98,6 +98,10 @@ def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         (("doktor",), "error: no verb 'doktor'\nhint: did you mean `agentload doctor`?\n"),
         (("xyzzy",), "error: no verb 'xyzzy'\nhint: agentload --help\n"),
         (("doctor", "--jsn"), "error: No such option: --jsn (Possible options: --json)\nhint: agentload doctor --help\n"),
+        (
+            ("replay",),
+            "error: Missing argument 'traces'.\nhint: agentload replay demo-rag --endpoints emulated:llama-3.1-8b-h100 --db demo.duckdb\n",
+        ),
         (("doctor", "now"), "error: Got unexpected extra argument(s) (now)\nhint: agentload doctor --help\n"),
     ],
 )

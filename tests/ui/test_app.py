@@ -319,6 +319,18 @@ async def test_several_databases_lead_to_each_other(tmp_path: Path) -> None:
     async with site(stored(one, whole("r1")), empty(other)) as client:
         assert 'href="/db/bench-2/"' in await (await client.get("/db/bench/")).text()
         assert (await client.get("/db/bench-2/runs/r1")).status == 404
+        both = await (await client.get("/")).text()
+        assert ("1 runs in 2 databases" in both, 'href="/db/bench/runs/r1"' in both, "0 runs" in both) == (True, True, True)
+
+
+async def test_what_got_worse_anywhere_is_said_over_all_databases(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "other", "new")]
+    for folder in folders:
+        folder.mkdir()
+    async with site(stored(folders[0], watched()), stored(folders[1], whole("r1")), folders[2] / "later.duckdb") as client:
+        text = await (await client.get("/")).text()
+        assert '<p class="headline bad">One thing got worse</p>' in text
+        assert ('href="/db/bench/jobs/nightly"' in text or 'href="/db/bench/"' in text, "no such database" in text) == (True, True)
 
 
 async def test_a_page_that_is_open_before_the_first_run_follows_it(tmp_path: Path) -> None:

@@ -30,14 +30,11 @@ GROUP BY session, arm ORDER BY session
 """
 _TURNS: Final = """
 SELECT request_id, leg, pair, block, arm, workload, session, turn, attempt, status, prime, since_ns, due_ns, released_ns, sent_ns, first_ns,
-    done_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, prompt_tokens, cached_tokens, output_tokens, finish_reason, error
+    done_ns, ttft_ms, tpot_ms, turn_ms, lag_ms, context_tokens, prompt_tokens, cached_tokens, asked_tokens, output_tokens, finish_reason,
+    error, http_status, gateway, replica, stamp_source, chunk_ns, chunk_tokens
 FROM turns WHERE run_id = $run AND pair = $pair AND session = $session ORDER BY list_position($arms, arm), leg, turn, attempt, released_ns
 """
 _CALL: Final = "SELECT pair, session, turn, arm FROM attempts WHERE run_id = $run AND request_id = $call"
-_CHUNKS: Final = """
-SELECT arm, request_id, since_ns, chunk_ns, chunk_tokens, http_status, gateway, replica, stamp_source, context_tokens, asked_tokens
-FROM turns WHERE run_id = $run AND pair = $pair AND session = $session AND turn = $turn ORDER BY list_position($arms, arm), attempt
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +107,28 @@ class Turn:
     tpot_ms: float | None
     turn_ms: float | None
     lag_ms: float | None
+    context_tokens: int
     prompt_tokens: int | None
     cached_tokens: int | None
+    asked_tokens: int
     output_tokens: int | None
     finish_reason: str | None
     error: str | None
+    http_status: int | None
+    gateway: str | None
+    replica: str | None
+    stamp_source: str
+    chunk_ns: tuple[int, ...] | None
+    chunk_tokens: tuple[int, ...] | None
+
+    def chunks(self) -> tuple[Chunk, ...]:
+        """Return what arrived when, on the clock of the call."""
+        if not self.chunk_ns:
+            return ()
+        at = [(each - self.since_ns) / 1e6 for each in self.chunk_ns]
+        gaps = (None, *(after - before for before, after in pairwise(at)))
+        counts = self.chunk_tokens or (1,) * len(at)
+        return tuple(Chunk(at_ms=ms, gap_ms=gap, tokens=n) for ms, gap, n in zip(at, gaps, counts, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,31 +165,6 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stream:
-    arm: str
-    request_id: str
-    since_ns: int
-    chunk_ns: tuple[int, ...] | None
-    chunk_tokens: tuple[int, ...] | None
-    http_status: int | None
-    gateway: str | None
-    replica: str | None
-    stamp_source: str
-    context_tokens: int
-    asked_tokens: int
-
-    def chunks(self) -> tuple[Chunk, ...]:
-        """Return what arrived when, on the clock of the call."""
-        if not self.chunk_ns:
-            return ()
-        at = [(each - self.since_ns) / 1e6 for each in self.chunk_ns]
-        gaps = (None, *(after - before for before, after in pairwise(at)))
-        return tuple(
-            Chunk(at_ms=ms, gap_ms=gap, tokens=n) for ms, gap, n in zip(at, gaps, self.chunk_tokens or (1,) * len(at), strict=True)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """The data of the page."""
 
@@ -184,7 +173,6 @@ class Call:
     slots: dict[str, int]
     twins: tuple[Turn, ...]
     """The same turn on other arms, and its other attempts."""
-    facts: _Stream
     chunks: tuple[Chunk, ...]
     total: int
     charts: tuple[Plot, ...]
@@ -253,20 +241,18 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> Call:
     number, name, at, arm = found
     turns = _turns(connection, told, slots, pair=number, session=name)
     own = next(each for each in turns if each.request_id == asked["call"])
-    streams = records(connection, _Stream, _CHUNKS, run=told.run.run_id, pair=number, session=name, turn=at, arms=list(slots))
-    facts = next(each for each in streams if each.request_id == own.request_id)
     line = [each for each in turns if each.arm == arm and each.leg == own.leg]
     place = line.index(own)
-    chunks = facts.chunks()
+    twins = tuple(each for each in turns if each.turn == at and each is not own)
+    chunks = own.chunks()
     return Call(
         run=told,
         turn=own,
         slots=slots,
-        twins=tuple(each for each in turns if each.turn == at and each is not own),
-        facts=facts,
+        twins=twins,
         chunks=chunks[:CHUNKS],
         total=len(chunks),
-        charts=tuple(_timeline(own, streams, slots)) if chunks else (),
+        charts=tuple(_timeline(own, twins, slots)) if chunks else (),
         before=line[place - 1] if place else None,
         after=line[place + 1] if place + 1 < len(line) else None,
     )
@@ -334,9 +320,9 @@ def _bar(turn: Turn, begins_ns: int, whole_ns: int) -> Bar:
     )
 
 
-def _timeline(own: Turn, streams: Sequence[_Stream], slots: dict[str, int]) -> Iterator[Plot]:
+def _timeline(own: Turn, twins: Sequence[Turn], slots: dict[str, int]) -> Iterator[Plot]:
     """Draw when tokens came, and the gaps between them, of the call and of the same turn on other arms."""
-    shown = [each for each in streams if each.chunk_ns and (each.arm != own.arm or each.request_id == own.request_id)]
+    shown = sorted((own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)), key=lambda each: list(slots).index(each.arm))
     came, gaps = [], []
     for each in shown:
         chunks = each.chunks()

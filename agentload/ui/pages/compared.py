@@ -9,7 +9,6 @@ from typing import Final
 from advisor.estimate import Estimate
 from advisor.verdict import Change
 from agentload.report import format as say
-from agentload.report.charts.spec import Axis, Plot, Rule, Series
 from agentload.report.parts import Document, Tone
 from agentload.ui.pages.jobs import METRICS
 
@@ -39,7 +38,6 @@ class Compared:
     lines: tuple[Line, ...]
     failed: tuple[str, ...]
     """Validity checks that failed: what is wrong with the measurement itself."""
-    chart: Plot | None
 
 
 def compared(document: Document) -> Compared:
@@ -56,7 +54,6 @@ def compared(document: Document) -> Compared:
         because=f"{_said(whole)}. {ONCE}" if whole else "",
         lines=lines,
         failed=failed,
-        chart=_chart(whole) if whole else None,
     )
 
 
@@ -92,26 +89,3 @@ def _headline(whole: Line, least: float) -> str:
 
 def _said(whole: Line) -> str:
     return f"{whole.metric} {say.change(whole.change.relative)}, {say.plural(whole.change.pairs, 'block pair')}".capitalize()
-
-
-def _chart(whole: Line) -> Plot | None:
-    change = whole.change
-    if not change.by_pair:
-        return None
-    values = Series(
-        label="pairs",
-        slot=2,
-        mark="points",
-        xs=tuple(float(number) for number in range(1, len(change.by_pair) + 1)),
-        ys=tuple(100 * value for value in change.by_pair),
-        tips=tuple(f"pair {pair}: {say.signed(100 * value, 1)} %" for pair, value in zip(change.pair_ids, change.by_pair, strict=False)),
-    )
-    return Plot(
-        name="pairs",
-        title=f"{whole.metric.capitalize()}, later against earlier, pair by pair",
-        caption="One mark for each pair of blocks that both runs played on the same bytes; higher is slower.",
-        x=Axis(label="pair", quantity="count"),
-        y=Axis(label="change, %", quantity="percent"),
-        series=(values,),
-        rules=(Rule(axis="y", at=0.0, label=""),),
-    )

@@ -46,10 +46,11 @@ QUALIFY (number - 1) // $size = least($page, (total + $size - 1) // $size) - 1
 ORDER BY number
 """
 _FACETS: Final = """
-SELECT 'model' AS facet, model AS value, count(*) AS count FROM listed WHERE model IS NOT NULL GROUP BY model
-UNION ALL SELECT 'arm', arm, count(*) FROM (SELECT unnest(arms) AS arm FROM listed) GROUP BY arm
-UNION ALL SELECT 'kind', kind, count(*) FROM listed GROUP BY kind
-UNION ALL SELECT 'status', status, count(*) FROM listed WHERE status IS NOT NULL GROUP BY status
+WITH known AS MATERIALIZED (SELECT model, kind, status, arms FROM listed)
+SELECT 'model' AS facet, model AS value, count(*) AS count FROM known WHERE model IS NOT NULL GROUP BY model
+UNION ALL SELECT 'arm', arm, count(*) FROM (SELECT unnest(arms) AS arm FROM known) GROUP BY arm
+UNION ALL SELECT 'kind', kind, count(*) FROM known GROUP BY kind
+UNION ALL SELECT 'status', status, count(*) FROM known WHERE status IS NOT NULL GROUP BY status
 ORDER BY facet, count DESC, value
 """
 _HEADLINES: Final = """
