@@ -25,7 +25,8 @@ def test_the_load_of_the_arm_in_use_is_held_against_production() -> None:
     told = made()
     assert told.belief[-1].state == "bad"
     assert told.belief[-1].text == (
-        "4 of 15 figures of the load differ from production's: more time to first token (q99), KV pool in use; less output tokens (mean, q99)"
+        "4 of 15 figures of the load differ from production's: more time to first token (q99), KV pool in use; "
+        "less output tokens (mean, q99)"
     )
     (table,) = next(group.tables for group in told.groups if group.title == "Production")
     assert len(table.rows) == len(told.production) == 15
