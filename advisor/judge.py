@@ -178,14 +178,14 @@ def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
         case "no difference":
             yield f"lowering min_change below {100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f} %"
         case "test further" if pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin):
-            yield f"use: turn latency surely below {words.percent(-pays.margin)} (its upper end is {words.percent(gain.high)})"
-            yield f"avoid: turn latency surely above {words.percent(pays.margin)} (its lower end is {words.percent(gain.low)})"
+            yield f"turn latency surely below {words.percent(-pays.margin)}, which may be {words.percent(gain.high)} now: use"
+            yield f"turn latency surely above {words.percent(pays.margin)}, which may be {words.percent(gain.low)} now: avoid"
 
 
 def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     found, capacity = case.room(verdict.workload).binds_from, verdict.capacity
     if verdict.pays.state == "unclear" and capacity is not None and capacity.state in ("unclear", "untested"):
-        yield f"use: agents per GPU surely above {words.percent(case.policy.min_capacity_gain)}"
+        yield f"agents per GPU surely above {words.percent(case.policy.min_capacity_gain)}: use"
     if verdict.verdict == "no difference" and found is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
         yield f"a load of about {found:,} concurrent agents{of}, from where {case.evidence.reference}'s KV pool becomes the limit"
@@ -203,4 +203,4 @@ def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     if word == "use":
         yield f"an accuracy margin below {-low:.1f} pp"
     if word == "test further" and safe.state == "unclear" and low <= -margin:
-        yield f"safe: the lower end of accuracy above {-margin:.0f} pp (it is {low:+.2f} pp)"
+        yield f"the lower end of accuracy above {-margin:.0f} pp (it is {low:+.2f} pp)"

@@ -137,6 +137,6 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
             swapped = Need(what="arms that change machines half way", pairs=speed.change.pairs, step=swap(speed.change.pairs))
             return tested("unclear", f"{told}; each arm stayed on one machine: let them change machines half way (--swap)", (swapped,))
         case "unclear":
-            return tested("unclear", told, needs)
+            return tested("unclear", f"{told}, undecided", needs)
         case state:
             return tested(state, told)

@@ -45,7 +45,7 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     side = "below" if held < low else "above" if held > high else None
     ahead = side is not None and side == found.ahead
     if side is None:
-        told = "where the arms are too close to call (undecided)"
+        told = "too close to call, within the break-even"
     else:
         told = f"{side} the break-even, where {arm.name} is {'ahead' if ahead else 'behind'} in time per output token"
     ends = f"[{words.tokens(low)}, {'open' if found.high is None else words.tokens(found.high)}]"

@@ -33,7 +33,7 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
     view = View(decision=decision, evidence=evidence, facts=facts, policy=policy)
     headline, tone = opening.headline(view)
     likeness = production.compared(view)
-    checked = belief.belief(view)
+    checked = (*belief.belief(view), production.representative(view, likeness))
     return Document(
         run=decision.run,
         kind=decision.kind,
@@ -55,7 +55,7 @@ def document(decision: Decision, evidence: Evidence, facts: RunFacts, *, policy:
         lists=opening.lists(view),
         no_difference=opening.no_difference(view),
         asides=opening.asides(view),
-        belief=(*checked, production.representative(view, likeness)),
+        belief=checked,
         verdicts=reasons.verdicts(view),
         findings=reasons.findings(view),
         skipped=checks.skipped(view),

@@ -86,11 +86,10 @@ def spread(
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
     value, low, high = _scaled(estimate, factor)
-    compared = [_earned(*_scaled(each, factor)) for each in among if each is not None and each.value and math.isfinite(each.value)]
-    places = min(compared, default=_earned(value, low, high))
+    compared = [_scaled(each, factor) for each in among if each is not None and math.isfinite(each.value)] or [(value, low, high)]
     if low is None and high is None:
-        printed = print_number(value, places)
-        return f"{printed if len(compared) > 1 else _without_zeros(printed)}{unit}"
+        return f"{print_number(value, max(_places(number) for number, *_ in compared))}{unit}"
+    places = min(_earned(*each) for each in compared if each[0] or any(each[1:]))
     left = f"({MINUS}∞" if low is None else f"[{_bound(low, print_number, places)}"
     right = "∞)" if high is None else f"{_bound(high, print_number, places)}]"
     return f"{print_number(value, places)}{unit} {left}, {right}"
@@ -102,9 +101,15 @@ def _scaled(estimate: Estimate, factor: float) -> tuple[float, float | None, flo
 
 
 def _earned(value: float, low: float | None, high: float | None) -> int:
-    """Return the decimals that a figure earns: those of its interval, or without one three significant digits."""
+    """Return the decimals that a figure earns: those of its interval, or without one as many as show three significant digits."""
     ends = [abs(value - end) for end in (low, high) if end is not None]
-    return decimals(sum(ends) / len(ends)) if any(ends) else max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    return decimals(sum(ends) / len(ends)) if any(ends) else _places(value)
+
+
+def _places(value: float) -> int:
+    """Return the decimals that show three significant digits of a figure, without zeros at its end."""
+    shown = f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
+    return len(_without_zeros(shown).partition(".")[2])
 
 
 def _bound(value: float, print_number: PrintNumber, places: int) -> str:

@@ -268,7 +268,7 @@ def test_a_failed_gate_makes_its_evidence_unusable_and_says_why() -> None:
         "turn latency cannot be judged, because a validity check failed (client: the load generator sent requests 40.0 ms late"
     )
     assert any("sent requests 40.0 ms late" in caveat for caveat in decision.caveats)
-    assert [(need.what, need.step) for need in _verdict(decision).needs] == [("a replay in which the gate 'client' holds", Again())]
+    assert [(need.what, need.step) for need in _verdict(decision).needs] == [("a rerun in which the check 'client' passes", Again())]
 
 
 def test_a_service_level_that_only_the_arm_breaks_is_a_veto() -> None:
@@ -308,4 +308,7 @@ def test_the_four_lists_are_read_off_the_classes() -> None:
 def test_an_arm_that_is_not_what_it_says_is_not_judged(arm: Arm) -> None:
     verdict = _verdict(decide(compared(effect=-0.2, arms=(BF16, arm))))
     assert verdict.verdict == "test further"
-    assert verdict.pays.reason == "identity: KV dtype bfloat16 where fp8 was asked for"
+    assert (
+        verdict.pays.reason
+        == "turn latency cannot be judged, because a validity check failed (identity: KV dtype bfloat16 where fp8 was asked for)"
+    )

@@ -100,9 +100,13 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
         command = f"agentload report {shlex.quote(view.facts.made.database or 'agentload.duckdb')} --run {view.facts.made.run}"
         told = f"representativeness unknown: {made}compare with production by {command} --against prometheus= and your server's URL"
         return Check(state="unknown", text=told)
-    other = [f"{verdict}: {found}" for verdict in _OTHER if (found := _named([row.what for row in rows if row.verdict == verdict]))]
-    alike = f"{made}{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} figures are like production's"
-    return Check(state="bad" if other else "ok", text="; ".join((alike, *other)))
+    other = [f"{verdict} {found}" for verdict in _OTHER if (found := _named([row.what for row in rows if row.verdict == verdict]))]
+    if not other:
+        return Check(state="ok", text=f"{made}all {len(rows)} figures of the load are like production's")
+    differ = sum(row.verdict != "alike" for row in rows)
+    return Check(
+        state="bad", text=f"{differ} of {len(rows)} figures of the load differ from production's: {'; '.join(other)}", caps="medium"
+    )
 
 
 def _named(figures: Sequence[str]) -> str:

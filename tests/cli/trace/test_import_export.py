@@ -175,15 +175,15 @@ def test_a_trace_is_fitted_to_metrics_from_a_file_or_a_server(tmp_path: Path, ru
 
 BESIDE = """\
 next to production       trace  production
-prompt tokens mean       10     1,800            less
-prompt tokens q50        10     100 to 1,000     less
-prompt tokens q90        12     1,000 to 10,000  less
-prompt tokens q99        12     1,000 to 10,000  less
-output tokens mean       2      120              less
-output tokens q50        1      up to 100        alike
-output tokens q90        3      100 to 1,000     less
-output tokens q99        3      100 to 1,000     less
-cached share of prompts  0%     60%              less
+prompt tokens mean          10  1,800            less
+prompt tokens q50           10  100 to 1,000     less
+prompt tokens q90           12  1,000 to 10,000  less
+prompt tokens q99           12  1,000 to 10,000  less
+output tokens mean           2  120              less
+output tokens q50            1  up to 100        alike
+output tokens q90            3  100 to 1,000     less
+output tokens q99            3  100 to 1,000     less
+cached share of prompts     0%  60%              less
 1 of 9 alike
 first token, batch size and KV pool: agentload report --against, of a run with this trace
 """

@@ -20,6 +20,12 @@ def test_a_report_in_markdown_is_as_it_was_looked_at() -> None:
     assert_golden("decision.md", markdown(told()))
 
 
+def test_every_section_begins_a_line_and_every_table_is_one() -> None:
+    lines = markdown(told()).splitlines()
+    assert {f"## {group.title}" for group in told().groups} <= set(lines)
+    assert sum(line.startswith("| --- ") for line in lines) == 1 + 2 + 2 + sum(len(group.tables) for group in told().groups)
+
+
 def test_a_report_without_classes_findings_or_canary_has_no_empty_sections() -> None:
     bare = replace(told(), findings=(), rollout=None, roll_back="", groups=(), no_difference=(), asides=())
     text = markdown(bare)

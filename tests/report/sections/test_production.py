@@ -25,8 +25,8 @@ def test_the_load_of_the_arm_in_use_is_held_against_production() -> None:
     told = made()
     assert told.belief[-1].state == "bad"
     assert told.belief[-1].text == (
-        "replayed from claude_code import of 480 sessions; 11 of 15 figures are like production's; "
-        "more: time to first token (q99), KV pool in use; less: output tokens (mean, q99)"
+        "4 of 15 figures of the load differ from production's: more time to first token (q99), KV pool in use; "
+        "less output tokens (mean, q99)"
     )
     (table,) = next(group.tables for group in told.groups if group.title == "Production")
     assert len(table.rows) == len(told.production) == 15
@@ -45,5 +45,5 @@ def test_a_load_like_productions_speaks_for_the_figures() -> None:
     prompts = {name: found for name, found in facts.production.histograms.items() if "prompt" in name}
     told = made(facts=replace(facts, production=replace(facts.production, histograms=prompts, values={})))
     assert told.belief[-1] == Check(
-        state="ok", text="replayed from claude_code import of 480 sessions; 4 of 4 figures are like production's"
+        state="ok", text="replayed from claude_code import of 480 sessions; all 4 figures of the load are like production's"
     )
