@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from agentload.cli._print import table, transient
 from agentload.evidence.grades import Summary
@@ -14,6 +15,8 @@ from agentload.model.rows import AnswerRow
 from agentload.run.questions import Question, QuestionsCost
 
 PLAIN_S = 10.0
+ENDED: Final = {"settled": "decided", "hopeless": "ended", "open": "undecided", "stopped": "stopped"}
+"""How a sequence of looks ended."""
 
 
 class Progress:

@@ -17,7 +17,7 @@ from agentload.model.rows import AnswerRow, Row
 from agentload.run.ask import Asked, answer_row
 from agentload.run.past import asked_of, check_joined, given
 from agentload.run.prepared import Place
-from agentload.run.questions import Generated, Question, asking_of
+from agentload.run.questions import Generated, Question, Questions, asking_of
 from agentload.run.record import again, run_row
 from agentload.run.servers import ALL, arms_of
 from agentload.run.simulate import opening, simulated_id
@@ -55,7 +55,7 @@ class Answering:
     """Questions to the arms of a profile; equal values give equal answers."""
 
     study: Ask
-    asked: Generated
+    asked: Questions
     arms: Mapping[str, ArmProfile]
     """By name, controls included."""
     place: Place
@@ -80,7 +80,8 @@ class Answering:
                 yield self._row(question, name, arm)
 
     def _row(self, question: Question, name: str, arm: ArmProfile) -> AnswerRow:
-        prompt = named(question.task, str(question.context), question.item, str(question.repetition)).encode()
+        item = question.item if question.part is None else f"{question.item}.{question.part}"
+        prompt = named(question.task, str(question.context), item, str(question.repetition)).encode()
         published = question.task.replace("_like", "")  # mrcr_like-4 is asked as MRCR's authors ask
         is_right = succeeds(arm, question.context, seed=self.study.seed, prompt=prompt, task=published)
         is_garbled = arm.failure == "repetition" and not is_right
