@@ -56,10 +56,12 @@ def _judged(buckets: list[AccuracyBucket], policy: Policy, *, rivals: int = 1) -
         difference = arm - reference
         effect = accuracy.design_effect(difference, clusters)
         lost, won, n = float(np.sum(difference < 0)) / effect, float(np.sum(difference > 0)) / effect, difference.size / effect
+        contexts = np.unique(clusters).size
+        df = contexts - 1 if contexts < difference.size else None
         return (
-            accuracy.tango(reference_only=lost, arm_only=won, n=n, level=level),
-            accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
-            accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin),
+            accuracy.tango(reference_only=lost, arm_only=won, n=n, level=level, df=df),
+            accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df),
+            accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df),
         )
     found = accuracy.graded(reference, arm, clusters)
     if found is None:
@@ -85,6 +87,15 @@ def _result(bucket: AccuracyBucket, difference: Estimate) -> BucketResult:
         reference=float(_rows([bucket])[0].mean()),
         changed_p=_changed_p(bucket),
     )
+
+
+def correlation(bucket: AccuracyBucket) -> float:
+    """Return how much the differences of one context resemble each other: 0 where they are as those of several contexts."""
+    reference, arm, clusters = _rows([bucket])
+    contexts = np.unique(clusters).size
+    if contexts < accuracy.MIN_CLUSTERS or contexts == reference.size or not np.any(arm != reference):
+        return 0.0
+    return max(0.0, (accuracy.design_effect(arm - reference, clusters) - 1) / (reference.size / contexts - 1))
 
 
 def _scores(bucket: AccuracyBucket) -> bool:

@@ -34,11 +34,14 @@ def tango_z(*, reference_only: float, arm_only: float, n: float, difference: flo
     return math.copysign(math.inf, gap) if variance <= 0 else gap / math.sqrt(variance)
 
 
-def tango(*, reference_only: float, arm_only: float, n: float, level: float = 0.95) -> Estimate:
-    """Return the difference in the share of right answers, arm minus reference, with Tango's interval; counts may be effective ones."""
+def tango(*, reference_only: float, arm_only: float, n: float, level: float = 0.95, df: int | None = None) -> Estimate:
+    """Return the difference in the share of right answers, arm minus reference, with Tango's interval; counts may be effective ones.
+
+    With *df*, the contexts less one where several items share each, Student's t takes the place of the normal distribution.
+    """
     assert n > 0, "no paired items"
     value = (arm_only - reference_only) / n
-    z = float(special.ndtri(0.5 + level / 2))
+    z = float(special.ndtri(0.5 + level / 2) if df is None else special.stdtrit(max(1, df), 0.5 + level / 2))
 
     def end(target: float, edge: float) -> float:
         def excess(difference: float) -> float:
@@ -55,14 +58,18 @@ def tango(*, reference_only: float, arm_only: float, n: float, level: float = 0.
     )
 
 
-def p_not_worse(*, reference_only: float, arm_only: float, n: float, margin: float) -> float:
+def p_not_worse(*, reference_only: float, arm_only: float, n: float, margin: float, df: int | None = None) -> float:
     """Return the one-sided p-value of the claim that the arm loses less than *margin*."""
-    return float(special.ndtr(-tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin)))
+    return _below(-tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin), df)
 
 
-def p_worse(*, reference_only: float, arm_only: float, n: float, margin: float) -> float:
+def p_worse(*, reference_only: float, arm_only: float, n: float, margin: float, df: int | None = None) -> float:
     """Return the one-sided p-value of the claim that the arm loses more than *margin*."""
-    return float(special.ndtr(tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin)))
+    return _below(tango_z(reference_only=reference_only, arm_only=arm_only, n=n, difference=-margin), df)
+
+
+def _below(z: float, df: int | None) -> float:
+    return float(special.ndtr(z) if df is None else special.stdtr(max(1, df), z))
 
 
 def power(items: int, discordance: float, margin: float, *, level: float) -> float:

@@ -6,6 +6,7 @@ ten: a verdict stands on two criteria, and both then stand in four runs of five.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -66,6 +67,14 @@ def units_needed(deviation: float, margin: float, *, level: float = LEVEL / FAMI
 def items_needed(discordance: float, margin: float, *, level: float = LEVEL, power: float = POWER) -> int:
     """Return how many paired items show "not worse by *margin*" when the truth is no difference and so many differ, by the test's power."""
     return _least(lambda n: accuracy.power(n, discordance, margin, level=level) >= power)
+
+
+def questions_a_context(correlation: float, context_tokens: float, question_tokens: float, *, most: int) -> int:
+    """Return how many questions behind one context tell most for what they take, where those of one context differ together so much."""
+    if correlation <= 0:
+        return most
+    best = math.sqrt(context_tokens * (1 - min(correlation, 1.0)) / (question_tokens * correlation))
+    return max(1, min(most, round(best)))
 
 
 def _least(settles: Callable[[int], bool]) -> int:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from agentload.cli._print import table, transient
 from agentload.evidence.grades import Summary
@@ -14,6 +15,8 @@ from agentload.model.rows import AnswerRow
 from agentload.run.questions import Question, QuestionsCost
 
 PLAIN_S = 10.0
+ENDED: Final = {"settled": "decided", "hopeless": "ended", "open": "undecided", "stopped": "stopped"}
+"""How a sequence of looks ended."""
 
 
 class Progress:
@@ -82,9 +85,13 @@ def summary(found: Summary) -> str:
         rows.append((task, length(context), *(_share(cell.right, cell.answered) if cell else "–" for cell in own)))
     rows.append(("all", "", *(_share(each.right, each.answered) for each in found.arms)))
     lines = [f"run {found.run_id}", *table(("task", "length", *arms), rows)]
+    areas = {curve.task: curve.area for curve in found.curves if curve.arm == arms[0]}
     for curve in found.curves:
+        kept = f" ({curve.area / areas[curve.task]:.1%} of {arms[0]}'s)" if curve.arm != arms[0] and areas.get(curve.task) else ""
         of = "of the reference's score" if curve.arm != arms[0] else "right"
-        lines.append(f"{curve.task}, {curve.arm}: area {curve.area:.3f}, worst {length(curve.worst_context)} with {curve.worst:.1%} {of}")
+        lines.append(
+            f"{curve.task}, {curve.arm}: area {curve.area:.3f}{kept}, worst {length(curve.worst_context)} with {curve.worst:.1%} {of}"
+        )
     for each in found.arms[1:]:
         same = "" if each.agreement is None else f", half of the answers agree with the reference's for {each.agreement:.0%} or more"
         lines.append(f"{each.arm}: {each.lost} lost, {each.won} won{same}")

@@ -14,6 +14,7 @@ from agentload.cli._audience import TERMINAL
 from agentload.cli._decide import decide
 from agentload.cli._print import notice, print_json, table, transient
 from agentload.cli._screen import screen_and_tell
+from agentload.decision.answers import forecast, in_sequence, looks
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import GateError, InterruptError, UsageError
 from agentload.evidence import grades
@@ -28,7 +29,8 @@ from agentload.run.foreground import asked, concluded, isolate, measure, probe, 
 from agentload.run.isolation import Cell
 from agentload.run.play import Played, Playing
 from agentload.run.prepared import Place, Prepared, evaluation, prepared, simulation
-from agentload.run.questions import questions_cost
+from agentload.run.questions import Questions, QuestionsCost, questions_cost
+from agentload.run.record import again
 from agentload.run.simulate import Simulation
 from agentload.run.simulated_answers import answer_all, answering
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep, What
@@ -55,14 +57,8 @@ def carry_out(study: Study, place: Place, *, is_dry: bool, as_json: bool, is_gat
             _report(ended, made.playing, place, as_json=as_json)
         case Search():
             _search(study, place, is_dry=is_dry, as_json=as_json)
-        case Ask(screen=True):
-            if is_dry:
-                raise UsageError("a screen has no plan to print", hint="leave out --dry-run")
-            screen_and_tell(study, place, as_json=as_json)
-        case Ask(servers=Virtual()):
-            _answer(study, place, is_dry=is_dry, as_json=as_json)
         case Ask():
-            _ask(study, place, is_dry=is_dry, as_json=as_json)
+            _question(study, place, is_dry=is_dry, as_json=as_json)
         case Probe():
             _probe(study, place, is_dry=is_dry, as_json=as_json, is_gated=is_gated)
         case Decide():
@@ -122,11 +118,24 @@ def _search(study: Search, place: Place, *, is_dry: bool, as_json: bool) -> None
     require(found)
 
 
+def _question(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
+    if study.screen and is_dry:
+        raise UsageError("a screen has no plan to print", hint="leave out --dry-run")
+    if study.screen:
+        screen_and_tell(study, place, as_json=as_json)
+    elif study.until_settled and not is_dry:
+        _ask_in_sequence(study, place, as_json=as_json)
+    elif isinstance(study.servers, Virtual):
+        _answer(study, place, is_dry=is_dry, as_json=as_json)
+    else:
+        _ask(study, place, is_dry=is_dry, as_json=as_json)
+
+
 def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     with evaluation(study, place, is_dry=is_dry) as (made, expected):
         if is_dry:
             names = [endpoint.name for endpoint in made.endpoints]
-            print_json(expected) if as_json else print(_asking.describe(made.asked.questions(), expected, names))
+            _print_questions(study, made.asked, expected, names, as_json=as_json)
             return
         ended = asked(made, TERMINAL)
     if ended.load_error is None:
@@ -141,11 +150,40 @@ def _ask(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
         print(f"\nNext: agentload advise {place.database} --run {ended.run_id}")
 
 
+def _print_questions(study: Ask, asked: Questions, expected: QuestionsCost, arms: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(expected)
+        return
+    print(_asking.describe(asked.questions(), expected, arms))
+    for truth, each in forecast(study) if study.until_settled else ():
+        minutes = expected.minutes * each.mean_items / looks(study)[-1]
+        tokens = expected.prompt_tokens * each.mean_items / looks(study)[-1]
+        print(
+            f"if {truth}: {each.mean_items:,.0f} items in the mean, {tokens:,.0f} tokens in, {about(minutes)}; "
+            f"{each.safe:.0%} end as accurate, {each.worse:.0%} worse, {1 - each.safe - each.worse:.0%} undecided"
+        )
+
+
+def _ask_in_sequence(study: Ask, place: Place, *, as_json: bool) -> None:
+    ended = in_sequence(study, place, TERMINAL)
+    run = ended.asked.run_id
+    if ended.asked.load_error is None:
+        found = grades.summarise(place.database, run)
+        print_json(asdict(found) | {"ending": ended.ending, "said": ended.said}) if as_json else print(_asking.summary(found))
+    left = f"run {run} was stopped with {ended.asked.left:,} questions of this look left; what was answered is stored"
+    hint = f"resume with: {again(study, place.database, resume=run)}"
+    stopped = InterruptError(left, hint=hint) if ended.asked.left else None
+    concluded(run, place, TERMINAL, load_error=ended.asked.load_error, stopped=stopped)
+    if not as_json:
+        print(f"{_asking.ENDED[ended.ending]} after {ended.items:,} items: {ended.said}")
+        print(f"\nNext: agentload advise {place.database} --run {run}")
+
+
 def _answer(study: Ask, place: Place, *, is_dry: bool, as_json: bool) -> None:
     made = answering(study, place)
     if is_dry:
         expected = questions_cost(made.asked, arms=len(made.arms), concurrency=study.concurrency, thinking_tokens=0)
-        print_json(expected) if as_json else print(_asking.describe(made.asked.questions(), expected, tuple(made.arms)))
+        _print_questions(study, made.asked, expected, tuple(made.arms), as_json=as_json)
         return
     run = answer_all(made).run_id
     found = grades.summarise(place.database, run)

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import groupby, takewhile
 from random import Random
 from typing import Final, Literal
 
@@ -107,17 +107,19 @@ class Inquiry:
     ) -> int:
         """Ask arms that run side by side, and write down what they answer; return how many questions were not asked."""
         made = self.evaluation
-        waiting, asked = iter(questions), 0
+        # Those that share a context follow each other: the first has it read, the others find it in the cache.
+        waiting, asked = iter([tuple(group) for _, group in groupby(questions, key=lambda each: each.behind)]), 0
         async with AsyncExitStack() as open_:
             askers = {e.name: await open_.enter_async_context(Asker(e, served_model(e, identities[e.name]))) for e in served}
 
             async def work() -> None:
                 nonlocal asked
-                while not self.stops.is_set() and (question := next(waiting, None)) is not None:
-                    for row in await self._one(question, askers):
-                        writer.append(row)
-                    asked += 1
-                    writer.flush_if_due(time.monotonic_ns())
+                while not self.stops.is_set() and (group := next(waiting, None)) is not None:
+                    for question in takewhile(lambda _: not self.stops.is_set(), group):
+                        for row in await self._one(question, askers):
+                            writer.append(row)
+                        asked += 1
+                        writer.flush_if_due(time.monotonic_ns())
 
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -271,7 +273,8 @@ def answer_row(
 
 def request_id(run: str, question: Question, arm: str) -> str:
     """Name the request by which an arm is asked a question."""
-    return named(run, arm, question.task, *map(str, (question.context, question.item, question.repetition)))
+    item = question.item if question.part is None else f"{question.item}.{question.part}"
+    return named(run, arm, question.task, *map(str, (question.context, item, question.repetition)))
 
 
 class Leg:

@@ -27,6 +27,7 @@ from agentload.study.kinds import Ask
 from agentload.tasks import Grade, Item, catalog
 from agentload.tasks.parts.custom import EXAMPLE, Own, parse
 from agentload.tasks.parts.grading import grade_all
+from agentload.tasks.parts.together import together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,14 @@ class Question:
     number: int
     repetition: int
     item: str
-    """Tells the item from others of its task and length; its repetitions bear the same."""
+    """Tells the item from others of its task and length; its repetitions bear the same, and so do questions that share a context."""
+    part: int | None = None
+    """Which of the questions that share a context it is."""
+
+    @property
+    def behind(self) -> tuple[str, int, str, int]:
+        """Return what tells its context from others."""
+        return (self.task, self.context, self.item, self.repetition)
 
 
 class Questions(Protocol):
@@ -67,6 +75,8 @@ class Asking:
     repetitions: int = 1
     seed: int = 0
     """Names the items: those of another seed are others."""
+    together: int = 1
+    """Questions behind one context, each about a part of its own."""
 
     def questions(self) -> tuple[Question, ...]:
         """Return the questions in the order in which they are asked."""
@@ -75,7 +85,7 @@ class Asking:
 
     @property
     def _cells(self) -> int:
-        return len(self.tasks) * len(self.contexts) * len(self.depths)
+        return len(self.tasks) * len(self.contexts) * (self.together if self.together > 1 else len(self.depths))
 
     def _round(self, number: int) -> Iterator[Question]:
         left = self.items - number * self._cells
@@ -83,6 +93,13 @@ class Asking:
             yield from islice(self._cell_by_cell(number, repetition), left)
 
     def _cell_by_cell(self, number: int, repetition: int) -> Iterator[Question]:
+        if self.together > 1:
+            for task in self.tasks:
+                for context in self.contexts:
+                    for part in range(self.together):
+                        name, middle = f"s{self.seed}-x{self.together}-{number:04}", round((part + 0.5) / self.together, 4)
+                        yield Question(task=task, context=context, depth=middle, number=number, repetition=repetition, item=name, part=part)
+            return
         # The place moves slowest: a short round still holds every task at every length.
         for place, depth in enumerate(self.depths):
             for task in self.tasks:
@@ -94,15 +111,17 @@ class Asking:
                     yield Question(task=task, context=context, depth=at, number=own, repetition=repetition, item=name)
 
 
-def asking(*, tasks: Sequence[str], contexts: Sequence[int], depths: int, items: int | None, repetitions: int, seed: int) -> Asking:
+def asking(
+    *, tasks: Sequence[str], contexts: Sequence[int], depths: int, items: int | None, repetitions: int, seed: int, together: int = 1
+) -> Asking:
     """Check what is to be asked; without a number of items one for every cell. Raises `UsageError`."""
     named = tuple(dict.fromkeys(catalog.task(name).name for name in tasks))
     for name, value in (("--depths", depths), ("--repetitions", repetitions), ("--items", 1 if items is None else items)):
         if value < 1:
             raise UsageError(f"{name} must be at least 1, got {value}")
     places = tuple(round(place / (depths - 1), 4) for place in range(depths)) if depths > 1 else (0.5,)
-    count = items if items is not None else len(named) * len(contexts) * len(places)
-    return Asking(tasks=named, contexts=tuple(contexts), depths=places, items=count, repetitions=repetitions, seed=seed)
+    count = items if items is not None else len(named) * len(contexts) * (together if together > 1 else len(places))
+    return Asking(tasks=named, contexts=tuple(contexts), depths=places, items=count, repetitions=repetitions, seed=seed, together=together)
 
 
 def subject_of(study: Ask) -> Subject:
@@ -119,6 +138,7 @@ def asking_of(study: Ask) -> Asking:
         items=study.items,
         repetitions=study.repetitions,
         seed=study.seed,
+        together=study.per_context,
     )
 
 
@@ -136,14 +156,21 @@ class Generated:
 
     def item(self, question: Question) -> Item:
         """Make the item of a question."""
-        task = catalog.task(question.task)
-        return task.item(
-            seed=self.asking.seed,
-            context=question.context,
-            depth=question.depth,
-            number=question.number,
-            tokenizer=self.lengths.get(task.name, WORD_TOKENS),
-        )
+        count = self.asking.together
+        if count == 1:
+            return self._item(question.task, question.context, question.depth, question.number)
+        room = question.context // count
+        parts = [self._item(question.task, room, 0.5, question.number * count + part) for part in range(count)]
+        # Room for an answer is needed once, not in every part.
+        spare = (count - 1) * parts[0].output_tokens // count
+        parts = [self._item(question.task, room + spare, 0.5, question.number * count + part) for part in range(count)]
+        return together(parts, task=question.task)[question.part or 0]
+
+    def _item(self, name: str, context: int, depth: float | None, number: int) -> Item:
+        task = catalog.task(name)
+        at = depth if task.has_depth else None
+        lengths = self.lengths.get(task.name, WORD_TOKENS)
+        return task.item(seed=self.asking.seed, context=context, depth=at, number=number, tokenizer=lengths)
 
     def grade(self, answer: str, question: Question, item: Item) -> Grade:
         """Grade with the task's own grader."""
@@ -156,6 +183,29 @@ def generated(asking: Asking, *, lengths: Mapping[str, Tokenizer]) -> Generated:
     for task in asking.tasks:
         made.item(Question(task=task, context=min(asking.contexts), depth=0.5, number=0, repetition=0, item=""))
     return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leading:
+    """Ask the first so many of other questions: a part of them is a fair sample of the whole."""
+
+    whole: Questions
+    count: int
+    each: int | None = None
+    """Questions of each context; None: all that it has."""
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return what is asked, in order."""
+        kept = (one for one in self.whole.questions() if self.each is None or one.part is None or one.part < self.each)
+        return tuple(islice(kept, self.count))
+
+    def item(self, question: Question) -> Item:
+        """Return the item of a question."""
+        return self.whole.item(question)
+
+    def grade(self, answer: str, question: Question, item: Item) -> Grade:
+        """Grade an answer."""
+        return self.whole.grade(answer, question, item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +268,8 @@ class QuestionsCost:
 def questions_cost(asked: Questions, *, arms: int, concurrency: int, thinking_tokens: int) -> QuestionsCost:
     """Add up what is asked. Prompts queue for one GPU, answers share it; each arm has its own."""
     questions = asked.questions()
-    prompt = sum(each.context for each in questions)
+    # What several questions share is read once.
+    prompt = sum(context for _, context, *_ in {each.behind for each in questions})
     output = len(questions) * (OUTPUT_TOKENS + thinking_tokens)
     # An item is asked of one arm after the other, so that arms wait for each other only where few items are in flight.
     seconds = (prompt / ASSUMED_PREFILL_TOKENS_PER_S + output * ASSUMED_TOKEN_S / max(1, concurrency / arms)) * max(1.0, arms / concurrency)

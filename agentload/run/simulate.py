@@ -88,7 +88,8 @@ def _leg(run: str) -> LegRow:
 def _told(run: str, arms: Mapping[str, ArmProfile], *, start: int | None, at_ns: int, round_: int) -> Iterator[FingerprintRow]:
     """Say what the servers are; one that was moved is another process of the same."""
     for name, arm in arms.items():
-        if not arm.model.groups:  # of a model without a published shape nothing more is known
+        # Of a model without a published shape, or weights of an unknown size, nothing more is known.
+        if not arm.model.groups or (arm.model.weight_gib is None and arm.server.kv_cache_memory_bytes is None):
             continue
         facts = identity(arm).facts() | ({} if start is None else {"process_start_s": start})
         text = json.dumps(facts, sort_keys=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from agentload.ask.asker import Answered
 from agentload.dispatch.naming import named
-from agentload.emulator.answers import GARBAGE, succeeds
+from agentload.emulator.answers import GARBAGE, RETRIEVAL, succeeds, success_rate
 from agentload.errors import UsageError
 from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
@@ -17,7 +19,7 @@ from agentload.model.rows import AnswerRow, Row
 from agentload.run.ask import Asked, answer_row
 from agentload.run.past import asked_of, check_joined, given
 from agentload.run.prepared import Place
-from agentload.run.questions import Generated, Question, asking_of
+from agentload.run.questions import Generated, Question, Questions, asking_of
 from agentload.run.record import again, run_row
 from agentload.run.servers import ALL, arms_of
 from agentload.run.simulate import opening, simulated_id
@@ -28,10 +30,12 @@ from agentload.study.kinds import Ask
 from agentload.study.parts import Virtual
 from agentload.study.stored import Notes
 from agentload.tasks import Grade
+from agentload.tasks.catalog import names
 
 RIGHT = Grade(score=1.0, right=True)
 WRONG = Grade(score=0.0, right=False)
 GARBLED = GARBAGE * 64
+GOLDEN: Final = 0.6180339887498949
 
 
 def described(run: str, study: Ask, arms: Mapping[str, ArmProfile], database: Path) -> Iterator[Row]:
@@ -55,7 +59,7 @@ class Answering:
     """Questions to the arms of a profile; equal values give equal answers."""
 
     study: Ask
-    asked: Generated
+    asked: Questions
     arms: Mapping[str, ArmProfile]
     """By name, controls included."""
     place: Place
@@ -75,19 +79,48 @@ class Answering:
         """Yield the rows of the answers, behind those that describe the run if it is one of its own."""
         if self.place.into is None:
             yield from described(self.run, self.study, self.arms, self.place.database)
+        asked: Counter[tuple[str, int]] = Counter()
         for question in questions:
+            # Without noise: as evenly as can be, so that any number of questions is right as often as the table says, on each arm.
+            luck = None if self.is_noisy else (0.5 + GOLDEN * asked[question.task, question.context]) % 1
+            asked[question.task, question.context] += 1
             for name, arm in self.arms.items():
-                yield self._row(question, name, arm)
+                yield self._row(question, name, arm, luck)
 
-    def _row(self, question: Question, name: str, arm: ArmProfile) -> AnswerRow:
-        prompt = named(question.task, str(question.context), question.item, str(question.repetition)).encode()
-        published = question.task.replace("_like", "")  # mrcr_like-4 is asked as MRCR's authors ask
-        is_right = succeeds(arm, question.context, seed=self.study.seed, prompt=prompt, task=published)
+    @property
+    def is_noisy(self) -> bool:
+        """Tell whether answers are drawn."""
+        assert isinstance(self.study.servers, Virtual), self.study.servers
+        return self.study.servers.noise
+
+    def _row(self, question: Question, name: str, arm: ArmProfile, luck: float | None) -> AnswerRow:
+        item = question.item if question.part is None else f"{question.item}.{question.part}"
+        prompt = named(question.task, str(question.context), item, str(question.repetition)).encode()
+        published = _published(question.task)
+        if luck is None:
+            is_right = succeeds(arm, question.context, seed=self.study.seed, prompt=prompt, task=published)
+        else:
+            is_right = luck < success_rate(arm, question.context, task=published)
         is_garbled = arm.failure == "repetition" and not is_right
         reply = Answered(
             text=GARBLED if is_garbled else "", finish_reason="length" if is_garbled else "stop", prompt_tokens=question.context
         )
         return answer_row(self.run, question, name, reply=reply, grade=RIGHT if is_right else WRONG, reference=None)
+
+
+def _published(task: str) -> str:
+    """Return what scores of a task are called: mrcr_like-4 is asked as MRCR's authors ask."""
+    return task.replace("_like", "")
+
+
+def _check_scored(tasks: Sequence[str], arms: Sequence[ArmProfile]) -> None:
+    """Raise UsageError for a task that a profile has no scores of, where it has some of others: it would be answered right always."""
+    scored = {score.task for arm in arms for score in arm.accuracy}
+    if not scored or RETRIEVAL in scored:
+        return
+    if missing := next((task for task in tasks if _published(task) not in scored), None):
+        known = [name for name in names() if _published(name) in scored]
+        raise UsageError(f"the profile says nothing of the task '{missing}'", hint=f"--tasks {','.join(known)}" if known else None)
 
 
 def answering(study: Ask, place: Place) -> Answering:
@@ -97,6 +130,7 @@ def answering(study: Ask, place: Place) -> Answering:
         raise UsageError("a profile says how often its tasks are answered right, not your own items", hint="--tasks, or ask a server")
     made = asking_of(study)
     found = arms_of(study.servers.profile, study.servers.arms, is_timed=False)
+    _check_scored(made.tasks, found)
     arms = {arm.name: arm for arm in found}
     if study.aa is not None and study.aa not in (ALL, *arms):
         raise UsageError(f"--aa: no arm '{study.aa}'", hint=f"one of: {', '.join(arms)}")

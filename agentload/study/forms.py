@@ -101,8 +101,9 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
             kind=Ask,
             servers=Virtual,
             switch="--profile",
-            without=frozenset({"noise", "machines", "own", "concurrency", "thinking_tokens", "tokenizer"}),
+            without=frozenset({"machines", "own", "concurrency", "thinking_tokens", "tokenizer"}),
             other={
+                "noise": {"help": "--profile: draw the answers; --no-noise: right as often as the table says, evenly."},
                 "profile": {"help": "Instead: the answers that a profile's accuracy table foretells, in virtual time."},
                 "arms": _ARMS,
                 "traces": _LISTED,

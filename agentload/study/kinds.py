@@ -142,6 +142,12 @@ class Ask(_Kind, frozen=True, tag="ask"):
         int | None,
         option("Different items in all; one for each task, length and depth when omitted.", role="amount", ge=1),
     ] = None
+    per_context: Annotated[
+        int, option("Questions behind one context: it is read once for all of them, each about a part of its own.", ge=1)
+    ] = 1
+    until_settled: Annotated[
+        bool, option("Ask in steps, 30, 120, 160 items and so on, and stop as soon as the answers decide; --items is the most.")
+    ] = False
     repetitions: Annotated[int, option("How often each item is asked, each time with another seed.", role="amount", ge=1)] = 1
     seed: Annotated[int, option("Equal seeds make equal items.")] = 0
     concurrency: Annotated[int, option("Items in flight; each is asked of one endpoint after the other.", role="means", ge=1)] = 8

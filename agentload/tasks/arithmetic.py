@@ -1,8 +1,9 @@
-"""Solve one short story problem among many: several steps to an exact number, with unrelated stories as distractors."""
+"""Solve one story problem among many, of four steps or of forty: an exact number at the end, with unrelated stories as distractors."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
@@ -12,8 +13,10 @@ from agentload.tasks.parts import draw
 from agentload.tasks.parts.draw import fitting, place, room
 from agentload.tasks.parts.grading import is_echo
 
-OUTPUT_TOKENS: Final = 256  # steps may be written down
+STEP_TOKENS: Final = 64  # of an answer: steps may be written down
 STEPS: Final = 4
+LONG: Final = 40  # a derivation, in which one number that is read wrong spoils all that follow
+VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {"arithmetic": {}, "arithmetic-40": {"steps": LONG}}
 _BEFORE: Final = "These are little stories about what people own. I will ask about one of them.\n"
 _AFTER: Final = "\nHow many {thing} does {name} have in the end? Think step by step, then end with a line #### and the number."
 _THINGS: Final = ("cards", "stamps", "coins", "shells", "books", "beads", "pens", "marbles")
@@ -21,17 +24,17 @@ _STRICT: Final = re.compile(r"#### *(-?[\d,]+)")
 _FLEXIBLE: Final = re.compile(r"-?\d[\d,]*")
 
 
-def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS) -> Item:
-    """Write stories and ask about the one at a depth."""
+def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS, steps: int = STEPS) -> Item:
+    """Write stories and ask about the one at a depth, which has so many steps."""
     name, thing = draw.pairs(rng, 1)[0], draw.chosen(rng, _THINGS)
-    asked, count = _story(rng, name, thing)
-    before, after = _BEFORE, _AFTER.format(thing=thing, name=name)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, asked))
+    asked, count = _story(rng, name, thing, steps)
+    before, after, output = _BEFORE, _AFTER.format(thing=thing, name=name), STEP_TOKENS * min(steps, LONG // 2)
+    left = room(tokenizer, context, output=output, around=(before, after, asked))
     sample = Random(0)
     fits = fitting(tokenizer, left, [_story(sample, each, "marbles")[0] for each in draw.pairs(sample, 128)])
     others = [_story(rng, each, draw.chosen(rng, _THINGS))[0] for each in draw.pairs(rng, fits) if each != name]
     others.insert(place(depth, len(others)), asked)
-    return Item(messages=prompt(before + "\n".join(others) + after), wanted=(str(count),), output_tokens=OUTPUT_TOKENS)
+    return Item(messages=prompt(before + "\n".join(others) + after), wanted=(str(count),), output_tokens=output)
 
 
 def grade(answer: str, item: Item) -> Grade:
@@ -49,10 +52,10 @@ def _plain(number: str) -> str:
     return number.replace(",", "")
 
 
-def _story(rng: Random, name: str, thing: str) -> tuple[str, int]:
+def _story(rng: Random, name: str, thing: str, steps: int = STEPS) -> tuple[str, int]:
     count = 20 + draw.below(rng, 80)
     said = [f"{name} has {count} {thing}."]
-    for _ in range(STEPS):
+    for _ in range(steps):
         some = 2 + draw.below(rng, 17)
         match draw.below(rng, 3):
             case 0:

@@ -1,4 +1,4 @@
-"""Needle in a haystack after RULER: find the one value of a key, among noise (single) or among needles like it (multikey)."""
+"""Needle in a haystack after RULER: find the one value of a key among noise (single) or needles like it (multikey), or all its values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "needle": {},
     "needle-multikey-2": {"kind": "multikey_2"},
     "needle-multikey-3": {"kind": "multikey_3"},
+    "needle-multivalue-4": {"kind": "multivalue_4"},
 }
+VALUES: Final = 4
 _BEFORE: Final = (
     "Some special magic {kind}s are hidden within the following text. Make sure to memorize it. "
     "I will quiz you about the {kind}s afterwards.\n"
 )
 _AFTER: Final = "\nWhat is the special magic {kind} for {key} mentioned in the provided text? Answer with the {kind} alone."
+_ALL: Final = (
+    "\nWhat are all the special magic {kind}s for {key} mentioned in the provided text? Answer with the {kind}s alone, separated by commas."
+)
 _NEEDLE: Final = "One of the special magic {kind}s for {key} is: {value}."
 _NUMBER: Final = re.compile(r"\d[\d,]*\d")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -35,27 +40,33 @@ def generate(
     context: int,
     depth: float | None,
     tokenizer: Tokenizer = WORD_TOKENS,
-    kind: Literal["single", "multikey_2", "multikey_3"] = "single",
+    kind: Literal["single", "multikey_2", "multikey_3", "multivalue_4"] = "single",
 ) -> Item:
-    """Hide a needle at a depth; multikey_2 hides it among needles of words and numbers, multikey_3 among needles of UUIDs."""
+    """Hide a needle at a depth; multikey_2 hides it among needles of words and numbers, multikey_3 among needles of UUIDs.
+
+    multivalue_4 hides three more values of its key anywhere in the noise: all four are asked for.
+    """
     is_uuid = kind == "multikey_3"
     sort = "uuid" if is_uuid else "number"
     key, value = _drawn(rng, 1, is_uuid=is_uuid)[0]
-    needle = _NEEDLE.format(kind=sort, key=key, value=value)
-    before, after = _BEFORE.format(kind=sort), _AFTER.format(kind=sort, key=key)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, needle))
-    if kind == "single":
+    values = (value, *(draw.numbers(rng, VALUES - 1) if kind == "multivalue_4" else ()))
+    needle, *others = (_NEEDLE.format(kind=sort, key=key, value=each) for each in values)
+    before, after = _BEFORE.format(kind=sort), (_ALL if others else _AFTER).format(kind=sort, key=key)
+    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(before, after, needle, *others))
+    if kind in ("single", "multivalue_4"):
         hay, joint = noise(tokenizer, left), " "
     else:
         joint = "\n"
         count = fitting(tokenizer, left, _needles(Random(0), 32, sort, is_uuid=is_uuid), joint=joint)
         hay = [text for text in _needles(rng, count, sort, is_uuid=is_uuid) if f" {key} " not in text and value not in text]
     hay.insert(place(depth, len(hay)), needle)
-    return Item(messages=prompt(before + joint.join(hay) + after), wanted=(value,), output_tokens=OUTPUT_TOKENS)
+    for each in others:
+        hay.insert(draw.below(rng, len(hay) + 1), each)
+    return Item(messages=prompt(before + joint.join(hay) + after), wanted=values, output_tokens=OUTPUT_TOKENS)
 
 
 def grade(answer: str, item: Item) -> Grade:
-    """Score as RULER does; right is the one value and no other of its kind."""
+    """Score as RULER does; right is the value, or all of them, and no other of its kind."""
     shape = _UUID if _UUID.fullmatch(item.wanted[0]) else _NUMBER
     plain = answer.replace(",", "") if shape is _NUMBER else answer
     return matched(plain, item, shape)

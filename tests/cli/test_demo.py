@@ -32,7 +32,7 @@ def measured(gate: Gate) -> Measured:
         ((LATE, LATE), [3, 1], "in time."),
     ],
 )
-def test_the_live_comparison_is_played_with_fewer_sessions_until_requests_leave_in_time(
+def test_the_live_comparison_is_played_with_fewer_sessions_until_requests_leave_in_time(  # noqa: PLR0917  # three cases and three fixtures
     gates: tuple[Gate, ...],
     tried: list[int],
     says: str,

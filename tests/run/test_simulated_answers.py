@@ -11,6 +11,9 @@ from scipy.stats import binomtest
 
 from agentload.emulator.answers import success_rate
 from agentload.errors import PlanError, UsageError
+from agentload.evidence.grades import area, summarise
+from agentload.report.advise import advise
+from agentload.report.policy import Setting
 from agentload.run.prepared import Place
 from agentload.run.servers import arms_of
 from agentload.run.simulated_answers import answer_all, answering
@@ -82,3 +85,48 @@ def test_what_a_profile_cannot_answer_is_refused(tmp_path: Path) -> None:
         answering(extended(ASKED, own="items.jsonl"), Place(database=tmp_path / "x.duckdb"))
     with pytest.raises(UsageError, match="--aa: no arm 'x'"):
         answering(extended(ASKED, aa="x"), Place(database=tmp_path / "x.duckdb"))
+
+
+@pytest.mark.parametrize(
+    ("profile", "task", "recovery"),
+    [
+        ("kimi-k2.5-accuracy", "mrcr_like-4", 96.6),
+        ("qwen3-30b-a3b-accuracy", "mrcr_like-2", 94.1),
+        ("qwen3-30b-a3b-accuracy-b200", "mrcr_like-2", 92.6),
+        ("qwen3.5-27b-accuracy", "mrcr_like-4", 100.8),
+        ("llama-3.3-70b-accuracy", "mrcr_like-2", 98.2),
+    ],
+)
+def test_without_noise_the_published_scores_and_what_is_kept_of_their_area_come_back(
+    profile: str, task: str, recovery: float, tmp_path: Path
+) -> None:
+    arms = {arm.name: arm for arm in arms_of(profile, is_timed=False)}
+    scored = (each for arm in arms.values() for each in arm.accuracy if each.task == task.replace("_like", ""))
+    contexts = tuple(sorted({each.context_tokens for each in scored if each.context_tokens is not None}))
+    database = tmp_path / "x.duckdb"
+    asked = Ask(servers=Virtual(profile=profile, noise=False), tasks=(task,), contexts=contexts, depths=1, items=1000 * len(contexts))
+    found = summarise(database, answer_all(answering(asked, Place(database=database))).run_id)
+    rates = {(name, length): success_rate(arm, length, task=task.replace("_like", "")) for name, arm in arms.items() for length in contexts}
+    for cell in found.cells:
+        assert cell.right / cell.answered == pytest.approx(rates[cell.arm, cell.context_tokens], abs=0.002)
+    table = {name: area({length: rates[name, length] for length in contexts}) or 1.0 for name in arms}
+    areas = {each.arm: each.area for each in found.curves}
+    for name in arms:
+        kept = table[name] / table["bf16"]
+        assert areas[name] / areas["bf16"] == pytest.approx(kept, abs=0.005)
+        assert name != "fp8" or 100 * areas[name] / areas["bf16"] == pytest.approx(recovery, abs=0.5)
+
+
+def test_kimis_published_scores_ask_for_calibration(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    lengths = (8192, 16384, 32768, 65536, 131_072, 262_144)
+    asked = Ask(servers=Virtual(profile="kimi-k2.5-accuracy", noise=False), tasks=("mrcr_like-4",), contexts=lengths, items=6000)
+    document = advise(database, answer_all(answering(asked, Place(database=database))).run_id, setting=Setting())
+    (verdict,) = (each for each in document.decision.server if each.arm == "fp8")
+    assert verdict.verdict == "calibrate"
+
+
+def test_a_task_that_a_profile_has_no_scores_for_is_refused_by_name(tmp_path: Path) -> None:
+    asked = Ask(servers=Virtual(profile="kimi-k2.5-accuracy"), tasks=("needle",), contexts=(8192,))
+    with pytest.raises(UsageError, match="says nothing of the task 'needle'"):
+        answering(asked, Place(database=tmp_path / "x.duckdb"))

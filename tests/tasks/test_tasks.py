@@ -36,6 +36,7 @@ def spelled(name: str, item: Item) -> str:
 def test_tasks_are_found_by_file_name_with_their_variants() -> None:
     assert catalog.names() == (
         "arithmetic",
+        "arithmetic-40",
         "exact_copy",
         "json_recall",
         "mrcr_like-2",
@@ -44,6 +45,7 @@ def test_tasks_are_found_by_file_name_with_their_variants() -> None:
         "needle",
         "needle-multikey-2",
         "needle-multikey-3",
+        "needle-multivalue-4",
         "patch_recall",
         "pointer_chase",
         "tool_choice",
@@ -120,7 +122,7 @@ def test_what_is_asked_for_stands_at_its_depth(name: str) -> None:
             else item.wanted[0]
         )
         # Of a story only the name is known: it is asked for at the end.
-        sought = text.rpartition(" does ")[2].split()[0] + " has" if name == "arithmetic" else sought
+        sought = text.rpartition(" does ")[2].split()[0] + " has" if name.startswith("arithmetic") else sought
         return text.index(sought) / len(text)
 
     assert [at(depth) for depth in (0.0, 0.25, 0.5, 0.75, 1.0)] == pytest.approx([0.02, 0.25, 0.5, 0.75, 0.98], abs=0.035)
@@ -186,3 +188,15 @@ def test_half_an_answer_gets_its_part() -> None:
     call = made("tool_choice")
     other = json.dumps({"name": json.loads(call.wanted[0])["name"], "arguments": {}})
     assert catalog.task("tool_choice").grade(other, call) == Grade(score=0.5, right=False)
+
+
+@pytest.mark.parametrize("task", ["needle-multivalue-4", "arithmetic-40"])
+def test_all_values_of_a_key_and_a_long_derivation_are_answered_by_whoever_reads_them(task: str) -> None:
+    for number in range(5):
+        item = catalog.task(task).item(seed=5, context=8192, depth=0.5, number=number)
+        found = read(texts(item))
+        assert found is not None
+        grade = catalog.task(task).grade
+        assert grade(found.right, item) == Grade(score=1.0, right=True)
+        assert not grade(found.wrong, item).right
+    assert len(catalog.task("needle-multivalue-4").item(seed=5, context=8192, depth=0.5, number=0).wanted) == 4

@@ -1,0 +1,82 @@
+"""Play a sequence of looks at paired answers against a simulated truth: when does it end, and with which word?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from advisor.evidence import Floats, Ints
+from advisor.statistics import accuracy
+
+PILOT = 30  # items of the first look: enough to see whether the reference can answer at all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Hold how the draws of one truth ended."""
+
+    items: Floats  # asked, of each draw
+    safe: float  # share of the draws that end "as accurate"
+    worse: float
+    contexts: float = 0.0  # that were read, in the mean
+
+    @property
+    def mean_items(self) -> float:
+        """Return how many items were asked in the mean."""
+        return float(self.items.mean())
+
+
+@cache
+def _word(lost: float, won: float, n: float, df: int | None, *, margin: float, level: float) -> int:
+    """Return 1 for "as accurate", -1 for "worse", 0 for neither."""
+    if accuracy.p_not_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df) <= level:
+        return 1
+    return -1 if accuracy.p_worse(reference_only=lost, arm_only=won, n=n, margin=margin, df=df) <= level else 0
+
+
+def ends(
+    looks: Sequence[int],
+    *,
+    flips: float,
+    change: float,
+    margin: float,
+    level: float,
+    draws: int,
+    seed: int = 0,
+    together: int = 1,
+    correlation: float = 0.0,
+) -> Ends:
+    """Simulate sequences in which *flips* of the items differ and the share of right ones changes by *change*.
+
+    With *together*, so many questions stand behind one context, and those of one context differ together by *correlation*.
+    """
+    rng = np.random.default_rng(seed)
+    chances = np.array([(flips - change) / 2, (flips + change) / 2, 1 - flips])
+    asked, words = np.empty(draws), np.zeros(draws)
+    for draw in range(draws):
+        contexts = -(-looks[-1] // together)
+        drawn = np.tile(chances, (contexts, 1))
+        if together > 1 and correlation > 0:
+            drawn = rng.dirichlet(np.maximum(chances, 1e-9) * (1 / correlation - 1), contexts)
+        picked = (rng.random((contexts, together, 1)) > np.cumsum(drawn, axis=1)[:, None, :]).sum(axis=2)
+        difference = np.where(picked == 0, -1.0, np.where(picked == 1, 1.0, 0.0)).ravel()
+        clusters = np.repeat(np.arange(contexts), together)
+        for look in looks:
+            asked[draw] = look
+            words[draw] = _look(difference[:look], clusters[:look], margin=margin, level=level, together=together)
+            if words[draw]:
+                break
+    return Ends(
+        items=asked, safe=float(np.mean(words > 0)), worse=float(np.mean(words < 0)), contexts=float(np.mean(np.ceil(asked / together)))
+    )
+
+
+def _look(difference: Floats, clusters: Ints, *, margin: float, level: float, together: int) -> int:
+    effect, df = 1.0, None
+    if together > 1:
+        effect, df = accuracy.design_effect(difference, clusters), int(clusters[-1])
+    lost, won = float((difference < 0).sum()), float((difference > 0).sum())
+    return _word(lost / effect, won / effect, difference.size / effect, df, margin=margin, level=level)

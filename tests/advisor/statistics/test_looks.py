@@ -1,0 +1,46 @@
+"""Sequences of looks against simulated truths: how many items they take, and how often they are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.statistics import accuracy
+from advisor.statistics.looks import ends
+from advisor.statistics.planning import PLANNED_ANSWERS, questions_a_context
+
+LOOKS = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
+
+
+@pytest.mark.parametrize(("flips", "most"), [(0.10, 900), (0.05, 600), (0.03, 450), (0.01, 330)])
+def test_equal_arms_are_as_accurate_after_few_items(flips: float, most: int) -> None:
+    found = ends(LOOKS, flips=flips, change=0.0, margin=0.03, level=PLANNED_ANSWERS, draws=1000)
+    assert found.mean_items <= most
+    assert found.worse == 0
+
+
+def test_at_the_margin_hardly_any_sequence_is_wrong() -> None:
+    # 2.5 % by simulation of 20,000; two standard errors of a thousand draws above it.
+    found = ends(LOOKS, flips=0.10, change=-0.03, margin=0.03, level=PLANNED_ANSWERS, draws=1000)
+    assert found.safe <= 0.025 + 0.01
+    assert ends(LOOKS, flips=0.12, change=-0.10, margin=0.03, level=PLANNED_ANSWERS, draws=300).mean_items <= 300
+
+
+def test_eight_questions_a_context_read_a_quarter_of_the_contexts() -> None:
+    alone = ends(LOOKS, flips=0.10, change=0.0, margin=0.03, level=PLANNED_ANSWERS, draws=300)
+    shared = ends(LOOKS, flips=0.10, change=0.0, margin=0.03, level=PLANNED_ANSWERS, draws=150, together=8, correlation=0.1)
+    assert shared.contexts <= alone.contexts / 4
+    margin = ends(LOOKS, flips=0.10, change=-0.03, margin=0.03, level=PLANNED_ANSWERS, draws=300, together=8, correlation=0.1)
+    assert margin.safe <= 0.025 + 0.018
+
+
+def test_few_contexts_are_less_sure_than_as_many_independent_items() -> None:
+    normal, few = (accuracy.tango(reference_only=5, arm_only=4, n=300, df=df) for df in (None, 4))
+    assert (few.low or 0) < (normal.low or 0)
+    alone, five, many = (accuracy.p_not_worse(reference_only=5, arm_only=4, n=300, margin=0.03, df=df) for df in (None, 4, 100_000))
+    assert five > alone
+    assert many == pytest.approx(alone, rel=0.01)
+
+
+@pytest.mark.parametrize(("correlation", "expected"), [(0.0, 8), (0.1, 8), (0.6, 5), (0.9, 2), (1.0, 1)])
+def test_the_more_the_questions_of_a_context_resemble_each_other_the_fewer_are_asked(correlation: float, expected: int) -> None:
+    assert questions_a_context(correlation, 8192, 256, most=8) == expected

@@ -1,0 +1,76 @@
+"""Questions in sequence: they end as soon as the answers decide, and at once where the reference cannot answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from agentload.decision.answers import forecast, in_sequence, looks
+from agentload.decision.sequence import ITEMS
+from agentload.run.foreground import Audience
+from agentload.run.prepared import Place
+from agentload.study.change import extended
+from agentload.study.kinds import Ask
+from agentload.study.parts import Live, Virtual
+
+BROKEN = "llama-3.1-8b-h100-old-kernel"
+STUDY = Ask(servers=Virtual(profile=BROKEN, arms=("bf16", "fp8")), tasks=("needle",), contexts=(131_072,), depths=1, until_settled=True)
+
+
+def count(database: Path) -> int:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        ((found,),) = connection.execute("SELECT count(*) FROM answers WHERE arm = 'bf16'").fetchall()
+    return int(found)
+
+
+def test_a_large_loss_ends_at_the_first_look(tmp_path: Path) -> None:
+    told: list[str] = []
+    ended = in_sequence(STUDY, Place(database=tmp_path / "x.duckdb"), Audience(notice=told.append))
+    assert (ended.items, ended.ending) == (30, "settled")
+    assert "fp8: worse" in ended.said
+    assert (count(tmp_path / "x.duckdb"), len(told)) == (30, 1)
+
+
+def test_what_stays_open_is_looked_at_until_the_items_are_used_up(tmp_path: Path) -> None:
+    sound = extended(STUDY, profile="llama-3.1-8b-h100", items=200)
+    told: list[str] = []
+    ended = in_sequence(sound, Place(database=tmp_path / "x.duckdb"), Audience(notice=told.append))
+    assert (ended.items, ended.ending) == (200, "open")
+    assert [line.partition(" ")[0] for line in told] == ["30", "120", "160", "200"]
+    assert count(tmp_path / "x.duckdb") == 200
+
+
+def test_a_reference_that_cannot_answer_is_asked_thirty_items_and_no_more(tmp_path: Path) -> None:
+    profile = tmp_path / "random.yaml"
+    lines = Path("profiles/llama-3.1-8b-h100-old-kernel.yaml").read_text(encoding="utf-8")
+    profile.write_text(lines.replace("percent: 91.2", "percent: 0.5").replace("percent: 13.0", "percent: 0.5"), encoding="utf-8")
+    ended = in_sequence(extended(STUDY, profile=str(profile)), Place(database=tmp_path / "x.duckdb"), Audience())
+    assert (ended.items, ended.ending) == (30, "hopeless")
+    assert "these questions show no difference" in ended.said
+
+
+@pytest.mark.loopback
+def test_servers_are_looked_at_in_one_run_and_never_asked_twice(tmp_path: Path) -> None:
+    servers = Live(endpoints="emulated:llama-3.1-8b-h100/bf16+fp8")
+    study = Ask(servers=servers, tasks=("needle",), contexts=(1024,), depths=2, items=130, until_settled=True, per_context=4)
+    ended = in_sequence(study, Place(database=tmp_path / "x.duckdb"), Audience())
+    with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as connection:
+        rows = connection.execute("SELECT count(*), count(DISTINCT request_id), count(DISTINCT item) FROM answers WHERE arm = 'bf16'")
+        asked, distinct, contexts = rows.fetchall()[0]
+        runs = connection.execute("SELECT count(*) FROM runs").fetchall()
+    assert (asked, distinct, runs) == (ended.items, ended.items, [(1,)])
+    assert contexts == -(-ended.items // 4)
+
+
+def test_looks_are_those_of_a_decision_up_to_the_items_that_may_be_asked() -> None:
+    assert looks(STUDY) == ITEMS
+    assert looks(extended(STUDY, items=500)) == (30, 120, 160, 220, 300, 400, 500)
+
+
+def test_the_forecast_says_that_a_small_loss_ends_undecided_half_of_the_time() -> None:
+    found = dict(forecast(STUDY))
+    assert 0.4 < found["1 pp worse"].safe < 0.6
+    assert found["10 pp worse"].worse > 0.99
+    assert found["10 pp worse"].mean_items <= 300
