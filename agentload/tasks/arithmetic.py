@@ -25,7 +25,7 @@ _FLEXIBLE: Final = re.compile(r"-?\d[\d,]*")
 
 
 def generate(rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS, steps: int = STEPS) -> Item:
-    """Write stories and ask about the one at a depth, which has so many steps."""
+    """Write stories and ask about the one at a depth, with its number of steps."""
     name, thing = draw.pairs(rng, 1)[0], draw.chosen(rng, _THINGS)
     asked, count = _story(rng, name, thing, steps)
     before, after, output = _BEFORE, _AFTER.format(thing=thing, name=name), STEP_TOKENS * min(steps, LONG // 2)

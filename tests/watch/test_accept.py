@@ -107,7 +107,7 @@ def test_what_cannot_be_held_against_is_not_accepted(tmp_path: Path) -> None:
     database = kept(tmp_path, (*WORSE, execution(13, "failed")), "r12")
     for job, run, message in (
         (JOB, "r13", "has no usable run r13"),
-        (JOB, "r11", "the calls of run r11 are gone"),
+        (JOB, "r11", "the calls of run r11 were deleted"),
         (replace(JOB, name="other"), None, "has no usable run yet"),
         (replace(JOB, reference="r3"), "r12", "its reference is fixed in the jobs file: r3"),
     ):
