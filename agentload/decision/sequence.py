@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from advisor.steps import MorePairs, Questions, Swap
+from advisor.steps import MorePairs, Questions, Restarts, Step, Swap
 from advisor.verdict import ArmVerdict, Decision, Leg
 
 Criterion: TypeAlias = Literal["checks", "speed", "step times", "capacity", "accuracy"]
@@ -20,6 +20,8 @@ ITEMS: Final = (30, 120, 160, 220, 300, 400, 520, 680, 880, 1160, 1550)
 """Paired questions in all, look by look; the first tell whether the reference can answer at all."""
 REPEATS: Final = 3
 """Plays of the grid of step times, at most."""
+STARTED_ONCE: Final = 16
+"""Pairs beyond which what is left open is what a start of each server adds, which no pair of it tells."""
 LENGTHS: Final = (8192, 32768)
 """Where nothing tells how long contexts get."""
 
@@ -78,13 +80,18 @@ def _stages(known: Known, *, is_searching: bool) -> Iterator[Stage]:
         yield from capacity  # it is part of the answer, and an arm that loses there need not be asked
         yield Stage(criterion="accuracy", amount=items, lengths=known.lengths or lengths(known.decision))
     # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
-    if any(isinstance(need.step, MorePairs | Swap) for each in known.open for need in each.pays.needs):
+    if any(_is_narrowed(need.step, known.pairs) for each in known.open for need in each.pays.needs):
         # A look at few pairs says little: the load that they carry is asked for once, as soon as speed alone has not settled it.
         if known.pairs >= PAIRS[2]:
             yield from capacity
         if (pairs := _next(PAIRS, known.pairs)) is not None:
             yield Stage(criterion="speed", amount=pairs)
     yield from capacity
+
+
+def _is_narrowed(step: Step | None, pairs: int) -> bool:
+    """Tell whether more of the same pairs help where this is what settles an arm for certain."""
+    return isinstance(step, MorePairs | Swap) or (isinstance(step, Restarts) and pairs < STARTED_ONCE)
 
 
 def _pays(verdict: ArmVerdict) -> bool:
