@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from twin import Padded
 
 from advisor.statistics.planning import units_needed
 from agentload.builtin import find
@@ -35,7 +36,6 @@ from agentload.run.prepared import Place
 from agentload.run.servers import arms_of
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load, Slo, TraceRef, Virtual
-from benchmarks.twin import Padded
 
 MARGIN: Final = 0.03
 BASE: Final = "llama-3.1-8b-h100"
