@@ -17,6 +17,7 @@ from agentload.decision.checks import Checks
 from agentload.decision.forecast import Forecast, Price, forecast
 from agentload.decision.ledger import Asked, Ledger, ledger
 from agentload.decision.means import SPEED_SHARE, Means, Question, arms_named
+from agentload.decision.screening import Screen
 from agentload.decision.sequence import PAIRS, Criterion, Known, Stage, following
 from agentload.decision.speed import Speed
 from agentload.decision.twin import Twins
@@ -68,6 +69,7 @@ class Deciding:
     means: Means = field(init=False)
     _questions: Mapping[Criterion, Question] = field(init=False)
     _twins: Twins = field(init=False)
+    _screen: Screen = field(init=False)
     _asking: tuple[Stage, float] | None = field(init=False, default=None)
     """With the instant at which it began."""
     _document: Document | None = field(init=False, default=None)
@@ -90,11 +92,13 @@ class Deciding:
         before = Ledger(database=place.database, run=self.run) if isinstance(servers, Virtual) else ledger(place.database, self.run)
         self.means = Means(study=study, place=place, audience=self.audience, run=self.run, ledger=before)
         self._twins = Twins(means=self.means, aside=before.aside)
+        self._screen = Screen(means=self.means)
         self._questions = {
             "checks": Checks(means=self.means),
             "speed": Speed(means=self.means),
             "step times": self._twins,
             "capacity": Capacity(means=self.means, twins=self._twins),
+            "screen": self._screen,
             "accuracy": Accuracy(means=self.means),
         }
 
@@ -214,6 +218,7 @@ class Deciding:
             items=len(given),
             lengths=tuple(sorted({context for _, context, _, _ in given})),
             is_searched=is_searched,
+            is_screening=not given and self._screen.is_wanted,
             step_times=self._twins.wanted() if self.searches and not is_searched else 0,
         )
 
@@ -251,5 +256,7 @@ def told(stage: Stage) -> str:
             return "step times, that twins of the arms are fitted to"
         case "capacity":
             return "capacity, how many agents one GPU carries"
+        case "screen":
+            return "a screen of the answers, whether they are broken"
         case "accuracy":
             return f"accuracy, {stage.amount:,} paired questions"

@@ -9,8 +9,8 @@ from typing import Final, Literal, TypeAlias
 from advisor.steps import MorePairs, Questions, Restarts, Step, Swap
 from advisor.verdict import ArmVerdict, Decision, Leg
 
-Criterion: TypeAlias = Literal["checks", "speed", "step times", "capacity", "accuracy"]
-"""Checks and step times are none of their own: the first say whether anything can be measured, the others where capacity is worth it."""
+Criterion: TypeAlias = Literal["checks", "speed", "step times", "capacity", "screen", "accuracy"]
+"""Three are none of their own: checks say whether anything can be measured, step times and a screen where it is worth it."""
 
 PAIRS: Final = (4, 5, 6, 8, 10, 12, 16, 20, 26, 34, 46, 64)
 """Block pairs in all, look by look."""
@@ -38,6 +38,8 @@ class Known:
     is_searched: bool = False
     step_times: int = 0
     """Plays of the grid that are wanted before capacity is measured."""
+    is_screening: bool = False
+    """A screen of the answers is wanted before questions are asked."""
 
     @property
     def challengers(self) -> tuple[ArmVerdict, ...]:
@@ -78,6 +80,8 @@ def _stages(known: Known, *, is_searching: bool) -> Iterator[Stage]:
     paying = [each for each in known.open if _pays(each)]
     if any(each.safe.state in ("unclear", "untested") for each in paying) and (items := _next(ITEMS, known.items)) is not None:
         yield from capacity  # it is part of the answer, and an arm that loses there need not be asked
+        if known.is_screening:
+            yield Stage(criterion="screen", amount=1)
         yield Stage(criterion="accuracy", amount=items, lengths=known.lengths or lengths(known.decision))
     # Where it takes other starts, longer trials or a quieter client, more of the same pairs settle nothing.
     if any(_is_narrowed(need.step, known.pairs) for each in known.open for need in each.pays.needs):

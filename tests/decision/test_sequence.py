@@ -122,6 +122,12 @@ def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:
     assert [stage.criterion for stage in wanted] == ["step times", "capacity", "accuracy"]
 
 
+def test_answers_are_screened_before_they_are_graded_where_that_is_wanted() -> None:
+    now = replace(known(verdict(pays="yes")), is_screening=True)
+    assert [stage.criterion for stage in following(now, capacity=False)] == ["screen", "accuracy"]
+    assert [stage.criterion for stage in following(replace(known(verdict()), is_screening=True), capacity=False)] == ["speed"]
+
+
 def test_questions_are_asked_at_the_lengths_that_the_advisor_wants() -> None:
     wants = Need(what="", step=Questions(lengths=(16384, 32768)))
     other = Need(what="", step=MorePairs(pairs=8))
