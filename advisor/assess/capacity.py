@@ -6,6 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from scipy import special
+
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, Deployment, Evidence
 from advisor.policy import Policy
@@ -61,7 +63,8 @@ def limits(points: Mapping[str, Sequence[CapacityPoint]], *, share: float, level
         for arm, own in points.items()
     }
     fit = crossing(tried, share=share)
-    return {arm: fit.limit(arm, level=level).widened(max(each.error for each in own)) for arm, own in points.items()}
+    wider = float(special.ndtri(0.5 + level / 2) / special.ndtri(0.5 + LEVEL / 2))  # errors are given at 95 %
+    return {arm: fit.limit(arm, level=level).widened(wider * max(each.error for each in own)) for arm, own in points.items()}
 
 
 def _capacity(

@@ -334,9 +334,9 @@ def test_the_comparison_that_decided_says_whether_it_holds() -> None:
         ("no difference", "inside", True),
     ]
     assert [each.flips[0].rsplit(" ", 2)[0] for each in (use, avoid, equal)] == [
-        "a smallest change that counts above",
-        "a smallest change that counts above",
-        "a smallest change that counts below",
+        "min_change above",
+        "min_change above",
+        "lowering min_change below",
     ]
 
 

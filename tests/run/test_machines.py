@@ -69,7 +69,7 @@ def test_without_a_swap_the_arm_is_blamed_for_its_machine_and_the_advisor_says_s
     assert low > truth
     assert value == pytest.approx((1 + truth) * 1.08 - 1, abs=0.015)
     assert (found.deployment.machines, found.deployment.swapped) == (("m1", "m2"), False)
-    told = [each for each in decide(found, Policy()).findings if "ran on different machines and did not change places" in each.message]
+    told = [each for each in decide(found, Policy()).findings if "ran on different machines and never changed places" in each.message]
     assert [each.next_step for each in told] == [Swap(pairs=8)]
 
 
