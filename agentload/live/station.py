@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from agentload.dispatch.checking import checked
 from agentload.dispatch.row import row
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, is_out_of_memory
 from agentload.live.caller import PromptCaller, Speech
 from agentload.live.health import Health
 from agentload.live.raw import RawLog, Which
@@ -141,7 +141,8 @@ async def _callbacks_heard() -> None:
 
     def heard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if "handle" not in context or error is None:
+        is_ours = "handle" in context  # a callback; what a library's transport says is its own, but for the memory that is gone
+        if error is None or not (is_ours or is_out_of_memory(error)):
             loop.default_exception_handler(context)
         elif not broken.done():  # the first says why
             broken.set_exception(error)

@@ -30,10 +30,19 @@ def job(targets: Callable[[], Iterable[Target]], *, renews_keys: bool = False) -
     )
 
 
-async def test_a_callback_that_fails_ends_what_is_measured_and_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    def fails() -> None:
-        raise MemoryError
+def fails() -> None:
+    raise MemoryError
 
+
+def transport_fails() -> None:
+    context = {"message": "Fatal read error on socket transport", "exception": MemoryError()}
+    asyncio.get_running_loop().call_exception_handler(context)
+
+
+@pytest.mark.parametrize("fails", [fails, transport_fails])
+async def test_a_callback_that_fails_ends_what_is_measured_and_is_not_printed(
+    fails: Callable[[], None], capfd: pytest.CaptureFixture[str]
+) -> None:
     async def measured() -> None:
         async with asyncio.timeout(5), station(job(tuple), lambda _: None):
             for _ in range(3):
