@@ -70,7 +70,7 @@ def gather(
         raise EvidenceError(f"run {run_id} holds nothing to decide on: {'; '.join(told) or 'no block was finished'}", hint="play it again")
     profile = profiles.get(first) or next(iter(profiles.values()), None)
     shared = described.deployment(arms, first, profile, price)
-    drawn = hardware.power(connection, run_id, own, loaded)
+    watts, unknown = hardware.power(connection, run_id, own, loaded)
     clocks = hardware.clocks(connection, run_id, loaded)
     where = plays.machines(arms, played)
     compared = tuple(
@@ -104,9 +104,7 @@ def gather(
         workloads=_workloads(counted, first),
         observations=_observations(counted, names, where.names, ideal_hit_rates or noted.ideal_hit_rates),
         sweeps=observations.sweeps(swept, names),
-        server=tuple(
-            (arm, _with_gpus(figures, drawn.watts.get(arm), clocks.get(arm, hardware.Clocks()))) for arm, figures in server.items()
-        ),
+        server=tuple((arm, _with_gpus(figures, watts.get(arm), clocks.get(arm, hardware.Clocks()))) for arm, figures in server.items()),
         accuracy=answers,
         aa_accuracy=same_answers,
         screen=screened,
@@ -118,7 +116,7 @@ def gather(
         probes=capacity.isolation(connection, run_id, names),
         health=health.health(connection, run_id, names, played, counted),
         dated=datetime.fromtimestamp(run.created_ns / 1e9, tz=UTC).date().isoformat() if run.created_ns else None,
-        notes=(*noted.caveats, *unfilled, *told, *described.differences(arms), *(drawn.notes if run.kind == "measured" else ())),
+        notes=(*noted.caveats, *unfilled, *told, *described.differences(arms), *(unknown if run.kind == "measured" else ())),
     )
 
 

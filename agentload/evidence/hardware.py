@@ -39,14 +39,6 @@ _MEMORY: Final = "SELECT arm, sum(peak) FROM (SELECT arm, max(value) AS peak FRO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Power:
-    """Mean draw of each arm's GPUs together, and notes about arms whose draw is not known."""
-
-    watts: dict[str, float]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
     """Shares of the time under load in which GPUs were slowed, and at the limit of their power; and the clock of the slowest one."""
 
@@ -55,15 +47,18 @@ class Clocks:
     mhz: float | None = None
 
 
-def power(connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[Server], played: Sequence[Play]) -> Power:
-    """Read the draw of every arm in the plays that count."""
+def power(
+    connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[Server], played: Sequence[Play]
+) -> tuple[dict[str, float], list[str]]:
+    """Return the mean watts of each arm's GPUs together in the plays that count, and notes about arms whose draw is not known."""
     with tabled(connection, counted(played)):
         rows = connection.execute(_SAMPLED + _POWER, {"run": run_id, "name": "gpu_power_w"}).fetchall()
     drawn: dict[str, list[float]] = {}
     for arm, _, mean in rows:
         drawn.setdefault(arm, []).append(mean)
     split = {arm for arm, labels, _ in rows if labels is not None and "mig" in json.loads(labels)}
-    watts, notes = {}, []
+    watts: dict[str, float] = {}
+    notes: list[str] = []
     for server in servers:
         seen = drawn.get(server.arm, [])
         wanted = (server.gpu_count or 1) * server.replicas
@@ -76,7 +71,7 @@ def power(connection: duckdb.DuckDBPyConnection, run_id: str, servers: Sequence[
     if silent := [server.arm for server in servers if server.arm not in drawn]:
         how = "gpu_metrics names an exporter, nvidia-ml-py asks this machine"
         notes.append(f"no GPU power was sampled on {', '.join(silent)}: energy is not known ({how})")
-    return Power(watts=watts, notes=tuple(notes))
+    return watts, notes
 
 
 def clocks(connection: duckdb.DuckDBPyConnection, run_id: str, played: Sequence[Play]) -> Mapping[str, Clocks]:

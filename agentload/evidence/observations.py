@@ -6,7 +6,6 @@ so its integral up to each of them is one cumulative sum, and a mean over a call
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -71,9 +70,8 @@ def with_batches(frame: pl.DataFrame, plays: Sequence[Play]) -> pl.DataFrame:
     seconds = {name: (frame[name] - origin).cast(pl.Float64).to_numpy() / 1e9 for name in ("first_ns", "last_ns", "sent_ns", "done_ns")}
     for _, group in frame.select("leg", "arm").with_row_index().group_by("leg", "arm", maintain_order=True):
         at = group["index"].to_numpy()
-        found = shared(seconds["first_ns"][at], seconds["last_ns"][at], kv_prompt[at], _floats(frame, "tokens")[at])
-        columns["batch_kv_tokens"][at] = found.kv_tokens
-        columns["batch_sequences"][at] = found.sequences
+        kv, sequences = shared(seconds["first_ns"][at], seconds["last_ns"][at], kv_prompt[at], _floats(frame, "tokens")[at])
+        columns["batch_kv_tokens"][at], columns["batch_sequences"][at] = kv, sequences
         columns["busy_s"][at] = busy_s(seconds["sent_ns"][at], seconds["done_ns"][at])
     return frame.with_columns(**{name: pl.Series(values) for name, values in columns.items()})
 
@@ -142,69 +140,47 @@ def _on(rows: pl.DataFrame) -> set[str | None]:
     return set(rows["machine"].unique())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """Hold all starts and ends in order of time."""
+    """All starts and ends of intervals, in order of time."""
 
-    seconds: Floats
-    order: Ints
-    rank: Ints
-    """Where each start, then each end, lies in `seconds`."""
-    length: Floats
-
-    @classmethod
-    def of(cls, start_s: Floats, end_s: Floats) -> "Timeline":
-        """Sort the starts and ends of intervals."""
+    def __init__(self, start_s: Floats, end_s: Floats) -> None:
         instants = np.concatenate([start_s, end_s])
-        order = np.argsort(instants, kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size)
-        return cls(seconds=instants[order], order=order, rank=rank, length=end_s - start_s)
+        self._order = np.argsort(instants, kind="stable")
+        self._rank = np.empty_like(self._order)  # where each start, then each end, is in `seconds`
+        self._rank[self._order] = np.arange(instants.size)
+        self.seconds: Floats = instants[self._order]
+        self.length: Floats = end_s - start_s
+        self.gaps: Floats = np.diff(self.seconds, append=self.seconds[-1:])  # from each instant to the next
 
     def running(self, at_start: Floats) -> Floats:
         """Return, from each instant to the next, the sum of *at_start* over the intervals that are open."""
-        sums: Floats = np.cumsum(np.concatenate([at_start, -at_start])[self.order])
+        sums: Floats = np.cumsum(np.concatenate([at_start, -at_start])[self._order])
         return sums
 
     def integral(self, area: Floats) -> Floats:
         """Return for each interval the sum of what lies within it, given the *area* from each instant to the next."""
         until: Floats = np.concatenate([[0.0], np.cumsum(area[:-1])])
         count = self.length.size
-        return until[self.rank[count:]] - until[self.rank[:count]]
-
-    @property
-    def gaps(self) -> Floats:
-        """Return the time from each instant to the next."""
-        return np.diff(self.seconds, append=self.seconds[-1:])
+        return until[self._rank[count:]] - until[self._rank[:count]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shared:
-    """Hold, call by call, the mean KV tokens and the mean number of sequences of the batch that it decoded in."""
-
-    kv_tokens: Floats
-    sequences: Floats
-
-
-def shared(first_s: Floats, last_s: Floats, prompt_tokens: Floats, output_tokens: Floats) -> Shared:
-    """Average the batch over each call's decoding, from its first token to its last; NaN where a call did not decode.
+def shared(first_s: Floats, last_s: Floats, prompt_tokens: Floats, output_tokens: Floats) -> tuple[Floats, Floats]:
+    """Return the mean KV tokens and sequences of the batch while each call decoded, first token to last; NaN where it did not decode.
 
     A sequence holds its prompt at the first token and grows evenly to its end.
     """
     kv, sequences = np.full(first_s.size, np.nan), np.full(first_s.size, np.nan)
     decodes = np.isfinite(first_s + last_s + prompt_tokens + output_tokens) & (last_s > first_s)
     if not decodes.any():
-        return Shared(kv, sequences)
+        return kv, sequences
     origin = first_s[decodes].min()  # squares of large instants would cost digits
     start, end = first_s[decodes] - origin, last_s[decodes] - origin
-    line = Timeline.of(start, end)
+    line = Timeline(start, end)
     growth = output_tokens[decodes] / line.length
     level, slope = line.running(prompt_tokens[decodes] - growth * start), line.running(growth)
-    gaps = line.gaps
-    middle = line.seconds + gaps / 2
-    kv[decodes] = line.integral((level + slope * middle) * gaps) / line.length
-    sequences[decodes] = line.integral(line.running(np.ones(start.size)) * gaps) / line.length
-    return Shared(kv, sequences)
+    kv[decodes] = line.integral((level + slope * (line.seconds + line.gaps / 2)) * line.gaps) / line.length
+    sequences[decodes] = line.integral(line.running(np.ones(start.size)) * line.gaps) / line.length
+    return kv, sequences
 
 
 def busy_s(sent_s: Floats, done_s: Floats) -> Floats:
@@ -212,7 +188,7 @@ def busy_s(sent_s: Floats, done_s: Floats) -> Floats:
     out = np.zeros(sent_s.size)
     held = np.isfinite(sent_s + done_s) & (done_s > sent_s)
     if held.any():
-        line = Timeline.of(sent_s[held], done_s[held])
+        line = Timeline(sent_s[held], done_s[held])
         open_calls = np.rint(line.running(np.ones(int(held.sum()))))
         out[held] = line.integral(np.divide(line.gaps, open_calls, out=np.zeros_like(open_calls), where=open_calls > 0))
     return out

@@ -162,16 +162,8 @@ PACKED: Final = 1.2
 """Tokens in a chunk, on average: above it steps are hidden, by speculation or by a server that streams every so many tokens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedProfile:
-    """A profile of one's own, and how well each arm's fit predicts."""
-
-    profile: Profile
-    fits: dict[str, Fitted]
-
-
-def profile_of_run(database: Path, run_id: str, *, like: str, name: str) -> FittedProfile:
-    """Fit every arm of a run that the profile *like* describes; hardware, geometry and KV configuration are taken from there."""
+def profile_of_run(database: Path, run_id: str, *, like: str, name: str) -> tuple[Profile, dict[str, Fitted]]:
+    """Fit every arm of a run that the profile *like* describes, from which all but timing is taken; also return how each fit predicts."""
     model = read(like)
     known = {arm.name: arm for arm in model.arms if arm.step is not None}
     with reading(database) as connection:
@@ -193,7 +185,7 @@ def profile_of_run(database: Path, run_id: str, *, like: str, name: str) -> Fitt
         slos=model.slos,
         price=model.price,
     )
-    return FittedProfile(profile=made, fits=fits)
+    return made, fits
 
 
 def observed(connection: duckdb.DuckDBPyConnection, run_id: str, arm: str) -> Observed:

@@ -18,7 +18,7 @@ from agentload.watch import ledger
 from agentload.watch.alarms import Alarm, Rule, alarms, exit_code
 from agentload.watch.history import Detail, Execution, Outcome, executions, expendable, floored, floors, reference
 from agentload.watch.job import Job
-from agentload.watch.judge import facts, fault, has_control, headline, judged
+from agentload.watch.judge import facts, fault, has_control, headline, since
 from agentload.watch.ledger import alarm_rows, execution_row, job_row, locked
 from agentload.watch.play import play
 from agentload.watch.schedule import CORRECTED_NS, unanswered
@@ -142,15 +142,15 @@ def _played(job: Job, database: Path, opened: Execution, past: tuple[Execution, 
             return _ended(opened, "void", replace(kept, reason=void))
         if held_against is None:
             return _ended(opened, "done", kept)
-        found = judged(database, run, held_against, arms=outcome.arms, job=job)
+        changes, void = since(database, run, held_against, arms=outcome.arms, job=job)
     except EndpointError as error:
         return _ended(opened, "dead", replace(kept, reason=error.message))
     except EvidenceError as error:
         return _ended(opened, "void", replace(kept, reason=error.message))
     except (AgentloadError, OSError) as error:
         return _ended(opened, "failed", replace(kept, reason=str(error)))
-    word: Outcome = "done" if found.void is None else "void"
-    return _ended(opened, word, replace(kept, reason=found.void, reference=held_against, changes=floored(found.changes, known)))
+    word: Outcome = "done" if void is None else "void"
+    return _ended(opened, word, replace(kept, reason=void, reference=held_against, changes=floored(changes, known)))
 
 
 def closed(job: Job, database: Path, ended: Execution, past: tuple[Execution, ...], notice: Callable[[str], None]) -> Executed:

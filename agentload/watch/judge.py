@@ -1,9 +1,9 @@
-"""Hold a run against the reference run, arm by arm, and read what its servers said."""
+"""Compare a run with the reference run, arm by arm, and read what its servers said."""
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,8 @@ from agentload.watch.history import TWO_SIDED, Change
 from agentload.watch.job import METRICS, Job
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """What a comparison with the reference run says."""
-
-    changes: tuple[Change, ...]
-    void: str | None
-    """Why the figures are not usable."""
-
-
-def judged(database: Path, run: str, reference: str, *, arms: Sequence[str], job: Job) -> Judged:
-    """Compare every arm with itself in the reference run; raise `EvidenceError` when that cannot be done."""
+def since(database: Path, run: str, reference: str, *, arms: Sequence[str], job: Job) -> tuple[tuple[Change, ...], str | None]:
+    """Return every arm's changes since the reference run, and why they are not usable; raise `EvidenceError` if that cannot be done."""
     changes: list[Change] = []
     failed: list[str] = []
     # What a start adds is seen from night to night: the history of the job has it, and counts it once.
@@ -38,7 +29,7 @@ def judged(database: Path, run: str, reference: str, *, arms: Sequence[str], job
         failed += _failed(decision)
         found = {each.metric: each for each in decision.changes if each.arm == run and each.workload is None}
         changes += [_change(arm, found[metric]) for metric in METRICS if metric in found]
-    return Judged(changes=tuple(changes), void="; ".join(dict.fromkeys(failed)) or None)
+    return tuple(changes), "; ".join(dict.fromkeys(failed)) or None
 
 
 def fault(database: Path, run: str, *, job: Job) -> str | None:

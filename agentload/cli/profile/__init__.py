@@ -127,13 +127,13 @@ def fit(
 
         agentload profile fit agentload.duckdb --like llama-3.1-8b-h100 -o profiles/mine.yaml
     """
-    made = profile_of_run(database, run_named(database, run), like=like, name=out.stem)
+    made, fits = profile_of_run(database, run_named(database, run), like=like, name=out.stem)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text(made.profile), encoding="utf-8")
+    out.write_text(text(made), encoding="utf-8")
     if json:
-        print_json(made.fits)
+        print_json(fits)
         return
-    for arm, found in made.fits.items():
+    for arm, found in fits.items():
         step = found.step
         print(f"{arm}: {found.calls} calls; error is the median over what was left out")
         decode = f"{step.decode_ms:.4g} ms + {step.decode_ms_per_token:.4g} ms a cached token"

@@ -49,14 +49,6 @@ class Entry:
     """What a call waited for, if roles do not show it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """A child's turn that a parent's call waits for."""
-
-    ref: TurnRef
-    done_s: float
-
-
 def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[Entry]:
     """Read entries of all versions; older ones have no ids and are sequential."""
     before: str | None = None
@@ -72,11 +64,16 @@ def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[E
 
 
 def play(
-    dialogue: Dialogue, found: Iterable[Entry], *, main: str | None = None, asked: Wait | None = None, joins: Iterable[Joined] = ()
+    dialogue: Dialogue,
+    found: Iterable[Entry],
+    *,
+    main: str | None = None,
+    asked: Wait | None = None,
+    joins: Iterable[tuple[float, str]] = (),
 ) -> None:
-    """Play entries into a dialogue; `main` is the default model, `joins` are complete before the next call after them."""
+    """Play entries into a dialogue; `main` is the default model. The next call after a child of `joins` is complete waits for it."""
     known: dict[str, Entry] = {}
-    open_joins = deque(sorted(joins, key=lambda join: join.done_s))
+    open_joins = deque(sorted(joins))
     tip: str | None = None
     heartbeat = False
     for entry in found:
@@ -94,7 +91,7 @@ def play(
                 dialogue.grow((entry.usage and entry.usage.prompt) or 1, entry.grows)
             sent_s = entry.timing.sent_s
             done = []
-            while open_joins and sent_s is not None and open_joins[0].done_s <= sent_s:
+            while open_joins and sent_s is not None and open_joins[0][0] <= sent_s:
                 done.append(open_joins.popleft())
             dialogue.call(
                 timing=entry.timing,
@@ -104,8 +101,8 @@ def play(
                 model=None if entry.model == main else entry.model,
                 event="heartbeat" if heartbeat else None,
                 asked="schedule" if heartbeat else entry.asked or asked,
-                after=[join.ref for join in done],
-                joined_s=done[-1].done_s if done else None,
+                after=[TurnRef(session=child, turn=-1) for _, child in done],
+                joined_s=done[-1][0] if done else None,
             )
             heartbeat = False
 
@@ -286,7 +283,7 @@ def _family(
         family, done_s = _family(intake, child, f"{name}.{position + 1}", origin_s, spawned_s=at_s)
         if family:
             families.append((at_s, family, done_s))
-    joins = [Joined(ref=TurnRef(session=family[0].session, turn=-1), done_s=done_s) for _, family, done_s in families if done_s is not None]
+    joins = [(done_s, family[0].session) for _, family, done_s in families if done_s is not None]
     play(dialogue, found, main=main, asked=transcript.asked, joins=joins)
     if not dialogue.turns:
         intake.notes.drop("a session without a call")
