@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -13,7 +13,6 @@ from typing import Final, Literal, TextIO
 ABSENT: Final = "–"
 Style = Literal["bad", "doubtful", "good", "strong", "faint"]
 _CODES: Final[dict[Style, str]] = {"bad": "31", "doubtful": "33", "good": "32", "strong": "1", "faint": "2"}
-_MARKS: Final[dict[str, Style]] = {"✗": "bad", "?": "doubtful", "✓": "good"}
 _QUIET: Final = ContextVar("quiet", default=False)
 
 
@@ -28,9 +27,11 @@ def visible(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text)
 
 
-def marked(text: str) -> str:
-    """Colour the marks ✗, ? and ✓ at the start of lines for standard output."""
-    return re.sub(r"^( *)([✗?✓])(?= )", lambda found: found[1] + styled(found[2], _MARKS[found[2]], sys.stdout), text, flags=re.MULTILINE)
+def highlighted(text: str, styles: Mapping[str, Style]) -> str:
+    """Colour the first of each of these words for standard output."""
+    for words, style in styles.items():
+        text = text.replace(words, styled(words, style, sys.stdout), 1)
+    return text
 
 
 @contextmanager

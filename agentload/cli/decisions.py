@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from agentload.cli._options import DB, Against, Database, FailOn, Out, Policy, Profile, Reference, Run, check, gate, production, setting
-from agentload.cli._print import marked, print_json
+from agentload.cli._print import Style, highlighted, print_json
 from agentload.errors import UsageError
 from agentload.report import compare as comparing
 from agentload.report.advise import advise as advised
 from agentload.report.advise import keep
 from agentload.report.formats.json import json as as_json
 from agentload.report.formats.txt import text
+from agentload.report.parts import Document
 from agentload.report.write import USUAL, write
 
 
@@ -49,9 +50,17 @@ def advise(
     words, thresholds = gate(fail_on), setting(policy)
     found = None if against is None else production(against)
     document = advised(database, run, setting=thresholds, reference=reference, profile=profile, production=found)
-    print(as_json(document) if json else marked(text(document)), end="")
+    print(as_json(document) if json else _shown(document), end="")
     keep(document, database, setting=thresholds)
     check(document, words)
+
+
+def _shown(document: Document) -> str:
+    """Return the first screen, on a terminal with its decision and how sure it is in colour."""
+    tones: dict[str, Style] = {"good": "good", "bad": "bad"}
+    headline = f"{document.headline[:1].upper()}{document.headline[1:]}"
+    sure: dict[str, Style] = {"How sure? Low": "bad", "How sure? Medium": "doubtful", "How sure? High": "good"}
+    return highlighted(text(document), {headline: tones.get(document.tone, "strong"), **sure, "Do this next:": "strong"})
 
 
 def report(
@@ -116,7 +125,7 @@ def compare(
         raise UsageError(f"--runs: expected two runs, got '{runs}'", hint="--runs BEFORE,AFTER")
     words = gate(fail_on)
     document = comparing.compare(database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile)
-    print(as_json(document) if json else marked(text(document)), end="")
+    print(as_json(document) if json else _shown(document), end="")
     if out is not None:
         write(document, out)
     check(document, words)

@@ -8,6 +8,7 @@ import platform
 import resource
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ import typer
 from agentload import __version__, builtin
 from agentload.cli import _defaults
 from agentload.cli._lazy import LazyGroup, names_of
-from agentload.cli._print import print_json
+from agentload.cli._print import Style, print_json, styled
 from agentload.errors import AgentloadError
 from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
 
@@ -39,6 +40,9 @@ CORES_WANTED: Final = 2
 DISK_WANTED_BYTES: Final = 2 * 1024**3
 # Reading these takes no system call; any other costs microseconds a stamp.
 FAST_CLOCKS: Final = frozenset({"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"})
+
+
+STYLES: Final[dict[str, Style]] = {"ok": "good", "warn": "doubtful", "fail": "bad"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +207,7 @@ def doctor(*, json: Annotated[bool, typer.Option("--json", help="Print the check
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
-            print(f"{check.state:<4}  {check.name:<{width}}  {check.seen}")
+            print(f"{styled(f'{check.state:<4}', STYLES[check.state], sys.stdout)}  {check.name:<{width}}  {check.seen}")
             if check.advice:
                 print(f"{'':<4}  {'':<{width}}  → {check.advice}")
     failed = [check.name for check in checks if check.state == "fail"]

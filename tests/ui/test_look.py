@@ -199,6 +199,7 @@ async def test_blind_is_grey(page: Page, tmp_path: Path) -> None:
             await page.run("document.body.insertAdjacentHTML('beforeend', '<p class=\"headline good\" id=\"green\">x</p>')")
             green = await page.run("getComputedStyle(document.getElementById('green')).color")
             assert (await page.run(colour) != green) is is_grey
+            assert await page.run("parseFloat(getComputedStyle(document.querySelector('.headline')).fontSize)") > 25
             keep(f"ui-blind-{is_grey}", await page.screenshot(height=900))
 
 
