@@ -58,7 +58,7 @@ def environment() -> Environment:
         "ms": lambda ms, decimals=0: say.ABSENT if ms is None else say.number(ms, decimals),
         "s": lambda ms, decimals=2: say.ABSENT if ms is None else say.number(ms / 1000, decimals),
         "tokens": say.tokens,
-        "change": lambda share: f"{say.signed(100 * share, 1)} %",
+        "change": lambda share: f"{say.signed(100 * share, 1)}%",
         "change_text": _change_text,
         "metric_names": metric_names,
         "standing": standing,
@@ -111,7 +111,7 @@ def _change_text(change: Change) -> str:
     """Format a change from the reference, with the interval of the run itself."""
     middle, low, high = (100 * share for share in change.relative())
     interval = f"[{say.signed(low, 1)}, {say.signed(high, 1)}]"
-    return f"{metric_names(change.series)} {say.signed(middle, 1)} % {interval}, {say.plural(change.pairs, 'pair')}"
+    return f"{metric_names(change.series)} {say.signed(middle, 1)}% {interval}, {say.plural(change.pairs, 'pair')}"
 
 
 def _spark(values: Sequence[float]) -> Markup:

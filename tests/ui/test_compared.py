@@ -23,7 +23,7 @@ def changed(
     [
         (changed(0.08, 0.05, 0.11), "slower than before", "bad", "slower"),
         (changed(-0.08, -0.11, -0.05), "faster than before", "good", "faster"),
-        (changed(-0.022, -0.028, -0.017), "no change beyond 3 %", "good", "no change"),
+        (changed(-0.022, -0.028, -0.017), "no change beyond 3%", "good", "no change"),
         (changed(0.01, -0.02, 0.05), "undecided: a change is neither shown nor ruled out", "plain", "undecided"),
         (changed(0.08, 0.05, 0.11, floor=0.2), "no change that noise does not explain", "plain", "within noise"),
     ],

@@ -292,7 +292,7 @@ def _differences(lines: Sequence[SessionLine], arms: Sequence[str], slots: dict[
                 mark="points",
                 xs=tuple(float(number) for number in range(1, len(shown) + 1)),
                 ys=tuple(100 * change for _, change in shown),
-                tips=tuple(f"{name} on {arm}: {say.signed(100 * change, 1)} %" for name, change in shown),
+                tips=tuple(f"{name} on {arm}: {say.signed(100 * change, 1)}%" for name, change in shown),
             )
         )
     if not any(each.xs for each in drawn):

@@ -272,7 +272,7 @@ def _tip(point: Point) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{say.signed(100 * share, 1)} %"
+    return f"{say.signed(100 * share, 1)}%"
 
 
 def metric_names(text: str) -> str:
