@@ -105,7 +105,7 @@ def _arm(arm: ArmProfile) -> Iterator[str]:
         yield f"  KV pool       {pool_of(arm).tokens:,} tokens"
     for score in arm.accuracy:
         length = f" at {score.context_tokens:,}" if score.context_tokens else ""
-        yield f"  accuracy      {score.task}{length}: {score.percent:g} % ({score.source})"
+        yield f"  accuracy      {score.task}{length}: {score.percent:g}% ({score.source})"
     if arm.note:
         yield f"  note          {arm.note}"
 

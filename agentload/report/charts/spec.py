@@ -176,7 +176,7 @@ def is_empty(chart: Chart) -> bool:
         case Plot():
             return not any(series.xs for series in chart.series)
         case Lanes():
-            return not chart.spans
+            return not (chart.spans or chart.traces)
         case HeatMap():
             return not chart.cells
 

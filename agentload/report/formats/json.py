@@ -17,7 +17,7 @@ from advisor.policy import Policy
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
-from agentload.report.parts import Answer, Check, Document, Made, Rollout, Step
+from agentload.report.parts import Answer, Check, Confidence, Document, Made, Rollout, Step
 
 FORMAT: Final = "agentload-decision/1"
 COMMANDS: Final = {"step": "command", "next_step": "next_command"}
@@ -43,6 +43,10 @@ class Report:
     run: str
     kind: Kind
     headline: str
+    why: str
+    sure: Confidence
+    unmeasured: str
+    flips: str
     answers: tuple[Answer, ...]
     lists: Lists
     belief: tuple[Check, ...]

@@ -133,12 +133,12 @@ def do_now(view: View) -> tuple[Step, ...]:
     """List the next steps, the most urgent first; what was not measured is measured before anything else is settled."""
     choice = view.decision.choice
     steps: list[Step] = []
-    compares = view.facts.made.compared_with is not None
+    compares, minutes = view.facts.made.compared_with is not None, view.facts.made.minutes
     if view.decision.kind != "measured" and not compares:
         described, played = measured(view.facts, played=view.played)
         return (
             Step(text=f"Measure on your own servers before you act: this run was {view.decision.kind}. Describe them:", command=described),
-            Step(text="Then play the same load on them:", command=played),
+            Step(text="Then play the same load on them:", command=played, cost=say.minutes(minutes) if minutes else ""),
             *_remedies(view),
         )
     if (plan := rollout(view)) is not None:

@@ -25,7 +25,7 @@ def capacity(view: View) -> Group | None:
     note = ""
     if len({agents for _, agents in loads}) < 2 and (command := view.command(Search(limits=None, trial_s=300.0))) is not None:
         note = f"Throughput against what a user gets needs two loads or more: {command}"
-    return group("Capacity and load", charts=(*_pareto(view), _agents(view), *_heat(view)), tables=(_table(view),), note=note)
+    return group("Capacity and load", charts=(*_pareto(view), *_heat(view)), tables=(_table(view),), note=note)
 
 
 def _pareto(view: View) -> Iterator[Plot]:
@@ -39,13 +39,13 @@ def _pareto(view: View) -> Iterator[Plot]:
         for arm in view.arms:
             gpus = view.evidence.gpus(arm) * view.evidence.deployment.replicas
             tried = sorted((point for point in view.evidence.capacity if point.arm == arm and point.turns), key=lambda each: each.agents)
-            points = [(each.agents, found) for each in tried if (found := rate(each))]
+            points = [(each, found) for each in tried if (found := rate(each))]
             tips = (
-                f"{labels.arm(arm)}, {agents} agents: {say.significant(found / gpus, 3)} per GPU, "
-                f"{say.significant(found / agents, 3)} per agent"
-                for agents, found in points
+                f"{labels.arm(arm)}, {each.agents} agents, {each.within_slo} of {each.turns} turns within the SLO: "
+                f"{say.significant(found / gpus, 3)} per GPU, {say.significant(found / each.agents, 3)} per agent"
+                for each, found in points
             )
-            xs, ys = [found / agents for agents, found in points], [found / gpus for _, found in points]
+            xs, ys = [found / each.agents for each, found in points], [found / gpus for _, found in points]
             series.append(view.series(arm, "line", xs, ys, tips=tips))
         if all(len(each.xs) < 2 for each in series):
             continue
@@ -57,24 +57,6 @@ def _pareto(view: View) -> Iterator[Plot]:
             y=Axis(label=f"{unit}, per GPU", quantity="count", low=0.0),
             series=tuple(series),
         )
-
-
-def _agents(view: View) -> Plot:
-    series = []
-    for arm in view.arms:
-        points = sorted((point for point in view.evidence.capacity if point.arm == arm and point.turns), key=lambda point: point.agents)
-        tips = (f"{labels.arm(arm)}, {each.agents} agents: {each.within_slo} of {each.turns} turns within the SLO" for each in points)
-        series.append(
-            view.series(arm, "line", (each.agents for each in points), (each.within_slo / each.turns for each in points), tips=tips)
-        )
-    return Plot(
-        name="agents",
-        title="Turns within the SLO against agents on one replica",
-        caption="An arm's capacity is the largest number of agents whose turns stay within the SLO while the pool is full.",
-        x=Axis(label="agents on one replica", quantity="count"),
-        y=Axis(label="turns within the SLO", quantity="share", high=1.0),
-        series=tuple(series),
-    )
 
 
 LEAST_CALLS: Final = 5

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from advisor.evidence import Calls, Floats
-from advisor.verdict import BreakEven, ItlLine, TtftCurve
+from advisor.evidence import Floats
+from advisor.verdict import BreakEven, ItlLine
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Axis, Band, Plot, Series, cloud
@@ -21,21 +21,19 @@ US, NS = 1e3, 1e6
 
 def break_evens(view: View) -> Table:
     """List from where on each arm is ahead."""
-    return table(
-        "Break-even",
-        ("arm", "KV tokens of the batch", "per request", "published value"),
-        map(_break_even_row, view.decision.break_even),
-        "The length at which the lines cross; within the interval (a Fieller set) the arms cannot be distinguished.",
+    rows = (
+        (
+            labels.arm(each.arm),
+            break_even(each),
+            say.ABSENT
+            if each.own_tokens is None
+            else f"{say.token_range(each.own_tokens, each.own_low, each.own_high)} at batch {say.significant(each.users)}",
+            say.tokens(each.prior_tokens),
+        )
+        for each in view.decision.break_even
     )
-
-
-def _break_even_row(each: BreakEven) -> tuple[str, ...]:
-    own = (
-        f"{say.token_range(each.own_tokens, each.own_low, each.own_high)} at batch {say.significant(each.users)}"
-        if each.own_tokens is not None
-        else say.ABSENT
-    )
-    return labels.arm(each.arm), break_even(each), own, say.tokens(each.prior_tokens)
+    note = "The length at which the lines cross; within the interval (a Fieller set) the arms cannot be distinguished."
+    return table("Break-even", ("arm", "KV tokens of the batch", "per request", "published value"), rows, note)
 
 
 def break_even(each: BreakEven) -> str:
@@ -56,41 +54,37 @@ def break_even(each: BreakEven) -> str:
 
 def lines(view: View) -> Table:
     """List the fitted lines of time per output token."""
-    return table(
-        "Time per output token as a line over KV tokens",
-        ("arm", "batch", "slope, ns per token", "the same by Theil–Sen", "intercept, ms", "bandwidth, TB/s", "straight"),
-        map(_line_row, view.decision.itl),
-        "Bandwidth is the KV bytes of a token over the slope; above the GPU's peak the measurement would be broken.",
+    columns = ("arm", "batch", "slope, ns per token", "the same by Theil–Sen", "intercept, ms", "bandwidth, TB/s", "straight")
+    rows = (
+        (
+            labels.arm(line.arm),
+            str(line.users),
+            say.spread(line.slope_ms_per_token, say.number, factor=NS),
+            say.spread(line.theil_sen_slope, say.number, factor=NS),
+            say.spread(line.intercept_ms, say.number),
+            say.spread(line.bandwidth_tb_s, say.number),
+            "yes" if line.straight else "no",
+        )
+        for line in view.decision.itl
     )
-
-
-def _line_row(line: ItlLine) -> tuple[str, ...]:
-    return (
-        labels.arm(line.arm),
-        str(line.users),
-        say.spread(line.slope_ms_per_token, say.number, factor=NS),
-        say.spread(line.theil_sen_slope, say.number, factor=NS),
-        say.spread(line.intercept_ms, say.number),
-        say.spread(line.bandwidth_tb_s, say.number),
-        "yes" if line.straight else "no",
-    )
+    note = "Bandwidth is the KV bytes of a token over the slope; above the GPU's peak the measurement would be broken."
+    return table("Time per output token as a line over KV tokens", columns, rows, note)
 
 
 def curves(view: View) -> Table:
     """List the fitted curves of time to first token."""
     columns = ("arm", "quadratic, ns per token²", "linear, µs per token", "constant, ms", "fitted over, tokens")
-    return table("Time to first token as a curve over computed tokens", columns, map(_curve_row, view.decision.ttft))
-
-
-def _curve_row(curve: TtftCurve) -> tuple[str, ...]:
-    low, high = curve.range_tokens
-    return (
-        labels.arm(curve.arm),
-        say.spread(curve.a, say.number, factor=NS),
-        say.spread(curve.b, say.number, factor=US),
-        say.spread(curve.c, say.number),
-        f"{say.tokens(low)} to {say.tokens(high)}",
+    rows = (
+        (
+            labels.arm(curve.arm),
+            say.spread(curve.a, say.number, factor=NS),
+            say.spread(curve.b, say.number, factor=US),
+            say.spread(curve.c, say.number),
+            " to ".join(map(say.tokens, curve.range_tokens)),
+        )
+        for curve in view.decision.ttft
     )
+    return table("Time to first token as a curve over computed tokens", columns, rows)
 
 
 CURVE_POINTS = 24
@@ -151,25 +145,19 @@ def _below(points: Points, limit: float) -> Points:
 
 
 def _batch_tokens(view: View, arm: str) -> Points:
-    swept = _known((each.context_tokens * each.users, each.itl_ms) for each in view.evidence.sweeps if each.arm == arm)
-    return _cloud(swept or _known((calls.batch_kv_tokens, calls.tpot_ms) for calls in _calls(view, arm)))
+    swept = [(each.context_tokens * each.users, each.itl_ms) for each in view.evidence.sweeps if each.arm == arm]
+    return _cloud(swept) or _cloud((calls.batch_kv_tokens, calls.tpot_ms) for calls in view.calls(arm)) or ((), ())
 
 
 def _computed_tokens(view: View, arm: str) -> Points:
-    swept = _known((each.computed_tokens, each.ttft_ms) for each in view.evidence.sweeps if each.arm == arm)
-    return _cloud(swept or _known((calls.computed_tokens, calls.ttft_ms) for calls in _calls(view, arm)))
+    swept = ((each.computed_tokens, each.ttft_ms) for each in view.evidence.sweeps if each.arm == arm)
+    return _cloud(swept) or _cloud((calls.computed_tokens, calls.ttft_ms) for calls in view.calls(arm)) or ((), ())
 
 
-def _calls(view: View, arm: str) -> Iterator[Calls]:
-    yield from (calls for name in view.workloads if (calls := view.evidence.calls(name, arm)) is not None)
-
-
-def _known(columns: Iterable[tuple[Floats | None, Floats | None]]) -> list[tuple[Floats, Floats]]:
-    return [(xs, ys) for xs, ys in columns if xs is not None and ys is not None]
-
-
-def _cloud(columns: Sequence[tuple[Floats, Floats]]) -> Points:
-    return cloud(np.concatenate([xs for xs, _ in columns]), np.concatenate([ys for _, ys in columns])) if columns else ((), ())
+def _cloud(columns: Iterable[tuple[Floats | None, Floats | None]]) -> Points | None:
+    """Join columns to points; None where both are not there."""
+    known = [(xs, ys) for xs, ys in columns if xs is not None and ys is not None]
+    return cloud(*map(np.concatenate, zip(*known, strict=True))) if known else None
 
 
 def _ttft(view: View) -> Plot:

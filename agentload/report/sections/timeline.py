@@ -45,7 +45,7 @@ def _run(view: View) -> Lanes:
         caption=" ".join(part for part in parts if part),
         x=Axis(label="seconds since the run's start", quantity="seconds", low=0.0),
         lanes=tuple(map(labels.arm, view.arms)),
-        spans=tuple(spans) or tuple(_seen(each, lane[each.arm], slots[each.arm]) for each in lines),
+        spans=tuple(spans),
         traces=tuple(_usage(each, lane[each.arm]) for each in lines),
         height=44.0,
     )
@@ -61,10 +61,6 @@ def _block(each: Block, lane: int, slot: int) -> Span:
         slot=slot,
         tip=tip if each.invalid is None else f"{tip}, left out: {each.invalid}",
     )
-
-
-def _seen(each: Timeline, lane: int, slot: int) -> Span:
-    return Span(lane=lane, look="block", low=each.seconds[0], high=each.seconds[-1], slot=slot, tip=f"{labels.arm(each.arm)}: sampled")
 
 
 def _preempted(each: Timeline, lane: int, slot: int) -> Iterator[Span]:

@@ -69,6 +69,12 @@ def test_a_page_is_whole_loads_nothing_and_links_only_within_itself() -> None:
     assert all(load.startswith("data:") for load in tree.loads)
 
 
+def test_a_command_that_settles_a_finding_is_called_the_next_step() -> None:
+    found = told().findings[0]
+    bare = replace(told(), findings=(replace(found, next=Step(text="", command="agentload sweep")),), verdicts=(), do_now=(), commands=())
+    assert "<strong>Next:</strong>" in html(bare).partition("agentload sweep")[0]
+
+
 def test_a_hostile_name_stays_text() -> None:
     evil = '<img src=x onerror="alert(1)">'
     page = html(replace(told(), model=evil, headline=evil, do_now=(Step(text=evil, command=evil),), arms=replace(told().arms, title=evil)))

@@ -77,6 +77,24 @@ def test_the_kind_of_the_evidence_is_said_first(kind: str, words: str) -> None:
     assert kind == "measured" or "agentload replay" in repr(told.do_now[1])
 
 
+@pytest.mark.parametrize(
+    ("gpu", "model", "words"),
+    [
+        (
+            "CPU",
+            "random-gpt_oss",
+            "Measured on a CPU with random weights. This shows the method on real servers; no latency and accuracy here",
+        ),
+        ("CPU", "acme/hybrid-30b", "Measured on a CPU. This shows the method on real servers; no latency here"),
+        ("H100-SXM", "random-gpt_oss", "Measured with random weights. This shows the method on real servers; no accuracy here"),
+    ],
+)
+def test_figures_that_carry_over_to_no_gpu_say_so_first(gpu: str, model: str, words: str) -> None:
+    evidence = sample.evidence()
+    deployment = replace(evidence.deployment, gpu=replace(evidence.deployment.gpu, name=gpu))
+    assert made(evidence=replace(evidence, deployment=deployment, model=replace(evidence.model, name=model))).banner.startswith(words)
+
+
 def test_verdicts_that_read_the_same_are_told_once() -> None:
     decision = sample.decision()
     alike = tuple(
