@@ -8,20 +8,32 @@ from typing import Annotated
 
 import typer
 
+from agentload.cli._study import DB, Db
 from agentload.endpoints.commands import calibrated_name
 from agentload.errors import UsageError
 from agentload.model.kv import CALIBRATED_IN
+from agentload.report.again import asked_again
+from agentload.report.policy import Setting
 from agentload.run.calibration import Strategy, sampled, script
 from agentload.run.files import load_traces
+from agentload.study.document import yaml_text
 
 # Below this, most of what is calibrated on would be drawn words.
 LITERAL_WANTED = 0.5
 
 
 def calibrate(
-    traces: Annotated[list[str], typer.Argument(help="Trace files, or names of shipped traces.")],
+    traces: Annotated[
+        list[str] | None, typer.Argument(help="Trace files, or names of shipped traces; those of --run when omitted.")
+    ] = None,
     *,
-    model: Annotated[str, typer.Option(help="Model to calibrate: a name of the Hugging Face hub, or a folder.")],
+    model: Annotated[
+        str | None, typer.Option(help="Model to calibrate: a name of the Hugging Face hub, or a folder; that of --run when omitted.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Run whose decision asks for calibration: what it asked is written down, to be asked again.")
+    ] = None,
+    db: Db = DB,
     out: Annotated[Path, typer.Option(help="Folder for the script and its prompts.")] = Path(CALIBRATED_IN),
     prompts: Annotated[int, typer.Option(help="How many prompts to draw from the trace's calls.")] = 512,
     strategy: Annotated[
@@ -31,12 +43,19 @@ def calibrate(
 ) -> None:
     """Write a script that calibrates the scales of an FP8 KV cache on prompts of your own trace, at their own lengths.
 
-    The script runs where the model is, with llm-compressor; agentload itself needs neither. Its result is one more arm to be asked.
+    The script runs where the model is, with llm-compressor; agentload itself needs neither. Its result is one more arm to be asked: with
+    --run, the same questions, at the lengths that were open or worse, until they decide.
 
     For example:
 
         agentload calibrate traces/mine.jsonl --model meta-llama/Llama-3.1-8B-Instruct --out calibrate
+
+        agentload calibrate --run 20261120-074205-1f3a
     """
+    open_ = None if run is None else asked_again(db, run, setting=Setting())
+    traces, model = traces or list(open_.traces if open_ else ()), model or (open_.model if open_ else None)
+    if not traces or model is None:
+        raise UsageError("whose prompts, and which model?", hint="agentload calibrate traces/mine.jsonl --model MODEL")
     if prompts < 1:
         raise UsageError(f"--prompts must be at least 1, got {prompts}")
     chosen = _strategy(strategy)
@@ -58,7 +77,12 @@ def calibrate(
         )
     print(f"{len(sample.contexts):,} of {sample.calls:,} prompts, up to {sample.longest:,} tokens: {out / 'prompts.jsonl'}")
     print(f"\nNext: cd {out} && python calibrate.py && vllm serve {name}")
-    print("Then: agentload eval --endpoints bf16=URL,fp8-calibrated=URL --contexts 4k..128k --items 1200")
+    if open_ is None:
+        print("Then: agentload eval --endpoints bf16=URL,fp8-calibrated=URL --contexts 4k..128k --items 1200")
+        return
+    again = out / "again.yaml"
+    again.write_text(yaml_text(open_.study), encoding="utf-8")
+    print(f"Then, with the result served where {open_.arm} was: agentload run {again} --db {db}")
 
 
 def _strategy(text: str) -> Strategy:
