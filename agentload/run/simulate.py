@@ -70,7 +70,7 @@ class Simulation:
                 yield from _told(plan.run, self.arms, start=starts[row.round], at_ns=row.started_ns, round_=row.round)
             ended_ns = max(ended_ns, getattr(row, "ended_ns", None) or 0)
             yield row
-        yield replace(_leg(plan.run), ended_ns=ended_ns, status="done")
+        yield closing(plan.run, ended_ns=ended_ns)
 
 
 def opening(run: str, arms: Mapping[str, ArmProfile], *, start: int | None = None) -> Iterator[Row]:
@@ -79,6 +79,11 @@ def opening(run: str, arms: Mapping[str, ArmProfile], *, start: int | None = Non
     for position, (name, arm) in enumerate(arms.items()):
         yield ArmRow(run_id=run, arm=name, position=position, url=None, model=arm.model.name, profile=f"{arm.profile}/{copied(name)}")
     yield from _told(run, arms, start=start, at_ns=0, round_=0)
+
+
+def closing(run: str, *, ended_ns: int) -> LegRow:
+    """Return the last row of a simulated run: its only part has ended."""
+    return replace(_leg(run), ended_ns=ended_ns, status="done")
 
 
 def _leg(run: str) -> LegRow:

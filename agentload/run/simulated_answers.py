@@ -22,7 +22,7 @@ from agentload.run.prepared import Place
 from agentload.run.questions import Generated, Question, Questions, asking_of
 from agentload.run.record import again, run_row
 from agentload.run.servers import ALL, arms_of
-from agentload.run.simulate import opening, simulated_id
+from agentload.run.simulate import closing, opening, simulated_id
 from agentload.store import journal
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
@@ -86,6 +86,8 @@ class Answering:
             asked[question.task, question.context] += 1
             for name, arm in self.arms.items():
                 yield self._row(question, name, arm, luck)
+        if self.place.into is None:
+            yield closing(self.run, ended_ns=0)
 
     @property
     def is_noisy(self) -> bool:

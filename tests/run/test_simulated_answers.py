@@ -42,6 +42,7 @@ def test_arms_are_right_as_often_as_their_profile_says(tmp_path: Path) -> None:
     garbage = rows(database, "SELECT DISTINCT arm FROM answers WHERE signals ->> 'garbage' IS NOT NULL")
     assert garbage == [("fp8",)]  # its kernel is broken at this length
     assert rows(database, "SELECT kind, count(*) FROM runs JOIN arms USING (run_id) GROUP BY kind") == [("simulated", 2)]
+    assert rows(database, "SELECT status FROM legs") == [("done",)]
 
 
 def test_the_same_questions_are_the_same_run_and_a_control_answers_as_its_arm(tmp_path: Path) -> None:
