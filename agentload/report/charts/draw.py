@@ -223,7 +223,7 @@ def _field(cell: Cell, wide: float, high: float) -> str:
     return f'<g class="field arm-{cell.slot}"><title>{escape(cell.tip, quote=False)}</title>{box}{words}</g>'
 
 
-LANES_LEFT = 132
+LANES_LEFT = 146
 """Room for the lanes' labels."""
 _THICK: Final[dict[Look, float]] = {"interval": 0, "noise": 0.9, "mark": 0.5}
 """Heights of spans as shares of their lane; any other is three fifths high."""

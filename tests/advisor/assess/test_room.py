@@ -15,7 +15,7 @@ from advisor.policy import Policy
 from tests.advisor.cases import H100, bare, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
 
-FROM_23 = "from 23 on (80%) it decides"
+FROM_23 = "from 23 on (80%) the pool is the limit"
 
 
 def _sixteen_sessions() -> Calls:
@@ -42,7 +42,12 @@ def _room(evidence: Evidence) -> Room:
 @pytest.mark.parametrize(
     ("peak", "replicas", "state", "reason"),
     [
-        (None, 1, "slack", "16 sessions alive at once hold 240,000 tokens, 57% of the pool of bf16; from 23 on (80%) it decides"),
+        (
+            None,
+            1,
+            "slack",
+            "16 sessions alive at once hold 240,000 tokens, 57% of the pool of bf16; from 23 on (80%) the pool is the limit",
+        ),
         (42, 1, "binds", "42 sessions alive at once hold 630,000 tokens (scaled from 16 in the replay), 150% of the pool of bf16"),
         (
             42,
