@@ -76,20 +76,23 @@ def main() -> int:
         # Nobody reads: say nothing, not even at interpreter exit. Not 0, so that a gate behind a pipe never passes by accident.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except Exception as error:
-        first = (
-            first_of(error) if isinstance(error, ExceptionGroup) else error
-        )  # of what goes on side by side, the first that failed says why
-        if isinstance(first, AgentloadError | typer.TyperException | OSError):
-            return _explain(first)
-        if not is_out_of_memory(error):
-            raise
-        _say("error", "out of memory; what was measured is in its journal")
-        _say("hint", "use --resume on a machine with more memory, or with fewer sessions at once")
-        return FAILED
+    except Exception as error:  # noqa: BLE001  # what is not the user's is raised again
+        return _failed(error)
     if code == INTERRUPTED:
         _say("error", "interrupted")
     return code
+
+
+def _failed(error: Exception) -> int:
+    """Say what went wrong and return the exit code, or raise it again where it is a bug of ours; the caller keeps no reference to it."""
+    first = first_of(error) if isinstance(error, ExceptionGroup) else error  # of what runs side by side, the first that failed says why
+    if isinstance(first, AgentloadError | typer.TyperException | OSError):
+        return _explain(first)
+    if not is_out_of_memory(error):
+        raise error
+    _say("error", "out of memory; what was measured is in its journal")
+    _say("hint", "use --resume on a machine with more memory, or with fewer sessions at once")
+    return FAILED
 
 
 def run(arguments: list[str]) -> int:
