@@ -39,6 +39,8 @@ from agentload.study.parts import Load, Slo, TraceRef, Virtual
 
 MARGIN: Final = 0.03
 BASE: Final = "llama-3.1-8b-h100"
+OTHER: Final = {"backend": "TRITON_ATTN"}
+"""What the candidate is told apart by: two arms that say the same of themselves are a control, and no choice."""
 SHARED: Final = ("prefill_ms_per_token", "weights_ms", "host_ms_per_token", "batch8_ms")
 
 
@@ -63,7 +65,7 @@ class World:
         reference = made["arms"]["bf16"]
         step = {**{name: made["step"][name] for name in SHARED}, **reference["step"]}
         scaled = {name: value * (1 + self.longer) for name, value in step.items()}
-        candidate = {"kv_dtype": "fp8" if self.is_larger else "bf16", "step": scaled, "accuracy": reference["accuracy"]}
+        candidate = {"kv_dtype": "fp8" if self.is_larger else "bf16", "step": scaled, "accuracy": reference["accuracy"], "server": OTHER}
         made["arms"] = {"bf16": {**reference, "step": step}, "candidate": candidate}
         for arm in made["arms"].values():
             arm.pop("load_tests", None)
@@ -76,7 +78,7 @@ class World:
 WORLDS: Final = {
     "equal": World(),
     "equal*": World(is_padded=True),
-    "faster": World(longer=-0.12, is_padded=False),
+    "faster": World(longer=-0.12),
     "faster*": World(longer=-0.12, is_padded=True),
     "slower*": World(longer=0.12, is_padded=True),
     "larger": World(is_larger=True),
