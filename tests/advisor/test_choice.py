@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.case import Case
-from advisor.choice import split_if_used
+from advisor.choice import split_if_refused, split_if_used
 from advisor.evidence import Observation, WorkloadClass
 from advisor.judge import judge
 from advisor.policy import Policy
@@ -54,3 +54,11 @@ def _judged(case: Case) -> tuple[ArmVerdict, ...]:
 def test_pools_are_split_for_what_is_shown_to_be_worth_a_spare(rag: float, noise: Noise, replicas: int | None, told: str) -> None:
     case = _case(rag, noise, replicas=replicas)
     assert split_if_used(case, "fp8", _judged(case)).startswith(told)
+
+
+def test_classes_that_would_gain_alone_are_named_where_the_server_stays() -> None:
+    case = _case(0.2, QUIET)
+    assert split_if_refused(case, _judged(case)) == (
+        "Split, if a pool of their own is worth a spare: agents (fp8); the rest stays on bf16."
+    )
+    assert split_if_refused(case, _judged(case)[1:]) == "One flag: no class is shown to gain from leaving bf16."
