@@ -94,7 +94,7 @@ def _of_world(cell: Cell, result: Graded, truth: float, promise: Callable[[str, 
     yield promise("wrong sign", count.sign, 0.01)
     if truth == 0.0:
         yield promise("not covered", count.draws - count.covered, 0.10)
-    is_planned = cell.starts == STARTS[-1] and cell.size == "planned" and result.pairs < MOST
+    is_planned = cell.starts == STARTS[-1] and cell.size == "planned" and result.pairs < MOST and not world.apart
     if is_planned and abs(truth) == 2 and cell.world != "starts in two modes":
         yield promise("not decisive", count.draws - count.decisive, 0.15)
 

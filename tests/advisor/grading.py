@@ -26,7 +26,7 @@ from advisor.statistics.planning import look_level, units_needed
 from advisor.statistics.starts import ENOUGH_STARTS, Pairs
 from advisor.verdict import LegState
 from tests.advisor.cases import bare, observed
-from tests.advisor.noises import WORLDS, World, drawn
+from tests.advisor.noises import WORLDS, World, drawn, orders
 from tests.advisor.worlds import simulated_sweep
 
 POLICY = Policy()
@@ -164,7 +164,7 @@ def graded(cell: Cell, draws: int, seed: int) -> Graded:
     groups = [(truth,) for truth in TRUTHS] if world.loaded else [TRUTHS]
     for truths, draw in product(groups, range(draws)):
         if draw % SHARED == 0:
-            arm_first = rng.integers(0, 2, pairs)
+            arm_first = orders(rng, pairs)
         effect = log_of(truths[0]) if world.loaded else 0.0
         calls = drawn(rng, world, pairs=pairs, starts=starts_of, effect=effect, arm_first=arm_first)
         for truth, said, canary, covers in _decided(calls, truths=truths, added=added + effect):

@@ -208,6 +208,12 @@ WORLDS: Mapping[str, World] = {
 }
 
 
+def orders(rng: np.random.Generator, pairs: int) -> Ints:
+    """Return which pairs the arm runs first in, as a plan has it: random, and every second pair mirrors the one before it."""
+    first = rng.integers(0, 2, (pairs + 1) // 2)
+    return np.stack([first, 1 - first], axis=1).ravel()[:pairs]
+
+
 def drawn(
     rng: np.random.Generator, world: World, *, pairs: int, starts: int, effect: float = 0.0, arm_first: Ints | None = None
 ) -> tuple[Calls, Calls]:
@@ -215,7 +221,7 @@ def drawn(
 
     *arm_first* is 1 for a pair whose arm runs first, else 0: drawn where it is not given.
     """
-    first = rng.integers(0, 2, pairs) if arm_first is None else arm_first
+    first = orders(rng, pairs) if arm_first is None else arm_first
     place = 2 * np.arange(pairs)[:, None] + np.stack([first, 1 - first], axis=1)
     scene = Scene(rng=rng, start=np.arange(pairs) * starts // pairs, place=place, length=rng.random((pairs, SESSIONS)))
     load = rng.uniform(0.5, 1.5, pairs) if world.loaded else np.ones(pairs)

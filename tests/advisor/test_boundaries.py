@@ -15,8 +15,10 @@ from advisor.decide import decide
 from advisor.estimate import Estimate
 from advisor.evidence import AaControl, AccuracyBucket, Calls, ClientHealth, Observation, Telemetry, WorkloadClass
 from advisor.gates import alone, answers_possible, client, compute_floor, generated_length, one_mode, pool_size, steady
+from advisor.legs.speed import swap
 from advisor.policy import Policy
 from advisor.rules import capacity_bound, known_issues, pool_never_filled, unvalidated_backend
+from advisor.statistics.ttft import ttft_curve
 from advisor.steps import (
     Again,
     ArmsFile,
@@ -368,3 +370,20 @@ def test_a_class_that_loses_says_from_which_share_on_it_undoes_the_gain() -> Non
     assert decision.choice.verdict == "use"
     # 0.2 of gain and 0.1 of loss: with a share s of rag the mix changes by -0.2 + 0.3 s, which is -3 % at 57 %.
     assert "rag above 57% of server time" in decision.flips
+
+
+def test_machines_change_places_over_an_even_number_of_pairs_and_six_at_least() -> None:
+    assert [swap(pairs).pairs for pairs in (0, 6, 7, 8)] == [6, 6, 8, 8]
+
+
+@pytest.mark.parametrize(("pairs", "units"), [(3, "3 block pairs"), (5, "5 block pairs"), (2, "12 cells")])
+def test_a_prefill_curve_says_over_how_many_units_its_error_was_taken(pairs: int, units: str) -> None:
+    tokens = np.tile([1000.0, 2000.0, 4000.0, 8000.0, 16000.0, 32000.0], pairs)
+    ttft_ms = 1e-6 * tokens**2 + 0.02 * tokens + 5 * np.exp(np.random.default_rng(1).normal(0, 0.1, tokens.size))
+    found = ttft_curve("a", pair=np.repeat(np.arange(pairs), 6), computed_tokens=tokens, ttft_ms=ttft_ms)
+    assert found is not None
+    for estimate, truth in ((found.a, 1e-6), (found.b, 0.02), (found.c, 5.0)):
+        assert estimate.method.endswith(f"Student's t over {units}")
+        assert estimate.value == pytest.approx(truth, rel=0.2)
+        assert 0.0 <= (estimate.low or 0.0) <= estimate.value <= (estimate.high or 0.0)
+    assert found.range_tokens == (1000.0, 32000.0)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from advisor.case import Case
-from advisor.choice import split_if_used
+from advisor.choice import choose, split_if_refused, split_if_used
 from advisor.evidence import Observation, WorkloadClass
 from advisor.judge import judge
 from advisor.policy import Policy
-from advisor.verdict import ArmVerdict, Capacity
+from advisor.verdict import ArmVerdict, Capacity, Word
 from advisor.whole import assess
 from tests.advisor.cases import SPREAD, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
@@ -54,3 +55,20 @@ def _judged(case: Case) -> tuple[ArmVerdict, ...]:
 def test_pools_are_split_for_what_is_shown_to_be_worth_a_spare(rag: float, noise: Noise, replicas: int | None, told: str) -> None:
     case = _case(rag, noise, replicas=replicas)
     assert split_if_used(case, "fp8", _judged(case)).startswith(told)
+
+
+def test_classes_that_would_gain_alone_are_named_where_the_server_stays() -> None:
+    case = _case(0.2, QUIET)
+    assert split_if_refused(case, _judged(case)) == (
+        "Split, if a pool of their own is worth a spare: agents (fp8); the rest stays on bf16."
+    )
+    assert split_if_refused(case, _judged(case)[1:]) == "One flag: no class is shown to gain from leaving bf16."
+
+
+@pytest.mark.parametrize(("better", "worse"), list(pairwise(("use", "calibrate", "test further", "no difference", "avoid"))))
+def test_the_arm_with_the_better_verdict_is_chosen_or_the_first_to_look_at_again(better: Word, worse: Word) -> None:
+    case = _case(0.0, QUIET)
+    base = _judged(case)[0]
+    server = (replace(base, arm="last", verdict=worse), replace(base, arm="first", verdict=better))
+    chosen = choose(case, server, ())
+    assert (chosen.verdict, "first" in (chosen.arm, chosen.runner_up)) == (better, True)

@@ -2,6 +2,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.house.mutants import HOUSE, judges, modules, mutants, mutated, outcome, play
 
@@ -79,3 +80,10 @@ def test_a_room_that_is_not_there_is_said_so() -> None:
 
 def test_what_takes_longer_than_its_limit_is_ended(tmp_path: Path) -> None:
     assert outcome([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, 0.1) == "timed out"
+
+
+def test_every_mutant_that_is_kept_as_equivalent_is_one_of_its_module_and_has_a_reason() -> None:
+    for each in yaml.safe_load((HOUSE / "tests/advisor/equivalents.yaml").read_text(encoding="utf-8")):
+        drawn = {(mutant.before, mutant.after) for mutant in mutants((HOUSE / each["module"]).read_text(encoding="utf-8"))}
+        assert (each["before"], each["after"]) in drawn, each
+        assert each["why"]
