@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -63,23 +64,35 @@ def test_what_makes_timings_void_is_said(monkeypatch: pytest.MonkeyPatch, *, clo
     assert [line.partition(":")[2][: len(warned)] for line in said] == ([warned] if clock_steps else [])
 
 
+BEGUN = Event()
+"""A call is on its way, in the thread that plays."""
+
+
 async def trickling(peer: Peer) -> None:
     """Answer whatever is asked for, and never end an answer."""
     if not peer.request.line.split()[1].endswith("/chat/completions"):
         await answering()(peer)
         return
     await peer.send(STREAM)
+    BEGUN.set()
     while not peer.writer.is_closing():
         await peer.events(token("a"))
         await asyncio.sleep(0.02)
 
 
 def stopped_soon(said: list[str]) -> Audience:
-    """Return somebody who asks once to stop, when the first calls are on their way."""
+    """Return somebody who asks once to stop, when the first call is on its way."""
+    BEGUN.clear()
 
     @contextmanager
     def stopping(stop: Callable[[], None]) -> Iterator[None]:
-        asyncio.get_running_loop().call_later(0.5, stop)
+        def look() -> None:
+            if BEGUN.is_set():
+                stop()
+            else:
+                asyncio.get_running_loop().call_later(0.02, look)
+
+        look()
         yield
 
     return Audience(notice=said.append, stopping=stopping)
@@ -90,7 +103,7 @@ async def test_a_stopped_replay_ends_in_bounded_time_whatever_its_servers_do(tmp
     said: list[str] = []
     async with serving(trickling) as server:
         how = playing(plan(trace(), ["a"], run="r1", pairs=1), [Endpoint(name="a", url=server.url)], tmp_path / "x.duckdb")
-        ended = await asyncio.wait_for(asyncio.to_thread(foreground.played, how, stopped_soon(said)), 20)
+        ended = await asyncio.wait_for(asyncio.to_thread(foreground.played, how, stopped_soon(said)), 60)
     assert ended.was_stopped
     rows = [row for path in journals(how.database, "r1") for row in journal.read(path)]
     assert {row.status for row in rows if isinstance(row, CallRow)} == {"stopped"}
@@ -101,7 +114,7 @@ async def test_stopped_questions_end_in_bounded_time_and_are_asked_again(tmp_pat
     monkeypatch.setattr(foreground, "ENDING_S", 0.3)
     async with serving(trickling) as server:
         made = replace(evaluation(tmp_path, server.url), endpoints=(Endpoint(name="a", url=server.url),))
-        ended = await asyncio.wait_for(asyncio.to_thread(foreground.asked, made, stopped_soon([])), 20)
+        ended = await asyncio.wait_for(asyncio.to_thread(foreground.asked, made, stopped_soon([])), 60)
     assert (ended.answered, ended.failed, ended.left) == (0, 0, 2)
 
 
